@@ -1,0 +1,160 @@
+//! The options behind an announce request (BEP 41).
+//!
+//! BEP 41, "option types": 0 ends the options and 1 does nothing, each a single byte; every other type is followed
+//! by a length byte and that many bytes of data, so that types yet to be defined can be skipped.
+
+use super::{NoRoom, write};
+
+const END_OF_OPTIONS: u8 = 0;
+const NOP: u8 = 1;
+const URL_DATA: u8 = 2;
+
+/// Most bytes that one option carries: what its length byte can say.
+const DATA_BYTES_MAX: usize = u8::MAX as usize;
+
+/// Everything after the 98 bytes of an announce request, unread until somebody asks.
+///
+/// Nothing in here makes an announce invalid: an unknown option is skipped, and from the first broken one on the
+/// rest is ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options<'b>(&'b [u8]);
+
+impl<'b> Options<'b> {
+    /// Takes the bytes after an announce request for options.
+    #[must_use]
+    pub const fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes as they came.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'b [u8] {
+        self.0
+    }
+
+    /// The pieces of path and query of the tracker URL that the client was given. Their concatenation is the
+    /// whole; no option at all and an empty one both give nothing.
+    #[must_use]
+    pub const fn url_data(self) -> UrlData<'b> {
+        UrlData { rest: self.0 }
+    }
+}
+
+/// Iterator over the pieces of URL data.
+#[derive(Clone, Debug)]
+pub struct UrlData<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> Iterator for UrlData<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        loop {
+            // Taken, so that leaving early by `?` ends the iteration for good.
+            let (&kind, rest) = core::mem::take(&mut self.rest).split_first()?;
+            match kind {
+                END_OF_OPTIONS => return None,
+                NOP => self.rest = rest,
+                _ => {
+                    let (&data_bytes, rest) = rest.split_first()?;
+                    let (data, rest) = rest.split_at_checked(data_bytes.into())?;
+                    self.rest = rest;
+                    if kind == URL_DATA {
+                        return Some(data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes path and query of a tracker URL to the front of `out` as options, and tells how many bytes that were.
+/// An empty URL becomes an empty option, by which a client says that it knows of this extension.
+///
+/// # Errors
+/// [`NoRoom`] where `out` is too short; its content is unspecified then.
+pub fn encode_url_data(url: &[u8], out: &mut [u8]) -> Result<usize, NoRoom> {
+    let mut written_bytes = 0;
+    let mut rest = url;
+    loop {
+        let (data, later) = rest.split_at(rest.len().min(DATA_BYTES_MAX));
+        let data_bytes = u8::try_from(data.len()).unwrap_or(u8::MAX);
+        written_bytes += write(&[&[URL_DATA, data_bytes], data], &mut out[written_bytes..])?;
+        rest = later;
+        if rest.is_empty() {
+            return Ok(written_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of BEP 41, "examples".
+    const EXAMPLE_URL: &[u8] = b"/dir?a=b&c=d";
+    const EXAMPLE: &[u8] = b"\x02\x0c/dir?a=b&c=d";
+    const EXAMPLE_PADDED: &[u8] = b"\x02\x0c/dir?a=b&c=d\x01\x01\x00";
+    const EXAMPLE_EMPTY: &[u8] = b"\x02\x00";
+
+    fn url(options: &[u8]) -> Vec<u8> {
+        Options::new(options).url_data().flatten().copied().collect()
+    }
+
+    #[test]
+    fn examples_of_the_bep() {
+        assert_eq!(url(EXAMPLE), EXAMPLE_URL);
+        assert_eq!(url(EXAMPLE_PADDED), EXAMPLE_URL);
+        assert_eq!(url(EXAMPLE_EMPTY), b"");
+        assert_eq!(url(b""), b"");
+    }
+
+    #[test]
+    fn pieces_are_concatenated_across_other_options() {
+        assert_eq!(url(b"\x02\x02/a\x01\xee\x03xyz\x02\x00\x02\x01b"), b"/ab");
+    }
+
+    #[test]
+    fn nothing_is_read_behind_the_end() {
+        assert_eq!(url(b"\x02\x02/a\x00\x02\x01b"), b"/a");
+    }
+
+    #[test]
+    fn a_broken_option_ends_the_options_but_not_what_came_before() {
+        for broken in [&b"\x02"[..], b"\x02\x05abcd", b"\xff", b"\xff\x01", b"\x03\xff\x02\x01x"] {
+            let mut options = EXAMPLE.to_vec();
+            options.extend(broken);
+            assert_eq!(url(&options), EXAMPLE_URL, "{broken:x?}");
+        }
+    }
+
+    #[test]
+    fn the_iterator_stays_at_its_end() {
+        let mut pieces = Options::new(b"\x02\x05ab").url_data();
+        assert_eq!((pieces.next(), pieces.next()), (None, None));
+        let mut pieces = Options::new(b"\x00\x02\x01a").url_data();
+        assert_eq!((pieces.next(), pieces.next()), (None, None));
+    }
+
+    #[test]
+    fn encoding_is_that_of_the_bep() {
+        let mut out = [0xaa; 32];
+        assert_eq!(encode_url_data(EXAMPLE_URL, &mut out), Ok(EXAMPLE.len()));
+        assert_eq!(&out[..EXAMPLE.len()], EXAMPLE);
+        assert_eq!(encode_url_data(b"", &mut out), Ok(2));
+        assert_eq!(&out[..2], EXAMPLE_EMPTY);
+    }
+
+    #[test]
+    fn a_long_url_is_cut_into_options() {
+        for url_bytes in [254, 255, 256, 510, 511, 1000] {
+            let long: Vec<u8> = (0..=255).cycle().take(url_bytes).collect();
+            let mut out = [0; 1100];
+            let options_bytes = encode_url_data(&long, &mut out).unwrap();
+            assert_eq!(options_bytes, url_bytes + 2 * url_bytes.div_ceil(DATA_BYTES_MAX));
+            assert_eq!(url(&out[..options_bytes]), long);
+            assert!(encode_url_data(&long, &mut out[..options_bytes - 1]).is_err());
+        }
+    }
+}

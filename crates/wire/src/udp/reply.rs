@@ -1,0 +1,218 @@
+//! Replies of a tracker.
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{ConnectionId, NoRoom, ReplyError, TransactionId, Truncated, action, write};
+
+/// What a tracker answers. Borrows from the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'b> {
+    /// Hands out a connection id (BEP 15, "connect").
+    Connect {
+        /// That of the request.
+        transaction_id: TransactionId,
+        /// To be sent with all further requests.
+        connection_id: ConnectionId,
+    },
+    /// Tells of a swarm (BEP 15, "announce").
+    Announce {
+        /// That of the request.
+        transaction_id: TransactionId,
+        /// Seconds until the next regular announce.
+        interval_s: u32,
+        /// Peers that still download.
+        leechers: u32,
+        /// Peers that have everything.
+        seeders: u32,
+        /// Some of them.
+        peers: Peers<'b>,
+    },
+    /// Tells the counts of torrents (BEP 15, "scrape").
+    Scrape {
+        /// That of the request.
+        transaction_id: TransactionId,
+        /// One entry for each info hash of the request, in its order.
+        entries: &'b [ScrapeEntry],
+    },
+    /// Tells why the request is not granted (BEP 15, "errors").
+    Error {
+        /// That of the request.
+        transaction_id: TransactionId,
+        /// Words for the user; no encoding is specified.
+        message: &'b [u8],
+    },
+}
+
+/// Peers in compact form. The packet does not say of which family they are: that of the datagram decides (BEP 15,
+/// "IPv6").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peers<'b>(&'b [u8]);
+
+/// The head of an announce reply, for a tracker that writes peers behind it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct AnnounceHead {
+    head: Head,
+    interval_s: U32,
+    leechers: U32,
+    seeders: U32,
+}
+
+/// The head of a scrape reply, for a tracker that writes entries behind it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(transparent)]
+pub struct ScrapeHead(Head);
+
+/// The counts of one torrent (BEP 15, "scrape response").
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ScrapeEntry {
+    /// Peers that have everything.
+    pub seeders: U32,
+    /// Downloads completed.
+    pub completed: U32,
+    /// Peers that still download.
+    pub leechers: U32,
+}
+
+/// The head that all replies share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Head {
+    action: U32,
+    transaction_id: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct ConnectReply {
+    head: Head,
+    connection_id: U64,
+}
+
+impl<'b> Peers<'b> {
+    /// Takes bytes for peers.
+    #[must_use]
+    pub const fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes as they came.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'b [u8] {
+        self.0
+    }
+
+    /// The peers as those of one family, `PeerV4` or `PeerV6`; nothing where the length does not fit.
+    #[must_use]
+    pub fn of_family<P: FromBytes + Immutable + KnownLayout + Unaligned>(self) -> Option<&'b [P]> {
+        <[P]>::ref_from_bytes(self.0).ok()
+    }
+}
+
+impl AnnounceHead {
+    /// The head of a reply to `transaction_id`.
+    #[must_use]
+    pub fn new(transaction_id: TransactionId, interval_s: u32, leechers: u32, seeders: u32) -> Self {
+        Self {
+            head: Head::new(action::ANNOUNCE, transaction_id),
+            interval_s: interval_s.into(),
+            leechers: leechers.into(),
+            seeders: seeders.into(),
+        }
+    }
+
+    /// Divides a packet to be into its head and the room for peers.
+    #[must_use]
+    pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [u8])> {
+        Self::mut_from_prefix(packet).ok()
+    }
+}
+
+impl ScrapeHead {
+    /// The head of a reply to `transaction_id`.
+    #[must_use]
+    pub fn new(transaction_id: TransactionId) -> Self {
+        Self(Head::new(action::SCRAPE, transaction_id))
+    }
+
+    /// Divides a packet to be into its head and the room for entries.
+    #[must_use]
+    pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [ScrapeEntry])> {
+        let (head, rest) = Self::mut_from_prefix(packet).ok()?;
+        let (entries, _rest) = <[ScrapeEntry]>::mut_from_prefix(rest).ok()?;
+        Some((head, entries))
+    }
+}
+
+impl<'b> Reply<'b> {
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// [`ReplyError`] for what is no reply of BEP 15.
+    pub fn decode(packet: &'b [u8]) -> Result<Self, ReplyError> {
+        let truncated =
+            |part, bytes_min| ReplyError::Truncated(Truncated { part, bytes: packet.len(), bytes_min });
+        let (head, body) =
+            Head::ref_from_prefix(packet).map_err(|_| truncated("reply", size_of::<Head>()))?;
+        let transaction_id = TransactionId(head.transaction_id.get());
+        match head.action.get() {
+            action::CONNECT => {
+                let (reply, _rest) = ConnectReply::ref_from_prefix(packet)
+                    .map_err(|_| truncated("connect reply", size_of::<ConnectReply>()))?;
+                let connection_id = ConnectionId(reply.connection_id.get());
+                Ok(Self::Connect { transaction_id, connection_id })
+            }
+            action::ANNOUNCE => {
+                let (head, peers) = AnnounceHead::ref_from_prefix(packet)
+                    .map_err(|_| truncated("announce reply", size_of::<AnnounceHead>()))?;
+                Ok(Self::Announce {
+                    transaction_id,
+                    interval_s: head.interval_s.get(),
+                    leechers: head.leechers.get(),
+                    seeders: head.seeders.get(),
+                    peers: Peers::new(peers),
+                })
+            }
+            action::SCRAPE => match <[ScrapeEntry]>::ref_from_bytes(body) {
+                Ok(entries) => Ok(Self::Scrape { transaction_id, entries }),
+                Err(_) => Err(ReplyError::PartialEntry { bytes: body.len() % size_of::<ScrapeEntry>() }),
+            },
+            action::ERROR => Ok(Self::Error { transaction_id, message: body }),
+            action => Err(ReplyError::UnknownAction { action }),
+        }
+    }
+
+    /// Writes the reply to the front of `out` and tells how many bytes that were.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where `out` is too short.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
+        match *self {
+            Self::Connect { transaction_id, connection_id } => {
+                let head = Head::new(action::CONNECT, transaction_id);
+                let reply = ConnectReply { head, connection_id: U64::new(connection_id.0) };
+                write(&[reply.as_bytes()], out)
+            }
+            Self::Announce { transaction_id, interval_s, leechers, seeders, peers } => {
+                let head = AnnounceHead::new(transaction_id, interval_s, leechers, seeders);
+                write(&[head.as_bytes(), peers.as_bytes()], out)
+            }
+            Self::Scrape { transaction_id, entries } => {
+                write(&[ScrapeHead::new(transaction_id).as_bytes(), entries.as_bytes()], out)
+            }
+            Self::Error { transaction_id, message } => {
+                write(&[Head::new(action::ERROR, transaction_id).as_bytes(), message], out)
+            }
+        }
+    }
+}
+
+impl Head {
+    fn new(action: u32, transaction_id: TransactionId) -> Self {
+        Self { action: action.into(), transaction_id: transaction_id.0.into() }
+    }
+}
