@@ -1,0 +1,145 @@
+//! Every key of the tracker, declared once.
+//!
+//! The comments become the documentation of `shoal config`, so they speak to operators: what the key decides, when
+//! to change it, and what the default is good for.
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use shoal_wire::datagram::REPLY_BYTES_MAX;
+
+use crate::declare::settings;
+use crate::values::{Auto, ByteSize, DatagramBackend, LogFormat, LogLevel, SecretKey};
+
+/// The port that BitTorrent trackers have by custom.
+const PORT: u16 = 6969;
+
+/// The port of the control listener.
+const CONTROL_PORT: u16 = 6970;
+
+/// What every host must be able to receive in one piece, less headers: 576 - 20 - 8 (RFC 791, section 3.1).
+const REPLY_BYTES_MIN: u32 = 548;
+
+/// The room that the buffers have for a reply. The assertion makes the cast safe.
+const REPLY_BYTES_LIMIT: u32 = {
+    assert!(REPLY_BYTES_MAX <= 65_507, "no datagram over IPv4 is larger");
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let limit = REPLY_BYTES_MAX as u32;
+    limit
+};
+
+settings! {
+    /// The UDP tracker protocol (BEP 15), which most clients prefer.
+    section udp: Udp {
+        /// Addresses and ports to serve. IPv4 and IPv6 are separate sockets, so list both families.
+        /// On a host with several addresses, replies leave from the address that was asked.
+        /// Port 0 takes any free port; the log tells which.
+        listen: Vec<SocketAddr> = vec![
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
+        ], in 1..=64;
+
+        /// How datagrams are moved. "auto" takes io_uring where the kernel allows it and recvmmsg/sendmmsg
+        /// elsewhere (containers often forbid io_uring), and logs the choice. "uring" or "mmsg" force one.
+        io: DatagramBackend = DatagramBackend::Auto;
+
+        /// Kernel buffer for requests that wait, for each socket (every worker has one for each address).
+        /// Larger buffers ride out longer bursts. The kernel caps it at the sysctl net.core.rmem_max; the log
+        /// warns if it grants less.
+        receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1);
+
+        /// Kernel buffer for replies that wait for the network card, for each socket. Capped at the sysctl
+        /// net.core.wmem_max.
+        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1);
+
+        /// Largest reply over IPv4 in bytes, without headers. Replies that do not fit the path are lost or cut
+        /// in fragments that many firewalls drop. 1232 fits every path of today, tunnels included, and holds
+        /// 202 peers.
+        reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
+
+        /// The same over IPv6. 1232 fits the smallest path that IPv6 allows (1280 with headers) and holds 67 peers,
+        /// each of which takes three times the room of an IPv4 peer.
+        reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
+    }
+
+    /// The threads that serve requests.
+    section workers: Workers {
+        /// How many. "auto" is one for each processor that the tracker may use, as CPU affinity and cgroup quota say.
+        count: Auto<u32> = Auto::Auto, in 1..=1024;
+
+        /// Bind each worker to a processor of its own. It gains a little on a machine that does nothing else. It
+        /// hurts where other programs share the processors, since a pinned worker cannot step aside.
+        pin: bool = false;
+    }
+
+    /// What clients are told when they announce themselves, for every protocol.
+    section announce: Announce {
+        /// Seconds until a client should announce again. Most of the load of a tracker is inverse to this.
+        interval_s: u32 = 1800, in 60..=21_600;
+
+        /// Up to so many seconds are added to each interval at random, so that a restart does not synchronise
+        /// the announces of the whole world.
+        interval_jitter_s: u32 = 300, in 0..=21_600;
+
+        /// Seconds of silence after which a peer is forgotten. Must exceed interval_s + interval_jitter_s, and some
+        /// minutes more forgive a lost announce. Larger values hand out more dead peers.
+        peer_timeout_s: u32 = 2700, in 60..=86_400;
+
+        /// Peers for a client that does not say how many it wants.
+        numwant_default: u32 = 50, in 0..=1000;
+
+        /// Most peers for any client. A UDP reply must have room for them (udp.reply_bytes_max_v4); over IPv6 it may
+        /// hold fewer.
+        numwant_max: u32 = 200, in 1..=1000;
+    }
+
+    /// Questions for counts of swarms.
+    section scrape: Scrape {
+        /// Most info hashes in one request. BEP 15 lets clients send "about 74".
+        hashes_max: u32 = 74, in 1..=119;
+    }
+
+    /// UDP has no connections, so a client proves its address by a connection id that it was sent (BEP 15).
+    section connection_id: ConnectionId {
+        /// Secret from which ids are made. "" takes a random one at each start. Set the same key on several
+        /// trackers, or keep it over restarts, and they accept each other's ids. Made for example by
+        /// "openssl rand -hex 16". It is never logged.
+        key: SecretKey = SecretKey(None);
+
+        /// Seconds for which an id is accepted beyond the two minutes of BEP 15; some clients keep theirs too long.
+        grace_s: u32 = 120, in 0..=3600;
+
+        /// Answer a wrong id with an error rather than silence. Friendlier to clients that would wait, but then
+        /// anyone can make the tracker send (small) datagrams to a forged address.
+        answer_wrong: bool = false;
+    }
+
+    /// Which clients are served.
+    section address: Address {
+        /// Refuse clients with private or loopback addresses. Right for a public tracker, where such peers are of
+        /// no use to others; wrong for a tracker at home.
+        refuse_private: bool = false;
+    }
+
+    /// The memory in which swarms live.
+    section store: Store {
+        /// Ceiling for swarms and peers. At the ceiling new peers are refused with a reason, and nothing else
+        /// changes. "auto" is half of the machine's memory or of the cgroup limit, whichever is less; the log tells
+        /// how much. A million torrents of one peer take about 40 MiB.
+        memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(4)..=ByteSize::gib(16_384);
+    }
+
+    /// The listener for operators: /health and /metrics (Prometheus) over HTTP.
+    section control: Control {
+        /// Its address; "" turns it off. It has no password, so keep it on an address that only you can reach.
+        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT)));
+    }
+
+    /// The log, which goes to standard error.
+    section log: Log {
+        /// How much is logged. At "info" and above nothing is logged per request.
+        level: LogLevel = LogLevel::Info;
+
+        /// "human" is text, in colour on a terminal unless NO_COLOR is set. "json" is an object for each line.
+        format: LogFormat = LogFormat::Human;
+    }
+}

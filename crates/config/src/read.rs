@@ -1,0 +1,290 @@
+//! From the text of a file and the environment to a configuration, or to all that is wrong with them.
+
+use core::ops::Range;
+use std::ffi::OsString;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::ENVIRONMENT_PREFIX;
+use crate::declare::{Key, Section};
+use crate::keys::{Config, sections};
+use crate::print::environment_name;
+use crate::problem::{Origin, Problem, Problems};
+use crate::raw::Raw;
+use crate::rules;
+use crate::suggest::nearest;
+
+/// A configuration file that the caller has read.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigFile<'t> {
+    /// Its path, for messages.
+    pub path: &'t str,
+    /// Its content.
+    pub text: &'t str,
+}
+
+/// Puts together the defaults, then the file, then the environment, each overriding what came before.
+///
+/// # Errors
+/// Everything that is wrong, not only the first: unknown names, wrong types, values out of range, contradictions.
+pub fn read(
+    file: Option<ConfigFile<'_>>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Config, Problems> {
+    let mut config = Config::default();
+    let mut reader = Reader { sections: sections(&mut config), written: Vec::new(), problems: Vec::new() };
+    if let Some(file) = file {
+        reader.read_file(file);
+    }
+    reader.read_environment(environment);
+    let (shown, mut problems) = reader.finish();
+    problems.extend(rules::check(&config).iter().filter_map(|conflict| conflict_problem(conflict, &shown)));
+    if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+}
+
+/// Collects values and problems.
+struct Reader<'c> {
+    sections: Vec<Section<'c>>,
+    written: Vec<Written>,
+    problems: Vec<Problem>,
+}
+
+/// A key that somebody set, the last entry of a key being the one that counts.
+struct Written {
+    name: String,
+    origin: Origin,
+    accepted: bool,
+}
+
+/// A key as it is shown in a contradiction.
+struct Shown {
+    name: String,
+    value: String,
+    origin: Origin,
+    accepted: bool,
+}
+
+impl Reader<'_> {
+    fn read_file(&mut self, file: ConfigFile<'_>) {
+        let (table, errors) = DeTable::parse_recoverable(file.text);
+        if !errors.is_empty() {
+            // What was recovered from broken TOML may not be what was meant, so its keys are not judged.
+            self.problems.extend(errors.iter().map(|error| syntax_problem(file, error)));
+            return;
+        }
+        let mut entries: Vec<_> = table.get_ref().iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        for (name, value) in entries {
+            match value.get_ref() {
+                DeValue::Table(keys) => self.read_table(file, name, keys),
+                _ => self.refuse_outside(file, name),
+            }
+        }
+    }
+
+    fn read_table(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>, keys: &DeTable<'_>) {
+        let section_name = name.get_ref().as_ref();
+        let Some(section) = self.sections.iter().position(|section| section.name == section_name) else {
+            let names = self.sections.iter().map(|section| section.name);
+            let fault = unknown("section", section_name, names, |name| format!("[{name}]"));
+            self.refuse(format!("[{section_name}]"), file.origin(&name.span()), fault);
+            return;
+        };
+        let mut entries: Vec<_> = keys.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let origin = file.origin(&key.span());
+            let entered = Entered {
+                value: Raw::from_toml(value.get_ref()),
+                quoted: abbreviate(&file.text[value.span()]),
+                origin,
+            };
+            self.read_key(section, key.get_ref(), entered);
+        }
+    }
+
+    fn read_key(&mut self, section: usize, key_name: &str, entered: Entered) {
+        let section = &mut self.sections[section];
+        match section.keys.iter_mut().find(|key| key.name == key_name) {
+            Some(key) => {
+                let (written, problem) = assign(section.name, key, entered);
+                self.written.push(written);
+                self.problems.extend(problem);
+            }
+            None => {
+                let names = section.keys.iter().map(|key| key.name);
+                let fault = unknown("key", key_name, names, |name| format!("{}.{name}", section.name));
+                let subject = format!("{}.{key_name}", section.name);
+                self.refuse(subject, entered.origin, fault);
+            }
+        }
+    }
+
+    /// A key that stands before the first section.
+    fn refuse_outside(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>) {
+        let name_text = name.get_ref().as_ref();
+        let homes: Vec<String> = self
+            .sections
+            .iter()
+            .filter(|section| section.keys.iter().any(|key| key.name == name_text))
+            .map(|section| format!("[{}]", section.name))
+            .collect();
+        let fault = if homes.is_empty() {
+            "every key stands in a section; `shoal config` prints them all".to_owned()
+        } else {
+            format!("every key stands in a section, this one in {}", homes.join(" or "))
+        };
+        self.refuse(name_text.to_owned(), file.origin(&name.span()), fault);
+    }
+
+    fn read_environment(&mut self, environment: impl IntoIterator<Item = (OsString, OsString)>) {
+        let mut variables: Vec<(String, OsString)> = environment
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX) && !is_service_link(name))
+            .collect();
+        variables.sort();
+        for (name, value) in variables {
+            self.read_variable(name, value);
+        }
+    }
+
+    fn read_variable(&mut self, name: String, value: OsString) {
+        let origin = Origin::Environment { name: name.clone() };
+        for section in &mut self.sections {
+            for key in &mut section.keys {
+                if environment_name(section.name, key.name) != name {
+                    continue;
+                }
+                let value = value.to_string_lossy().into_owned();
+                let quoted = abbreviate(&format!("{value:?}"));
+                let (written, problem) =
+                    assign(section.name, key, Entered { value: Raw::Untyped(value), quoted, origin });
+                self.written.push(written);
+                self.problems.extend(problem);
+                return;
+            }
+        }
+        let known = crate::print::environment_names();
+        let fault = match nearest(&name, known.iter().map(String::as_str)) {
+            Some(near) => format!("no such variable; did you mean {near}?"),
+            None => {
+                "no such variable; variables are named SHOAL_<SECTION>_<KEY> after the keys of `shoal config`"
+                    .to_owned()
+            }
+        };
+        self.refuse(name, origin, fault);
+    }
+
+    /// Lets go of the configuration, with every key as it is now and the problems so far.
+    fn finish(self) -> (Vec<Shown>, Vec<Problem>) {
+        (show(&self.sections, &self.written), self.problems)
+    }
+
+    fn refuse(&mut self, subject: String, origin: Origin, fault: String) {
+        self.problems.push(Problem { subject, origin, fault });
+    }
+}
+
+/// A value on its way into a key.
+struct Entered {
+    value: Raw,
+    /// How it was written, for messages.
+    quoted: String,
+    origin: Origin,
+}
+
+impl ConfigFile<'_> {
+    fn origin(&self, span: &Range<usize>) -> Origin {
+        let line = self.text[..span.start].matches('\n').count() + 1;
+        Origin::File { path: self.path.to_owned(), line }
+    }
+}
+
+/// Gives a key its value.
+fn assign(section: &str, key: &mut Key<'_>, entered: Entered) -> (Written, Option<Problem>) {
+    let name = format!("{section}.{}", key.name);
+    let accepted = key.slot.assign(&entered.value);
+    let problem = (!accepted).then(|| Problem {
+        subject: subject(&name, if key.slot.secret() { "(hidden)" } else { &entered.quoted }),
+        origin: entered.origin.clone(),
+        fault: format!("not accepted; accepts {}", key.slot.accepts()),
+    });
+    (Written { name, origin: entered.origin, accepted }, problem)
+}
+
+fn subject(name: &str, value: &str) -> String {
+    format!("{name} = {value}")
+}
+
+/// Where a service named "shoal" exists, Kubernetes sets these variables in every pod of its namespace
+/// (Kubernetes documentation, "Accessing the Service", environment variables). They are not meant for us.
+fn is_service_link(name: &str) -> bool {
+    name == "SHOAL_PORT" || name.starts_with("SHOAL_PORT_") || name.starts_with("SHOAL_SERVICE_")
+}
+
+fn unknown<'n>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'n str> + Clone,
+    show: impl Fn(&str) -> String,
+) -> String {
+    match nearest(name, known.clone()) {
+        Some(near) => format!("no such {kind}; did you mean {}?", show(near)),
+        None => format!("no such {kind}; there are {}", known.map(show).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn syntax_problem(file: ConfigFile<'_>, error: &toml::de::Error) -> Problem {
+    Problem {
+        subject: "not TOML".to_owned(),
+        origin: file.origin(&error.span().unwrap_or(0..0)),
+        fault: error.message().to_owned(),
+    }
+}
+
+/// A written value on one line of bearable length.
+fn abbreviate(written: &str) -> String {
+    const CHARACTERS_MAX: usize = 100;
+    let line = written.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= CHARACTERS_MAX {
+        return line;
+    }
+    line.chars().take(CHARACTERS_MAX).chain(['…']).collect()
+}
+
+fn show(sections: &[Section<'_>], written: &[Written]) -> Vec<Shown> {
+    let keys = sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section.name, key)));
+    let shown = keys.map(|(section, key)| {
+        let name = format!("{section}.{}", key.name);
+        let last = written.iter().rfind(|written| written.name == name);
+        Shown {
+            value: key.slot.show(),
+            origin: last.map_or(Origin::Default, |last| last.origin.clone()),
+            accepted: last.is_none_or(|last| last.accepted),
+            name,
+        }
+    });
+    shown.collect()
+}
+
+/// The contradiction in words; `None` where one of its keys was refused already and so has no value to judge.
+fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Problem> {
+    let mut keys = conflict.keys.iter().filter_map(|name| shown.iter().find(|shown| shown.name == *name));
+    let first = keys.next()?;
+    let others: Vec<&Shown> = keys.collect();
+    if !first.accepted || others.iter().any(|other| !other.accepted) {
+        return None;
+    }
+    let beside: String = others
+        .iter()
+        .map(|other| format!(" with {} ({}),", subject(&other.name, &other.value), other.origin))
+        .collect();
+    let fault = if beside.is_empty() {
+        conflict.fault.clone()
+    } else {
+        format!("contradiction{} {}", beside, conflict.fault)
+    };
+    Some(Problem { subject: subject(&first.name, &first.value), origin: first.origin.clone(), fault })
+}

@@ -1,0 +1,332 @@
+//! The types that keys have, and how each is written.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::net::SocketAddr;
+use core::ops::RangeInclusive;
+
+use crate::raw::Raw;
+use crate::value::Value;
+
+/// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// A value that the tracker can also choose by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auto<T> {
+    /// The tracker chooses.
+    Auto,
+    /// The operator has chosen.
+    Set(T),
+}
+
+/// A key of 128 bits, or none. Never shown: not in logs, not in messages, not by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey(pub Option<[u8; 16]>);
+
+/// Defines an enum of which each variant has one spelling.
+macro_rules! choice {
+    ($(#[$meta:meta])* $Name:ident { $($(#[$variant_meta:meta])* $Variant:ident = $spelling:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $Name {
+            $($(#[$variant_meta])* $Variant,)+
+        }
+
+        impl Value for $Name {
+            type Bound = Infallible;
+
+            fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+                one_of(&[$($spelling),+])
+            }
+
+            fn parse(raw: &Raw) -> Option<Self> {
+                match raw.text()? {
+                    $($spelling => Some(Self::$Variant),)+
+                    _ => None,
+                }
+            }
+
+            fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+                true
+            }
+
+            fn show(&self) -> String {
+                let spelling = match self {
+                    $(Self::$Variant => $spelling,)+
+                };
+                quote(spelling)
+            }
+        }
+    };
+}
+
+choice! {
+    /// How datagrams are received and sent.
+    DatagramBackend {
+        /// io_uring where the kernel allows it, else recvmmsg and sendmmsg.
+        Auto = "auto",
+        /// io_uring, or no start.
+        Uring = "uring",
+        /// recvmmsg and sendmmsg.
+        Mmsg = "mmsg",
+    }
+}
+
+choice! {
+    /// How much is logged.
+    LogLevel {
+        /// What ends the tracker.
+        Error = "error",
+        /// What an operator should look into.
+        Warn = "warn",
+        /// Start, stop and what was chosen.
+        Info = "info",
+        /// What a developer wants to see.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// How log lines look.
+    LogFormat {
+        /// Text for people, in colour on a terminal.
+        Human = "human",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}
+
+impl ByteSize {
+    /// A number of KiB.
+    #[must_use]
+    pub const fn kib(count: u64) -> Self {
+        Self(count << 10)
+    }
+
+    /// A number of MiB.
+    #[must_use]
+    pub const fn mib(count: u64) -> Self {
+        Self(count << 20)
+    }
+
+    /// A number of GiB.
+    #[must_use]
+    pub const fn gib(count: u64) -> Self {
+        Self(count << 30)
+    }
+}
+
+/// The units of sizes, largest first, and the power of two of each.
+const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = UNITS.iter().find(|(_, shift)| self.0 > 0 && self.0.trailing_zeros() >= *shift);
+        match whole {
+            Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "SecretKey(hidden)" } else { "SecretKey(none)" })
+    }
+}
+
+impl Value for ByteSize {
+    type Bound = Self;
+
+    fn accepts(range: Option<&RangeInclusive<Self>>) -> String {
+        let kind = "a size such as \"512MiB\" (KiB, MiB, GiB, TiB) or a number of bytes";
+        range.map_or(kind.to_owned(), |range| format!("{kind}, {} to {}", range.start(), range.end()))
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        if let Some(bytes) = raw.integer() {
+            return Some(Self(bytes));
+        }
+        let text = raw.text()?;
+        let (digits, shift) =
+            UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;
+        let count: u64 = digits.trim_end().parse().ok()?;
+        count.checked_mul(1 << shift).map(Self)
+    }
+
+    fn within(&self, range: &RangeInclusive<Self>) -> bool {
+        range.contains(self)
+    }
+
+    fn show(&self) -> String {
+        let shown = self.to_string();
+        if shown.ends_with('B') { quote(&shown) } else { shown }
+    }
+}
+
+impl<T: Value> Value for Auto<T> {
+    type Bound = T::Bound;
+
+    fn accepts(range: Option<&RangeInclusive<T::Bound>>) -> String {
+        format!("\"auto\" or {}", T::accepts(range))
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        if raw.text() == Some("auto") { Some(Self::Auto) } else { T::parse(raw).map(Self::Set) }
+    }
+
+    fn within(&self, range: &RangeInclusive<T::Bound>) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Set(value) => value.within(range),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => quote("auto"),
+            Self::Set(value) => value.show(),
+        }
+    }
+}
+
+impl Value for SecretKey {
+    type Bound = Infallible;
+
+    const SECRET: bool = true;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        "32 hexadecimal digits, or \"\" for none".to_owned()
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        match raw.text()? {
+            "" => Some(Self(None)),
+            // `from_str_radix` alone would also take a sign.
+            text if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                u128::from_str_radix(text, 16).ok().map(|key| Self(Some(key.to_be_bytes())))
+            }
+            _ => None,
+        }
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        quote(if self.0.is_some() { "(hidden)" } else { "" })
+    }
+}
+
+impl Value for u32 {
+    type Bound = Self;
+
+    fn accepts(range: Option<&RangeInclusive<Self>>) -> String {
+        range.map_or("an integer".to_owned(), |range| {
+            format!("an integer, {} to {}", range.start(), range.end())
+        })
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        raw.integer()
+    }
+
+    fn within(&self, range: &RangeInclusive<Self>) -> bool {
+        range.contains(self)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for bool {
+    type Bound = Infallible;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        "true or false".to_owned()
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        raw.boolean()
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// One example of how an address is written, for both families.
+const ADDRESS_EXAMPLES: &str = "such as \"0.0.0.0:6969\" or \"[::]:6969\"";
+
+/// A list of addresses; its range limits how many.
+impl Value for Vec<SocketAddr> {
+    type Bound = usize;
+
+    fn accepts(range: Option<&RangeInclusive<usize>>) -> String {
+        let kind = format!("a list of different addresses with ports, {ADDRESS_EXAMPLES}");
+        range.map_or(kind.clone(), |range| format!("{kind}, {} to {} of them", range.start(), range.end()))
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        raw.list()?.iter().map(|item| parse_address(item.text()?)).collect()
+    }
+
+    fn within(&self, range: &RangeInclusive<usize>) -> bool {
+        range.contains(&self.len())
+    }
+
+    fn show(&self) -> String {
+        let items: Vec<String> = self.iter().map(|address| quote(&address.to_string())).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
+/// An address, or `""` for none.
+impl Value for Option<SocketAddr> {
+    type Bound = Infallible;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        format!("an address with a port, {ADDRESS_EXAMPLES}, or \"\" for none")
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        match raw.text()? {
+            "" => Some(None),
+            text => parse_address(text).map(Some),
+        }
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        quote(&self.map(|address| address.to_string()).unwrap_or_default())
+    }
+}
+
+/// An address with its port. An IPv4 address in IPv6 clothes is refused: sockets of one family serve that family.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let address: SocketAddr = text.parse().ok()?;
+    (address.ip().to_canonical() == address.ip()).then_some(address)
+}
+
+fn one_of(spellings: &[&str]) -> String {
+    let quoted: Vec<String> = spellings.iter().map(|spelling| quote(spelling)).collect();
+    format!("one of {}", quoted.join(", "))
+}
+
+/// A TOML string. What is shown holds no characters that TOML would want escaped.
+fn quote(text: &str) -> String {
+    format!("\"{text}\"")
+}

@@ -1,0 +1,218 @@
+//! Reading: what is accepted, what overrides what, and what is refused with which words.
+
+use std::ffi::OsString;
+
+use shoal_config::{Auto, ByteSize, Config, ConfigFile, DatagramBackend, LogFormat, SecretKey, read};
+
+fn environment(variables: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+}
+
+/// Reads a file of this text, with these environment variables.
+fn read_both(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+    read(Some(ConfigFile { path: "shoal.toml", text }), environment(variables))
+        .map_err(|problems| problems.0.iter().map(ToString::to_string).collect())
+}
+
+/// The only problem of a file of this text.
+fn refusal(text: &str) -> String {
+    let problems = read_both(text, &[]).expect_err("refused");
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    problems[0].clone()
+}
+
+#[test]
+fn every_type_is_read_from_toml() {
+    let text = r#"
+        [udp]
+        listen = ["127.0.0.1:1", "[::1]:2"]
+        io = "mmsg"
+        receive_buffer = "128KiB"
+        send_buffer = 131072
+        [workers]
+        count = 3
+        pin = true
+        [connection_id]
+        key = "000102030405060708090a0b0c0d0e0F"
+        [control]
+        listen = ""
+    "#;
+    let config = read_both(text, &[]).expect("accepted");
+    assert_eq!(config.udp.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    assert_eq!(config.udp.io, DatagramBackend::Mmsg);
+    assert_eq!(config.udp.receive_buffer, config.udp.send_buffer);
+    assert_eq!(config.workers.count, Auto::Set(3));
+    assert!(config.workers.pin);
+    assert_eq!(
+        config.connection_id.key,
+        SecretKey(Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]))
+    );
+    assert_eq!(config.control.listen, None);
+}
+
+#[test]
+fn every_type_is_read_from_the_environment() {
+    let variables = [
+        ("SHOAL_UDP_LISTEN", "127.0.0.1:1, [::1]:2"),
+        ("SHOAL_WORKERS_COUNT", "auto"),
+        ("SHOAL_WORKERS_PIN", "true"),
+        ("SHOAL_ANNOUNCE_INTERVAL_S", "900"),
+        ("SHOAL_STORE_MEMORY_MAX", "2GiB"),
+        ("SHOAL_LOG_FORMAT", "json"),
+        ("SHOAL_CONTROL_LISTEN", ""),
+        ("UNRELATED", "is ignored"),
+    ];
+    let config = read_both("", &variables).expect("accepted");
+    assert_eq!(config.udp.listen.len(), 2);
+    assert_eq!(config.workers.count, Auto::Auto);
+    assert!(config.workers.pin);
+    assert_eq!(config.announce.interval_s, 900);
+    assert_eq!(config.store.memory_max, Auto::Set(ByteSize::gib(2)));
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.control.listen, None);
+}
+
+#[test]
+fn the_environment_overrides_the_file() {
+    let config = read_both("[announce]\ninterval_s = 600", &[("SHOAL_ANNOUNCE_INTERVAL_S", "700")]);
+    assert_eq!(config.expect("accepted").announce.interval_s, 700);
+}
+
+#[test]
+fn a_wrong_value_is_told_with_key_value_place_and_what_is_accepted() {
+    assert_eq!(
+        refusal("[udp]\n\nio = \"fast\""),
+        "udp.io = \"fast\" (shoal.toml, line 3): not accepted; accepts one of \"auto\", \"uring\", \"mmsg\""
+    );
+    let problems = read_both("", &[("SHOAL_UDP_IO", "fast")]).expect_err("refused");
+    assert_eq!(
+        problems,
+        ["udp.io = \"fast\" (environment variable SHOAL_UDP_IO): not accepted; \
+          accepts one of \"auto\", \"uring\", \"mmsg\""]
+    );
+}
+
+#[test]
+fn a_wrong_type_is_refused() {
+    assert!(refusal("[announce]\ninterval_s = \"often\"").contains("accepts an integer, 60 to 21600"));
+    assert!(refusal("[announce]\ninterval_s = \"600\"").contains("accepts an integer"));
+    assert!(refusal("[announce]\ninterval_s = 600.5").starts_with("announce.interval_s = 600.5 "));
+    assert!(refusal("[workers]\npin = \"yes\"").contains("accepts true or false"));
+    assert!(refusal("[udp]\nlisten = \"0.0.0.0:6969\"").contains("accepts a list"));
+    assert!(refusal("[udp]\nlisten = [6969]").contains("accepts a list"));
+    assert!(refusal("[udp]\nreceive_buffer = \"4MB\"").contains("a size such as \"512MiB\""));
+}
+
+#[test]
+fn a_value_out_of_range_is_refused() {
+    assert!(refusal("[announce]\ninterval_s = 5").contains("interval_s = 5 (shoal.toml, line 2)"));
+    assert!(refusal("[announce]\ninterval_s = -1").contains("60 to 21600"));
+    assert!(refusal("[udp]\nreceive_buffer = \"1KiB\"").contains("64KiB to 1GiB"));
+    assert!(refusal("[udp]\nlisten = []").contains("1 to 64 of them"));
+    assert!(refusal("[workers]\ncount = 0").contains("\"auto\" or an integer, 1 to 1024"));
+    assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("4MiB to 16TiB"));
+}
+
+#[test]
+fn an_ipv4_address_in_ipv6_clothes_is_refused() {
+    assert!(refusal("[udp]\nlisten = [\"[::ffff:127.0.0.1]:6969\"]").contains("accepts a list"));
+}
+
+#[test]
+fn a_typo_is_told_with_the_nearest_name() {
+    assert_eq!(
+        refusal("[udp]\nlisen = []"),
+        "udp.lisen (shoal.toml, line 2): no such key; did you mean udp.listen?"
+    );
+    assert_eq!(
+        refusal("[anounce]"),
+        "[anounce] (shoal.toml, line 1): no such section; did you mean [announce]?"
+    );
+    let problems = read_both("", &[("SHOAL_LOG_LEVLE", "info")]).expect_err("refused");
+    assert!(problems[0].ends_with("did you mean SHOAL_LOG_LEVEL?"), "{problems:?}");
+}
+
+#[test]
+fn a_name_like_no_other_is_told_with_all_that_exist() {
+    assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; there are scrape.hashes_max"));
+    assert!(refusal("[warehouse]").contains("[udp], [workers], [announce]"));
+    let problems = read_both("", &[("SHOAL_X", "1")]).expect_err("refused");
+    assert!(problems[0].contains("SHOAL_<SECTION>_<KEY>"), "{problems:?}");
+}
+
+#[test]
+fn a_key_outside_its_section_is_told_where_it_belongs() {
+    assert!(refusal("interval_s = 900").ends_with("this one in [announce]"));
+    assert!(refusal("listen = \"\"").ends_with("this one in [udp] or [control]"));
+    assert!(refusal("speed = 1").contains("every key stands in a section"));
+}
+
+#[test]
+fn broken_toml_is_told_with_its_line() {
+    let problem = refusal("[udp]\nio = \n");
+    assert!(problem.starts_with("not TOML (shoal.toml, line 2): "), "{problem}");
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_in_the_order_of_the_file() {
+    let text = "[log]\nlevel = \"loud\"\n[udp]\nport = 6969\nio = \"x\"\n[announce]\nnumwant_default = 300";
+    let problems = read_both(text, &[("SHOAL_TYPO", "1")]).expect_err("refused");
+    let starts = ["log.level", "udp.port", "udp.io", "SHOAL_TYPO", "announce.numwant_default"];
+    assert_eq!(problems.len(), starts.len(), "{problems:#?}");
+    for (problem, start) in problems.iter().zip(starts) {
+        assert!(problem.starts_with(start), "{problem}");
+    }
+}
+
+#[test]
+fn impossible_combinations_are_refused_with_both_sides() {
+    assert_eq!(
+        refusal("[announce]\nnumwant_max = 40"),
+        "announce.numwant_default = 50 (the default): contradiction with announce.numwant_max = 40 \
+         (shoal.toml, line 2), the default exceeds the maximum; numwant_default must be at most 40"
+    );
+    assert!(refusal("[announce]\npeer_timeout_s = 1800").contains("must be more than 2100"));
+    assert!(refusal("[announce]\nnumwant_max = 210").contains("must be at most 202"));
+    let both = read_both("[scrape]\nhashes_max = 110", &[]).expect_err("fits neither family");
+    assert!(both.len() == 2 && both[0].contains("hashes_max must be at most 102"), "{both:?}");
+    assert!(refusal("[udp]\nreply_bytes_max_v6 = 600").contains("hashes_max must be at most 49"));
+    assert!(refusal("[udp]\nlisten = [\"[::1]:1\", \"[::1]:1\"]").contains("[::1]:1 is listed twice"));
+}
+
+#[test]
+fn port_0_may_be_listed_twice_because_each_is_another_port() {
+    assert!(read_both("[udp]\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:0\"]", &[]).is_ok());
+}
+
+#[test]
+fn a_contradiction_with_a_refused_value_is_not_told_as_well() {
+    assert!(refusal("[announce]\nnumwant_max = 40\nnumwant_default = \"many\"").contains("an integer"));
+}
+
+#[test]
+fn the_secret_is_never_repeated() {
+    let problem = refusal("[connection_id]\nkey = \"0123456789abcdef-secret\"");
+    assert!(problem.starts_with("connection_id.key = (hidden) "), "{problem}");
+    let key = "000102030405060708090a0b0c0d0e0f";
+    let config = read_both("", &[("SHOAL_CONNECTION_ID_KEY", key)]).expect("accepted");
+    assert!(!format!("{config:?}").contains("0, 1, 2"));
+}
+
+#[test]
+fn a_sign_does_not_pass_for_a_digit_of_the_secret() {
+    assert!(
+        refusal("[connection_id]\nkey = \"+00102030405060708090a0b0c0d0e0f\"")
+            .contains("32 hexadecimal digits")
+    );
+}
+
+#[test]
+fn variables_that_kubernetes_sets_for_a_service_of_our_name_are_not_ours() {
+    let variables = [
+        ("SHOAL_SERVICE_HOST", "10.0.0.1"),
+        ("SHOAL_SERVICE_PORT_UDP", "6969"),
+        ("SHOAL_PORT", "udp://10.0.0.1:6969"),
+        ("SHOAL_PORT_6969_UDP_ADDR", "10.0.0.1"),
+    ];
+    assert!(read_both("", &variables).is_ok());
+}
