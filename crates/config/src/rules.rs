@@ -1,5 +1,8 @@
 //! What no single key can tell: values that are each in range and impossible together.
 
+use shoal_protocol::PeerV4;
+use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
+
 use crate::keys::Config;
 
 /// Keys whose values contradict each other.
@@ -10,14 +13,6 @@ pub(crate) struct Conflict {
     /// Why it cannot be, and what would be accepted.
     pub(crate) fault: String,
 }
-
-/// Bytes before the counts of a scrape reply, and of each count (BEP 15, "scrape").
-const SCRAPE_HEAD_BYTES: u32 = 8;
-const SCRAPE_ENTRY_BYTES: u32 = 12;
-
-/// Bytes before the peers of an announce reply, and of an IPv4 peer (BEP 15, "announce").
-const ANNOUNCE_HEAD_BYTES: u32 = 20;
-const PEER_V4_BYTES: u32 = 6;
 
 /// Every contradiction of `config`.
 pub(crate) fn check(config: &Config) -> Vec<Conflict> {
@@ -57,7 +52,7 @@ fn timeout_after_interval(config: &Config) -> Option<Conflict> {
 }
 
 fn peers_fit(config: &Config) -> Option<Conflict> {
-    let room = (config.udp.reply_bytes_max_v4 - ANNOUNCE_HEAD_BYTES) / PEER_V4_BYTES;
+    let room = entries_that_fit::<AnnounceHead, PeerV4>(config.udp.reply_bytes_max_v4);
     (config.announce.numwant_max > room).then(|| Conflict {
         keys: &["announce.numwant_max", "udp.reply_bytes_max_v4"],
         fault: format!("the reply has no room for so many peers; numwant_max must be at most {room}"),
@@ -75,7 +70,15 @@ fn scrape_fits_v6(config: &Config) -> Option<Conflict> {
 }
 
 fn scrape_fault(config: &Config, reply_bytes_max: u32) -> Option<String> {
-    let room = (reply_bytes_max - SCRAPE_HEAD_BYTES) / SCRAPE_ENTRY_BYTES;
+    let room = entries_that_fit::<ScrapeHead, ScrapeEntry>(reply_bytes_max);
     (config.scrape.hashes_max > room)
         .then(|| format!("the reply has no room for so many counts; hashes_max must be at most {room}"))
+}
+
+/// How many entries a reply holds behind its head.
+fn entries_that_fit<Head, Entry>(reply_bytes_max: u32) -> u32 {
+    const { assert!(size_of::<Head>() < 100 && size_of::<Entry>() < 100, "so that the casts lose nothing") };
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let (head_bytes, entry_bytes) = (size_of::<Head>() as u32, size_of::<Entry>() as u32);
+    reply_bytes_max.saturating_sub(head_bytes) / entry_bytes
 }
