@@ -1,8 +1,12 @@
 //! The public shape of the store.
 
-use core::marker::PhantomData;
+use std::sync::Arc;
 
-use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_protocol::{PeerV4, PeerV6};
+
+use crate::arena::Arena;
+use crate::hash::HashKey;
+use crate::swarms::Swarms;
 
 /// What the operator decides about the store.
 #[derive(Clone, Debug)]
@@ -15,26 +19,13 @@ pub struct Settings {
     pub hash_key: [u64; 4],
 }
 
-/// Every swarm, the two address families apart.
+/// Every swarm, the two address families apart, under one memory ceiling.
 #[derive(Debug)]
 pub struct Store {
     /// Swarms of IPv4 peers.
     pub v4: Swarms<PeerV4>,
     /// Swarms of IPv6 peers.
     pub v6: Swarms<PeerV6>,
-}
-
-/// The swarms of one address family. Shared between threads: all methods take `&self`.
-#[derive(Debug)]
-pub struct Swarms<P> {
-    peer: PhantomData<P>,
-}
-
-/// Where the store looks for an info hash: computed once a request by [`Swarms::locate`], passed to all that follows.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// The info hash itself.
-    pub info_hash: InfoHash,
 }
 
 /// One announce, as the store sees it.
@@ -114,56 +105,12 @@ impl Store {
     ///
     /// # Errors
     /// Where the kernel refuses the reservation.
-    pub fn new(_settings: &Settings) -> std::io::Result<Self> {
-        Ok(Self { v4: Swarms { peer: PhantomData }, v6: Swarms { peer: PhantomData } })
-    }
-}
-
-impl<P: Copy> Swarms<P> {
-    /// Hashes the info hash, once for all steps of a request.
-    #[must_use]
-    pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        Place { info_hash: *info_hash }
-    }
-
-    /// First step of a batch: starts loading the swarm's place in the table. Changes nothing.
-    pub fn prefetch_swarm(&self, _place: &Place) {}
-
-    /// Second step of a batch: starts loading where `peer` is or would be. Changes nothing.
-    pub fn prefetch_peer(&self, _place: &Place, _peer: &P) {}
-
-    /// Last step: applies the announce at `now_s` (seconds of any clock that never goes back) and writes up to
-    /// `peers_wanted` other peers to `peers_out`, back to back in compact form, as many as fit.
-    /// A seeder is given leechers only, a leecher a mix in which every peer is equally likely.
-    ///
-    /// # Errors
-    /// [`Full`] where the peer is new and the memory ceiling leaves no room for it.
-    pub fn announce(
-        &self,
-        _place: &Place,
-        _announce: &Announce<P>,
-        _now_s: u32,
-        _rng: &mut fastrand::Rng,
-        _peers_out: &mut [u8],
-    ) -> Result<Announced, Full> {
-        Ok(Announced::default())
-    }
-
-    /// The counts of one swarm.
-    #[must_use]
-    pub fn scrape(&self, _place: &Place) -> Counts {
-        Counts::default()
-    }
-
-    /// Carries expiry on to where it should be at `now_s`, in at most about `budget` cache lines of work.
-    /// To be called many times a second beside the traffic, by any number of threads.
-    pub fn expire(&self, _now_s: u32, _budget: usize) -> Expired {
-        Expired::default()
-    }
-
-    /// Sums over all swarms, without disturbing the traffic.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals::default()
+    pub fn new(settings: &Settings) -> std::io::Result<Self> {
+        let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
+        let key = HashKey(settings.hash_key);
+        Ok(Self {
+            v4: Swarms::new(&arena, key, settings.peer_timeout_s),
+            v6: Swarms::new(&arena, key, settings.peer_timeout_s),
+        })
     }
 }

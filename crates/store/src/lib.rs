@@ -1,8 +1,34 @@
 //! The swarm store: who shares which torrent.
 //!
-//! Owns every swarm and peer. Must not touch sockets, files, threads or clocks: time and randomness are arguments.
-//! TEMPORARY surface: the shape is final, the bodies come with the real store.
+//! Owns every swarm and peer, and the memory they live in. Must not touch sockets, files, threads or clocks: time and
+//! randomness are arguments, so that the whole life of a swarm runs in a test in microseconds.
+//!
+//! From the outside in: [`Store`] has one [`Swarms`] for each address family; that has shards behind small locks
+//! (`shard`); a shard has a `table` of `swarm_line`s; a swarm is one peer in its line, a block of a few (`small`), or
+//! two tables of `peer_line`s (`large`). Tables grow by single lines (`level`), over pages from one `arena`, so no
+//! operation ever waits for growth.
 
 mod api;
+mod arena;
+mod expiry;
+mod family;
+mod hash;
+mod large;
+mod level;
+mod lines;
+mod memory;
+mod peer_line;
+mod prefetch;
+mod sample;
+mod shard;
+mod slab;
+mod small;
+mod stamp;
+mod swarm;
+mod swarm_line;
+mod swarms;
+mod table;
 
-pub use api::{Action, Announce, Announced, Counts, Expired, Full, Place, Settings, Store, Swarms, Totals};
+pub use api::{Action, Announce, Announced, Counts, Expired, Full, Settings, Store, Totals};
+pub use family::Family;
+pub use swarms::{Place, Swarms};

@@ -1,0 +1,235 @@
+//! Pages of 4 KiB from one reserved stretch of address space.
+//!
+//! Owns the mapping and knows which pages are out. A [`Page`] is a unique token for its bytes, as a `Box` is, so
+//! everything above this module is safe Rust. Must not know what is in a page.
+//!
+//! Up to [`SMALL_PAGES_BYTES`] the kernel backs the stretch with its ordinary pages, so that a small store takes
+//! little; behind that with huge ones (`MADV_HUGEPAGE`), because a random access then costs one miss, not two.
+#![allow(unsafe_code, reason = "the mapping itself; the rest of the crate is safe")]
+
+use core::ffi::c_void;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of a page: the kernel's smallest, so that one that is not needed can be given back.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Where huge pages begin. One huge page that is half used wastes 1 MiB: below this stretch that would be felt.
+const SMALL_PAGES_BYTES: usize = 64 << 20;
+
+/// What a huge page is aligned to.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Pages beyond the ceiling for moves that end with less memory than they began with (rehashing a line, shrinking).
+const OVERDRAFT_PAGES: usize = 4096;
+
+/// Free pages that stay resident: this many, and an eighth of those in use.
+const RESIDENT_SPARE_PAGES: usize = 512;
+
+/// Most pages that one [`Arena::trim`] gives back to the kernel; each costs up to one system call.
+const TRIM_PAGES_MAX: usize = 64;
+
+/// Exclusive ownership of one page. Has no destructor: give it back with [`Arena::put`].
+pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
+
+// SAFETY: a page is plain bytes with one owner, like a Box<[u8; 4096]>.
+unsafe impl Send for Page {}
+// SAFETY: a shared page can only be read, as there is no interior mutability.
+unsafe impl Sync for Page {}
+
+impl Deref for Page {
+    type Target = [u8; PAGE_BYTES];
+
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: the arena hands out each page once, inside its mapping, which outlives all shards (they hold an
+        // Arc of the arena); bytes are always initialised, as the kernel zeroes them.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only access.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Page({:p})", self.0)
+    }
+}
+
+/// The stretch of address space and its free pages.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    pages_max: usize,
+    /// Pages that are out, reserves of the shards included.
+    used: AtomicUsize,
+    free: Mutex<Free>,
+}
+
+/// Free pages. Recently freed ones come first: they are resident, and perhaps still in a cache.
+struct Free {
+    resident: Vec<Page>,
+    released: Vec<Page>,
+    /// First page that was never handed out.
+    fresh: usize,
+}
+
+// SAFETY: `base` is only used to compute addresses of pages, each of which has one owner.
+unsafe impl Send for Arena {}
+// SAFETY: as above; the free lists are behind a lock.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves address space for `bytes_max`, takes no memory yet.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the reservation.
+    pub(crate) fn new(bytes_max: u64) -> io::Result<Self> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
+        let pages_max = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
+        let mapped_bytes = pages_max
+            .checked_add(OVERDRAFT_PAGES)
+            .and_then(|pages| pages.checked_mul(PAGE_BYTES))
+            .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES))
+            .and_then(|bytes| bytes.checked_add(HUGE_PAGE_BYTES))
+            .ok_or_else(too_large)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), mapped_bytes, protection, flags)? };
+        let base = NonNull::new(start.cast::<u8>()).ok_or_else(too_large)?;
+        let arena = Self {
+            base,
+            mapped_bytes,
+            pages_max,
+            used: AtomicUsize::new(0),
+            free: Mutex::new(Free { resident: Vec::new(), released: Vec::new(), fresh: 0 }),
+        };
+        arena.advise_huge_pages();
+        Ok(arena)
+    }
+
+    /// Asks for huge pages behind the small ones. A kernel that knows none refuses, which is as well.
+    fn advise_huge_pages(&self) {
+        for (advice, from, to) in [
+            (Advice::LinuxNoHugepage, 0, SMALL_PAGES_BYTES),
+            (Advice::LinuxHugepage, SMALL_PAGES_BYTES, self.mapped_bytes),
+        ] {
+            let (from, to) = (from.min(self.mapped_bytes), to.min(self.mapped_bytes));
+            if from < to {
+                // SAFETY: `from` lies inside the mapping.
+                let start = unsafe { self.base.add(from) };
+                // SAFETY: the range lies inside the mapping, and neither advice changes its content.
+                let _refused = unsafe { madvise(start.as_ptr().cast::<c_void>(), to - from, advice) };
+            }
+        }
+    }
+
+    /// Pages that may still be taken below the ceiling.
+    pub(crate) fn pages_left(&self) -> usize {
+        self.pages_max.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    /// The ceiling.
+    pub(crate) fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    /// Pages that are out.
+    pub(crate) fn pages_used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Moves up to `count` pages to `into`, as far as the ceiling allows, and returns how many.
+    /// Their content is left over from earlier use.
+    pub(crate) fn take(&self, count: usize, into: &mut Vec<Page>) -> usize {
+        let mut free = self.free.lock();
+        let count = count.min(self.pages_left());
+        self.take_locked(&mut free, count, into)
+    }
+
+    /// As [`Arena::take`], and beyond the ceiling as far as the overdraft goes.
+    pub(crate) fn take_overdraft(&self, count: usize, into: &mut Vec<Page>) -> usize {
+        let mut free = self.free.lock();
+        let count = count.min((self.pages_max + OVERDRAFT_PAGES).saturating_sub(self.pages_used()));
+        self.take_locked(&mut free, count, into)
+    }
+
+    fn take_locked(&self, free: &mut Free, count: usize, into: &mut Vec<Page>) -> usize {
+        for _ in 0..count {
+            let page = free.resident.pop().or_else(|| free.released.pop());
+            into.push(page.unwrap_or_else(|| {
+                free.fresh += 1;
+                self.page(free.fresh - 1)
+            }));
+        }
+        // Changed under the lock only: `used` is atomic for its readers.
+        self.used.store(self.pages_used() + count, Ordering::Relaxed);
+        count
+    }
+
+    /// Takes pages back.
+    pub(crate) fn put(&self, pages: impl Iterator<Item = Page>) {
+        let mut free = self.free.lock();
+        let before = free.resident.len();
+        free.resident.extend(pages);
+        let returned = free.resident.len() - before;
+        self.used.store(self.pages_used() - returned, Ordering::Relaxed);
+    }
+
+    /// Gives memory of free pages back to the kernel, a bounded number a call. Returns whether there is more.
+    pub(crate) fn trim(&self) -> bool {
+        let mut pages = {
+            let mut free = self.free.lock();
+            let spare = RESIDENT_SPARE_PAGES + self.pages_used() / 8;
+            let excess = free.resident.len().saturating_sub(spare);
+            // The oldest first: the youngest are the likeliest to be cached.
+            let batch = excess.min(TRIM_PAGES_MAX);
+            free.resident.drain(..batch).collect::<Vec<_>>()
+        };
+        if pages.is_empty() {
+            return false;
+        }
+        pages.sort_unstable_by_key(|page| page.0);
+        for run in pages.chunk_by(|a, b| a.0.addr().get() + PAGE_BYTES == b.0.addr().get()) {
+            let Some(first) = run.first() else { continue };
+            let start = first.0.as_ptr().cast::<c_void>();
+            // SAFETY: the run consists of pages that this function owns, inside the mapping; they read as zeroes after.
+            let _refused = unsafe { madvise(start, run.len() * PAGE_BYTES, Advice::LinuxDontNeed) };
+        }
+        self.free.lock().released.append(&mut pages);
+        true
+    }
+
+    /// The token of page `index`, to be made once for each index.
+    fn page(&self, index: usize) -> Page {
+        let offset = index * PAGE_BYTES;
+        assert!(offset + PAGE_BYTES <= self.mapped_bytes, "the overdraft bounds the pages that are out");
+        // SAFETY: the assertion above keeps the address inside the mapping.
+        let start = unsafe { self.base.add(offset) };
+        Page(start.cast())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody holds a page: shards own an Arc of this arena.
+        let _ignored = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.mapped_bytes) };
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("pages_max", &self.pages_max).field("used", &self.used).finish_non_exhaustive()
+    }
+}

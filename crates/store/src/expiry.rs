@@ -1,0 +1,144 @@
+//! Forgetting peers that are no longer heard of, a little at a time.
+//!
+//! A sweep walks over all swarms of a shard in an eighth of the timeout, in step with the clock. One call does no
+//! more than its budget, also in the middle of a large swarm, so that nobody notices. Entries that move while the
+//! sweep is under way may be met twice or not at all; the next sweep meets them in time.
+
+use crate::family::Family;
+use crate::large::{ExpiredPeers, LargeCursor};
+use crate::shard::Shard;
+use crate::small::{Small, SmallMut};
+use crate::stamp::{Stamp, Tick};
+use crate::swarm_line::Form;
+use crate::table::At;
+
+/// Sweeps in the time of one timeout.
+const SWEEPS_PER_TIMEOUT: u32 = 8;
+
+/// Stamps looked at for one unit of budget, which is about a cache line of work.
+const STAMPS_PER_UNIT: usize = 16;
+
+/// How far the sweep of a shard has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sweep {
+    started_s: u32,
+    at: Walk,
+}
+
+/// A place in the walk over all peers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    line: u32,
+    slot: usize,
+    /// Where to go on in the large swarm at this place.
+    large: Option<LargeCursor>,
+}
+
+/// What became of a swarm that the sweep visited.
+enum Visit<P> {
+    /// All its peers were looked at; this is its form now, nothing if nobody is left.
+    Through(Option<Form<P>>),
+    /// The budget ended in the middle.
+    Interrupted(LargeCursor),
+}
+
+impl<P: Family> Shard<P> {
+    /// Carries the sweep on to where it should be at `now_s`. Returns whether the budget ended before that.
+    pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
+        let sweep_s = (timeout_s / SWEEPS_PER_TIMEOUT).max(1);
+        let end = self.swarms.end();
+        if self.sweep.at.line >= end && now_s.saturating_sub(self.sweep.started_s) >= sweep_s {
+            self.sweep = Sweep { started_s: now_s, at: Walk::default() };
+        }
+        let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(sweep_s);
+        let due = u64::from(end) * u64::from(elapsed_s) / u64::from(sweep_s);
+        while u64::from(self.sweep.at.line) < due {
+            if *budget == 0 {
+                return true;
+            }
+            *budget -= 1;
+            self.expire_line(self.ticks.at(now_s), budget);
+        }
+        self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
+    }
+
+    /// Lets the table of swarms adapt to what is left. Not before the sweep is through: shrinking moves swarms towards
+    /// the front, where the sweep would miss them. Returns whether the budget ended before that.
+    fn settle_swarms(&mut self, budget: &mut usize) -> bool {
+        while *budget > 0 {
+            if !self.swarms.settle(&mut self.memory, &self.key) {
+                return false;
+            }
+            *budget -= 1;
+        }
+        true
+    }
+
+    /// Visits the swarms of one line, from the walk's slot on.
+    fn expire_line(&mut self, now: Tick, budget: &mut usize) {
+        let mut walk = self.sweep.at;
+        while let Some(form) = self.form(At { line: walk.line, slot: walk.slot }) {
+            let at = At { line: walk.line, slot: walk.slot };
+            match self.visit(&form, walk.large.take(), now, budget) {
+                Visit::Interrupted(cursor) => {
+                    self.sweep.at = Walk { large: Some(cursor), ..walk };
+                    return;
+                }
+                // Another swarm may come into the slot, so it is looked at again.
+                Visit::Through(None) => self.take_out_swarm(at),
+                Visit::Through(Some(new)) => {
+                    if new != form {
+                        self.swarms.line_mut(&mut self.memory, at).set_form(at.slot, &new);
+                    }
+                    walk.slot += 1;
+                }
+            }
+        }
+        let line = self.swarms.line_after_or_end(&self.memory, walk.line);
+        self.sweep.at = Walk { line, slot: 0, large: None };
+    }
+
+    /// Forgets the overdue peers of one swarm.
+    fn visit(&mut self, form: &Form<P>, cursor: Option<LargeCursor>, now: Tick, budget: &mut usize) -> Visit<P> {
+        let mut expired = ExpiredPeers::default();
+        let visit = match *form {
+            Form::Single { entry, seeds } => {
+                let overdue = self.ticks.is_overdue(entry.stamp, now);
+                *expired.of(seeds) += u64::from(overdue);
+                Visit::Through((!overdue).then_some(*form))
+            }
+            Form::Small { block, class } => {
+                let stamps = self.expire_small(block, now, &mut expired);
+                *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT);
+                let unchanged = expired.seeders + expired.leechers == 0;
+                Visit::Through(if unchanged { Some(*form) } else { self.reduce_small(block, class) })
+            }
+            Form::Large { index } => {
+                let (large, memory, clock) = (self.larges.large_mut(index), &mut self.memory, (&self.ticks, now));
+                match large.expire(memory, &self.key, clock, cursor.unwrap_or(LargeCursor::START), budget, &mut expired) {
+                    Some(cursor) => Visit::Interrupted(cursor),
+                    None => Visit::Through(self.reduce_large(index)),
+                }
+            }
+        };
+        self.tally.seeders -= expired.seeders;
+        self.tally.leechers -= expired.leechers;
+        self.tally.expired += expired.seeders + expired.leechers;
+        visit
+    }
+
+    /// Forgets the overdue peers of a small swarm. Returns how many there were before.
+    fn expire_small(&mut self, block: crate::slab::Block, now: Tick, expired: &mut ExpiredPeers) -> usize {
+        let ticks = self.ticks;
+        let overdue = |small: Small<'_, P>| {
+            let index = small.stamps.iter().rposition(|&stamp| ticks.is_overdue(Stamp(stamp), now))?;
+            Some((index, index < small.seeders))
+        };
+        let count = Small::<P>::read(self.memory.block(block)).stamps.len();
+        while let Some((index, seeds)) = overdue(Small::read(self.memory.block(block))) {
+            SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
+            *expired.of(seeds) += 1;
+        }
+        count
+    }
+}

@@ -1,0 +1,190 @@
+//! A large swarm: two tables of peers, so that a seeder's request never walks over seeders.
+
+use crate::family::{Family, PeerRow, Stored};
+use crate::hash::{HashKey, position};
+use crate::memory::Memory;
+use crate::peer_line::PeerEntry;
+use crate::stamp::{Stamp, Tick, Ticks};
+use crate::table::{At, Bucket, Table};
+
+/// A table of the peers of one role.
+pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
+
+/// The two roles apart.
+#[derive(Debug)]
+pub(crate) struct Large<P: Family> {
+    pub(crate) leechers: Peers<P>,
+    pub(crate) seeders: Peers<P>,
+}
+
+/// Where a peer is in a large swarm after an announce.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LargeAt {
+    pub(crate) at: At,
+    pub(crate) seeds: bool,
+}
+
+/// How far a walk over a large swarm has come. The tables shrink only after it: shrinking moves entries towards the
+/// front, where the walk would miss them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LargeCursor {
+    /// In the table of one role, leechers first.
+    Line {
+        /// Which table.
+        seeds: bool,
+        /// The next line.
+        line: u32,
+    },
+    /// Through with both tables, which now adapt to what is left.
+    Settling,
+}
+
+impl LargeCursor {
+    /// Where a walk begins.
+    pub(crate) const START: Self = Self::Line { seeds: false, line: 0 };
+}
+
+impl<P: Family> Large<P> {
+    /// Room for this many peers of each role.
+    pub(crate) fn holding(leechers: usize, seeders: usize) -> Self {
+        let table = |count: usize| Table::holding(u32::try_from(count).unwrap_or(0));
+        Self { leechers: table(leechers), seeders: table(seeders) }
+    }
+
+    pub(crate) fn table(&self, seeds: bool) -> &Peers<P> {
+        if seeds { &self.seeders } else { &self.leechers }
+    }
+
+    pub(crate) fn table_mut(&mut self, seeds: bool) -> &mut Peers<P> {
+        if seeds { &mut self.seeders } else { &mut self.leechers }
+    }
+
+    /// Peers of both roles.
+    pub(crate) fn len(&self) -> u32 {
+        self.leechers.len() + self.seeders.len()
+    }
+
+    /// Where a peer is in the table of one role.
+    #[inline]
+    pub(crate) fn find(&self, memory: &Memory, key: &HashKey, peer: &P, seeds: bool) -> Option<At> {
+        let table = self.table(seeds);
+        if table.len() == 0 {
+            return None;
+        }
+        let matching = |line: &P::Line| line.peers().iter().position(|other| other == peer);
+        table.find(memory, position(peer.hash(key)), matching)
+    }
+
+    /// The stamp of a peer that was found.
+    pub(crate) fn stamp(&self, memory: &Memory, found: LargeAt) -> Stamp {
+        let line = self.table(found.seeds).line(memory, found.at.line);
+        Stamp(line.map_or(0, |line| line.stamps()[found.at.slot]))
+    }
+
+    /// Sets the stamp of a peer that was found.
+    #[inline]
+    pub(crate) fn set_stamp(&mut self, memory: &mut Memory, found: LargeAt, stamp: Stamp) {
+        self.table_mut(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot] = stamp.0;
+    }
+
+    /// Adds a peer that is in neither table.
+    pub(crate) fn insert(&mut self, memory: &mut Memory, key: &HashKey, entry: &PeerEntry<P>, seeds: bool) -> At {
+        self.table_mut(seeds).insert(memory, position(entry.peer.hash(key)), entry)
+    }
+
+    /// Takes out a peer that was found.
+    pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, found: LargeAt) -> PeerEntry<P> {
+        self.table_mut(found.seeds).remove(memory, key, found.at)
+    }
+
+    /// Lets both tables grow or shrink a little if they have to. Returns whether they did.
+    #[inline]
+    pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
+        self.leechers.settle(memory, key) | self.seeders.settle(memory, key)
+    }
+
+    /// Starts loading where a peer is or would be, in both tables.
+    #[inline]
+    pub(crate) fn prefetch(&self, memory: &Memory, key: &HashKey, peer: &P) {
+        let position = position(peer.hash(key));
+        self.leechers.prefetch(memory, position);
+        self.seeders.prefetch(memory, position);
+    }
+
+    /// Forgets overdue peers, from `cursor` on, at most `budget` lines. Returns where to go on, or nothing at the end.
+    pub(crate) fn expire(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        (ticks, now): (&Ticks, Tick),
+        mut cursor: LargeCursor,
+        budget: &mut usize,
+        expired: &mut ExpiredPeers,
+    ) -> Option<LargeCursor> {
+        while *budget > 0 {
+            cursor = match cursor {
+                LargeCursor::Line { seeds, line } if line >= self.table(seeds).end() => {
+                    if seeds { LargeCursor::Settling } else { LargeCursor::Line { seeds: true, line: 0 } }
+                }
+                LargeCursor::Line { seeds, line } => {
+                    let table = self.table_mut(seeds);
+                    *expired.of(seeds) += expire_line(table, memory, key, (ticks, now), line);
+                    LargeCursor::Line { seeds, line: table.line_after_or_end(memory, line) }
+                }
+                LargeCursor::Settling if self.settle(memory, key) => LargeCursor::Settling,
+                LargeCursor::Settling => return None,
+            };
+            *budget -= 1;
+        }
+        Some(cursor)
+    }
+
+    /// All peers with their roles, for a walk that ends the swarm's life as a large one.
+    pub(crate) fn entries(&self, memory: &Memory, mut each: impl FnMut(PeerEntry<P>, bool)) {
+        for seeds in [true, false] {
+            let table = self.table(seeds);
+            for line in (0..table.end()).filter_map(|line| table.line(memory, line)) {
+                (0..Bucket::len(line)).for_each(|slot| each(line.entry(slot), seeds));
+            }
+        }
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(&mut self, memory: &mut Memory) {
+        self.leechers.release(memory);
+        self.seeders.release(memory);
+    }
+}
+
+/// Peers that were forgotten, by role.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExpiredPeers {
+    pub(crate) leechers: u64,
+    pub(crate) seeders: u64,
+}
+
+impl ExpiredPeers {
+    pub(crate) fn of(&mut self, seeds: bool) -> &mut u64 {
+        if seeds { &mut self.seeders } else { &mut self.leechers }
+    }
+}
+
+/// Forgets the overdue peers of one line, and those that a removal pulls into it.
+fn expire_line<B, P>(
+    table: &mut Table<B>,
+    memory: &mut Memory,
+    key: &HashKey,
+    (ticks, now): (&Ticks, Tick),
+    line: u32,
+) -> u64
+where
+    B: Bucket<Entry = PeerEntry<P>> + PeerRow<P>,
+{
+    let mut forgotten = 0;
+    let overdue = |line: &B| line.stamps().iter().position(|&stamp| ticks.is_overdue(Stamp(stamp), now));
+    while let Some(slot) = table.line(memory, line).and_then(overdue) {
+        table.remove(memory, key, At { line, slot });
+        forgotten += 1;
+    }
+    forgotten
+}

@@ -1,0 +1,153 @@
+//! The memory of one shard: a reserve of pages, and blocks cut from pages.
+//!
+//! An operation that adds something asks for room first; once it has begun, it never runs out half-way.
+
+use std::sync::Arc;
+
+use crate::arena::{Arena, Page};
+use crate::prefetch::prefetch;
+use crate::slab::{Block, Class, Slab};
+
+/// Pages that any single operation may need: a line rehashed into two pages and its overflow, twice, and the
+/// blocks of a swarm that outgrows its form.
+const RESERVE_PAGES_MIN: usize = 12;
+
+/// Pages fetched from the arena together, so that its lock is taken rarely.
+const RESERVE_PAGES_FETCHED: usize = 16;
+
+/// Reserve beyond which pages go back to the arena.
+const RESERVE_PAGES_MAX: usize = 48;
+
+/// New swarms are refused when less than this share of the ceiling is left, so that peers of the existing ones
+/// still find room.
+const SWARM_MARGIN_SHARE: usize = 32;
+
+/// Pages and blocks of one shard.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    arena: Arc<Arena>,
+    reserve: Vec<Page>,
+    slab: Slab,
+    /// Pages that came from the arena and have not gone back.
+    pages: usize,
+    /// Room in which lines wait while they are moved.
+    scratch: Vec<u8>,
+}
+
+impl Memory {
+    pub(crate) fn new(arena: Arc<Arena>) -> Self {
+        Self { arena, reserve: Vec::new(), slab: Slab::default(), pages: 0, scratch: Vec::new() }
+    }
+
+    /// Whether one more peer may come in.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.reserve.len() < RESERVE_PAGES_MIN {
+            self.pages += self.arena.take(RESERVE_PAGES_FETCHED, &mut self.reserve);
+        }
+        self.reserve.len() >= RESERVE_PAGES_MIN
+    }
+
+    /// Whether one more swarm may come in.
+    #[inline]
+    pub(crate) fn has_room_for_swarm(&mut self) -> bool {
+        self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE
+    }
+
+    /// Whether entries may be moved around, if need be on credit: what is moved takes no more room afterwards.
+    #[inline]
+    pub(crate) fn has_room_to_move(&mut self) -> bool {
+        if self.reserve.len() < RESERVE_PAGES_MIN {
+            self.pages += self.arena.take_overdraft(RESERVE_PAGES_FETCHED, &mut self.reserve);
+        }
+        self.reserve.len() >= RESERVE_PAGES_MIN
+    }
+
+    /// A page of zeroes.
+    pub(crate) fn take_page(&mut self) -> Page {
+        let mut page = self.take_used_page();
+        page.fill(0);
+        page
+    }
+
+    /// Takes a page back.
+    pub(crate) fn put_page(&mut self, page: Page) {
+        self.reserve.push(page);
+        if self.reserve.len() > RESERVE_PAGES_MAX {
+            self.arena.put(self.reserve.drain(..RESERVE_PAGES_FETCHED));
+            self.pages -= RESERVE_PAGES_FETCHED;
+        }
+    }
+
+    /// A block of zeroes.
+    pub(crate) fn take_block(&mut self, class: Class) -> Block {
+        let (slab, reserve) = (&mut self.slab, &mut self.reserve);
+        let block = slab.take(class, || reserve.pop().expect("operations ask for room before they begin"));
+        self.slab.bytes_mut(block).fill(0);
+        block
+    }
+
+    /// Takes a block back.
+    pub(crate) fn put_block(&mut self, block: Block) {
+        if let Some(page) = self.slab.put(block) {
+            self.put_page(page);
+        }
+    }
+
+    /// Moves the first bytes of a block into a block of another class.
+    pub(crate) fn replace_block(&mut self, old: Block, class: Class) -> Block {
+        let new = self.take_block(class);
+        let mut scratch = [0; 2048];
+        let bytes = self.slab.bytes(old);
+        let length = bytes.len().min(class.bytes());
+        scratch[..length].copy_from_slice(&bytes[..length]);
+        self.slab.bytes_mut(new)[..length].copy_from_slice(&scratch[..length]);
+        self.put_block(old);
+        new
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, block: Block) -> &[u8] {
+        self.slab.bytes(block)
+    }
+
+    #[inline]
+    pub(crate) fn block_mut(&mut self, block: Block) -> &mut [u8] {
+        self.slab.bytes_mut(block)
+    }
+
+    /// Empty room for lines that are moved; to be put back, so that it need not be allocated again.
+    pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.scratch)
+    }
+
+    /// Takes the room back.
+    pub(crate) fn put_scratch(&mut self, mut scratch: Vec<u8>) {
+        scratch.clear();
+        self.scratch = scratch;
+    }
+
+    /// Starts loading the front of a block.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, block: Block) {
+        if let Some((front, _)) = self.slab.bytes(block).split_first_chunk::<16>() {
+            prefetch(front);
+        }
+    }
+
+    /// Pages of this shard, its reserve included.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    fn take_used_page(&mut self) -> Page {
+        self.reserve.pop().expect("operations ask for room before they begin")
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let slab = core::mem::take(&mut self.slab);
+        self.arena.put(self.reserve.drain(..).chain(slab.into_pages()));
+    }
+}

@@ -1,0 +1,101 @@
+//! A line of a large swarm's table: nine IPv4 peers in 64 bytes, or ten IPv6 peers in 191.
+//!
+//! Layout: the peers' addresses in compact form back to back, so that a sample is copied in one go; then one stamp
+//! a peer; then the number of peers.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::family::{Family, PeerRow};
+use crate::hash::{HashKey, position};
+use crate::lines::Line;
+use crate::stamp::Stamp;
+use crate::table::Bucket;
+
+/// Up to `N` peers.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PeerLine<P, const N: usize> {
+    peers: [P; N],
+    stamps: [u8; N],
+    len: u8,
+}
+
+const _: () = assert!(size_of::<PeerLine<shoal_protocol::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
+
+/// A peer and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerEntry<P> {
+    pub(crate) peer: P,
+    pub(crate) stamp: Stamp,
+}
+
+impl<P: Family, const N: usize> Line for PeerLine<P, N> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<P: Family, const N: usize> PeerRow<P> for PeerLine<P, N> {
+    #[inline]
+    fn peers(&self) -> &[P] {
+        &self.peers[..self.len()]
+    }
+
+    #[inline]
+    fn stamps(&self) -> &[u8] {
+        &self.stamps[..self.len()]
+    }
+
+    #[inline]
+    fn stamps_mut(&mut self) -> &mut [u8] {
+        let len = self.len();
+        &mut self.stamps[..len]
+    }
+}
+
+impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
+    const SLOTS: usize = N;
+    const FILL_64THS: u32 = 53;
+
+    type Entry = PeerEntry<P>;
+
+    #[inline]
+    fn len(&self) -> usize {
+        // The minimum tells the compiler what it cannot know, and so saves its checks.
+        usize::from(self.len).min(N)
+    }
+
+    #[inline]
+    fn position(&self, slot: usize, key: &HashKey) -> u32 {
+        position(self.peers[slot].hash(key))
+    }
+
+    #[inline]
+    fn entry(&self, slot: usize) -> PeerEntry<P> {
+        PeerEntry { peer: self.peers[slot], stamp: Stamp(self.stamps[slot]) }
+    }
+
+    #[inline]
+    fn push(&mut self, entry: &PeerEntry<P>) {
+        let slot = self.len();
+        self.peers[slot] = entry.peer;
+        self.stamps[slot] = entry.stamp.0;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn take(&mut self, slot: usize) -> PeerEntry<P> {
+        let entry = self.entry(slot);
+        let last = self.len() - 1;
+        self.peers[slot] = self.peers[last];
+        self.stamps[slot] = self.stamps[last];
+        self.len -= 1;
+        entry
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+}

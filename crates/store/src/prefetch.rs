@@ -1,0 +1,34 @@
+//! The cache hint of the processor.
+#![allow(unsafe_code, reason = "the hint is an intrinsic that takes a raw pointer")]
+
+/// Bytes of a cache line on every processor that matters here.
+const LINE_BYTES: usize = 64;
+
+/// Starts loading the value into the caches. A hint: it reads nothing and cannot fault.
+#[inline]
+pub(crate) fn prefetch<T>(value: &T) {
+    let start = core::ptr::from_ref(value).cast::<i8>();
+    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
+        prefetch_line(start.wrapping_add(offset));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn prefetch_line(address: *const i8) {
+    // SAFETY: PREFETCHT0 is a hint that ignores faults, so any address will do; SSE is part of x86-64.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn prefetch_line(address: *const i8) {
+    // SAFETY: PRFM is a hint that ignores faults, changes no register and no memory.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline]
+fn prefetch_line(_address: *const i8) {}

@@ -1,0 +1,256 @@
+//! One shard: a share of the swarms of one family, with the memory they live in. Used by one thread at a time.
+
+use std::sync::Arc;
+
+use crate::api::{Action, Announce, Announced, Counts, Full};
+use crate::arena::Arena;
+use crate::expiry::Sweep;
+use crate::family::Family;
+use crate::hash::HashKey;
+use crate::large::Large;
+use crate::memory::Memory;
+use crate::peer_line::PeerEntry;
+use crate::small::Small;
+use crate::stamp::{Stamp, Tick, Ticks};
+use crate::swarm::{Landed, Outcome};
+use crate::swarm_line::{Form, Swarm, SwarmLine};
+use crate::table::{At, Bucket, Table};
+use crate::{Place, sample};
+
+/// Sums over a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) swarms: u64,
+    pub(crate) seeders: u64,
+    pub(crate) leechers: u64,
+    pub(crate) expired: u64,
+}
+
+/// The shard.
+#[derive(Debug)]
+pub(crate) struct Shard<P: Family> {
+    pub(crate) key: HashKey,
+    pub(crate) ticks: Ticks,
+    pub(crate) memory: Memory,
+    pub(crate) swarms: Table<SwarmLine<P>>,
+    pub(crate) larges: Larges<P>,
+    pub(crate) sweep: Sweep,
+    pub(crate) tally: Tally,
+}
+
+/// The large swarms of a shard, by index.
+#[derive(Debug)]
+pub(crate) struct Larges<P: Family> {
+    list: Vec<Option<Box<Large<P>>>>,
+    vacant: Vec<u32>,
+}
+
+impl<P: Family> Larges<P> {
+    pub(crate) fn add(&mut self, large: Large<P>) -> u32 {
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.list.push(None);
+            u32::try_from(self.list.len() - 1).expect("a large swarm takes far more than 64 bytes")
+        });
+        self.list[index as usize] = Some(Box::new(large));
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Box<Large<P>> {
+        self.vacant.push(index);
+        self.list[index as usize].take().expect("a swarm keeps its tables")
+    }
+
+    #[inline]
+    pub(crate) fn large(&self, index: u32) -> &Large<P> {
+        self.list[index as usize].as_deref().expect("a swarm keeps its tables")
+    }
+
+    #[inline]
+    pub(crate) fn large_mut(&mut self, index: u32) -> &mut Large<P> {
+        self.list[index as usize].as_deref_mut().expect("a swarm keeps its tables")
+    }
+}
+
+impl<P: Family> Shard<P> {
+    pub(crate) fn new(arena: Arc<Arena>, key: HashKey, ticks: Ticks) -> Self {
+        Self {
+            key,
+            ticks,
+            memory: Memory::new(arena),
+            swarms: Table::new(),
+            larges: Larges { list: Vec::new(), vacant: Vec::new() },
+            sweep: Sweep::default(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Where a swarm is.
+    #[inline]
+    fn find(&self, place: &Place) -> Option<At> {
+        self.swarms.find(&self.memory, place.position(), |line| line.slot(&place.info_hash))
+    }
+
+    /// Starts loading the line in which the swarm is or would be.
+    #[inline]
+    pub(crate) fn prefetch_swarm(&self, place: &Place) {
+        self.swarms.prefetch(&self.memory, place.position());
+    }
+
+    /// Starts loading where the peer is or would be.
+    #[inline]
+    pub(crate) fn prefetch_peer(&self, place: &Place, peer: &P) {
+        match self.find(place).and_then(|at| self.form(at)) {
+            None | Some(Form::Single { .. }) => {}
+            Some(Form::Small { block, .. }) => self.memory.prefetch_block(block),
+            Some(Form::Large { index }) => self.larges.large(index).prefetch(&self.memory, &self.key, peer),
+        }
+    }
+
+    /// Applies an announce and samples.
+    pub(crate) fn announce(
+        &mut self,
+        place: &Place,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Result<Announced, Full> {
+        let now = self.ticks.at(now_s);
+        let Some(at) = self.find(place) else {
+            return if announce.action == Action::Stop {
+                Ok(Announced::default())
+            } else {
+                self.create(place, announce, now)
+            };
+        };
+        let Some(form) = self.form(at) else { return Ok(Announced::default()) };
+        let outcome = self.apply(&form, announce, now)?;
+        self.count(&outcome);
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        if outcome.completes {
+            line.count_completed(at.slot);
+        }
+        let counts = outcome.counts(line.completed(at.slot));
+        match outcome.form {
+            Some(new) if new != form => line.set_form(at.slot, &new),
+            Some(_) => {}
+            None => {
+                self.take_out_swarm(at);
+                self.swarms.settle(&mut self.memory, &self.key);
+            }
+        }
+        let peers = match outcome.form {
+            Some(form) if announce.action != Action::Stop => {
+                let room = out.len() / size_of::<P>();
+                self.sample(&form, &outcome.landed, announce.peers_wanted.min(room), rng, out)
+            }
+            _ => 0,
+        };
+        if let Some(Form::Large { index }) = outcome.form {
+            self.larges.large_mut(index).settle(&mut self.memory, &self.key);
+        }
+        Ok(Announced { counts, peers })
+    }
+
+    /// The counts of a swarm.
+    pub(crate) fn scrape(&self, place: &Place) -> Counts {
+        let Some(at) = self.find(place) else { return Counts::default() };
+        let Some(line) = self.swarms.line(&self.memory, at.line) else { return Counts::default() };
+        let (seeders, leechers) = self.roles(&line.form(at.slot));
+        Counts { seeders, leechers, completed: line.completed(at.slot) }
+    }
+
+    /// Seeders and leechers of a swarm.
+    #[inline]
+    pub(crate) fn roles(&self, form: &Form<P>) -> (u32, u32) {
+        match form {
+            Form::Single { seeds, .. } => (u32::from(*seeds), u32::from(!*seeds)),
+            Form::Small { block, .. } => {
+                let header = self.memory.block(*block);
+                (u32::from(header[0]), u32::from(header[1]))
+            }
+            Form::Large { index } => {
+                let large = self.larges.large(*index);
+                (large.seeders.len(), large.leechers.len())
+            }
+        }
+    }
+
+    /// The form of the swarm at `at`.
+    #[inline]
+    pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
+        let line = self.swarms.line(&self.memory, at.line)?;
+        (at.slot < line.len()).then(|| line.form(at.slot))
+    }
+
+    /// Takes a swarm without peers out of the table, which is to settle some time afterwards.
+    pub(crate) fn take_out_swarm(&mut self, at: At) {
+        self.swarms.remove(&mut self.memory, &self.key, at);
+        self.tally.swarms -= 1;
+    }
+
+    /// A new swarm with its first peer, who is handed nobody.
+    fn create(&mut self, place: &Place, announce: &Announce<P>, now: Tick) -> Result<Announced, Full> {
+        if !self.memory.has_room_for_swarm() {
+            return Err(Full);
+        }
+        let seeds = announce.action != Action::Leech;
+        let completes = announce.action == Action::Complete;
+        let entry = PeerEntry { peer: announce.peer, stamp: Stamp::new(now, completes) };
+        let form = Form::Single { entry, seeds };
+        let swarm = Swarm { info_hash: place.info_hash, completed: u32::from(completes), form };
+        self.swarms.insert(&mut self.memory, place.position(), &swarm);
+        self.swarms.settle(&mut self.memory, &self.key);
+        self.tally.swarms += 1;
+        self.tally.seeders += u64::from(seeds);
+        self.tally.leechers += u64::from(!seeds);
+        let (seeders, leechers) = self.roles(&form);
+        Ok(Announced { counts: Counts { seeders, leechers, completed: swarm.completed }, peers: 0 })
+    }
+
+    /// Keeps the sums in step with one announce.
+    #[inline]
+    fn count(&mut self, outcome: &Outcome<P>) {
+        let (before, after) = (outcome.before, outcome.after);
+        self.tally.seeders = self.tally.seeders + u64::from(after.0) - u64::from(before.0);
+        self.tally.leechers = self.tally.leechers + u64::from(after.1) - u64::from(before.1);
+    }
+
+    /// Hands out peers of a swarm: leechers to a seeder, a mix to a leecher. Returns how many.
+    fn sample(
+        &self,
+        form: &Form<P>,
+        landed: &Landed,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> usize {
+        if wanted == 0 {
+            return 0;
+        }
+        let bytes = match (form, landed) {
+            (Form::Small { block, .. }, Landed::Small(index)) => {
+                let small = Small::<P>::read(self.memory.block(*block));
+                if *index < small.seeders {
+                    sample::sample_small(&small.peers[small.seeders..], None, wanted, rng, out)
+                } else {
+                    sample::sample_small(small.peers, Some(*index), wanted, rng, out)
+                }
+            }
+            (Form::Large { index }, Landed::Large(at)) => {
+                let (large, memory) = (self.larges.large(*index), &self.memory);
+                if at.seeds {
+                    sample::sample_table(&large.leechers, memory, None, wanted, rng, out)
+                } else {
+                    let (seeders, leechers) = (large.seeders.len() as usize, large.leechers.len() as usize - 1);
+                    let share = sample::share_of_seeders(wanted, seeders, leechers, rng);
+                    let written = sample::sample_table(&large.seeders, memory, None, share, rng, out);
+                    let (rest, out) = (wanted - share, &mut out[written..]);
+                    written + sample::sample_table(&large.leechers, memory, Some(at.at), rest, rng, out)
+                }
+            }
+            _ => 0,
+        };
+        bytes / size_of::<P>()
+    }
+}

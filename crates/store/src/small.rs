@@ -1,0 +1,176 @@
+//! A small swarm: all its peers in one block, seeders first.
+//!
+//! Layout: number of seeders, number of leechers (a byte each), then room for peers back to back, then as many
+//! stamps. A search compares all peers one after the other, which up to about a hundred costs less than any index.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::family::Family;
+use crate::memory::Memory;
+use crate::peer_line::PeerEntry;
+use crate::slab::{Block, Class};
+use crate::stamp::Stamp;
+
+/// Bytes before the peers.
+const HEADER_BYTES: usize = 2;
+
+/// Largest block of a small swarm: 146 IPv4 peers or 53 IPv6 peers.
+const BLOCK_BYTES_MAX: usize = 1024;
+
+const _: () = assert!(capacity_of(BLOCK_BYTES_MAX, 6) <= 255, "the counts are bytes");
+
+/// Peers that fit a block.
+const fn capacity_of(block_bytes: usize, peer_bytes: usize) -> usize {
+    (block_bytes - HEADER_BYTES) / (peer_bytes + 1)
+}
+
+/// The peers of a small swarm, to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Small<'a, P> {
+    pub(crate) seeders: usize,
+    pub(crate) peers: &'a [P],
+    pub(crate) stamps: &'a [u8],
+}
+
+/// The peers of a small swarm, to change.
+#[derive(Debug)]
+pub(crate) struct SmallMut<'a, P> {
+    header: &'a mut [u8],
+    peers: &'a mut [P],
+    stamps: &'a mut [u8],
+}
+
+/// The smallest class for this many peers, if they are few enough for a block.
+pub(crate) fn class_for<P: Family>(peers: usize) -> Option<Class> {
+    let class = Class::holding(HEADER_BYTES + peers * (size_of::<P>() + 1))?;
+    (class.bytes() <= BLOCK_BYTES_MAX).then_some(class)
+}
+
+/// Most peers of a small swarm.
+pub(crate) const fn peers_max<P: Family>() -> usize {
+    capacity_of(BLOCK_BYTES_MAX, size_of::<P>())
+}
+
+/// Moves a small swarm into a block of another class that holds it.
+pub(crate) fn resize<P: Family>(memory: &mut Memory, block: Block, class: Class) -> Block {
+    let new = memory.take_block(class);
+    let mut copy = [0; BLOCK_BYTES_MAX];
+    let bytes = memory.block(block);
+    let length = bytes.len();
+    copy[..length].copy_from_slice(bytes);
+    let old = Small::<P>::read(&copy[..length]);
+    let small = SmallMut::<P>::edit(memory.block_mut(new));
+    small.header.copy_from_slice(&copy[..HEADER_BYTES]);
+    small.peers[..old.peers.len()].copy_from_slice(old.peers);
+    small.stamps[..old.stamps.len()].copy_from_slice(old.stamps);
+    memory.put_block(block);
+    new
+}
+
+impl<'a, P: Family> Small<'a, P> {
+    /// Reads a block.
+    #[inline]
+    pub(crate) fn read(block: &'a [u8]) -> Self {
+        let capacity = capacity_of(block.len(), size_of::<P>());
+        let (seeders, count) = (usize::from(block[0]), usize::from(block[0]) + usize::from(block[1]));
+        let (peers, stamps) = block[HEADER_BYTES..].split_at(capacity * size_of::<P>());
+        let peers = <[P]>::ref_from_bytes(peers).expect("whole peers, and peers need no alignment");
+        Self { seeders, peers: &peers[..count], stamps: &stamps[..count] }
+    }
+
+    /// Where a peer is.
+    #[inline]
+    pub(crate) fn index(&self, peer: &P) -> Option<usize> {
+        self.peers.iter().position(|other| other == peer)
+    }
+
+    /// A peer with its stamp, and whether it is a seeder.
+    pub(crate) fn entry(&self, index: usize) -> (PeerEntry<P>, bool) {
+        (PeerEntry { peer: self.peers[index], stamp: Stamp(self.stamps[index]) }, index < self.seeders)
+    }
+}
+
+impl<'a, P: Family> SmallMut<'a, P> {
+    /// Edits a block.
+    #[inline]
+    pub(crate) fn edit(block: &'a mut [u8]) -> Self {
+        let capacity = capacity_of(block.len(), size_of::<P>());
+        let (header, rest) = block.split_at_mut(HEADER_BYTES);
+        let (peers, stamps) = rest.split_at_mut(capacity * size_of::<P>());
+        let peers = <[P]>::mut_from_bytes(peers).expect("whole peers, and peers need no alignment");
+        Self { header, peers, stamps: &mut stamps[..capacity] }
+    }
+
+    /// Adds a peer, if there is room.
+    pub(crate) fn push(&mut self, entry: &PeerEntry<P>, seeds: bool) -> Option<usize> {
+        let (seeders, count) = (self.seeders(), self.count());
+        if count == self.peers.len() {
+            return None;
+        }
+        self.peers[count] = entry.peer;
+        self.stamps[count] = entry.stamp.0;
+        self.header[1] += 1;
+        if !seeds {
+            return Some(count);
+        }
+        self.promote(count);
+        Some(seeders)
+    }
+
+    /// Sets stamp and role of a peer; returns where it is afterwards.
+    pub(crate) fn update(&mut self, index: usize, stamp: Stamp, seeds: bool) -> usize {
+        self.stamps[index] = stamp.0;
+        match (index < self.seeders(), seeds) {
+            (false, true) => self.promote(index),
+            (true, false) => self.demote(index),
+            _ => index,
+        }
+    }
+
+    /// Takes a peer out.
+    pub(crate) fn remove(&mut self, index: usize) {
+        let index = if index < self.seeders() { self.demote(index) } else { index };
+        let last = self.count() - 1;
+        self.swap(index, last);
+        self.header[1] -= 1;
+    }
+
+    fn seeders(&self) -> usize {
+        usize::from(self.header[0])
+    }
+
+    fn count(&self) -> usize {
+        self.seeders() + usize::from(self.header[1])
+    }
+
+    /// Makes a leecher the last seeder.
+    fn promote(&mut self, index: usize) -> usize {
+        let seeders = self.seeders();
+        self.swap(index, seeders);
+        self.header[0] += 1;
+        self.header[1] -= 1;
+        seeders
+    }
+
+    /// Makes a seeder the first leecher.
+    fn demote(&mut self, index: usize) -> usize {
+        let last_seeder = self.seeders() - 1;
+        self.swap(index, last_seeder);
+        self.header[0] -= 1;
+        self.header[1] += 1;
+        last_seeder
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.peers.swap(a, b);
+        self.stamps.swap(a, b);
+    }
+}
+
+/// Writes peers back to back.
+#[inline]
+pub(crate) fn copy_peers<P: Family>(peers: &[P], out: &mut [u8]) -> usize {
+    let bytes = peers.as_bytes();
+    out[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}

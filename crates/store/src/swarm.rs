@@ -1,0 +1,258 @@
+//! What an announce does to a swarm, in each of its forms, and how it passes from one form to the next.
+//!
+//! One peer is stored in the swarm's own slot, a few in a block, many in two tables. A swarm grows into the next
+//! form when it has to, and falls back only when it is much smaller, so that it does not go back and forth.
+
+use crate::api::{Action, Announce, Counts, Full};
+use crate::family::Family;
+use crate::large::{Large, LargeAt};
+use crate::peer_line::PeerEntry;
+use crate::shard::Shard;
+use crate::slab::{Block, Class};
+use crate::small::{self, Small, SmallMut};
+use crate::stamp::{Stamp, Tick};
+use crate::swarm_line::Form;
+
+/// A large swarm becomes a small one when its peers are fewer than one in this many that would fit.
+const SMALL_AGAIN_SHARE: usize = 3;
+
+/// What an announce did to a swarm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome<P> {
+    /// The swarm's form afterwards; nothing if nobody is left.
+    pub(crate) form: Option<Form<P>>,
+    /// Where the announcer is.
+    pub(crate) landed: Landed,
+    /// Whether a completed download is to be counted.
+    pub(crate) completes: bool,
+    /// Seeders and leechers before.
+    pub(crate) before: (u32, u32),
+    /// Seeders and leechers after.
+    pub(crate) after: (u32, u32),
+}
+
+/// Where an announcer is afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Landed {
+    /// Not in the swarm, or alone in it.
+    Nowhere,
+    /// At this index of the small swarm.
+    Small(usize),
+    /// In a table of the large swarm.
+    Large(LargeAt),
+}
+
+impl<P> Outcome<P> {
+    pub(crate) fn counts(&self, completed: u32) -> Counts {
+        let (seeders, leechers) = self.after;
+        Counts { seeders, leechers, completed }
+    }
+}
+
+/// The announcer as it is to be stored.
+#[derive(Clone, Copy)]
+struct Arrival<P> {
+    peer: P,
+    now: Tick,
+    seeds: bool,
+    completes: bool,
+}
+
+impl<P: Family> Arrival<P> {
+    fn new(announce: &Announce<P>, now: Tick) -> Self {
+        let seeds = announce.action != Action::Leech;
+        Self { peer: announce.peer, now, seeds, completes: announce.action == Action::Complete }
+    }
+
+    /// Its stamp, given the one it had, and whether a download is to be counted now.
+    fn stamp(&self, old: Option<Stamp>) -> (Stamp, bool) {
+        let was_counted = old.is_some_and(Stamp::is_counted);
+        (Stamp::new(self.now, was_counted || self.completes), self.completes && !was_counted)
+    }
+
+    /// Its entry as a newcomer.
+    fn entry(&self) -> PeerEntry<P> {
+        PeerEntry { peer: self.peer, stamp: self.stamp(None).0 }
+    }
+}
+
+impl<P: Family> Shard<P> {
+    /// Applies an announce to a swarm that has at least one peer.
+    #[inline]
+    pub(crate) fn apply(&mut self, form: &Form<P>, announce: &Announce<P>, now: Tick) -> Result<Outcome<P>, Full> {
+        let before = self.roles(form);
+        let arrival = Arrival::new(announce, now);
+        let (form, landed, completes) = match (form, announce.action) {
+            (Form::Single { entry, .. }, Action::Stop) if entry.peer == announce.peer => {
+                (None, Landed::Nowhere, false)
+            }
+            (Form::Single { .. }, Action::Stop) => (Some(*form), Landed::Nowhere, false),
+            (Form::Small { block, class }, Action::Stop) => self.stop_small(*block, *class, &announce.peer),
+            (Form::Large { index }, Action::Stop) => self.stop_large(*index, &announce.peer),
+            (Form::Single { entry, seeds }, _) => self.arrive_single(entry, *seeds, &arrival)?,
+            (Form::Small { block, class }, _) => self.arrive_small(*block, *class, &arrival)?,
+            (Form::Large { index }, _) => self.arrive_large(*index, &arrival)?,
+        };
+        let after = form.as_ref().map_or((0, 0), |form| self.roles(form));
+        Ok(Outcome { form, landed, completes, before, after })
+    }
+
+    fn arrive_single(
+        &mut self,
+        resident: &PeerEntry<P>,
+        resident_seeds: bool,
+        arrival: &Arrival<P>,
+    ) -> Result<(Option<Form<P>>, Landed, bool), Full> {
+        if resident.peer == arrival.peer {
+            let (stamp, completes) = arrival.stamp(Some(resident.stamp));
+            let entry = PeerEntry { peer: arrival.peer, stamp };
+            return Ok((Some(Form::Single { entry, seeds: arrival.seeds }), Landed::Nowhere, completes));
+        }
+        if !self.memory.has_room() {
+            return Err(Full);
+        }
+        let class = small::class_for::<P>(2).expect("two peers fit the smallest blocks");
+        let block = self.memory.take_block(class);
+        let mut small = SmallMut::edit(self.memory.block_mut(block));
+        small.push(resident, resident_seeds);
+        let landed = small.push(&arrival.entry(), arrival.seeds).map_or(Landed::Nowhere, Landed::Small);
+        // The newcomer may have pushed the resident aside, never the other way round.
+        Ok((Some(Form::Small { block, class }), landed, arrival.completes))
+    }
+
+    fn arrive_small(
+        &mut self,
+        block: Block,
+        class: Class,
+        arrival: &Arrival<P>,
+    ) -> Result<(Option<Form<P>>, Landed, bool), Full> {
+        let small = Small::<P>::read(self.memory.block(block));
+        if let Some(index) = small.index(&arrival.peer) {
+            let (stamp, completes) = arrival.stamp(Some(Stamp(small.stamps[index])));
+            let index = SmallMut::<P>::edit(self.memory.block_mut(block)).update(index, stamp, arrival.seeds);
+            return Ok((Some(Form::Small { block, class }), Landed::Small(index), completes));
+        }
+        let count = small.peers.len();
+        let entry = arrival.entry();
+        if let Some(index) = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds) {
+            return Ok((Some(Form::Small { block, class }), Landed::Small(index), arrival.completes));
+        }
+        if !self.memory.has_room() {
+            return Err(Full);
+        }
+        let Some(class) = small::class_for::<P>(count + 1) else {
+            let (index, seeds) = (self.enlarge(block), arrival.seeds);
+            let at = self.larges.large_mut(index).insert(&mut self.memory, &self.key, &entry, seeds);
+            let landed = Landed::Large(LargeAt { at, seeds });
+            return Ok((Some(Form::Large { index }), landed, arrival.completes));
+        };
+        let block = small::resize::<P>(&mut self.memory, block, class);
+        let index = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds);
+        Ok((Some(Form::Small { block, class }), index.map_or(Landed::Nowhere, Landed::Small), arrival.completes))
+    }
+
+    fn arrive_large(
+        &mut self,
+        index: u32,
+        arrival: &Arrival<P>,
+    ) -> Result<(Option<Form<P>>, Landed, bool), Full> {
+        let form = Some(Form::Large { index });
+        let (memory, key) = (&mut self.memory, &self.key);
+        let large = self.larges.large_mut(index);
+        let seeds = arrival.seeds;
+        if let Some(at) = large.find(memory, key, &arrival.peer, seeds) {
+            let found = LargeAt { at, seeds };
+            let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
+            large.set_stamp(memory, found, stamp);
+            return Ok((form, Landed::Large(found), completes));
+        }
+        let elsewhere = large.find(memory, key, &arrival.peer, !seeds);
+        // A peer that changes its role takes no more room than before, but may need some first.
+        let has_room = if elsewhere.is_some() { memory.has_room_to_move() } else { memory.has_room() };
+        if !has_room {
+            return Err(Full);
+        }
+        let old = elsewhere.map(|at| large.remove(memory, key, LargeAt { at, seeds: !seeds }).stamp);
+        let (stamp, completes) = arrival.stamp(old);
+        let at = large.insert(memory, key, &PeerEntry { peer: arrival.peer, stamp }, seeds);
+        Ok((form, Landed::Large(LargeAt { at, seeds }), completes))
+    }
+
+    fn stop_small(&mut self, block: Block, class: Class, peer: &P) -> (Option<Form<P>>, Landed, bool) {
+        let form = match Small::<P>::read(self.memory.block(block)).index(peer) {
+            Some(index) => {
+                SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
+                self.reduce_small(block, class)
+            }
+            None => Some(Form::Small { block, class }),
+        };
+        (form, Landed::Nowhere, false)
+    }
+
+    fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Landed, bool) {
+        let large = self.larges.large_mut(index);
+        for seeds in [false, true] {
+            if let Some(at) = large.find(&self.memory, &self.key, peer, seeds) {
+                large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
+                large.settle(&mut self.memory, &self.key);
+                break;
+            }
+        }
+        (self.reduce_large(index), Landed::Nowhere, false)
+    }
+
+    /// The form of a small swarm that has just lost peers. Nothing if it lost its last.
+    pub(crate) fn reduce_small(&mut self, block: Block, class: Class) -> Option<Form<P>> {
+        let small = Small::<P>::read(self.memory.block(block));
+        match small.peers.len() {
+            0 => {
+                self.memory.put_block(block);
+                None
+            }
+            1 => {
+                let (entry, seeds) = small.entry(0);
+                self.memory.put_block(block);
+                Some(Form::Single { entry, seeds })
+            }
+            count => {
+                // Half again as many must fit, so that one who comes back does not move everybody.
+                let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
+                match fitting.filter(|_| self.memory.has_room_to_move()) {
+                    Some(class) => Some(Form::Small { block: small::resize::<P>(&mut self.memory, block, class), class }),
+                    None => Some(Form::Small { block, class }),
+                }
+            }
+        }
+    }
+
+    /// The form of a large swarm that may have lost peers. Nothing if it lost its last.
+    pub(crate) fn reduce_large(&mut self, index: u32) -> Option<Form<P>> {
+        let count = self.larges.large(index).len() as usize;
+        if count > small::peers_max::<P>() / SMALL_AGAIN_SHARE || !self.memory.has_room_to_move() {
+            return Some(Form::Large { index });
+        }
+        let class = small::class_for::<P>(count.max(2)).expect("a third of what fits a block fits a block");
+        let block = self.memory.take_block(class);
+        let mut large = self.larges.remove(index);
+        let mut entries = Vec::with_capacity(count);
+        large.entries(&self.memory, |entry, seeds| entries.push((entry, seeds)));
+        let mut small = SmallMut::edit(self.memory.block_mut(block));
+        for (entry, seeds) in &entries {
+            small.push(entry, *seeds);
+        }
+        large.release(&mut self.memory);
+        self.reduce_small(block, class)
+    }
+
+    /// Turns a full small swarm into a large one.
+    fn enlarge(&mut self, block: Block) -> u32 {
+        let small = Small::<P>::read(self.memory.block(block));
+        let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
+        let mut large = Large::holding(small.peers.len() - small.seeders, small.seeders);
+        for (entry, seeds) in &entries {
+            large.insert(&mut self.memory, &self.key, entry, *seeds);
+        }
+        self.memory.put_block(block);
+        self.larges.add(large)
+    }
+}

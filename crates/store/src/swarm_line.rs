@@ -1,0 +1,202 @@
+//! A line of the table of swarms: eight swarms of one family.
+//!
+//! A swarm is its info hash, the number of completed downloads, and its form: one peer stored right here, or where
+//! the several are. Layout: a column each, so that a search compares eight tags (the first four bytes of the info
+//! hash) at once. 256 bytes for IPv4, 352 for IPv6.
+
+use shoal_protocol::InfoHash;
+use zerocopy::native_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::family::Family;
+use crate::hash::{HashKey, position, word};
+use crate::lines::Line;
+use crate::peer_line::PeerEntry;
+use crate::slab::{Block, Class};
+use crate::stamp::Stamp;
+use crate::table::Bucket;
+
+/// Swarms of a line.
+const SLOTS: usize = 8;
+
+/// How the peers of a swarm are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form<P> {
+    /// One peer, without memory of its own.
+    Single { entry: PeerEntry<P>, seeds: bool },
+    /// A few peers in one block.
+    Small { block: Block, class: Class },
+    /// Two tables; the index is that of the shard's list of large swarms.
+    Large { index: u32 },
+}
+
+/// A swarm as it moves in and out of lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swarm<P> {
+    pub(crate) info_hash: InfoHash,
+    pub(crate) completed: u32,
+    pub(crate) form: Form<P>,
+}
+
+/// Kinds of forms: 0 is an empty slot, these follow, then one for each class of block.
+const SINGLE_LEECHER: u8 = 1;
+const SINGLE_SEEDER: u8 = 2;
+const LARGE: u8 = 3;
+const SMALL: u8 = 4;
+
+/// A peer and its stamp, or the number of a block or large swarm in the first four bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Inline<P> {
+    peer: P,
+    stamp: u8,
+}
+
+/// Up to eight swarms, packed at the front.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct SwarmLine<P> {
+    tags: [U32; SLOTS],
+    rests: [[u8; 16]; SLOTS],
+    completed: [U32; SLOTS],
+    kinds: [u8; SLOTS],
+    inline: [Inline<P>; SLOTS],
+}
+
+const _: () = assert!(size_of::<SwarmLine<shoal_protocol::PeerV4>>() == 256, "32 bytes a swarm");
+const _: () = assert!(size_of::<SwarmLine<shoal_protocol::PeerV6>>() == 352, "44 bytes a swarm");
+
+impl<P: Family> SwarmLine<P> {
+    /// The slot of a swarm.
+    #[inline]
+    pub(crate) fn slot(&self, info_hash: &InfoHash) -> Option<usize> {
+        let tag = U32::from_bytes(word(&info_hash.0, 0));
+        let mut hits = 0_u32;
+        for (slot, other) in self.tags.iter().enumerate() {
+            hits |= u32::from(*other == tag) << slot;
+        }
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            if self.kinds[slot] != 0 && self.rests[slot] == info_hash.0[4..] {
+                return Some(slot);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    /// Completed downloads of a swarm.
+    #[inline]
+    pub(crate) fn completed(&self, slot: usize) -> u32 {
+        self.completed[slot].get()
+    }
+
+    /// Counts one more completed download.
+    #[inline]
+    pub(crate) fn count_completed(&mut self, slot: usize) {
+        self.completed[slot].set(self.completed(slot).saturating_add(1));
+    }
+
+    /// How the peers of a swarm are stored.
+    #[inline]
+    pub(crate) fn form(&self, slot: usize) -> Form<P> {
+        let inline = &self.inline[slot];
+        let number = u32::from_ne_bytes(word(inline.as_bytes(), 0));
+        match self.kinds[slot] {
+            kind @ (SINGLE_LEECHER | SINGLE_SEEDER) => Form::Single {
+                entry: PeerEntry { peer: inline.peer, stamp: Stamp(inline.stamp) },
+                seeds: kind == SINGLE_SEEDER,
+            },
+            LARGE => Form::Large { index: number },
+            kind => Form::Small { block: Block(number), class: Class(kind.saturating_sub(SMALL)) },
+        }
+    }
+
+    /// Changes how the peers of a swarm are stored.
+    #[inline]
+    pub(crate) fn set_form(&mut self, slot: usize, form: &Form<P>) {
+        let (kind, number) = match form {
+            Form::Single { entry, seeds } => {
+                self.inline[slot] = Inline { peer: entry.peer, stamp: entry.stamp.0 };
+                self.kinds[slot] = if *seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
+                return;
+            }
+            Form::Small { block, class } => (SMALL + class.0, block.0),
+            Form::Large { index } => (LARGE, *index),
+        };
+        self.kinds[slot] = kind;
+        self.inline[slot].as_mut_bytes()[..4].copy_from_slice(&number.to_ne_bytes());
+    }
+
+    fn info_hash(&self, slot: usize) -> InfoHash {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
+        bytes[4..].copy_from_slice(&self.rests[slot]);
+        InfoHash(bytes)
+    }
+}
+
+impl<P: Family> Line for SwarmLine<P> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.kinds[0] == 0
+    }
+}
+
+impl<P: Family> Bucket for SwarmLine<P> {
+    const SLOTS: usize = SLOTS;
+    const FILL_64THS: u32 = 50;
+
+    type Entry = Swarm<P>;
+
+    #[inline]
+    fn len(&self) -> usize {
+        let empty_bits = u64::from_le_bytes(self.kinds).leading_zeros();
+        SLOTS - (empty_bits / u8::BITS) as usize
+    }
+
+    #[inline]
+    fn position(&self, slot: usize, key: &HashKey) -> u32 {
+        position(hash(&self.info_hash(slot), key))
+    }
+
+    #[inline]
+    fn entry(&self, slot: usize) -> Swarm<P> {
+        Swarm { info_hash: self.info_hash(slot), completed: self.completed(slot), form: self.form(slot) }
+    }
+
+    #[inline]
+    fn push(&mut self, swarm: &Swarm<P>) {
+        let slot = self.len();
+        self.tags[slot] = U32::from_bytes(word(&swarm.info_hash.0, 0));
+        self.rests[slot] = word(&swarm.info_hash.0, 4);
+        self.completed[slot].set(swarm.completed);
+        self.set_form(slot, &swarm.form);
+    }
+
+    #[inline]
+    fn take(&mut self, slot: usize) -> Swarm<P> {
+        let swarm = self.entry(slot);
+        let last = self.len() - 1;
+        self.tags[slot] = self.tags[last];
+        self.rests[slot] = self.rests[last];
+        self.completed[slot] = self.completed[last];
+        self.kinds[slot] = self.kinds[last];
+        self.inline[slot] = self.inline[last];
+        self.kinds[last] = 0;
+        swarm
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.kinds = [0; SLOTS];
+    }
+}
+
+/// The hash of an info hash.
+#[inline]
+pub(crate) fn hash(info_hash: &InfoHash, key: &HashKey) -> u64 {
+    let bytes = &info_hash.0;
+    let tail = u32::from_le_bytes(word(bytes, 16));
+    key.hash(u64::from_le_bytes(word(bytes, 0)), u64::from_le_bytes(word(bytes, 8)), u64::from(tail))
+}

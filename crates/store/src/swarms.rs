@@ -1,0 +1,184 @@
+//! All swarms of one family, in shards behind small locks.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_protocol::InfoHash;
+
+use crate::api::{Announce, Announced, Counts, Expired, Full, Totals};
+use crate::arena::{Arena, PAGE_BYTES};
+use crate::family::Family;
+use crate::hash::{HashKey, position};
+use crate::shard::Shard;
+use crate::stamp::Ticks;
+use crate::swarm_line;
+
+/// Shards of a family. A lock is held for about a tenth of a microsecond, so that even a hundred workers seldom meet.
+const SHARDS: usize = 64;
+
+/// Most budget that is spent under one hold of a lock.
+const BUDGET_PER_LOCK: usize = 64;
+
+/// The swarms of one address family. Shared between threads: all methods take `&self`.
+#[derive(Debug)]
+pub struct Swarms<P: Family> {
+    key: HashKey,
+    timeout_s: u32,
+    arena: Arc<Arena>,
+    /// The shard at which the next call of `expire` begins.
+    turn: AtomicUsize,
+    shards: Box<[Cell<P>]>,
+}
+
+/// A shard with its sums beside the lock, where they can be read without it. Lines of their own: no two shards share
+/// one.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Cell<P: Family> {
+    shard: Mutex<Shard<P>>,
+    swarms: AtomicU64,
+    seeders: AtomicU64,
+    leechers: AtomicU64,
+    expired: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Where the store looks for an info hash: computed once a request by [`Swarms::locate`], passed to all that follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub(crate) info_hash: InfoHash,
+    hash: u64,
+}
+
+impl Place {
+    /// Where in the table of a shard.
+    #[inline]
+    pub(crate) fn position(&self) -> u32 {
+        position(self.hash)
+    }
+
+    /// Which shard. Its bits are others than those of the position.
+    #[inline]
+    fn shard(&self) -> usize {
+        (self.hash % SHARDS as u64) as usize
+    }
+}
+
+impl<P: Family> Cell<P> {
+    /// Writes the sums beside the lock. Called by who holds it.
+    #[inline]
+    fn publish(&self, shard: &Shard<P>) {
+        let tally = &shard.tally;
+        self.swarms.store(tally.swarms, Ordering::Relaxed);
+        self.seeders.store(tally.seeders, Ordering::Relaxed);
+        self.leechers.store(tally.leechers, Ordering::Relaxed);
+        self.expired.store(tally.expired, Ordering::Relaxed);
+        self.bytes.store((shard.memory.pages() * PAGE_BYTES) as u64, Ordering::Relaxed);
+    }
+}
+
+impl<P: Family> Swarms<P> {
+    pub(crate) fn new(arena: &Arc<Arena>, key: HashKey, timeout_s: u32) -> Self {
+        let cell = |_| Cell {
+            shard: Mutex::new(Shard::new(Arc::clone(arena), key, Ticks::new(timeout_s))),
+            swarms: AtomicU64::new(0),
+            seeders: AtomicU64::new(0),
+            leechers: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        };
+        let shards = (0..SHARDS).map(cell).collect();
+        Self { key, timeout_s, arena: Arc::clone(arena), turn: AtomicUsize::new(0), shards }
+    }
+
+    /// Hashes the info hash, once for all steps of a request.
+    #[inline]
+    #[must_use]
+    pub fn locate(&self, info_hash: &InfoHash) -> Place {
+        Place { info_hash: *info_hash, hash: swarm_line::hash(info_hash, &self.key) }
+    }
+
+    /// First step of a batch: starts loading the swarm's place in the table. Changes nothing.
+    #[inline]
+    pub fn prefetch_swarm(&self, place: &Place) {
+        // A hint is not worth waiting for.
+        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
+            shard.prefetch_swarm(place);
+        }
+    }
+
+    /// Second step of a batch: starts loading where `peer` is or would be. Changes nothing.
+    #[inline]
+    pub fn prefetch_peer(&self, place: &Place, peer: &P) {
+        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
+            shard.prefetch_peer(place, peer);
+        }
+    }
+
+    /// Last step: applies the announce at `now_s` (seconds of any clock that never goes back) and writes up to
+    /// `peers_wanted` other peers to `peers_out`, back to back in compact form, as many as fit.
+    /// A seeder is given leechers only, a leecher a mix in which every peer is equally likely.
+    ///
+    /// # Errors
+    /// [`Full`] where the swarm or the peer is new and the memory ceiling leaves no room for it.
+    pub fn announce(
+        &self,
+        place: &Place,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        peers_out: &mut [u8],
+    ) -> Result<Announced, Full> {
+        let cell = &self.shards[place.shard()];
+        let mut shard = cell.shard.lock();
+        let announced = shard.announce(place, announce, now_s, rng, peers_out);
+        cell.publish(&shard);
+        announced
+    }
+
+    /// The counts of one swarm.
+    #[must_use]
+    pub fn scrape(&self, place: &Place) -> Counts {
+        self.shards[place.shard()].shard.lock().scrape(place)
+    }
+
+    /// Carries expiry on to where it should be at `now_s`, in at most about `budget` cache lines of work, and gives
+    /// spare memory back to the kernel. To be called many times a second beside the traffic, by any number of threads.
+    pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
+        let mut left = budget;
+        let mut expired = Expired::default();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        for index in 0..SHARDS {
+            let cell = &self.shards[(first + index) % SHARDS];
+            // Whoever holds it will let it go before the next turn comes round.
+            let Some(mut shard) = cell.shard.try_lock() else { continue };
+            let mut share = left.min(BUDGET_PER_LOCK);
+            let (before, given) = (shard.tally.expired, share);
+            expired.behind |= shard.expire(now_s, self.timeout_s, &mut share);
+            expired.peers += shard.tally.expired - before;
+            cell.publish(&shard);
+            left -= given - share;
+            if left == 0 {
+                expired.behind = true;
+                break;
+            }
+        }
+        if !expired.behind {
+            self.arena.trim();
+        }
+        expired
+    }
+
+    /// Sums over all swarms, without disturbing the traffic.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shards.iter().fold(Totals::default(), |sum, cell| Totals {
+            swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
+            seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
+            leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
+            expired: sum.expired + cell.expired.load(Ordering::Relaxed),
+            bytes: sum.bytes + cell.bytes.load(Ordering::Relaxed),
+        })
+    }
+}

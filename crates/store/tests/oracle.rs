@@ -1,0 +1,261 @@
+//! Random sequences of operations on the store and on a naive model of it must agree.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Action, Announce, Counts, Family, Settings, Store, Swarms};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+const TIMEOUT_S: u32 = 1800;
+
+/// A tick of expiry is a 64th of the timeout, and a sweep takes an eighth: no peer outlives this.
+const FORGOTTEN_S: u32 = TIMEOUT_S + TIMEOUT_S / 64 + 2 * (TIMEOUT_S / 8) + 60;
+
+fn store() -> Store {
+    let settings = Settings { memory_bytes_max: 1 << 30, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
+    Store::new(&settings).unwrap()
+}
+
+fn info_hash(number: u16) -> InfoHash {
+    let mut bytes = [0x5a; 20];
+    bytes[..2].copy_from_slice(&number.to_be_bytes());
+    bytes[18..].copy_from_slice(&number.to_be_bytes());
+    InfoHash(bytes)
+}
+
+/// A family that can number its peers.
+trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std::fmt::Debug {
+    fn numbered(number: u16) -> Self;
+    fn swarms(store: &Store) -> &Swarms<Self>;
+}
+
+impl Numbered for PeerV4 {
+    fn numbered(number: u16) -> Self {
+        let [high, low] = number.to_be_bytes();
+        Self([10, 0, high, low, low, high | 1])
+    }
+
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v4
+    }
+}
+
+impl Numbered for PeerV6 {
+    fn numbered(number: u16) -> Self {
+        let mut bytes = [0x20; 18];
+        bytes[14..16].copy_from_slice(&number.to_be_bytes());
+        Self(bytes)
+    }
+
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v6
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Announce { swarm: u16, peer: u16, action: Action, wanted: usize },
+    Many { swarm: u16, peers: std::ops::Range<u16>, action: Action },
+    Scrape { swarm: u16 },
+    Pass { seconds: u32 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => Just(Action::Leech),
+        3 => Just(Action::Seed),
+        2 => Just(Action::Complete),
+        3 => Just(Action::Stop),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => (0..4_u16, 0..400_u16, action(), 0..80_usize)
+            .prop_map(|(swarm, peer, action, wanted)| Step::Announce { swarm, peer, action, wanted }),
+        4 => (0..4_u16, 0..400_u16, 1..400_u16, action())
+            .prop_map(|(swarm, first, count, action)| Step::Many { swarm, peers: first..first + count, action }),
+        2 => (0..5_u16).prop_map(|swarm| Step::Scrape { swarm }),
+        1 => (1..700_u32).prop_map(|seconds| Step::Pass { seconds }),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ModelPeer {
+    seeds: bool,
+    counted: bool,
+    heard_s: u32,
+}
+
+#[derive(Debug, Default)]
+struct ModelSwarm<P> {
+    peers: BTreeMap<P, ModelPeer>,
+    completed: u32,
+}
+
+/// The model: maps of structs, every rule in its plainest form.
+#[derive(Debug)]
+struct Model<P> {
+    swarms: BTreeMap<InfoHash, ModelSwarm<P>>,
+}
+
+impl<P: Numbered> Model<P> {
+    /// Applies an announce; returns the counts of the swarm as it then is, also when that was its last peer.
+    fn announce(&mut self, hash: InfoHash, peer: P, action: Action, now_s: u32) -> Counts {
+        if action == Action::Stop {
+            if let Some(swarm) = self.swarms.get_mut(&hash) {
+                swarm.peers.remove(&peer);
+            }
+        } else {
+            let swarm = self.swarms.entry(hash).or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: 0 });
+            let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
+            let completes = action == Action::Complete;
+            swarm.completed += u32::from(completes && !counted);
+            let seeds = action != Action::Leech;
+            swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, heard_s: now_s });
+        }
+        let counts = self.counts(hash);
+        self.swarms.retain(|_, swarm| !swarm.peers.is_empty());
+        counts
+    }
+
+    fn counts(&self, hash: InfoHash) -> Counts {
+        let Some(swarm) = self.swarms.get(&hash) else { return Counts::default() };
+        let seeders = u32::try_from(swarm.peers.values().filter(|peer| peer.seeds).count()).unwrap();
+        let leechers = u32::try_from(swarm.peers.len()).unwrap() - seeders;
+        Counts { seeders, leechers, completed: swarm.completed }
+    }
+
+    /// Whom an announcer may be handed.
+    fn candidates(&self, hash: InfoHash, announcer: P) -> BTreeSet<P> {
+        let Some(swarm) = self.swarms.get(&hash) else { return BTreeSet::new() };
+        let Some(me) = swarm.peers.get(&announcer) else { return BTreeSet::new() };
+        let others = swarm.peers.iter().filter(|(peer, other)| **peer != announcer && !(me.seeds && other.seeds));
+        others.map(|(peer, _)| *peer).collect()
+    }
+}
+
+struct World<'s, P: Numbered> {
+    swarms: &'s Swarms<P>,
+    model: Model<P>,
+    rng: fastrand::Rng,
+    now_s: u32,
+}
+
+impl<P: Numbered> World<'_, P> {
+    fn announce(&mut self, swarm: u16, peer: u16, action: Action, wanted: usize) {
+        let (hash, peer) = (info_hash(swarm), P::numbered(peer));
+        let mut out = [0; 80 * 18];
+        let place = self.swarms.locate(&hash);
+        self.swarms.prefetch_swarm(&place);
+        self.swarms.prefetch_peer(&place, &peer);
+        let announce = Announce { peer, action, peers_wanted: wanted };
+        let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
+        assert_eq!(answer.counts, self.model.announce(hash, peer, action, self.now_s));
+        let candidates = self.model.candidates(hash, peer);
+        assert_eq!(answer.peers, wanted.min(candidates.len()));
+        let given = <[P]>::ref_from_bytes(&out[..answer.peers * size_of::<P>()]).unwrap();
+        let distinct: BTreeSet<P> = given.iter().copied().collect();
+        assert_eq!(distinct.len(), answer.peers, "no peer twice");
+        assert!(distinct.is_subset(&candidates), "only peers that may be handed out");
+    }
+
+    /// Lets time pass in the steps in which a worker would call, and compares at whatever moment each peer goes.
+    fn pass(&mut self, seconds: u32) {
+        for _ in 0..seconds.div_ceil(20) {
+            self.now_s += 20;
+            while self.swarms.expire(self.now_s, 50).behind {}
+        }
+        for number in 0..4 {
+            let hash = info_hash(number);
+            let counts = self.swarms.scrape(&self.swarms.locate(&hash));
+            let now_s = self.now_s;
+            let Some(swarm) = self.model.swarms.get_mut(&hash) else { continue };
+            let surely = swarm.peers.values().filter(|peer| now_s - peer.heard_s <= TIMEOUT_S).count();
+            let perhaps = swarm.peers.values().filter(|peer| now_s - peer.heard_s <= FORGOTTEN_S).count();
+            let held = (counts.seeders + counts.leechers) as usize;
+            assert!((surely..=perhaps).contains(&held), "{surely} <= {held} <= {perhaps}");
+        }
+        self.forget_what_is_overdue();
+    }
+
+    /// Brings both to the same state: announces again whoever is young enough, and waits for the others to go.
+    fn forget_what_is_overdue(&mut self) {
+        let now_s = self.now_s;
+        for (hash, swarm) in &mut self.model.swarms {
+            let place = self.swarms.locate(hash);
+            swarm.peers.retain(|peer, state| {
+                if now_s - state.heard_s > TIMEOUT_S {
+                    let announce = Announce { peer: *peer, action: Action::Stop, peers_wanted: 0 };
+                    self.swarms.announce(&place, &announce, now_s, &mut self.rng, &mut []).unwrap();
+                    return false;
+                }
+                true
+            });
+        }
+        self.model.swarms.retain(|_, swarm| !swarm.peers.is_empty());
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Announce { swarm, peer, action, wanted } => self.announce(*swarm, *peer, *action, *wanted),
+            Step::Many { swarm, peers, action } => {
+                peers.clone().for_each(|peer| self.announce(*swarm, peer, *action, 3));
+            }
+            Step::Scrape { swarm } => {
+                let hash = info_hash(*swarm);
+                assert_eq!(self.swarms.scrape(&self.swarms.locate(&hash)), self.model.counts(hash));
+            }
+            Step::Pass { seconds } => self.pass(*seconds),
+        }
+        self.check_totals();
+    }
+
+    fn check_totals(&self) {
+        let totals = self.swarms.totals();
+        assert_eq!(totals.swarms, self.model.swarms.len() as u64);
+        let peers = || self.model.swarms.values().flat_map(|swarm| swarm.peers.values());
+        assert_eq!(totals.seeders, peers().filter(|peer| peer.seeds).count() as u64);
+        assert_eq!(totals.leechers, peers().filter(|peer| !peer.seeds).count() as u64);
+    }
+}
+
+fn agree<P: Numbered>(steps: &[Step], seed: u64) {
+    let store = store();
+    let mut world = World {
+        swarms: P::swarms(&store),
+        model: Model { swarms: BTreeMap::new() },
+        rng: fastrand::Rng::with_seed(seed),
+        now_s: 1_000_000,
+    };
+    for step in steps {
+        world.step(step);
+    }
+    // In the end everybody goes, by silence.
+    for _ in 0..FORGOTTEN_S / 20 {
+        world.now_s += 20;
+        while world.swarms.expire(world.now_s, 64).behind {}
+    }
+    let totals = world.swarms.totals();
+    assert_eq!((totals.swarms, totals.seeders, totals.leechers), (0, 0, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_agrees_with_the_model_over_ipv4(
+        steps in prop::collection::vec(step(), 1..120), seed in any::<u64>(),
+    ) {
+        agree::<PeerV4>(&steps, seed);
+    }
+
+    #[test]
+    fn the_store_agrees_with_the_model_over_ipv6(
+        steps in prop::collection::vec(step(), 1..120), seed in any::<u64>(),
+    ) {
+        agree::<PeerV6>(&steps, seed);
+    }
+}
