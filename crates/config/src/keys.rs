@@ -16,6 +16,12 @@ const PORT: u16 = 6969;
 /// The port of the control listener.
 const CONTROL_PORT: u16 = 6970;
 
+/// Most addresses of `udp.listen`: each worker has a socket for each.
+pub const LISTEN_ADDRESSES_MAX: usize = 16;
+
+/// Most that `scrape.hashes_max` can be. A request of 100 hashes has 2016 bytes, more than an Ethernet frame.
+pub const SCRAPE_HASHES_MAX: u32 = 100;
+
 /// What every host must be able to receive in one piece, less headers: 576 - 20 - 8 (RFC 791, section 3.1).
 const REPLY_BYTES_MIN: u32 = 548;
 
@@ -36,7 +42,7 @@ settings! {
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
-        ], in 1..=64;
+        ], in 1..=LISTEN_ADDRESSES_MAX;
 
         /// How datagrams are moved. "auto" takes io_uring where the kernel allows it and recvmmsg/sendmmsg
         /// elsewhere (containers often forbid io_uring), and logs the choice. "uring" or "mmsg" force one.
@@ -95,7 +101,7 @@ settings! {
     /// Questions for counts of swarms.
     section scrape: Scrape {
         /// Most info hashes in one request. BEP 15 lets clients send "about 74".
-        hashes_max: u32 = 74, in 1..=119;
+        hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX;
     }
 
     /// UDP has no connections, so a client proves its address by a connection id that it was sent (BEP 15).

@@ -18,7 +18,10 @@ mod suggest;
 mod value;
 mod values;
 
-pub use keys::{Address, Announce, Config, ConnectionId, Control, Log, Scrape, Store, Udp, Workers};
+pub use keys::{
+    Address, Announce, Config, ConnectionId, Control, LISTEN_ADDRESSES_MAX, Log, SCRAPE_HASHES_MAX, Scrape,
+    Store, Udp, Workers,
+};
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems};
 pub use read::{ConfigFile, read};

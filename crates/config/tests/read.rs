@@ -108,7 +108,7 @@ fn a_value_out_of_range_is_refused() {
     assert!(refusal("[announce]\ninterval_s = 5").contains("interval_s = 5 (shoal.toml, line 2)"));
     assert!(refusal("[announce]\ninterval_s = -1").contains("60 to 21600"));
     assert!(refusal("[udp]\nreceive_buffer = \"1KiB\"").contains("64KiB to 1GiB"));
-    assert!(refusal("[udp]\nlisten = []").contains("1 to 64 of them"));
+    assert!(refusal("[udp]\nlisten = []").contains("1 to 16 of them"));
     assert!(refusal("[workers]\ncount = 0").contains("\"auto\" or an integer, 1 to 1024"));
     assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("4MiB to 16TiB"));
 }
@@ -173,8 +173,9 @@ fn impossible_combinations_are_refused_with_both_sides() {
     );
     assert!(refusal("[announce]\npeer_timeout_s = 1800").contains("must be more than 2100"));
     assert!(refusal("[announce]\nnumwant_max = 210").contains("must be at most 202"));
-    let both = read_both("[scrape]\nhashes_max = 110", &[]).expect_err("fits neither family");
-    assert!(both.len() == 2 && both[0].contains("hashes_max must be at most 102"), "{both:?}");
+    let text = "[announce]\nnumwant_max = 50\n[udp]\nreply_bytes_max_v4 = 700\nreply_bytes_max_v6 = 700";
+    let both = read_both(text, &[]).expect_err("fits neither family");
+    assert!(both.len() == 2 && both[0].contains("hashes_max must be at most 57"), "{both:?}");
     assert!(refusal("[udp]\nreply_bytes_max_v6 = 600").contains("hashes_max must be at most 49"));
     assert!(refusal("[udp]\nlisten = [\"[::1]:1\", \"[::1]:1\"]").contains("[::1]:1 is listed twice"));
 }
