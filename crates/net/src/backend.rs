@@ -1,0 +1,190 @@
+//! The choice of a back end: by name, or by what works on this host.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::{DatagramIo, Echo, MmsgIo, Service, SocketSettings, Sockets, UringIo, UringSettings};
+
+/// A kind of back end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring.
+    Uring,
+    /// `recvmmsg` and `sendmmsg`.
+    Mmsg,
+}
+
+/// A back end of either kind. It is asked which one once a turn.
+#[derive(Debug)]
+pub enum AnyIo {
+    /// io_uring.
+    Uring(Box<UringIo>),
+    /// `recvmmsg` and `sendmmsg`.
+    Mmsg(Box<MmsgIo>),
+}
+
+/// The name of no back end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no back end {0:?}: use \"uring\" or \"mmsg\"")]
+pub struct UnknownBackend(pub String);
+
+/// Why a back end does not work on this host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the back end {backend} does not work here: {reason}")]
+pub struct Unsupported {
+    /// Which one.
+    pub backend: Backend,
+    /// Why, in words for the operator.
+    pub reason: String,
+}
+
+/// The back end that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which one.
+    pub backend: Backend,
+    /// The one that would have been preferred, if it worked.
+    pub passed_over: Option<Unsupported>,
+}
+
+impl Backend {
+    /// All of them, the preferred one first.
+    pub const ALL: [Self; 2] = [Self::Uring, Self::Mmsg];
+
+    /// The first back end of [`Backend::ALL`] that works on this host.
+    #[must_use]
+    pub fn choose() -> Choice {
+        let [preferred, fallback] = Self::ALL;
+        match preferred.probe() {
+            Ok(()) => Choice { backend: preferred, passed_over: None },
+            Err(unsupported) => Choice { backend: fallback, passed_over: Some(unsupported) },
+        }
+    }
+
+    /// Finds out whether it works on this host: opens one, and sends a datagram through it and back.
+    ///
+    /// # Errors
+    /// The reason why it does not work.
+    pub fn probe(self) -> Result<(), Unsupported> {
+        let unsupported = |reason| Unsupported { backend: self, reason };
+        echo_once(self).map_err(|error| unsupported(explain(&error)))
+    }
+
+    /// Opens a back end of this kind on the sockets of a worker, on the thread of the worker.
+    ///
+    /// # Errors
+    /// Where the kernel refuses; [`Backend::probe`] tells in advance.
+    pub fn open(self, sockets: Sockets) -> io::Result<AnyIo> {
+        match self {
+            Self::Uring => {
+                let io = UringIo::open(sockets, &UringSettings::default())?;
+                Ok(AnyIo::Uring(Box::new(io)))
+            }
+            Self::Mmsg => Ok(AnyIo::Mmsg(Box::new(MmsgIo::open(sockets)?))),
+        }
+    }
+}
+
+impl DatagramIo for AnyIo {
+    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+        match self {
+            Self::Uring(io) => io.turn(timeout, service),
+            Self::Mmsg(io) => io.turn(timeout, service),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Uring => "uring",
+            Self::Mmsg => "mmsg",
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        let named = Self::ALL.into_iter().find(|backend| backend.to_string() == name);
+        named.ok_or_else(|| UnknownBackend(name.to_owned()))
+    }
+}
+
+/// How long the datagram of a probe may take, there and back within this host.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn echo_once(backend: Backend) -> io::Result<()> {
+    let (sockets, server) = bind_loopback()?;
+    let client = UdpSocket::bind(SocketAddr::new(server.ip(), 0))?;
+    client.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    let mut io = backend.open(sockets)?;
+    client.send_to(b"ping", server)?;
+    io.turn(PROBE_TIMEOUT, &mut Echo::default())?;
+    client.recv(&mut [0; 4]).map(drop)
+}
+
+/// On a host that has but one family, this finds out which.
+fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
+    let bind = |ip| {
+        let addr = SocketAddr::new(ip, 0);
+        let settings = SocketSettings { addr, recv_buffer_bytes: 4096, send_buffer_bytes: 4096 };
+        Sockets::bind(&[settings], NonZeroUsize::MIN)
+    };
+    let bound = bind(Ipv4Addr::LOCALHOST.into()).or_else(|_| bind(Ipv6Addr::LOCALHOST.into()));
+    let mut bound = bound.map_err(io::Error::other)?.into_iter();
+    let sockets = bound.next().expect("one worker was asked for");
+    let server = sockets.local_addrs().next().expect("one address was asked for");
+    Ok((sockets, server))
+}
+
+/// What the error of a probe means to the operator.
+fn explain(error: &io::Error) -> String {
+    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return "a datagram sent to this host itself was not answered".to_owned();
+    }
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSYS) => "this kernel has no io_uring".to_owned(),
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "io_uring is forbidden, by the sysctl kernel.io_uring_disabled or \
+             by the rules of a container"
+                .to_owned()
+        }
+        Some(Errno::INVAL) => "this kernel is too old, it takes Linux 6.0".to_owned(),
+        Some(Errno::NOMEM) => "there is not enough memory that may be locked (ulimit -l)".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let error = "epoll".parse::<Backend>().unwrap_err();
+        assert_eq!(error.to_string(), r#"there is no back end "epoll": use "uring" or "mmsg""#);
+    }
+
+    #[test]
+    fn the_portable_back_end_always_works() {
+        assert_eq!(Backend::Mmsg.probe(), Ok(()));
+    }
+
+    #[test]
+    fn a_reason_names_what_to_change() {
+        let forbidden = Unsupported { backend: Backend::Uring, reason: explain(&Errno::PERM.into()) };
+        assert!(forbidden.to_string().contains("kernel.io_uring_disabled"), "{forbidden}");
+        assert!(explain(&io::ErrorKind::WouldBlock.into()).contains("not answered"));
+    }
+}

@@ -1,0 +1,40 @@
+//! What the errors of receiving and sending mean: the network's, to be counted, or this host's, to end the worker.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::FamilyCounters;
+
+/// Counts a failed receive.
+///
+/// # Errors
+/// Gives `errno` back where it tells of a fault in this program or host that would only repeat itself.
+pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Result<()> {
+    match errno {
+        Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Err(errno.into()),
+        // Nothing was lost: the datagram went elsewhere, or a signal came first.
+        Errno::AGAIN | Errno::INTR | Errno::CANCELED => Ok(()),
+        _ => {
+            counters.receive_failed.add(1);
+            Ok(())
+        }
+    }
+}
+
+/// Counts `replies` that were dropped because sending failed with `errno`.
+pub(crate) fn count_send(errno: Errno, replies: usize, counters: &FamilyCounters) {
+    let reason = match errno {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => &counters.send_full,
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::HOSTDOWN | Errno::CONNREFUSED => {
+            &counters.send_unreachable
+        }
+        _ => &counters.send_failed,
+    };
+    reason.add(replies);
+}
+
+/// The error of the system call that has just failed through `libc`.
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).expect("an error of the system has a number")
+}

@@ -1,0 +1,160 @@
+//! The portable back end: `poll`, `recvmmsg` and `sendmmsg`, on every kernel and in every container.
+//!
+//! Owns the order of events in a turn. `poll` and not `epoll`: with a handful of descriptors the two cost the same
+//! to call, but a socket in an epoll set runs a callback for each datagram that arrives, also while the worker is
+//! busy and not waiting for any.
+
+mod inbox;
+mod outbox;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+
+use crate::socket::{SOCKETS_MAX, decode_source};
+use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, fault};
+use inbox::Inbox;
+use outbox::{Outbox, Reply};
+
+/// The back end over `recvmmsg` and `sendmmsg`.
+#[derive(Debug)]
+pub struct MmsgIo {
+    sockets: Sockets,
+    inbox: Inbox,
+    replies: Box<[[u8; REPLY_BYTES_MAX]]>,
+    outbox: Outbox,
+}
+
+/// Sockets that may have datagrams: bit `i` stands for socket `i`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ready(u16);
+
+const _: () = assert!(SOCKETS_MAX <= u16::BITS as usize);
+
+impl MmsgIo {
+    /// Takes over the sockets of a worker.
+    ///
+    /// # Errors
+    /// Where memory cannot be had.
+    pub fn open(sockets: Sockets) -> io::Result<Self> {
+        let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
+        Ok(Self { sockets, inbox: Inbox::new()?, replies, outbox: Outbox::new() })
+    }
+
+    fn wait(&self, timeout: Duration) -> io::Result<Ready> {
+        let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 1 }>::new();
+        let sockets = self.sockets.listeners.iter().map(|listener| listener.socket.as_fd());
+        for descriptor in sockets.chain([self.sockets.waker.as_fd()]) {
+            descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        }
+        // A timeout that does not fit is one of many years.
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut descriptors, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(errno) => return Err(errno.into()),
+        }
+        let woken = descriptors.pop().is_some_and(|waker| !waker.revents().is_empty());
+        if woken {
+            self.sockets.waker.clear();
+        }
+        let mut ready = Ready::default();
+        for (index, socket) in descriptors.iter().enumerate() {
+            ready.set(index, !socket.revents().is_empty());
+        }
+        Ok(ready)
+    }
+
+    /// One batch of one socket. Returns how many datagrams came; fewer than `BATCH_MAX` mean that it is empty now.
+    fn exchange(&mut self, index: usize, service: &mut impl Service) -> io::Result<usize> {
+        let Self { sockets, inbox, replies, outbox } = self;
+        let (socket, counters) = (sockets.listeners[index].socket.as_fd(), sockets.family(index));
+        let arrived = match inbox.receive(socket) {
+            Ok(arrived) => arrived,
+            Err(errno) => return fault::count_receive(errno, counters).map(|()| 0),
+        };
+        let mut letters = ArrayVec::<_, BATCH_MAX>::new();
+        let mut batch = ArrayVec::<_, BATCH_MAX>::new();
+        for (index, reply) in (0..arrived).zip(replies.iter_mut()) {
+            let letter = inbox.letter(index);
+            let Some(request) = letter.request else {
+                counters.oversized.add(1);
+                continue;
+            };
+            let Some(source) = decode_source(letter.name) else {
+                counters.receive_failed.add(1);
+                continue;
+            };
+            letters.push(letter);
+            batch.push(Exchange { source, request, reply, reply_len: 0 });
+        }
+        if batch.is_empty() {
+            return Ok(arrived);
+        }
+        counters.received.add(batch.len());
+        sockets.counters.batches.add(1);
+        service.serve(&mut batch);
+        let answered = letters.iter().zip(&batch).filter(|(_, exchange)| exchange.reply_len > 0);
+        let replies = answered.map(|(letter, exchange)| Reply {
+            name: letter.return_name(),
+            control: letter.return_control(),
+            payload: &exchange.reply[..exchange.reply_len],
+        });
+        outbox.send(socket, replies, counters);
+        Ok(arrived)
+    }
+}
+
+impl DatagramIo for MmsgIo {
+    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+        let mut ready = self.wait(timeout)?;
+        let mut taken = 0;
+        for _ in 0..TURN_BATCHES_MAX {
+            if ready == Ready::default() {
+                break;
+            }
+            for index in 0..self.sockets.listeners.len() {
+                if ready.contains(index) {
+                    let arrived = self.exchange(index, service)?;
+                    ready.set(index, arrived == BATCH_MAX);
+                    taken += arrived;
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl Ready {
+    fn contains(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    fn set(&mut self, index: usize, ready: bool) {
+        self.0 = self.0 & !(1 << index) | u16::from(ready) << index;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_holds_every_socket() {
+        let mut ready = Ready::default();
+        for index in 0..SOCKETS_MAX {
+            ready.set(index, true);
+            assert!(ready.contains(index));
+        }
+        for index in 0..SOCKETS_MAX {
+            ready.set(index, false);
+            assert!(!ready.contains(index));
+        }
+        assert_eq!(ready, Ready::default());
+    }
+}

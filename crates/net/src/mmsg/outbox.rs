@@ -1,0 +1,105 @@
+//! A batch of replies, as `sendmmsg` takes it.
+#![allow(unsafe_code, reason = "sendmmsg takes headers that point to buffers")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::socklen_t;
+use rustix::io::Errno;
+use shoal_wire::datagram::BATCH_MAX;
+
+use crate::fault::last_errno;
+use crate::{FamilyCounters, fault};
+
+/// Headers for `BATCH_MAX` replies. They point at something only while `send` runs.
+pub(super) struct Outbox {
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+}
+
+/// One reply: where to, by which way, and what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply<'r> {
+    /// The name of the destination.
+    pub(super) name: &'r [u8],
+    /// The control message that chooses the local address; may be empty.
+    pub(super) control: &'r [u8],
+    /// The content.
+    pub(super) payload: &'r [u8],
+}
+
+impl Outbox {
+    pub(super) fn new() -> Self {
+        // SAFETY: `mmsghdr` is a C struct of integers and pointers that may be null.
+        let header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self { headers: Box::new([header; BATCH_MAX]), vectors: Box::new([vector; BATCH_MAX]) }
+    }
+
+    /// Sends the replies, at most `BATCH_MAX`, and counts what became of each. Never waits: where the socket or the
+    /// device has no room, the rest of the batch is dropped, since it would find none either.
+    pub(super) fn send<'r>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        replies: impl Iterator<Item = Reply<'r>>,
+        counters: &FamilyCounters,
+    ) {
+        let mut count = 0;
+        for ((reply, header), vector) in replies.zip(&mut self.headers).zip(&mut self.vectors) {
+            point(&mut header.msg_hdr, vector, &reply);
+            count += 1;
+        }
+        let mut next = 0;
+        while next < count {
+            // SAFETY: `point` has just directed these headers at replies that are borrowed for 'r, which outlives
+            // this call, and at vectors that are borrowed with `self`. sendmmsg writes to the lengths only.
+            let sent = unsafe { send_from(socket, &mut self.headers[next..count]) };
+            match sent {
+                Ok(sent) => {
+                    counters.sent.add(sent);
+                    next += sent;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno @ (Errno::AGAIN | Errno::NOBUFS)) => {
+                    fault::count_send(errno, count - next, counters);
+                    break;
+                }
+                Err(errno) => {
+                    // The error is that of the first header; the others may fare better.
+                    fault::count_send(errno, 1, counters);
+                    next += 1;
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").finish_non_exhaustive()
+    }
+}
+
+/// Directs a header at a reply. The kernel takes pointers to mutable memory here, and only reads.
+fn point(header: &mut libc::msghdr, vector: &mut libc::iovec, reply: &Reply<'_>) {
+    *vector =
+        libc::iovec { iov_base: reply.payload.as_ptr().cast_mut().cast(), iov_len: reply.payload.len() };
+    header.msg_name = reply.name.as_ptr().cast_mut().cast();
+    header.msg_namelen = socklen_t::try_from(reply.name.len()).expect("a name has a few dozen bytes");
+    header.msg_control = reply.control.as_ptr().cast_mut().cast();
+    header.msg_controllen = reply.control.len();
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+}
+
+/// Sends from the front of `headers`; returns how many went.
+///
+/// # Safety
+/// All that the headers point at must be valid.
+unsafe fn send_from(socket: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> Result<usize, Errno> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let count = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
+    // SAFETY: the slice has as many headers as the count says; the caller vouches for what they point at.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags) };
+    usize::try_from(sent).map_err(|_| last_errno())
+}

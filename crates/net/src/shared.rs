@@ -1,0 +1,82 @@
+//! Memory that the kernel reads and writes through addresses it was given.
+//!
+//! Owns its mapping, and hands out raw pointers rather than references, so that no reference exists while the
+//! kernel may write. It does not know who holds which element; that is for the modules that own a `Shared`.
+#![allow(unsafe_code, reason = "it maps memory, and turns pointers into references where its user vouches")]
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Smallest page of the platforms that Shoal runs on: what `mmap` aligns to at the least.
+const PAGE_BYTES_MIN: usize = 4096;
+
+/// An array of `T` in pages of its own, at an address that never changes.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    base: NonNull<T>,
+    count: usize,
+    leaked: bool,
+}
+
+impl<T> Shared<T> {
+    /// Maps `count` elements, all bytes zero.
+    ///
+    /// # Safety
+    /// A `T` of zero bytes must be valid.
+    pub(crate) unsafe fn zeroed(count: usize) -> io::Result<Self> {
+        const {
+            assert!(!std::mem::needs_drop::<T>());
+            assert!(align_of::<T>() <= PAGE_BYTES_MIN);
+        }
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a private anonymous mapping at an address of the kernel's choice overlaps nothing that exists.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), count * size_of::<T>(), protection, flags)? };
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0");
+        Ok(Self { base, count, leaked: false })
+    }
+
+    /// Where element `index` lives. Valid as long as `self`.
+    pub(crate) fn pointer(&self, index: usize) -> *mut T {
+        assert!(index < self.count, "element {index} of {}", self.count);
+        // SAFETY: the mapping holds `count` elements, and `index` was just checked against it.
+        unsafe { self.base.as_ptr().add(index) }
+    }
+
+    /// Reads element `index`.
+    ///
+    /// # Safety
+    /// Neither the kernel nor a `&mut` of this process may write it while the reference lives.
+    pub(crate) unsafe fn element(&self, index: usize) -> &T {
+        // SAFETY: the element is mapped and valid since `zeroed`; that nobody writes it is the caller's promise.
+        unsafe { &*self.pointer(index) }
+    }
+
+    /// Writes element `index`.
+    ///
+    /// # Safety
+    /// Neither the kernel nor any other reference of this process may reach it while the reference lives.
+    #[expect(clippy::mut_from_ref, reason = "elements are lent one by one, and the caller vouches for each")]
+    pub(crate) unsafe fn element_mut(&self, index: usize) -> &mut T {
+        // SAFETY: the element is mapped and valid since `zeroed`; that it is unshared is the caller's promise.
+        unsafe { &mut *self.pointer(index) }
+    }
+
+    /// Keeps the mapping for ever, because the kernel may still use it.
+    pub(crate) fn leak(&mut self) {
+        self.leaked = true;
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
+        // SAFETY: base and length are those of the mapping made in `zeroed`; references into it borrow `self`, and
+        // owners that gave addresses to the kernel wait for it to be done before they drop this.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.count * size_of::<T>()) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Opens and binds the sockets of one address.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with};
+
+use super::{BindError, Listener, options};
+
+/// What a socket should be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketSettings {
+    /// Where to listen. With port 0 the kernel chooses one, the same for all workers.
+    pub addr: SocketAddr,
+    /// Bytes of received datagrams that may wait for the worker, as `SO_RCVBUF` takes it. The kernel's overhead
+    /// counts too (a small datagram takes about 800 bytes), and the kernel doubles the number for that.
+    pub recv_buffer_bytes: usize,
+    /// Bytes of replies that may wait for the device, as `SO_SNDBUF` takes it.
+    pub send_buffer_bytes: usize,
+}
+
+/// A socket buffer that the kernel made smaller than the settings ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferShortfall {
+    /// Whose buffer.
+    pub addr: SocketAddr,
+    /// The kernel parameter that limits it.
+    pub sysctl: &'static str,
+    /// What was asked for.
+    pub wanted_bytes: usize,
+    /// What there is.
+    pub granted_bytes: usize,
+}
+
+/// One socket for each worker, all bound to the same address.
+pub(super) fn bind_group(wanted: &SocketSettings, workers: NonZeroUsize) -> Result<Vec<Listener>, BindError> {
+    let first = bind_alone(wanted)?;
+    let shared = SocketSettings { addr: first.local, ..*wanted };
+    let mut group = vec![first];
+    for _ in 1..workers.get() {
+        group.push(bind_shared(&shared)?);
+    }
+    Ok(group)
+}
+
+/// Binds where nobody else is bound, and then lets others of this user join.
+fn bind_alone(wanted: &SocketSettings) -> Result<Listener, BindError> {
+    let socket = open(wanted)?;
+    rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
+    sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
+    describe(socket, wanted)
+}
+
+/// Joins those who are bound there and allow it.
+fn bind_shared(wanted: &SocketSettings) -> Result<Listener, BindError> {
+    let socket = open(wanted)?;
+    sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
+    rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
+    describe(socket, wanted)
+}
+
+/// A socket with all options that must be set before datagrams arrive.
+fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
+    let at = |doing| BindError::at(wanted.addr, doing);
+    let family = if wanted.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP)).map_err(at("socket"))?;
+    if wanted.addr.is_ipv4() {
+        set_options_v4(&socket, wanted.addr)?;
+    } else {
+        set_options_v6(&socket, wanted.addr)?;
+    }
+    sockopt::set_socket_recv_buffer_size(&socket, wanted.recv_buffer_bytes).map_err(at("SO_RCVBUF"))?;
+    sockopt::set_socket_send_buffer_size(&socket, wanted.send_buffer_bytes).map_err(at("SO_SNDBUF"))?;
+    Ok(socket)
+}
+
+fn set_options_v4(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
+    // A reply goes out with the size that it has, and without the bit that forbids routers to fragment it: it fits
+    // an Ethernet frame, and where a tunnel on the way is narrower, two fragments serve the client better than an
+    // ICMP error to us, who keep no reply to send again. What ICMP claims of the path is ignored (OMIT, not DONT),
+    // because anybody can forge it to have us fragment small replies.
+    sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::OMIT)
+        .map_err(BindError::at(addr, "IP_MTU_DISCOVER"))?;
+    if addr.ip().is_unspecified() {
+        options::report_local_v4(socket).map_err(BindError::at(addr, "IP_PKTINFO"))?;
+    }
+    Ok(())
+}
+
+fn set_options_v6(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
+    // IPv4 has sockets of its own, so that a peer never shows up as ::ffff:a.b.c.d.
+    sockopt::set_ipv6_v6only(socket, true).map_err(BindError::at(addr, "IPV6_V6ONLY"))?;
+    // Routers do not fragment IPv6, so for narrow tunnels the sender must, by what ICMP says of the path (DONT,
+    // not OMIT, which would send into a black hole). A forgery can bring that down to 1280 bytes and no further.
+    sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)
+        .map_err(BindError::at(addr, "IPV6_MTU_DISCOVER"))?;
+    if addr.ip().is_unspecified() {
+        options::report_local_v6(socket).map_err(BindError::at(addr, "IPV6_RECVPKTINFO"))?;
+    }
+    Ok(())
+}
+
+fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<Listener, BindError> {
+    let at = |doing| BindError::at(wanted.addr, doing);
+    let local = getsockname(&socket).map_err(at("getsockname"))?;
+    let local = SocketAddr::try_from(local).map_err(at("getsockname"))?;
+    // The kernel reports its doubled number (`socket(7)`, SO_RCVBUF).
+    let recv_bytes = sockopt::socket_recv_buffer_size(&socket).map_err(at("SO_RCVBUF"))? / 2;
+    let send_bytes = sockopt::socket_send_buffer_size(&socket).map_err(at("SO_SNDBUF"))? / 2;
+    let shortfalls = [
+        ("net.core.rmem_max", wanted.recv_buffer_bytes, recv_bytes),
+        ("net.core.wmem_max", wanted.send_buffer_bytes, send_bytes),
+    ];
+    let shortfalls = shortfalls
+        .into_iter()
+        .filter(|(_, wanted_bytes, granted_bytes)| granted_bytes < wanted_bytes)
+        .map(|(sysctl, wanted_bytes, granted_bytes)| BufferShortfall {
+            addr: local,
+            sysctl,
+            wanted_bytes,
+            granted_bytes,
+        })
+        .collect();
+    Ok(Listener { socket: Arc::new(socket), local, shortfalls })
+}
+
+impl fmt::Display for BufferShortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, sysctl, wanted_bytes, granted_bytes } = self;
+        write!(
+            f,
+            "the kernel grants {addr} a socket buffer of {granted_bytes} bytes instead of {wanted_bytes}: \
+             raise {sysctl}, or ask for less"
+        )
+    }
+}

@@ -1,0 +1,101 @@
+//! The sockets of the workers: opened the same way for every back end, and described to whoever watches them.
+//!
+//! Owns the choice of socket options and the group of sockets that share a port. Does not receive or send.
+
+mod address;
+mod bind;
+mod error;
+mod options;
+mod pktinfo;
+mod probe;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source};
+pub use bind::{BufferShortfall, SocketSettings};
+pub use error::BindError;
+pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
+pub use probe::{SocketMemory, SocketProbe};
+
+use crate::{Counters, FamilyCounters, Waker};
+
+/// Most addresses that one worker listens on.
+pub const SOCKETS_MAX: usize = 16;
+
+/// What one worker needs of the outside world: a socket for each address, what wakes it, and where it counts.
+#[derive(Debug)]
+pub struct Sockets {
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) waker: Waker,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// One bound socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: Arc<OwnedFd>,
+    /// Where it is bound; the port is the real one where 0 was asked for.
+    pub(crate) local: SocketAddr,
+    shortfalls: Vec<BufferShortfall>,
+}
+
+impl Sockets {
+    /// Binds the sockets of all workers: for each address one socket a worker, among which the kernel spreads the
+    /// sources (`SO_REUSEPORT`). The first to bind an address does so alone, so that a port that anyone else uses,
+    /// even another copy of this program, is an error and not a silent division of the traffic.
+    ///
+    /// # Errors
+    /// Where an address cannot be bound, or there are more than [`SOCKETS_MAX`] of them.
+    pub fn bind(settings: &[SocketSettings], workers: NonZeroUsize) -> Result<Vec<Self>, BindError> {
+        if settings.len() > SOCKETS_MAX {
+            return Err(BindError::TooMany(settings.len()));
+        }
+        let mut sets: Vec<_> = (0..workers.get()).map(|_| Self::new()).collect::<Result<_, _>>()?;
+        for wanted in settings {
+            for (set, listener) in sets.iter_mut().zip(bind::bind_group(wanted, workers)?) {
+                set.listeners.push(listener);
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Wakes the worker that these sockets belong to.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// What the worker counts.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Where the sockets are bound, in the order of the settings.
+    pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|listener| listener.local)
+    }
+
+    /// One probe for each socket, through which other threads see what the kernel drops.
+    pub fn probes(&self) -> impl Iterator<Item = SocketProbe> {
+        self.listeners.iter().map(|listener| SocketProbe::new(&listener.socket, listener.local))
+    }
+
+    /// Buffers that the kernel made smaller than the settings ask for.
+    pub fn shortfalls(&self) -> impl Iterator<Item = &BufferShortfall> {
+        self.listeners.iter().flat_map(|listener| &listener.shortfalls)
+    }
+
+    fn new() -> Result<Self, BindError> {
+        let waker = Waker::new().map_err(BindError::Waker)?;
+        Ok(Self { listeners: Vec::new(), waker, counters: Arc::default() })
+    }
+
+    /// The counts of the family of socket `index`.
+    pub(crate) fn family(&self, index: usize) -> &FamilyCounters {
+        self.counters.family(&self.listeners[index].local)
+    }
+}

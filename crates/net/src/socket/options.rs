@@ -1,0 +1,64 @@
+//! Socket options for which `rustix` has no function.
+#![allow(unsafe_code, reason = "setsockopt and getsockopt take pointers to their values")]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libc::{c_int, socklen_t};
+use rustix::io::Errno;
+
+use crate::fault::last_errno;
+
+/// Has every datagram tell which local IPv4 address it was sent to (`ip(7)`, IP_PKTINFO).
+pub(super) fn report_local_v4(socket: impl AsFd) -> Result<(), Errno> {
+    enable(socket, libc::IPPROTO_IP, libc::IP_PKTINFO)
+}
+
+/// Has every datagram tell which local IPv6 address it was sent to (`ipv6(7)`, IPV6_RECVPKTINFO).
+pub(super) fn report_local_v6(socket: impl AsFd) -> Result<(), Errno> {
+    enable(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+}
+
+/// The kernel's accounts of a socket: `SK_MEMINFO_*` of linux/sock_diag.h, indexed by those constants.
+pub(super) type MemoryInfo = [u32; 9];
+
+/// Bytes of received datagrams that wait to be read, with the kernel's own overhead.
+pub(super) const SK_MEMINFO_RMEM_ALLOC: usize = 0;
+/// Datagrams that were dropped because they did not fit the receive buffer, since the socket was made.
+pub(super) const SK_MEMINFO_DROPS: usize = 8;
+
+/// Reads the accounts of a socket (`socket(7)`, SO_MEMINFO).
+pub(super) fn memory_info(socket: impl AsFd) -> Result<MemoryInfo, Errno> {
+    let mut info = MemoryInfo::default();
+    let mut bytes = socklen_of::<MemoryInfo>();
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the size of `info`, and any `u32` is valid.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            ptr::from_mut(&mut info).cast(),
+            &raw mut bytes,
+        )
+    };
+    if failed == 0 { Ok(info) } else { Err(last_errno()) }
+}
+
+fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
+    let on: c_int = 1;
+    // SAFETY: both options take an int, and the kernel copies one from `on` before the call returns.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            ptr::from_ref(&on).cast(),
+            socklen_of::<c_int>(),
+        )
+    };
+    if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn socklen_of<T>() -> socklen_t {
+    socklen_t::try_from(size_of::<T>()).expect("option values have a few bytes")
+}

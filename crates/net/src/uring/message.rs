@@ -1,0 +1,58 @@
+//! A datagram as a multishot RECVMSG writes it into a provided buffer.
+
+use std::mem::offset_of;
+
+use libc::socklen_t;
+
+use crate::REQUEST_BYTES_MAX;
+use crate::socket::{CONTROL_BYTES, Control, NAME_BYTES, NAME_LEN, Name};
+
+/// `struct io_uring_recvmsg_out` (linux/io_uring.h), then name, control message and payload, each at a fixed place
+/// that follows from the lengths announced with the receive. Not a multiple of 256 bytes, so that the starts of
+/// many buffers do not share a few sets of the cache.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Message {
+    name_bytes: u32,
+    control_bytes: u32,
+    payload_bytes: u32,
+    flags: u32,
+    /// The source.
+    pub(super) name: Name,
+    /// The local address.
+    pub(super) control: Control,
+    payload: [u8; REQUEST_BYTES_MAX],
+}
+
+/// The length under which a buffer is provided, so that a payload of just `REQUEST_BYTES_MAX` bytes fits.
+#[expect(clippy::cast_possible_truncation, reason = "checked above the cast")]
+pub(super) const MESSAGE_BYTES: u32 = {
+    let bytes = offset_of!(Message, payload) + REQUEST_BYTES_MAX;
+    assert!(bytes <= size_of::<Message>() && bytes <= u16::MAX as usize);
+    bytes as u32
+};
+
+const _: () = {
+    assert!(offset_of!(Message, name) == 16);
+    assert!(offset_of!(Message, control) == 16 + NAME_BYTES);
+    assert!(offset_of!(Message, payload) == 16 + NAME_BYTES + CONTROL_BYTES);
+    assert!(!(size_of::<Message>() / 64).is_multiple_of(4));
+};
+
+impl Message {
+    /// The content, or `None` if it was longer than a request may be.
+    pub(super) fn request(&self) -> Option<&[u8]> {
+        let truncated = self.flags & libc::MSG_TRUNC.cast_unsigned() != 0;
+        if truncated { None } else { self.payload.get(..self.payload_bytes as usize) }
+    }
+
+    /// How much of `name` the kernel filled in.
+    pub(super) fn name_len(&self) -> socklen_t {
+        self.name_bytes.min(NAME_LEN)
+    }
+
+    /// How much of `control` the kernel filled in.
+    pub(super) fn control_bytes(&self) -> usize {
+        (self.control_bytes as usize).min(CONTROL_BYTES)
+    }
+}

@@ -1,0 +1,297 @@
+//! The io_uring back end: multishot receives into provided buffers, replies sent in batches.
+//!
+//! Owns the order of events in a turn. Each socket has one receive that stays armed and yields a completion for
+//! each datagram; a batch is made of what has completed, from all sockets in the order of arrival. One
+//! `io_uring_enter` hands over the replies of a batch and has the kernel fetch the datagrams of the next.
+//!
+//! io_uring is given addresses, not borrows. What keeps them valid: every part of the memory has one owner at a
+//! time, this process or the kernel, and changes hands only by a submission and its completion (`provided`,
+//! `slot`); and nothing is unmapped before the kernel has completed all it was given (`UringIo::drop`).
+
+mod message;
+mod provided;
+mod receive;
+mod ring;
+mod slot;
+mod token;
+
+use std::io;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use shoal_wire::datagram::{BATCH_MAX, Exchange};
+
+use crate::socket::{SOCKETS_MAX, decode_source};
+use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, fault};
+use provided::{BufferGroup, Filled};
+use receive::Template;
+pub use ring::TaskRun;
+use ring::{Completion, Ring};
+use slot::{Slot, SlotPool};
+use token::Token;
+
+/// How the ring is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UringSettings {
+    /// Receive buffers of each socket, a power of two. The kernel fills them while a batch is served, and when they
+    /// are all full the socket's own buffer takes over.
+    pub receive_buffers: u16,
+    /// Replies that can be with the kernel at once.
+    pub send_slots: u16,
+    /// When the kernel does its share of the work; `Cooperative` too where it knows no other.
+    pub task_run: TaskRun,
+}
+
+/// Two batches: one that is being served while, at the worst, another is still with the kernel.
+const SEND_SLOTS: u16 = 128;
+
+impl Default for UringSettings {
+    fn default() -> Self {
+        const { assert!(SEND_SLOTS as usize >= BATCH_MAX) };
+        Self { receive_buffers: 256, send_slots: SEND_SLOTS, task_run: TaskRun::Deferred }
+    }
+}
+
+/// The back end over io_uring. Belongs to the thread that opens it (`IORING_SETUP_SINGLE_ISSUER`).
+#[derive(Debug)]
+pub struct UringIo {
+    sockets: Sockets,
+    ring: Ring,
+    template: Template,
+    slots: SlotPool,
+    channels: Vec<Channel>,
+    watching: bool,
+    /// Requests that are received but not served.
+    arrivals: ArrayVec<Arrival, BATCH_MAX>,
+    own_thread: PhantomData<*const ()>,
+}
+
+/// The receiving side of one socket.
+#[derive(Debug)]
+struct Channel {
+    buffers: BufferGroup,
+    /// Whether its multishot receive is under way, or queued.
+    armed: bool,
+}
+
+/// A request, and the slot for its reply.
+#[derive(Debug)]
+struct Arrival {
+    socket: u8,
+    source: SocketAddr,
+    request: Filled,
+    reply: Slot,
+}
+
+/// What a look at the completions brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Collected {
+    /// Datagrams, those that were dropped included.
+    datagrams: usize,
+    woken: bool,
+}
+
+/// Patience with the kernel when the back end closes: rounds, and the wait in each.
+const CLOSE_ROUNDS_MAX: usize = 20;
+const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
+
+impl UringIo {
+    /// Takes over the sockets of a worker, on its thread.
+    ///
+    /// # Errors
+    /// Where the kernel lacks or forbids something, see [`crate::Backend::probe`].
+    pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
+        assert!(sockets.listeners.len() <= SOCKETS_MAX);
+        let descriptors = sockets.listeners.iter().map(|listener| listener.socket.as_fd());
+        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
+        let submissions_max = BATCH_MAX + files.len();
+        let completions_max =
+            usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1);
+        let new_ring = |task_run| Ring::new(task_run, submissions_max, completions_max, &files);
+        let ring = match new_ring(settings.task_run) {
+            // Linux 6.0 has all that is needed but this.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                new_ring(TaskRun::Cooperative)?
+            }
+            other => other?,
+        };
+        let open_channel = |socket| {
+            let buffers = BufferGroup::register(&ring, socket, settings.receive_buffers)?;
+            Ok(Channel { buffers, armed: false })
+        };
+        let channels = (0..).take(sockets.listeners.len()).map(open_channel).collect::<io::Result<_>>()?;
+        let mut io = Self {
+            template: Template::new()?,
+            slots: SlotPool::new(settings.send_slots)?,
+            arrivals: ArrayVec::new(),
+            watching: false,
+            own_thread: PhantomData,
+            sockets,
+            ring,
+            channels,
+        };
+        io.arm();
+        io.ring.enter(Duration::ZERO)?;
+        Ok(io)
+    }
+
+    /// Queues the receives, and the watch on the waker, that are not under way.
+    fn arm(&mut self) {
+        let Self { ring, template, channels, watching, .. } = self;
+        for (socket, channel) in (0..).zip(channels) {
+            channel.buffers.publish();
+            if !channel.armed {
+                ring.push(&template.receive(socket));
+                channel.armed = true;
+            }
+        }
+        if !*watching {
+            let waker = u32::try_from(self.channels.len()).expect("there are at most SOCKETS_MAX");
+            ring.push(&receive::watch(waker));
+            *watching = true;
+        }
+    }
+
+    /// Takes the completions so far, until there are none left or a batch is full.
+    fn collect(&mut self) -> io::Result<Collected> {
+        let mut collected = Collected::default();
+        while !self.arrivals.is_full() {
+            let Some(completion) = self.ring.complete() else { break };
+            match completion.token {
+                Token::Receive { socket } => {
+                    collected.datagrams += usize::from(self.finish_receive(socket, &completion)?);
+                }
+                Token::Send { socket, slot } => self.finish_send(socket, slot, &completion),
+                Token::Wake => {
+                    self.sockets.waker.clear();
+                    self.watching = completion.has_more();
+                    collected.woken = true;
+                }
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Returns whether it was a datagram.
+    fn finish_receive(&mut self, socket: u8, completion: &Completion) -> io::Result<bool> {
+        let index = usize::from(socket);
+        let counters = self.sockets.family(index);
+        let Channel { buffers, armed } = &mut self.channels[index];
+        *armed = completion.has_more();
+        match completion.outcome() {
+            Ok(()) => {}
+            Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
+            Err(errno) => fault::count_receive(errno, counters)?,
+        }
+        let Some(buffer) = completion.buffer() else { return Ok(false) };
+        let request = buffers.take(buffer);
+        let message = buffers.message(&request);
+        let dropped = match (message.request(), decode_source(&message.name)) {
+            (None, _) => &counters.oversized,
+            (_, None) => &counters.receive_failed,
+            (Some(_), Some(source)) => match self.slots.take() {
+                Some(reply) => {
+                    self.arrivals.push(Arrival { socket, source, request, reply });
+                    return Ok(true);
+                }
+                // All replies are still with the kernel, so this one would not get away either.
+                None => &counters.send_full,
+            },
+        };
+        dropped.add(1);
+        buffers.give_back(request);
+        Ok(true)
+    }
+
+    fn finish_send(&mut self, socket: u8, slot: u16, completion: &Completion) {
+        let counters = self.sockets.family(usize::from(socket));
+        match completion.outcome() {
+            Ok(()) => counters.sent.add(1),
+            Err(errno) => fault::count_send(errno, 1, counters),
+        }
+        self.slots.land(slot);
+    }
+
+    /// Has the requests that arrived answered, and queues the replies.
+    fn serve(&mut self, service: &mut impl Service) {
+        let Self { sockets, ring, slots, channels, arrivals, .. } = self;
+        if arrivals.is_empty() {
+            return;
+        }
+        let mut batch = ArrayVec::<_, BATCH_MAX>::new();
+        for Arrival { socket, source, request, reply } in arrivals.iter_mut() {
+            let message = channels[usize::from(*socket)].buffers.message(request);
+            let request = message.request().expect("what is too long was dropped on arrival");
+            sockets.family(usize::from(*socket)).received.add(1);
+            batch.push(Exchange { source: *source, request, reply: slots.reply(reply), reply_len: 0 });
+        }
+        sockets.counters.batches.add(1);
+        service.serve(&mut batch);
+        let reply_lens: ArrayVec<_, BATCH_MAX> =
+            batch.into_iter().map(|exchange| exchange.reply_len).collect();
+        for (Arrival { socket, request, reply, .. }, reply_len) in arrivals.drain(..).zip(reply_lens) {
+            let buffers = &mut channels[usize::from(socket)].buffers;
+            if reply_len > 0 {
+                ring.push(&slots.send(reply, reply_len, buffers.message(&request), socket));
+            } else {
+                slots.give_back(reply);
+            }
+            buffers.give_back(request);
+        }
+    }
+
+    /// Ends all that is under way. Returns whether the kernel has confirmed it.
+    fn close(&mut self) -> bool {
+        for _ in 0..CLOSE_ROUNDS_MAX {
+            self.ring.cancel_all(CLOSE_ROUND_WAIT);
+            // Requests that arrive this late are not served. Their tokens go with the pools.
+            self.arrivals.clear();
+            if self.ring.enter(Duration::ZERO).is_err() || self.collect().is_err() {
+                return false;
+            }
+            let armed = self.watching || self.channels.iter().any(|channel| channel.armed);
+            if !armed && !self.slots.any_in_flight() {
+                self.ring.release_files();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl DatagramIo for UringIo {
+    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+        let Collected { datagrams: mut taken, woken } = self.collect()?;
+        if self.arrivals.is_empty() && !woken {
+            self.arm();
+            self.ring.enter(timeout)?;
+            taken += self.collect()?.datagrams;
+        }
+        for _ in 0..TURN_BATCHES_MAX {
+            self.serve(service);
+            self.arm();
+            if !self.ring.has_queued() && self.arrivals.is_empty() {
+                break;
+            }
+            self.ring.enter(Duration::ZERO)?;
+            taken += self.collect()?.datagrams;
+        }
+        Ok(taken)
+    }
+}
+
+impl Drop for UringIo {
+    fn drop(&mut self) {
+        if self.close() {
+            return;
+        }
+        // A little memory lost is harmless, a kernel that writes to memory of somebody else is not.
+        self.template.leak();
+        self.slots.leak();
+        self.channels.iter_mut().for_each(|channel| channel.buffers.leak());
+    }
+}

@@ -1,0 +1,174 @@
+//! One io_uring: its set-up, and the one system call that drives it.
+//!
+//! Owns the ring's descriptor and queues. Knows nothing of what the submissions mean.
+#![allow(unsafe_code, reason = "a submission tells the kernel addresses to read and write")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, squeue};
+use rustix::io::Errno;
+
+use super::token::Token;
+
+/// When the kernel does its share of the work, such as copying a datagram that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskRun {
+    /// When the worker asks for completions, all at once: never in between, and never by an interrupt (Linux 6.1).
+    Deferred,
+    /// Whenever the worker enters the kernel (Linux 6.0).
+    Cooperative,
+}
+
+/// A ring, used by the thread that made it and no other.
+pub(super) struct Ring {
+    uring: IoUring,
+    wait_flags: EnterFlags,
+}
+
+/// A submission that may be given to the kernel.
+#[derive(Debug)]
+pub(super) struct Submission(squeue::Entry);
+
+/// What the kernel says of a submission.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    /// Whose it is.
+    pub(super) token: Token,
+    result: i32,
+    flags: u32,
+}
+
+/// Longest wait of one call. Longer ones would not fit the kernel's type, and nobody misses them.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+impl Ring {
+    /// A ring for `submissions_max` submissions at a time, on `files`, which submissions name by their index.
+    pub(super) fn new(
+        task_run: TaskRun,
+        submissions_max: usize,
+        completions_max: usize,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_clamp().setup_submit_all().setup_single_issuer();
+        builder.setup_cqsize(queue_entries(completions_max));
+        match task_run {
+            TaskRun::Deferred => builder.setup_defer_taskrun(),
+            TaskRun::Cooperative => builder.setup_coop_taskrun(),
+        };
+        let uring = builder.build(queue_entries(submissions_max))?;
+        let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        uring.submitter().register_files(&descriptors)?;
+        // An idle tracker waits for its peers, not for a disk: keep it out of the figures for "iowait".
+        let no_iowait =
+            if uring.params().is_feature_no_iowait() { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() };
+        Ok(Self { uring, wait_flags: EnterFlags::EXT_ARG | no_iowait })
+    }
+
+    /// Registers a ring of provided buffers at `address`.
+    ///
+    /// # Safety
+    /// The address must be that of a page, with room for `count` entries until the ring is closed.
+    pub(super) unsafe fn register_buffer_group(&self, address: u64, count: u16, id: u16) -> io::Result<()> {
+        // SAFETY: the caller's promise is what the call asks for.
+        unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
+    }
+
+    /// Queues a submission for the next `enter`. The ring is made large enough for all that can be queued at once.
+    pub(super) fn push(&mut self, submission: &Submission) {
+        // SAFETY: whoever made the submission has vouched for the memory it names.
+        let pushed = unsafe { self.uring.submission().push(&submission.0) };
+        pushed.expect("the submission queue holds a whole batch and a receive for each socket");
+    }
+
+    /// Whether something is queued.
+    pub(super) fn has_queued(&mut self) -> bool {
+        !self.uring.submission().is_empty()
+    }
+
+    /// Gives the kernel what is queued, lets it do its work, and with a timeout waits for the first completion.
+    pub(super) fn enter(&mut self, timeout: Duration) -> io::Result<()> {
+        let queued = u32::try_from(self.uring.submission().len()).expect("queues have 32-bit indices");
+        let submitter = self.uring.submitter();
+        let entered = if timeout.is_zero() {
+            let flags = EnterFlags::GETEVENTS.bits();
+            // SAFETY: no argument is passed.
+            unsafe { submitter.enter::<SubmitArgs<'_, '_>>(queued, 0, flags, None) }
+        } else {
+            let flags = (EnterFlags::GETEVENTS | self.wait_flags).bits();
+            let timeout = Timespec::from(timeout.min(WAIT_MAX));
+            let args = SubmitArgs::new().timespec(&timeout);
+            // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which is what `SubmitArgs` is.
+            unsafe { submitter.enter(queued, 1, flags, Some(&args)) }
+        };
+        match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
+            Ok(_) => Ok(()),
+            // The time is up, a signal came, or completions must be taken before more can be submitted: in each
+            // case the caller looks at the completions next, and what is queued stays queued.
+            Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// The next completion, if there is one.
+    pub(super) fn complete(&mut self) -> Option<Completion> {
+        let entry = self.uring.completion().next()?;
+        let token = Token::decode(entry.user_data()).expect("every submission has a token");
+        Some(Completion { token, result: entry.result(), flags: entry.flags() })
+    }
+
+    /// Lets go of the files, so that a socket is closed when its owner closes it, and not when the kernel finds
+    /// the time to take the ring apart.
+    pub(super) fn release_files(&self) {
+        // It fails where there are none any more.
+        let _ = self.uring.submitter().unregister_files();
+    }
+
+    /// Cancels whatever is under way. The cancelled still complete, and only then are they done.
+    pub(super) fn cancel_all(&self, timeout: Duration) {
+        // It fails where nothing is under way; what remains uncancelled shows in missing completions.
+        let timeout = Timespec::from(timeout);
+        let _ = self.uring.submitter().register_sync_cancel(Some(timeout), CancelBuilder::any());
+    }
+}
+
+/// The size of a queue with room for `count`.
+fn queue_entries(count: usize) -> u32 {
+    u32::try_from(count.next_power_of_two()).expect("a queue has room for a few thousand entries")
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("parameters", self.uring.params()).finish_non_exhaustive()
+    }
+}
+
+impl Submission {
+    /// Ties an entry to the token of its completion.
+    ///
+    /// # Safety
+    /// All memory that the entry names must stay valid, and unused by others, until its last completion.
+    pub(super) unsafe fn new(entry: squeue::Entry, token: Token) -> Self {
+        Self(entry.user_data(token.encode()))
+    }
+}
+
+impl Completion {
+    /// How the operation ended.
+    pub(super) fn outcome(&self) -> Result<(), Errno> {
+        if self.result < 0 { Err(Errno::from_raw_os_error(-self.result)) } else { Ok(()) }
+    }
+
+    /// Whether the submission yields more completions after this one.
+    pub(super) fn has_more(&self) -> bool {
+        cqueue::more(self.flags)
+    }
+
+    /// The provided buffer that the operation used up.
+    pub(super) fn buffer(&self) -> Option<u16> {
+        cqueue::buffer_select(self.flags)
+    }
+}

@@ -1,0 +1,39 @@
+//! Ends a worker's turn early from another thread.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Wakes one worker; cheap to clone. A wake is remembered until the worker's next turn sees it, and several wakes
+/// before that count as one.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    event: Arc<OwnedFd>,
+}
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event: Arc::new(event) })
+    }
+
+    /// Makes the worker's turn return soon.
+    pub fn wake(&self) {
+        // The one failure of this write is a counter at its maximum, and then the worker is being woken already.
+        let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes note of all wakes so far, on the worker's side.
+    pub(crate) fn clear(&self) {
+        // It fails where nobody has woken the worker since, which is as good.
+        let _ = rustix::io::read(&*self.event, &mut [0; size_of::<u64>()]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
