@@ -72,8 +72,11 @@ impl Backend {
     /// # Errors
     /// The reason why it does not work.
     pub fn probe(self) -> Result<(), Unsupported> {
-        let unsupported = |reason| Unsupported { backend: self, reason };
-        echo_once(self).map_err(|error| unsupported(explain(&error)))
+        // On a thread of its own: when the kernel gets around to taking a closed ring apart, it interrupts whatever
+        // call the thread that had it is blocked in.
+        let probe = std::thread::Builder::new().spawn(move || echo_once(self));
+        let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one datagram"));
+        outcome.map_err(|error| Unsupported { backend: self, reason: explain(&error) })
     }
 
     /// Opens a back end of this kind on the sockets of a worker, on the thread of the worker.

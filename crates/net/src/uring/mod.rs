@@ -15,6 +15,7 @@ mod ring;
 mod slot;
 mod token;
 
+use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -62,11 +63,13 @@ pub struct UringIo {
     sockets: Sockets,
     ring: Ring,
     template: Template,
-    slots: SlotPool,
     channels: Vec<Channel>,
+    slots: SlotPool,
+    /// Whether the poll of the waker is under way, or queued.
     watching: bool,
-    /// Requests that are received but not served.
-    arrivals: ArrayVec<Arrival, BATCH_MAX>,
+    /// Datagrams that were received and not looked at. Has room for as many as there are receive buffers, so that
+    /// the completions can always be taken to the last, and those of replies never wait behind.
+    waiting: VecDeque<Filled>,
     own_thread: PhantomData<*const ()>,
 }
 
@@ -78,21 +81,12 @@ struct Channel {
     armed: bool,
 }
 
-/// A request, and the slot for its reply.
+/// A request that is being served, and the slot for its reply.
 #[derive(Debug)]
-struct Arrival {
-    socket: u8,
+struct Request {
     source: SocketAddr,
-    request: Filled,
-    reply: Slot,
-}
-
-/// What a look at the completions brought.
-#[derive(Clone, Copy, Debug, Default)]
-struct Collected {
-    /// Datagrams, those that were dropped included.
-    datagrams: usize,
-    woken: bool,
+    filled: Filled,
+    slot: Slot,
 }
 
 /// Patience with the kernel when the back end closes: rounds, and the wait in each.
@@ -111,6 +105,8 @@ impl UringIo {
         let submissions_max = BATCH_MAX + files.len();
         let completions_max =
             usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1);
+        // The kernel insists on a completion queue that is no smaller than the submission queue.
+        let completions_max = completions_max.max(submissions_max);
         let new_ring = |task_run| Ring::new(task_run, submissions_max, completions_max, &files);
         let ring = match new_ring(settings.task_run) {
             // Linux 6.0 has all that is needed but this.
@@ -123,11 +119,12 @@ impl UringIo {
             let buffers = BufferGroup::register(&ring, socket, settings.receive_buffers)?;
             Ok(Channel { buffers, armed: false })
         };
-        let channels = (0..).take(sockets.listeners.len()).map(open_channel).collect::<io::Result<_>>()?;
+        let channels =
+            (0..).take(sockets.listeners.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
         let mut io = Self {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
-            arrivals: ArrayVec::new(),
+            waiting: VecDeque::with_capacity(channels.len() * usize::from(settings.receive_buffers)),
             watching: false,
             own_thread: PhantomData,
             sockets,
@@ -156,55 +153,36 @@ impl UringIo {
         }
     }
 
-    /// Takes the completions so far, until there are none left or a batch is full.
-    fn collect(&mut self) -> io::Result<Collected> {
-        let mut collected = Collected::default();
-        while !self.arrivals.is_full() {
-            let Some(completion) = self.ring.complete() else { break };
+    /// Takes all completions so far. Returns whether the worker was woken.
+    fn collect(&mut self) -> io::Result<bool> {
+        let mut woken = false;
+        while let Some(completion) = self.ring.complete() {
             match completion.token {
-                Token::Receive { socket } => {
-                    collected.datagrams += usize::from(self.finish_receive(socket, &completion)?);
-                }
+                Token::Receive { socket } => self.finish_receive(socket, &completion)?,
                 Token::Send { socket, slot } => self.finish_send(socket, slot, &completion),
                 Token::Wake => {
                     self.sockets.waker.clear();
                     self.watching = completion.has_more();
-                    collected.woken = true;
+                    woken = true;
                 }
             }
         }
-        Ok(collected)
+        Ok(woken)
     }
 
-    /// Returns whether it was a datagram.
-    fn finish_receive(&mut self, socket: u8, completion: &Completion) -> io::Result<bool> {
+    fn finish_receive(&mut self, socket: u8, completion: &Completion) -> io::Result<()> {
         let index = usize::from(socket);
-        let counters = self.sockets.family(index);
         let Channel { buffers, armed } = &mut self.channels[index];
         *armed = completion.has_more();
+        if let Some(buffer) = completion.buffer() {
+            self.waiting.push_back(buffers.take(buffer));
+        }
         match completion.outcome() {
             Ok(()) => {}
             Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
-            Err(errno) => fault::count_receive(errno, counters)?,
+            Err(errno) => fault::count_receive(errno, self.sockets.family(index))?,
         }
-        let Some(buffer) = completion.buffer() else { return Ok(false) };
-        let request = buffers.take(buffer);
-        let message = buffers.message(&request);
-        let dropped = match (message.request(), decode_source(&message.name)) {
-            (None, _) => &counters.oversized,
-            (_, None) => &counters.receive_failed,
-            (Some(_), Some(source)) => match self.slots.take() {
-                Some(reply) => {
-                    self.arrivals.push(Arrival { socket, source, request, reply });
-                    return Ok(true);
-                }
-                // All replies are still with the kernel, so this one would not get away either.
-                None => &counters.send_full,
-            },
-        };
-        dropped.add(1);
-        buffers.give_back(request);
-        Ok(true)
+        Ok(())
     }
 
     fn finish_send(&mut self, socket: u8, slot: u16, completion: &Completion) {
@@ -216,40 +194,72 @@ impl UringIo {
         self.slots.land(slot);
     }
 
-    /// Has the requests that arrived answered, and queues the replies.
-    fn serve(&mut self, service: &mut impl Service) {
-        let Self { sockets, ring, slots, channels, arrivals, .. } = self;
-        if arrivals.is_empty() {
-            return;
+    /// Has a batch of the datagrams that wait answered, and queues the replies. Returns how many it took.
+    fn serve(&mut self, service: &mut impl Service) -> usize {
+        let waiting_before = self.waiting.len();
+        let mut requests = self.open_requests();
+        let taken = waiting_before - self.waiting.len();
+        if requests.is_empty() {
+            return taken;
         }
+        let Self { sockets, ring, channels, slots, .. } = self;
         let mut batch = ArrayVec::<_, BATCH_MAX>::new();
-        for Arrival { socket, source, request, reply } in arrivals.iter_mut() {
-            let message = channels[usize::from(*socket)].buffers.message(request);
-            let request = message.request().expect("what is too long was dropped on arrival");
-            sockets.family(usize::from(*socket)).received.add(1);
-            batch.push(Exchange { source: *source, request, reply: slots.reply(reply), reply_len: 0 });
+        for Request { source, filled, slot } in &mut requests {
+            let message = channels[usize::from(filled.socket)].buffers.message(filled);
+            let request = message.request().expect("what is too long was dropped");
+            batch.push(Exchange { source: *source, request, reply: slots.reply(slot), reply_len: 0 });
         }
         sockets.counters.batches.add(1);
         service.serve(&mut batch);
         let reply_lens: ArrayVec<_, BATCH_MAX> =
             batch.into_iter().map(|exchange| exchange.reply_len).collect();
-        for (Arrival { socket, request, reply, .. }, reply_len) in arrivals.drain(..).zip(reply_lens) {
-            let buffers = &mut channels[usize::from(socket)].buffers;
+        for (Request { filled, slot, .. }, reply_len) in requests.into_iter().zip(reply_lens) {
+            let buffers = &mut channels[usize::from(filled.socket)].buffers;
             if reply_len > 0 {
-                ring.push(&slots.send(reply, reply_len, buffers.message(&request), socket));
+                ring.push(&slots.send(slot, reply_len, buffers.message(&filled), filled.socket));
             } else {
-                slots.give_back(reply);
+                slots.give_back(slot);
             }
-            buffers.give_back(request);
+            buffers.give_back(filled);
         }
+        taken
+    }
+
+    /// Takes datagrams that wait, as many as a batch and the free slots allow, and drops those that are no requests.
+    fn open_requests(&mut self) -> ArrayVec<Request, BATCH_MAX> {
+        let Self { sockets, channels, slots, waiting, .. } = self;
+        let mut requests = ArrayVec::new();
+        while !requests.is_full() && !waiting.is_empty() {
+            let Some(slot) = slots.take() else { break };
+            let filled = waiting.pop_front().expect("it is not empty");
+            let counters = sockets.family(usize::from(filled.socket));
+            let buffers = &mut channels[usize::from(filled.socket)].buffers;
+            let message = buffers.message(&filled);
+            match (message.request(), decode_source(&message.name)) {
+                (Some(_), Some(source)) => {
+                    counters.received.add(1);
+                    requests.push(Request { source, filled, slot });
+                }
+                (request, _) => {
+                    let dropped =
+                        if request.is_none() { &counters.oversized } else { &counters.receive_failed };
+                    dropped.add(1);
+                    buffers.give_back(filled);
+                    slots.give_back(slot);
+                }
+            }
+        }
+        requests
+    }
+
+    fn can_serve(&self) -> bool {
+        !self.waiting.is_empty() && self.slots.any_free()
     }
 
     /// Ends all that is under way. Returns whether the kernel has confirmed it.
     fn close(&mut self) -> bool {
         for _ in 0..CLOSE_ROUNDS_MAX {
             self.ring.cancel_all(CLOSE_ROUND_WAIT);
-            // Requests that arrive this late are not served. Their tokens go with the pools.
-            self.arrivals.clear();
             if self.ring.enter(Duration::ZERO).is_err() || self.collect().is_err() {
                 return false;
             }
@@ -265,20 +275,21 @@ impl UringIo {
 
 impl DatagramIo for UringIo {
     fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
-        let Collected { datagrams: mut taken, woken } = self.collect()?;
-        if self.arrivals.is_empty() && !woken {
+        let woken = self.collect()?;
+        if !woken && !self.can_serve() {
             self.arm();
             self.ring.enter(timeout)?;
-            taken += self.collect()?.datagrams;
+            self.collect()?;
         }
+        let mut taken = 0;
         for _ in 0..TURN_BATCHES_MAX {
-            self.serve(service);
+            taken += self.serve(service);
             self.arm();
-            if !self.ring.has_queued() && self.arrivals.is_empty() {
+            if !self.ring.has_queued() && !self.can_serve() {
                 break;
             }
             self.ring.enter(Duration::ZERO)?;
-            taken += self.collect()?.datagrams;
+            self.collect()?;
         }
         Ok(taken)
     }

@@ -18,7 +18,7 @@ pub(super) const BUFFERS_MAX: u16 = 1 << 15;
 /// Buffers of one socket.
 #[derive(Debug)]
 pub(super) struct BufferGroup {
-    id: u16,
+    socket: u8,
     entries: Shared<Entry>,
     messages: Shared<Message>,
     /// For each buffer whether the kernel may write to it.
@@ -30,7 +30,8 @@ pub(super) struct BufferGroup {
 /// A buffer that the kernel has filled and given up: a permission to read it, until it is given back.
 #[derive(Debug)]
 pub(super) struct Filled {
-    group: u16,
+    /// Index of the socket that the datagram came in by.
+    pub(super) socket: u8,
     index: u16,
 }
 
@@ -48,8 +49,8 @@ struct Entry {
 const _: () = assert!(size_of::<Entry>() == 16);
 
 impl BufferGroup {
-    /// Makes `count` buffers (a power of two) and registers them with the ring as group `id`.
-    pub(super) fn register(ring: &Ring, id: u16, count: u16) -> io::Result<Self> {
+    /// Makes `count` buffers (a power of two) and registers them with the ring as the group of number `socket`.
+    pub(super) fn register(ring: &Ring, socket: u8, count: u16) -> io::Result<Self> {
         assert!(count.is_power_of_two() && count <= BUFFERS_MAX);
         let size = usize::from(count);
         // SAFETY: `Entry` is integers only.
@@ -58,9 +59,9 @@ impl BufferGroup {
         let messages = unsafe { Shared::zeroed(size)? };
         // SAFETY: the entries start a mapping, hence a page, and live until the ring is idle (`UringIo::drop`), with
         // one entry for each of `count`.
-        unsafe { ring.register_buffer_group(entries.pointer(0).addr() as u64, count, id)? };
-        let mut group = Self { id, entries, messages, lent: vec![false; size].into(), tail: 0 };
-        (0..count).for_each(|index| group.give_back(Filled { group: id, index }));
+        unsafe { ring.register_buffer_group(entries.pointer(0).addr() as u64, count, socket.into())? };
+        let mut group = Self { socket, entries, messages, lent: vec![false; size].into(), tail: 0 };
+        (0..count).for_each(|index| group.give_back(Filled { socket, index }));
         group.publish();
         Ok(group)
     }
@@ -70,12 +71,12 @@ impl BufferGroup {
         let lent = &mut self.lent[usize::from(index)];
         assert!(*lent, "the kernel returned buffer {index}, which it did not have");
         *lent = false;
-        Filled { group: self.id, index }
+        Filled { socket: self.socket, index }
     }
 
     /// What the kernel wrote into the buffer.
     pub(super) fn message<'b>(&'b self, filled: &'b Filled) -> &'b Message {
-        assert_eq!(filled.group, self.id);
+        assert_eq!(filled.socket, self.socket);
         // SAFETY: `filled` came from `take`, so the kernel has given this buffer up, and it is lent again only by
         // `give_back`, which consumes `filled` and so ends this borrow.
         unsafe { self.messages.element(usize::from(filled.index)) }
@@ -83,8 +84,8 @@ impl BufferGroup {
 
     /// Lends the buffer to the kernel again, from the next `publish` on.
     pub(super) fn give_back(&mut self, filled: Filled) {
-        let Filled { group, index } = filled;
-        assert_eq!(group, self.id);
+        let Filled { socket, index } = filled;
+        assert_eq!(socket, self.socket);
         let position = usize::from(self.tail) % self.lent.len();
         // SAFETY: there are as many entries as buffers, and this buffer is not in the ring, so the entry at the tail
         // is one that the kernel has consumed and does not look at before `publish`.

@@ -79,6 +79,11 @@ impl SlotPool {
         self.free.pop()
     }
 
+    /// Whether `take` would find one.
+    pub(super) fn any_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// The place for the reply.
     pub(super) fn reply<'s>(&'s self, slot: &'s mut Slot) -> &'s mut [u8; REPLY_BYTES_MAX] {
         // SAFETY: there is one `Slot` of each index and it is borrowed mutably, so nobody else in this process reaches

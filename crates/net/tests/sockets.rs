@@ -1,0 +1,78 @@
+//! Opening sockets: what goes wrong, and what the kernel tells of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::num::NonZeroUsize;
+
+use common::{bind, bind_one, connect, settings};
+use shoal_net::{BindError, SOCKETS_MAX, SocketSettings, Sockets};
+
+#[test]
+fn a_port_in_use_is_named() {
+    let other = bind_one(&["127.0.0.1:0"]);
+    let addr = other.local_addrs().next().unwrap().to_string();
+    let error = bind(&[&addr], 2).unwrap_err();
+    let expected = format!("cannot listen on UDP {addr}: port");
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    assert!(error.to_string().contains("is in use"), "{error}");
+}
+
+#[test]
+fn a_port_in_use_on_one_address_is_in_use_on_the_wildcard() {
+    let other = bind_one(&["127.0.0.1:0"]);
+    let port = other.local_addrs().next().unwrap().port();
+    assert!(bind(&[&format!("0.0.0.0:{port}")], 1).is_err());
+}
+
+#[test]
+fn both_families_have_a_port_of_the_same_number() {
+    let v4 = bind_one(&["0.0.0.0:0"]);
+    let port = v4.local_addrs().next().unwrap().port();
+    bind_one(&[&format!("[::]:{port}")]);
+}
+
+#[test]
+fn an_address_of_another_host_is_named() {
+    let error = bind(&["192.0.2.1:0"], 1).unwrap_err();
+    assert!(error.to_string().contains("does not have the address 192.0.2.1"), "{error}");
+    assert!(!error.is_family_missing());
+}
+
+#[test]
+fn too_many_addresses() {
+    let error = bind(&["127.0.0.1:0"; SOCKETS_MAX + 1], 1).unwrap_err();
+    assert!(matches!(error, BindError::TooMany(count) if count == SOCKETS_MAX + 1), "{error}");
+}
+
+#[test]
+fn a_smaller_buffer_than_asked_for_is_reported() {
+    let vast = SocketSettings { recv_buffer_bytes: 1 << 30, ..settings("127.0.0.1:0".parse().unwrap()) };
+    let workers = Sockets::bind(&[vast], NonZeroUsize::MIN).unwrap();
+    let shortfalls: Vec<_> = workers[0].shortfalls().collect();
+    let [shortfall] = shortfalls[..] else { panic!("{shortfalls:?}") };
+    assert_eq!((shortfall.sysctl, shortfall.wanted_bytes), ("net.core.rmem_max", 1 << 30));
+    assert!(shortfall.to_string().contains("raise net.core.rmem_max"), "{shortfall}");
+
+    assert_eq!(bind_one(&["127.0.0.1:0"]).shortfalls().count(), 0);
+}
+
+#[test]
+fn a_probe_sees_the_queue_and_the_drops() {
+    let small = SocketSettings { recv_buffer_bytes: 4096, ..settings("127.0.0.1:0".parse().unwrap()) };
+    let sockets = Sockets::bind(&[small], NonZeroUsize::MIN).unwrap().remove(0);
+    let probe = sockets.probes().next().unwrap();
+    let client = connect(probe.local_addr());
+    client.send(b"one").unwrap();
+    let before = probe.read().unwrap().unwrap();
+    assert!(before.receive_queue_bytes > 0);
+    assert_eq!(before.receive_drops, 0);
+    for _ in 0..1000 {
+        client.send(b"more than fit").unwrap();
+    }
+    let after = probe.read().unwrap().unwrap();
+    assert!((900..1000).contains(&after.receive_drops), "{after:?}");
+
+    drop(sockets);
+    assert_eq!(probe.read().unwrap(), None);
+}
