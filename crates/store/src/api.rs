@@ -107,7 +107,7 @@ impl Store {
     /// Where the kernel refuses the reservation.
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
         let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
-        let key = HashKey(settings.hash_key);
+        let key = HashKey::new(settings.hash_key);
         Ok(Self {
             v4: Swarms::new(&arena, key, settings.peer_timeout_s),
             v6: Swarms::new(&arena, key, settings.peer_timeout_s),

@@ -95,7 +95,8 @@ impl Arena {
     /// # Errors
     /// Where the kernel refuses the reservation.
     pub(crate) fn new(bytes_max: u64) -> io::Result<Self> {
-        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
+        let too_large =
+            || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
         let pages_max = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
         let mapped_bytes = pages_max
             .checked_add(OVERDRAFT_PAGES)
@@ -230,6 +231,9 @@ impl Drop for Arena {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("pages_max", &self.pages_max).field("used", &self.used).finish_non_exhaustive()
+        f.debug_struct("Arena")
+            .field("pages_max", &self.pages_max)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
     }
 }

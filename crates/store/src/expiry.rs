@@ -99,7 +99,13 @@ impl<P: Family> Shard<P> {
     }
 
     /// Forgets the overdue peers of one swarm.
-    fn visit(&mut self, form: &Form<P>, cursor: Option<LargeCursor>, now: Tick, budget: &mut usize) -> Visit<P> {
+    fn visit(
+        &mut self,
+        form: &Form<P>,
+        cursor: Option<LargeCursor>,
+        now: Tick,
+        budget: &mut usize,
+    ) -> Visit<P> {
         let mut expired = ExpiredPeers::default();
         let visit = match *form {
             Form::Single { entry, seeds } => {
@@ -114,8 +120,16 @@ impl<P: Family> Shard<P> {
                 Visit::Through(if unchanged { Some(*form) } else { self.reduce_small(block, class) })
             }
             Form::Large { index } => {
-                let (large, memory, clock) = (self.larges.large_mut(index), &mut self.memory, (&self.ticks, now));
-                match large.expire(memory, &self.key, clock, cursor.unwrap_or(LargeCursor::START), budget, &mut expired) {
+                let (large, memory, clock) =
+                    (self.larges.large_mut(index), &mut self.memory, (&self.ticks, now));
+                match large.expire(
+                    memory,
+                    &self.key,
+                    clock,
+                    cursor.unwrap_or(LargeCursor::START),
+                    budget,
+                    &mut expired,
+                ) {
                     Some(cursor) => Visit::Interrupted(cursor),
                     None => Visit::Through(self.reduce_large(index)),
                 }

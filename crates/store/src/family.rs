@@ -26,8 +26,13 @@ pub(crate) trait Stored:
 
 /// Access to the columns of a line of peers.
 pub(crate) trait PeerRow<P> {
+    /// All slots of a line, as plain bytes.
+    type Slots: FromBytes + IntoBytes + Immutable;
+
     /// The peers of the line.
     fn peers(&self) -> &[P];
+    /// All slots of the line, those behind the last peer too.
+    fn slots(&self) -> &Self::Slots;
     /// Their stamps.
     fn stamps(&self) -> &[u8];
     /// Their stamps, to write.

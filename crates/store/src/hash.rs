@@ -5,7 +5,7 @@
 
 /// The secret.
 #[derive(Clone, Copy)]
-pub(crate) struct HashKey(pub(crate) [u64; 4]);
+pub(crate) struct HashKey([u64; 4]);
 
 impl core::fmt::Debug for HashKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -14,6 +14,18 @@ impl core::fmt::Debug for HashKey {
 }
 
 impl HashKey {
+    /// Spreads the secret over all bits of the key: a folded product with a small number is no hash.
+    pub(crate) fn new(secret: [u64; 4]) -> Self {
+        let mut state = 0_u64;
+        // The output function of SplitMix64 (Steele, Lea and Flood 2014), over a running sum.
+        Self(secret.map(|word| {
+            state = state.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        }))
+    }
+
     /// Hashes up to 24 bytes, given as three numbers.
     #[inline]
     pub(crate) fn hash(&self, a: u64, b: u64, c: u64) -> u64 {
@@ -24,10 +36,8 @@ impl HashKey {
 
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    let low = (product & u128::from(u64::MAX)) as u64;
-    let high = (product >> 64) as u64;
-    low ^ high
+    let high = ((u128::from(a) * u128::from(b)) >> 64) as u64;
+    a.wrapping_mul(b) ^ high
 }
 
 /// The first `N` bytes of `bytes` from `offset` on.

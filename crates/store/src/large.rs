@@ -46,8 +46,8 @@ impl LargeCursor {
 
 impl<P: Family> Large<P> {
     /// Room for this many peers of each role.
-    pub(crate) fn holding(leechers: usize, seeders: usize) -> Self {
-        let table = |count: usize| Table::holding(u32::try_from(count).unwrap_or(0));
+    pub(crate) fn holding(memory: &mut Memory, leechers: usize, seeders: usize) -> Self {
+        let mut table = |count: usize| Table::holding(memory, u32::try_from(count).unwrap_or(0));
         Self { leechers: table(leechers), seeders: table(seeders) }
     }
 
@@ -88,7 +88,13 @@ impl<P: Family> Large<P> {
     }
 
     /// Adds a peer that is in neither table.
-    pub(crate) fn insert(&mut self, memory: &mut Memory, key: &HashKey, entry: &PeerEntry<P>, seeds: bool) -> At {
+    pub(crate) fn insert(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        entry: &PeerEntry<P>,
+        seeds: bool,
+    ) -> At {
         self.table_mut(seeds).insert(memory, position(entry.peer.hash(key)), entry)
     }
 
@@ -124,7 +130,11 @@ impl<P: Family> Large<P> {
         while *budget > 0 {
             cursor = match cursor {
                 LargeCursor::Line { seeds, line } if line >= self.table(seeds).end() => {
-                    if seeds { LargeCursor::Settling } else { LargeCursor::Line { seeds: true, line: 0 } }
+                    if seeds {
+                        LargeCursor::Settling
+                    } else {
+                        LargeCursor::Line { seeds: true, line: 0 }
+                    }
                 }
                 LargeCursor::Line { seeds, line } => {
                     let table = self.table_mut(seeds);

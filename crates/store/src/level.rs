@@ -34,7 +34,8 @@ impl Level {
 
     /// The smallest division with `lines` lines.
     pub(crate) fn holding(lines: u32) -> Self {
-        let index = SIZES.iter().position(|&size| size >= lines).unwrap_or(SIZES.len() - 2).min(SIZES.len() - 2);
+        let index =
+            SIZES.iter().position(|&size| size >= lines).unwrap_or(SIZES.len() - 2).min(SIZES.len() - 2);
         Self {
             index: u8::try_from(index).expect("there are fewer than 256 sizes"),
             lower: SIZES[index],
@@ -152,7 +153,9 @@ mod tests {
             let after = before.grown();
             for position in (0..=u32::MAX).step_by(1 << 18) {
                 let (old, new) = (before.home(position), after.home(position));
-                assert!(new == old || (old == before.gap_start() - 1 && new >= old && new >= after.gap_end()));
+                assert!(
+                    new == old || (old == before.gap_start() - 1 && new >= old && new >= after.gap_end())
+                );
             }
             let (first, last) = after.merging();
             assert_eq!(first, after.gap_end());
@@ -167,7 +170,10 @@ mod tests {
         for _ in 0..200 {
             for position in (0..=u32::MAX).step_by(1 << 20) {
                 let home = level.home(position);
-                assert!(home < level.gap_start() || (home >= level.gap_end() && home < level.upper), "{level:?}");
+                assert!(
+                    home < level.gap_start() || (home >= level.gap_end() && home < level.upper),
+                    "{level:?}"
+                );
             }
             level = level.before_growth().unwrap().grown();
         }

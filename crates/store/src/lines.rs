@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::arena::{PAGE_BYTES, Page};
 use crate::memory::Memory;
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_with_next};
 use crate::slab::{Block, Class};
 
 /// A line: plain bytes of which all zeroes is an empty line.
@@ -37,7 +37,10 @@ impl<L: Line> Lines<L> {
     /// Lines of one page.
     pub(crate) const PER_PAGE: u32 = {
         assert!(Self::BYTES <= PAGE_BYTES && PAGE_BYTES <= u32::MAX as usize);
-        #[expect(clippy::cast_possible_truncation, reason = "asserted above; a const context has no try_from")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "asserted above; a const context has no try_from"
+        )]
         let lines = (PAGE_BYTES / Self::BYTES) as u32;
         lines
     };
@@ -49,6 +52,17 @@ impl<L: Line> Lines<L> {
     /// The line, if its place has memory.
     #[inline]
     pub(crate) fn line<'a>(&'a self, memory: &'a Memory, index: u32) -> Option<&'a L> {
+        L::ref_from_bytes(self.bytes(memory, index, Self::BYTES)?).ok()
+    }
+
+    /// Three lines in a row, if they lie in one piece of memory.
+    #[inline]
+    pub(crate) fn three<'a>(&'a self, memory: &'a Memory, index: u32) -> Option<&'a [L; 3]> {
+        FromBytes::ref_from_bytes(self.bytes(memory, index, 3 * Self::BYTES)?).ok()
+    }
+
+    #[inline(always)]
+    fn bytes<'a>(&'a self, memory: &'a Memory, index: u32, length: usize) -> Option<&'a [u8]> {
         let (bytes, index) = match &self.storage {
             Storage::Block(block, _) => (memory.block(*block), index),
             Storage::Pages(pages) => {
@@ -57,7 +71,7 @@ impl<L: Line> Lines<L> {
             }
         };
         let start = index as usize * Self::BYTES;
-        L::ref_from_bytes(bytes.get(start..start + Self::BYTES)?).ok()
+        bytes.get(start..start + length)
     }
 
     /// The line to write, if its place has memory.
@@ -89,6 +103,14 @@ impl<L: Line> Lines<L> {
     pub(crate) fn prefetch(&self, memory: &Memory, index: u32) {
         if let Some(line) = self.line(memory, index) {
             prefetch(line);
+        }
+    }
+
+    /// Starts loading the line and the one behind it.
+    #[inline]
+    pub(crate) fn prefetch_two(&self, memory: &Memory, index: u32) {
+        if let Some(line) = self.line(memory, index) {
+            prefetch_with_next(line);
         }
     }
 

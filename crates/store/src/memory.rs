@@ -8,15 +8,15 @@ use crate::arena::{Arena, Page};
 use crate::prefetch::prefetch;
 use crate::slab::{Block, Class, Slab};
 
-/// Pages that any single operation may need: a line rehashed into two pages and its overflow, twice, and the
-/// blocks of a swarm that outgrows its form.
-const RESERVE_PAGES_MIN: usize = 12;
+/// Pages that any single operation may need, which is when a swarm outgrows its block: two tables, each of which may
+/// have to be enlarged once, and blocks of new classes. Every step of growth asks again.
+const RESERVE_PAGES_MIN: usize = 8;
 
 /// Pages fetched from the arena together, so that its lock is taken rarely.
-const RESERVE_PAGES_FETCHED: usize = 16;
+const RESERVE_PAGES_FETCHED: usize = 8;
 
 /// Reserve beyond which pages go back to the arena.
-const RESERVE_PAGES_MAX: usize = 48;
+const RESERVE_PAGES_MAX: usize = 20;
 
 /// New swarms are refused when less than this share of the ceiling is left, so that peers of the existing ones
 /// still find room.

@@ -20,7 +20,8 @@ pub(crate) struct PeerLine<P, const N: usize> {
     len: u8,
 }
 
-const _: () = assert!(size_of::<PeerLine<shoal_protocol::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
+const _: () =
+    assert!(size_of::<PeerLine<shoal_protocol::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
 
 /// A peer and what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,16 @@ impl<P: Family, const N: usize> Line for PeerLine<P, N> {
 }
 
 impl<P: Family, const N: usize> PeerRow<P> for PeerLine<P, N> {
+    type Slots = [P; N];
+
     #[inline]
     fn peers(&self) -> &[P] {
         &self.peers[..self.len()]
+    }
+
+    #[inline]
+    fn slots(&self) -> &[P; N] {
+        &self.peers
     }
 
     #[inline]

@@ -7,8 +7,19 @@ const LINE_BYTES: usize = 64;
 /// Starts loading the value into the caches. A hint: it reads nothing and cannot fault.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
+    prefetch_bytes(value, size_of::<T>());
+}
+
+/// As [`prefetch`], and what lies behind the value, which is likely to be wanted next.
+#[inline]
+pub(crate) fn prefetch_with_next<T>(value: &T) {
+    prefetch_bytes(value, 2 * size_of::<T>());
+}
+
+#[inline]
+fn prefetch_bytes<T>(value: &T, bytes: usize) {
     let start = core::ptr::from_ref(value).cast::<i8>();
-    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
+    for offset in (0..bytes).step_by(LINE_BYTES) {
         prefetch_line(start.wrapping_add(offset));
     }
 }

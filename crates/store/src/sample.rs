@@ -4,6 +4,8 @@
 //! from a peer chosen uniformly; a run that would touch an earlier one is drawn again. Nothing in this prefers one
 //! place of the ring to another, so every peer is equally likely, while only a few cache lines are touched.
 
+use zerocopy::{FromZeros, IntoBytes};
+
 use crate::family::{Family, PeerRow};
 use crate::memory::Memory;
 use crate::small::copy_peers;
@@ -27,7 +29,12 @@ const CHUNKS_MAX: usize = 32;
 
 /// Splits a sample of `wanted` between seeders and leechers so that on average each has its share to the last
 /// fraction. Returns the part of the seeders.
-pub(crate) fn share_of_seeders(wanted: usize, seeders: usize, leechers: usize, rng: &mut fastrand::Rng) -> usize {
+pub(crate) fn share_of_seeders(
+    wanted: usize,
+    seeders: usize,
+    leechers: usize,
+    rng: &mut fastrand::Rng,
+) -> usize {
     let others = seeders + leechers;
     if wanted >= others {
         return seeders;
@@ -108,7 +115,7 @@ struct Ring<'a, B> {
     skip: Option<At>,
 }
 
-/// First and last place of a run. The last comes before the first where the run goes through the end of the table.
+/// First and last place of a run. Where it goes through the end of the table, the last place is that many lines on.
 #[derive(Clone, Copy, Default)]
 struct Run {
     first: u64,
@@ -116,16 +123,17 @@ struct Run {
 }
 
 impl Run {
-    fn holds(&self, place: u64) -> bool {
-        if self.first <= self.last {
-            (self.first..=self.last).contains(&place)
-        } else {
-            place >= self.first || place <= self.last
-        }
+    /// Whether two runs of a ring of `places` share one.
+    #[inline]
+    fn touches(&self, other: &Self, places: u64) -> bool {
+        let overlap = |a: &Self, b: &Self| a.first <= b.last && b.first <= a.last;
+        overlap(self, other)
+            || (self.last >= places && overlap(&self.one_turn_back(places), other))
+            || (other.last >= places && overlap(self, &other.one_turn_back(places)))
     }
 
-    fn touches(&self, other: &Self) -> bool {
-        self.holds(other.first) || other.holds(self.first)
+    fn one_turn_back(&self, places: u64) -> Self {
+        Self { first: self.first.saturating_sub(places), last: self.last - places }
     }
 }
 
@@ -136,21 +144,26 @@ impl<B: Bucket> Ring<'_, B> {
         B: PeerRow<P>,
     {
         let length = wanted.div_ceil(RUNS_MAX).max(B::SLOTS);
-        let starts: [At; STARTS_PREFETCHED] = core::array::from_fn(|_| self.draw(rng));
-        for start in starts.iter().take(wanted.div_ceil(length) * 3 / 2) {
-            self.table.prefetch_line(self.memory, start.line);
-            self.table.prefetch_line(self.memory, start.line + 1);
+        let mut starts = [At { line: 0, slot: 0 }; STARTS_PREFETCHED];
+        let drawn = wanted.div_ceil(length) * 3 / 2;
+        for start in &mut starts[..drawn] {
+            *start = self.draw(rng);
+            self.table.prefetch_two(self.memory, start.line);
         }
+        let mut scratch = <[B::Slots; 4]>::new_zeroed();
+        let places = u64::from(self.table.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
         for draw in 0..DRAWS_MAX {
-            let start = starts.get(draw).copied().unwrap_or_else(|| self.draw(rng));
+            let start = if draw < drawn { starts[draw] } else { self.draw(rng) };
             if !self.is_peer(start) {
                 continue;
             }
             let count = length.min(wanted - written / size_of::<P>());
-            let run = self.sample_run(start, count, &mut out[written..]);
-            if runs[..placed].iter().any(|earlier| earlier.touches(&run)) {
+            let out = &mut out[written..];
+            let run = self.copy_short_run(start, count, &mut scratch, out);
+            let run = run.unwrap_or_else(|| self.sample_run(start, count, out));
+            if runs[..placed].iter().any(|earlier| earlier.touches(&run, places)) {
                 continue;
             }
             runs[placed] = run;
@@ -161,6 +174,50 @@ impl<B: Bucket> Ring<'_, B> {
             }
         }
         false
+    }
+
+    /// As `sample_run`, without a branch that depends on where in a line the run begins, which no processor can
+    /// predict: every copy is that of a whole line. Nothing if the run is too long for that, if it meets the announcer
+    /// or a border, or if `out` has no room for a whole line; it may overwrite what lies behind the run in `out`.
+    #[inline]
+    fn copy_short_run<P: Family>(
+        &self,
+        start: At,
+        count: usize,
+        scratch: &mut [B::Slots; 4],
+        out: &mut [u8],
+    ) -> Option<Run>
+    where
+        B: PeerRow<P>,
+    {
+        let [first, second, third] = self.table.three_lines(self.memory, start.line)?;
+        let (line_bytes, scratch) = (size_of::<B::Slots>(), scratch.as_mut_bytes());
+        let from_first = first.len() - start.slot;
+        let from_two = from_first + second.len();
+        let near_skip = self.skip.is_some_and(|skip| skip.line.wrapping_sub(start.line) < 3);
+        let too_long = count > B::SLOTS || count > from_two + third.len();
+        if near_skip || too_long || out.len() < line_bytes {
+            return None;
+        }
+        // The first line goes where its slot `start` falls on the end of a line; the others follow the last peer.
+        let peer_bytes = size_of::<P>();
+        let mut put =
+            |line: &B, at: usize| scratch[at..at + line_bytes].copy_from_slice(line.slots().as_bytes());
+        put(first, line_bytes - start.slot * peer_bytes);
+        put(second, line_bytes + from_first * peer_bytes);
+        put(third, line_bytes + from_two.min(2 * B::SLOTS) * peer_bytes);
+        out[..line_bytes].copy_from_slice(&scratch[line_bytes..2 * line_bytes]);
+        let place = Self::place(start);
+        let slots = B::SLOTS as u64;
+        let line_start = place - start.slot as u64;
+        let last = if count <= from_first {
+            place + count as u64 - 1
+        } else if count <= from_two {
+            line_start + slots + (count - from_first) as u64 - 1
+        } else {
+            line_start + 2 * slots + (count - from_two) as u64 - 1
+        };
+        Some(Run { first: place, last })
     }
 
     /// Writes `count` peers from `start` on; there are that many.
@@ -186,8 +243,10 @@ impl<B: Bucket> Ring<'_, B> {
                 last = skip + 1 + after.len();
             }
             if left == 0 {
-                let last = At { line, slot: last.saturating_sub(1) };
-                return Run { first: Self::place(start), last: Self::place(last) };
+                let (first, last) =
+                    (Self::place(start), Self::place(At { line, slot: last.saturating_sub(1) }));
+                let turn = if last < first { u64::from(self.table.end()) * B::SLOTS as u64 } else { 0 };
+                return Run { first, last: last + turn };
             }
             line = self.table.line_after(line, peers.is_empty());
             from = 0;
@@ -205,13 +264,20 @@ impl<B: Bucket> Ring<'_, B> {
     }
 
     /// A slot, each equally likely, with or without a peer.
+    #[inline]
     fn draw(&self, rng: &mut fastrand::Rng) -> At {
-        At { line: rng.u32(..self.table.end()), slot: rng.usize(..B::SLOTS) }
+        // One random number for both: its upper half chooses the line, its lower half the slot.
+        let random = rng.u64(..);
+        let scale = |half: u64, range: u64| (half * range) >> 32;
+        let line = scale(random >> 32, u64::from(self.table.end()));
+        let slot = scale(random & 0xffff_ffff, B::SLOTS as u64);
+        At { line: (line & 0xffff_ffff) as u32, slot: (slot & 0xff) as usize }
     }
 
     /// Whether a slot holds a peer that may be handed out.
     fn is_peer(&self, at: At) -> bool {
-        self.skip != Some(at) && self.table.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
+        self.skip != Some(at)
+            && self.table.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
     }
 
     fn place(at: At) -> u64 {

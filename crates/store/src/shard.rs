@@ -242,7 +242,8 @@ impl<P: Family> Shard<P> {
                 if at.seeds {
                     sample::sample_table(&large.leechers, memory, None, wanted, rng, out)
                 } else {
-                    let (seeders, leechers) = (large.seeders.len() as usize, large.leechers.len() as usize - 1);
+                    let (seeders, leechers) =
+                        (large.seeders.len() as usize, large.leechers.len() as usize - 1);
                     let share = sample::share_of_seeders(wanted, seeders, leechers, rng);
                     let written = sample::sample_table(&large.seeders, memory, None, share, rng, out);
                     let (rest, out) = (wanted - share, &mut out[written..]);

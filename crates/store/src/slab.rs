@@ -16,7 +16,8 @@ const CLASSES: usize = CLASS_BYTES.len();
 /// End of a chain of free blocks. No page has that many blocks.
 const NO_SLOT: u16 = u16::MAX;
 
-const _: () = assert!(PAGE_BYTES / CLASS_BYTES[0] <= 256, "a slot number fits the byte that links free blocks");
+const _: () =
+    assert!(PAGE_BYTES / CLASS_BYTES[0] <= 256, "a slot number fits the byte that links free blocks");
 
 /// Index into [`CLASS_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -79,7 +79,12 @@ impl<P: Family> Arrival<P> {
 impl<P: Family> Shard<P> {
     /// Applies an announce to a swarm that has at least one peer.
     #[inline]
-    pub(crate) fn apply(&mut self, form: &Form<P>, announce: &Announce<P>, now: Tick) -> Result<Outcome<P>, Full> {
+    pub(crate) fn apply(
+        &mut self,
+        form: &Form<P>,
+        announce: &Announce<P>,
+        now: Tick,
+    ) -> Result<Outcome<P>, Full> {
         let before = self.roles(form);
         let arrival = Arrival::new(announce, now);
         let (form, landed, completes) = match (form, announce.action) {
@@ -148,7 +153,11 @@ impl<P: Family> Shard<P> {
         };
         let block = small::resize::<P>(&mut self.memory, block, class);
         let index = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds);
-        Ok((Some(Form::Small { block, class }), index.map_or(Landed::Nowhere, Landed::Small), arrival.completes))
+        Ok((
+            Some(Form::Small { block, class }),
+            index.map_or(Landed::Nowhere, Landed::Small),
+            arrival.completes,
+        ))
     }
 
     fn arrive_large(
@@ -218,7 +227,9 @@ impl<P: Family> Shard<P> {
                 // Half again as many must fit, so that one who comes back does not move everybody.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
                 match fitting.filter(|_| self.memory.has_room_to_move()) {
-                    Some(class) => Some(Form::Small { block: small::resize::<P>(&mut self.memory, block, class), class }),
+                    Some(class) => {
+                        Some(Form::Small { block: small::resize::<P>(&mut self.memory, block, class), class })
+                    }
                     None => Some(Form::Small { block, class }),
                 }
             }
@@ -248,7 +259,8 @@ impl<P: Family> Shard<P> {
     fn enlarge(&mut self, block: Block) -> u32 {
         let small = Small::<P>::read(self.memory.block(block));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
-        let mut large = Large::holding(small.peers.len() - small.seeders, small.seeders);
+        let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
+        let mut large = Large::holding(&mut self.memory, leechers, seeders);
         for (entry, seeds) in &entries {
             large.insert(&mut self.memory, &self.key, entry, *seeds);
         }

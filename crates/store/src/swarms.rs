@@ -61,7 +61,7 @@ impl Place {
     /// Which shard. Its bits are others than those of the position.
     #[inline]
     fn shard(&self) -> usize {
-        (self.hash % SHARDS as u64) as usize
+        usize::try_from(self.hash % SHARDS as u64).unwrap_or(0)
     }
 }
 
@@ -117,7 +117,8 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Last step: applies the announce at `now_s` (seconds of any clock that never goes back) and writes up to
-    /// `peers_wanted` other peers to `peers_out`, back to back in compact form, as many as fit.
+    /// `peers_wanted` other peers to `peers_out`, back to back in compact form, as many as fit; what lies behind
+    /// them there afterwards is unspecified.
     /// A seeder is given leechers only, a leecher a mix in which every peer is equally likely.
     ///
     /// # Errors

@@ -68,15 +68,21 @@ impl<B: Bucket> Table<B> {
         Self::at_level(Level::SMALLEST)
     }
 
-    /// A table in which `entries` entries find room without growth.
-    pub(crate) fn holding(entries: u32) -> Self {
+    /// A table in which `entries` entries, which are few, find room without growth.
+    pub(crate) fn holding(memory: &mut Memory, entries: u32) -> Self {
         let lines = (entries * 64).div_ceil(B::FILL_64THS * Self::SLOTS);
-        Self::at_level(Level::holding(lines))
+        let mut table = Self::at_level(Level::holding(lines));
+        // At once, so that the memory need not be enlarged again and again.
+        table.lines.line_ensured(memory, table.level.lines() - 1);
+        table
     }
 
     const SLOTS: u32 = {
         assert!(B::SLOTS <= 64);
-        #[expect(clippy::cast_possible_truncation, reason = "asserted above; a const context has no try_from")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "asserted above; a const context has no try_from"
+        )]
         let slots = B::SLOTS as u32;
         slots
     };
@@ -121,6 +127,12 @@ impl<B: Bucket> Table<B> {
         self.lines.line(memory, line)
     }
 
+    /// Three lines in a row, if they lie in one piece of memory.
+    #[inline]
+    pub(crate) fn three_lines<'a>(&'a self, memory: &'a Memory, line: u32) -> Option<&'a [B; 3]> {
+        self.lines.three(memory, line)
+    }
+
     /// The line of an entry that was just found.
     #[inline]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, at: At) -> &'a mut B {
@@ -133,10 +145,10 @@ impl<B: Bucket> Table<B> {
         self.lines.prefetch(memory, self.level.home(position));
     }
 
-    /// Starts loading a line.
+    /// Starts loading a line and the one behind it.
     #[inline]
-    pub(crate) fn prefetch_line(&self, memory: &Memory, line: u32) {
-        self.lines.prefetch(memory, line);
+    pub(crate) fn prefetch_two(&self, memory: &Memory, line: u32) {
+        self.lines.prefetch_two(memory, line);
     }
 
     /// Looks for an entry at `position`: `matching` tells the slot of a line that holds it.
@@ -186,7 +198,8 @@ impl<B: Bucket> Table<B> {
         let (mut hole, mut line) = (at.line, at.line + 1);
         while was_full {
             let Some(bucket) = self.lines.line(memory, line) else { break };
-            let misplaced = (0..bucket.len()).find(|&slot| self.level.home(bucket.position(slot, key)) <= hole);
+            let misplaced =
+                (0..bucket.len()).find(|&slot| self.level.home(bucket.position(slot, key)) <= hole);
             was_full = bucket.len() == B::SLOTS;
             if let Some(slot) = misplaced {
                 let entry = self.line_mut(memory, At { line, slot }).take(slot);
@@ -262,7 +275,8 @@ impl<B: Bucket> Table<B> {
     fn lower_end(&mut self, memory: &mut Memory) {
         const LINES_MAX: u32 = 64;
         for _ in 0..LINES_MAX {
-            let last_is_empty = |lines: &Lines<B>| lines.line(memory, self.end - 1).is_none_or(Line::is_empty);
+            let last_is_empty =
+                |lines: &Lines<B>| lines.line(memory, self.end - 1).is_none_or(Line::is_empty);
             if self.end == 0 || !last_is_empty(&self.lines) {
                 break;
             }

@@ -14,7 +14,8 @@ const TIMEOUT_S: u32 = 1800;
 const FORGOTTEN_S: u32 = TIMEOUT_S + TIMEOUT_S / 64 + 2 * (TIMEOUT_S / 8) + 60;
 
 fn store() -> Store {
-    let settings = Settings { memory_bytes_max: 1 << 30, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
+    let settings =
+        Settings { memory_bytes_max: 1 << 30, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
     Store::new(&settings).unwrap()
 }
 
@@ -109,7 +110,10 @@ impl<P: Numbered> Model<P> {
                 swarm.peers.remove(&peer);
             }
         } else {
-            let swarm = self.swarms.entry(hash).or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: 0 });
+            let swarm = self
+                .swarms
+                .entry(hash)
+                .or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: 0 });
             let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
             let completes = action == Action::Complete;
             swarm.completed += u32::from(completes && !counted);
@@ -132,7 +136,8 @@ impl<P: Numbered> Model<P> {
     fn candidates(&self, hash: InfoHash, announcer: P) -> BTreeSet<P> {
         let Some(swarm) = self.swarms.get(&hash) else { return BTreeSet::new() };
         let Some(me) = swarm.peers.get(&announcer) else { return BTreeSet::new() };
-        let others = swarm.peers.iter().filter(|(peer, other)| **peer != announcer && !(me.seeds && other.seeds));
+        let others =
+            swarm.peers.iter().filter(|(peer, other)| **peer != announcer && !(me.seeds && other.seeds));
         others.map(|(peer, _)| *peer).collect()
     }
 }

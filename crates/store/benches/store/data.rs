@@ -1,0 +1,95 @@
+//! Random torrents and peers.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Action, Announce, Family, Settings, Store, Swarms};
+
+/// A family whose peers can be made from random numbers.
+pub(crate) trait Random: Family {
+    const NAME: &'static str;
+    fn random(rng: &mut fastrand::Rng) -> Self;
+    fn swarms(store: &Store) -> &Swarms<Self>;
+}
+
+impl Random for PeerV4 {
+    const NAME: &'static str = "v4";
+
+    fn random(rng: &mut fastrand::Rng) -> Self {
+        let mut bytes = [0; 6];
+        rng.fill(&mut bytes);
+        Self(bytes)
+    }
+
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v4
+    }
+}
+
+impl Random for PeerV6 {
+    const NAME: &'static str = "v6";
+
+    fn random(rng: &mut fastrand::Rng) -> Self {
+        let mut bytes = [0; 18];
+        rng.fill(&mut bytes);
+        Self(bytes)
+    }
+
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v6
+    }
+}
+
+/// A store as large as the machine allows, as an operator would have it.
+pub(crate) fn store() -> Store {
+    let settings = Settings {
+        memory_bytes_max: 16 << 30,
+        peer_timeout_s: 2700,
+        hash_key: [0x9e37, 0x79b9, 0x7f4a, 0x7c15].map(|key: u64| key.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+    };
+    Store::new(&settings).expect("address space for 16 GiB")
+}
+
+pub(crate) fn info_hash(rng: &mut fastrand::Rng) -> InfoHash {
+    let mut bytes = [0; 20];
+    rng.fill(&mut bytes);
+    InfoHash(bytes)
+}
+
+/// Announces without asking for peers.
+pub(crate) fn put<P: Random>(
+    swarms: &Swarms<P>,
+    info_hash: &InfoHash,
+    peer: P,
+    action: Action,
+    rng: &mut fastrand::Rng,
+) {
+    let announce = Announce { peer, action, peers_wanted: 0 };
+    let stored = swarms.announce(&swarms.locate(info_hash), &announce, 1000, rng, &mut []);
+    assert!(stored.is_ok(), "the store has room");
+}
+
+/// Announces a batch the way a worker does: locate and prefetch all, then apply all.
+pub(crate) fn put_batch<P: Random>(
+    swarms: &Swarms<P>,
+    batch: &[(InfoHash, P, Action)],
+    rng: &mut fastrand::Rng,
+) {
+    let mut places = Vec::with_capacity(batch.len());
+    places.extend(batch.iter().map(|(info_hash, ..)| swarms.locate(info_hash)));
+    places.iter().for_each(|place| swarms.prefetch_swarm(place));
+    places.iter().zip(batch).for_each(|(place, (_, peer, _))| swarms.prefetch_peer(place, peer));
+    for (place, (_, peer, action)) in places.iter().zip(batch) {
+        let announce = Announce { peer: *peer, action: *action, peers_wanted: 0 };
+        let stored = swarms.announce(place, &announce, 1000, rng, &mut []);
+        assert!(stored.is_ok(), "the store has room");
+    }
+}
+
+/// CPU time of this thread so far: what else the machine does is not counted.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let [seconds, nanoseconds] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
+}

@@ -1,0 +1,128 @@
+//! The memory ceiling, and memory that comes back after a peak.
+#![forbid(unsafe_code)]
+
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Action, Announce, Full, Settings, Store};
+
+const TIMEOUT_S: u32 = 1800;
+
+fn store(memory_bytes_max: u64) -> Store {
+    Store::new(&Settings { memory_bytes_max, peer_timeout_s: TIMEOUT_S, hash_key: [1, 2, 3, 4] }).unwrap()
+}
+
+fn info_hash(number: u32) -> InfoHash {
+    let mut bytes = [0; 20];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    InfoHash(bytes)
+}
+
+fn peer(number: u32) -> PeerV4 {
+    let [a, b, c, d] = number.to_be_bytes();
+    PeerV4([11, a, b, c, d, 1])
+}
+
+fn announce(store: &Store, torrent: u32, number: u32, action: Action, now_s: u32) -> Result<(), Full> {
+    let mut rng = fastrand::Rng::with_seed(u64::from(number));
+    let announce = Announce { peer: peer(number), action, peers_wanted: 0 };
+    store.v4.announce(&store.v4.locate(&info_hash(torrent)), &announce, now_s, &mut rng, &mut []).map(|_| ())
+}
+
+#[test]
+fn at_the_ceiling_new_swarms_are_refused_and_everything_else_goes_on() {
+    let store = store(24 << 20);
+    let mut torrents = 0;
+    while announce(&store, torrents, torrents, Action::Leech, 1000).is_ok() {
+        torrents += 1;
+        assert!(torrents < 1_000_000, "the ceiling holds");
+    }
+    assert!(torrents > 100_000, "24 MiB hold more than {torrents} swarms");
+    let totals = store.v4.totals();
+    assert!(totals.bytes <= 24 << 20, "{} bytes", totals.bytes);
+    for torrent in (0..torrents).step_by(17) {
+        announce(&store, torrent, torrent, Action::Complete, 1000).expect("a known peer is always served");
+    }
+    // Peers still find room in swarms that exist.
+    announce(&store, 3, 4_000_000, Action::Leech, 1000).expect("the last thirty-second part is theirs");
+    let place = store.v4.locate(&info_hash(3));
+    assert_eq!(store.v4.scrape(&place).leechers, 2);
+    // Once somebody has gone, there is room again.
+    for torrent in 0..torrents / 4 {
+        announce(&store, torrent, torrent, Action::Stop, 1000).unwrap();
+    }
+    announce(&store, 7_000_000, 1, Action::Leech, 1000).expect("there is room again");
+}
+
+#[test]
+fn a_full_store_loses_nobody_whatever_is_done_to_it() {
+    let store = store(20 << 20);
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut stored = std::collections::BTreeMap::new();
+    for _ in 0..1_500_000 {
+        let (torrent, number) = (rng.u32(..3), rng.u32(..2_200_000));
+        let action = [Action::Leech, Action::Seed, Action::Stop, Action::Seed][rng.usize(..4)];
+        match (announce(&store, torrent, number, action, 1000), action) {
+            (Ok(()), Action::Stop) => drop(stored.remove(&(torrent, number))),
+            (Ok(()), action) => drop(stored.insert((torrent, number), action)),
+            (Err(Full), _) => assert!(store.v4.totals().bytes > 19 << 20),
+        }
+    }
+    let seeders = stored.values().filter(|&&action| action == Action::Seed).count() as u64;
+    let totals = store.v4.totals();
+    assert_eq!((totals.seeders, totals.seeders + totals.leechers), (seeders, stored.len() as u64));
+    for ((torrent, number), action) in stored {
+        announce(&store, torrent, number, Action::Stop, 1000).unwrap();
+        let _ = action;
+    }
+    assert_eq!(store.v4.totals().seeders + store.v4.totals().leechers, 0);
+}
+
+#[test]
+fn memory_comes_back_after_a_peak_in_one_swarm() {
+    let store = store(1 << 30);
+    for number in 0..400_000 {
+        announce(&store, 1, number, Action::Leech, 1000).unwrap();
+    }
+    let peak = store.v4.totals().bytes;
+    for number in 0..399_000 {
+        announce(&store, 1, number, Action::Stop, 1000).unwrap();
+    }
+    let after = store.v4.totals().bytes;
+    assert!(after < peak / 10, "{peak} bytes at the peak, {after} after");
+}
+
+#[test]
+fn memory_comes_back_after_everybody_fell_silent() {
+    let store = store(1 << 30);
+    for number in 0..800_000 {
+        announce(&store, number, number, Action::Seed, 1000).unwrap();
+        announce(&store, number % 300, number, Action::Leech, 1000).unwrap();
+    }
+    let peak = store.v4.totals().bytes;
+    let mut now_s = 1000;
+    while store.v4.totals().swarms > 0 {
+        now_s += 5;
+        assert!(now_s < 1000 + 2 * TIMEOUT_S, "everybody goes in time");
+        while store.v4.expire(now_s, 256).behind {}
+    }
+    // The tables settle when a sweep is through.
+    for _ in 0..TIMEOUT_S / 5 {
+        now_s += 5;
+        while store.v4.expire(now_s, 256).behind {}
+    }
+    let after = store.v4.totals().bytes;
+    assert!(after < peak / 8, "{peak} bytes at the peak, {after} after");
+    assert_eq!(store.v4.totals().expired, 1_600_000 - 300);
+}
+
+#[test]
+fn both_families_share_one_ceiling() {
+    let store = store(16 << 20);
+    let mut torrents = 0;
+    while announce(&store, torrents, torrents, Action::Seed, 0).is_ok() {
+        torrents += 1;
+    }
+    let announce = Announce { peer: PeerV6([1; 18]), action: Action::Seed, peers_wanted: 0 };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let place = store.v6.locate(&info_hash(1));
+    assert_eq!(store.v6.announce(&place, &announce, 0, &mut rng, &mut []), Err(Full));
+}
