@@ -34,20 +34,24 @@ fn replies_leave_from_the_v6_address_asked(kind: Kind) {
     });
 }
 
+/// Two interfaces, two addresses on one of them, and a source that does not name the interface by itself.
 fn replies_leave_from_a_link_local_address(kind: Kind) {
     in_namespace(|| {
         configure("ip link add here type veth peer name there")?;
-        configure("ip addr add fe80::5/64 dev here nodad")?;
-        configure("ip addr add fe80::6/64 dev there nodad")?;
         configure("ip link set here up")?;
         configure("ip link set there up")?;
+        configure("ip addr add fe80::5/64 dev here nodad")?;
+        configure("ip addr add fe80::6/64 dev here nodad")?;
+        configure("ip addr add fe80::7/64 dev there nodad")?;
+        configure("ip addr add 2001:db8::9/128 dev here nodad")?;
         configure("ip addr add 169.254.7.5/32 dev here")?;
         let server = Server::start(kind, &["[::]:0", "0.0.0.0:0"], Echo::default());
         let (v6, v4) = (server.addrs[0].port(), server.addrs[1].port());
-        for (ip, interface) in [("fe80::5", "here"), ("fe80::6", "there")] {
-            let index = interface_index(interface);
-            assert_answered("[::]:0", &format!("[{ip}%{index}]:{v6}"));
+        for (ip, interface) in [("fe80::5", "here"), ("fe80::6", "here"), ("fe80::7", "there")] {
+            let asked = format!("[{ip}%{}]:{v6}", interface_index(interface));
+            assert_answered("[::]:0", &asked);
         }
+        assert_answered("[2001:db8::9]:0", &format!("[fe80::6%{}]:{v6}", interface_index("here")));
         assert_answered("0.0.0.0:0", &format!("169.254.7.5:{v4}"));
         Some(())
     });
