@@ -80,7 +80,7 @@ settings! {
     /// What clients are told when they announce themselves, for every protocol.
     section announce: Announce {
         /// Seconds until a client should announce again. Most of the load of a tracker is inverse to this.
-        interval_s: u32 = 1800, in 60..=21_600;
+        interval_s: u32 = 1800, in 1..=21_600;
 
         /// Up to so many seconds are added to each interval at random, so that a restart does not synchronise
         /// the announces of the whole world.
@@ -88,7 +88,7 @@ settings! {
 
         /// Seconds of silence after which a peer is forgotten. Must exceed interval_s + interval_jitter_s, and some
         /// minutes more forgive a lost announce. Larger values hand out more dead peers.
-        peer_timeout_s: u32 = 2700, in 60..=86_400;
+        peer_timeout_s: u32 = 2700, in 2..=86_400;
 
         /// Peers for a client that does not say how many it wants.
         numwant_default: u32 = 50, in 0..=1000;
@@ -131,7 +131,7 @@ settings! {
         /// Ceiling for swarms and peers. At the ceiling new peers are refused with a reason, and nothing else
         /// changes. "auto" is half of the machine's memory or of the cgroup limit, whichever is less; the log tells
         /// how much. A million torrents of one peer take about 40 MiB.
-        memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(4)..=ByteSize::gib(16_384);
+        memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384);
     }
 
     /// The listener for operators: /health and /metrics (Prometheus) over HTTP.

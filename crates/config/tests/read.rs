@@ -94,7 +94,7 @@ fn a_wrong_value_is_told_with_key_value_place_and_what_is_accepted() {
 
 #[test]
 fn a_wrong_type_is_refused() {
-    assert!(refusal("[announce]\ninterval_s = \"often\"").contains("accepts an integer, 60 to 21600"));
+    assert!(refusal("[announce]\ninterval_s = \"often\"").contains("accepts an integer, 1 to 21600"));
     assert!(refusal("[announce]\ninterval_s = \"600\"").contains("accepts an integer"));
     assert!(refusal("[announce]\ninterval_s = 600.5").starts_with("announce.interval_s = 600.5 "));
     assert!(refusal("[workers]\npin = \"yes\"").contains("accepts true or false"));
@@ -105,12 +105,12 @@ fn a_wrong_type_is_refused() {
 
 #[test]
 fn a_value_out_of_range_is_refused() {
-    assert!(refusal("[announce]\ninterval_s = 5").contains("interval_s = 5 (shoal.toml, line 2)"));
-    assert!(refusal("[announce]\ninterval_s = -1").contains("60 to 21600"));
+    assert!(refusal("[announce]\ninterval_s = 0").contains("interval_s = 0 (shoal.toml, line 2)"));
+    assert!(refusal("[announce]\ninterval_s = -1").contains("1 to 21600"));
     assert!(refusal("[udp]\nreceive_buffer = \"1KiB\"").contains("64KiB to 1GiB"));
     assert!(refusal("[udp]\nlisten = []").contains("1 to 16 of them"));
     assert!(refusal("[workers]\ncount = 0").contains("\"auto\" or an integer, 1 to 1024"));
-    assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("4MiB to 16TiB"));
+    assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("8MiB to 16TiB"));
 }
 
 #[test]
