@@ -1,0 +1,119 @@
+//! Which addresses may enter a swarm.
+//!
+//! Only ever asked about the address that a request came from (or that a trusted proxy vouches for), never about
+//! one that a client names: an `ip` field would let anybody put any host into a swarm.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::refusal::Refusal;
+
+/// Checks that others could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
+///
+/// # Errors
+/// [`Refusal::UnusableAddress`] always, [`Refusal::PrivateAddress`] if `refuse_private` says so.
+pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
+    let (unusable, private) = match ip {
+        IpAddr::V4(ip) => (is_unusable_v4(ip), is_private_v4(ip)),
+        IpAddr::V6(ip) => (is_unusable_v6(ip), is_private_v6(ip)),
+    };
+    if unusable {
+        Err(Refusal::UnusableAddress)
+    } else if private && refuse_private {
+        Err(Refusal::PrivateAddress)
+    } else {
+        Ok(())
+    }
+}
+
+fn is_unusable_v4(ip: Ipv4Addr) -> bool {
+    // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
+    ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast()
+}
+
+fn is_unusable_v6(ip: Ipv6Addr) -> bool {
+    ip.is_unspecified() || ip.is_multicast()
+}
+
+fn is_private_v4(ip: Ipv4Addr) -> bool {
+    let [a, b, ..] = ip.octets();
+    // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier, and unreachable from outside.
+    let shared = a == 100 && b & 0xc0 == 64;
+    ip.is_private() || ip.is_loopback() || ip.is_link_local() || shared
+}
+
+fn is_private_v6(ip: Ipv6Addr) -> bool {
+    ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_all(ips: &[&str], refuse_private: bool, expected: Result<(), Refusal>) {
+        for ip in ips {
+            assert_eq!(check(ip.parse().unwrap(), refuse_private), expected, "{ip}");
+        }
+    }
+
+    const UNUSABLE: &[&str] = &[
+        "0.0.0.0",
+        "0.1.2.3",
+        "224.0.0.1",
+        "239.255.255.255",
+        "255.255.255.255",
+        "::",
+        "ff02::1",
+        "ff0e::1",
+    ];
+
+    const PRIVATE: &[&str] = &[
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.254",
+        "192.168.1.1",
+        "127.0.0.1",
+        "127.255.0.1",
+        "169.254.1.1",
+        "100.64.0.1",
+        "100.127.255.254",
+        "::1",
+        "fe80::1",
+        "febf::1",
+        "fc00::1",
+        "fdff::1",
+    ];
+
+    const PUBLIC: &[&str] = &[
+        "1.1.1.1",
+        "9.255.255.255",
+        "11.0.0.0",
+        "100.63.255.255",
+        "100.128.0.0",
+        "172.15.255.255",
+        "172.32.0.0",
+        "223.255.255.255",
+        "255.255.255.254",
+        "2001:db8::1",
+        "fec0::1",
+        "2606:4700::1111",
+    ];
+
+    #[test]
+    fn unusable_addresses_are_always_refused() {
+        assert_all(UNUSABLE, false, Err(Refusal::UnusableAddress));
+        assert_all(UNUSABLE, true, Err(Refusal::UnusableAddress));
+    }
+
+    #[test]
+    fn private_addresses_are_served_unless_the_operator_refuses_them() {
+        assert_all(PRIVATE, false, Ok(()));
+        assert_all(PRIVATE, true, Err(Refusal::PrivateAddress));
+    }
+
+    #[test]
+    fn public_addresses_are_served() {
+        assert_all(PUBLIC, false, Ok(()));
+        assert_all(PUBLIC, true, Ok(()));
+    }
+}

@@ -1,0 +1,201 @@
+//! Connection ids (BEP 15, "UDP connections / spoofing"): proof that a client receives what is sent to its address.
+//!
+//! Stateless: an id is a keyed hash of the address and of the time slot in which it was issued. Every tracker with
+//! the same key and a clock that is right within two minutes accepts the ids of the others. The port is left out,
+//! since NATs change it between two requests.
+//!
+//! The low 8 bits of an id tell its slot, modulo 256, and the other 56 are the hash. So an id costs one hash to
+//! check, however long it is accepted for and however many wrong ones arrive. Guessing 56 bits for one address takes
+//! centuries at ten million guesses a second, and buys what one connect request gives.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use shoal_wire::udp::ConnectionId;
+use siphasher::sip::SipHasher24;
+
+/// Seconds of a slot.
+const SLOT_S: u64 = 120;
+
+/// Seconds after issue at which every id is still accepted. BEP 15: "Trackers should accept the connection ID until
+/// two minutes after it has been send."
+const VALID_S_MIN: u64 = 120;
+
+/// Most seconds of grace. The window of slots stays far below the 256 that the low bits can tell apart.
+pub(crate) const GRACE_S_MAX: u32 = 3600;
+
+const SLOT_BITS: u64 = 0xff;
+
+/// The secret from which ids are made: anybody who knows it can forge a source address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionKey([u8; 16]);
+
+impl ConnectionKey {
+    /// Takes a key, of which every bit counts: chosen by the operator or random.
+    #[must_use]
+    pub const fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for ConnectionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConnectionKey(hidden)")
+    }
+}
+
+/// Issues and checks connection ids.
+#[derive(Clone)]
+pub struct ConnectionIds {
+    keyed: SipHasher24,
+    grace_s: u64,
+}
+
+impl ConnectionIds {
+    /// Ids made from `key` and accepted for two minutes and `grace_s` more seconds, up to an hour.
+    #[must_use]
+    pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
+        Self { keyed: SipHasher24::new_with_key(&key.0), grace_s: grace_s.min(GRACE_S_MAX).into() }
+    }
+
+    /// The id for a client at `ip`, which may be v4-mapped.
+    #[must_use]
+    pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
+        self.id_of_slot(ip, unix_s / SLOT_S)
+    }
+
+    /// Whether `id` was issued to `ip` recently enough.
+    ///
+    /// Ids of the slot to come are accepted as well: another node's clock may be ahead, or our own may have been
+    /// set back.
+    #[must_use]
+    pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
+        let newest = (unix_s / SLOT_S) + 1;
+        let age_slots = newest.wrapping_sub(id.0) & SLOT_BITS;
+        let Some(slot) = newest.checked_sub(age_slots) else { return false };
+        let slot_end_s = (slot + 1).saturating_mul(SLOT_S);
+        let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S_MIN + self.grace_s;
+        // Constant in time: no secret decides how far this comes, and all 64 bits are compared by one instruction.
+        in_time && self.id_of_slot(ip, slot) == id
+    }
+
+    fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
+        let ip = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let mut message = [0; 24];
+        message[..16].copy_from_slice(&ip.octets());
+        message[16..].copy_from_slice(&slot.to_le_bytes());
+        ConnectionId((self.keyed.hash(&message) & !SLOT_BITS) | (slot & SLOT_BITS))
+    }
+}
+
+impl fmt::Debug for ConnectionIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionIds").field("grace_s", &self.grace_s).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A time at the start of a slot.
+    const SLOT_START_S: u64 = 14_000_000 * SLOT_S;
+
+    fn ids(grace_s: u32) -> ConnectionIds {
+        ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"), grace_s)
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn accepted_for_two_minutes_and_the_grace_wherever_in_the_slot_it_was_issued() {
+        for grace_s in [0, 1, 60, 119, 120, 121, 600, 3600] {
+            let ids = ids(grace_s);
+            for offset_s in 0..SLOT_S {
+                let issued_s = SLOT_START_S + offset_s;
+                let id = ids.issue(ip("192.0.2.1"), issued_s);
+                let valid_s = SLOT_S - offset_s + VALID_S_MIN + u64::from(grace_s);
+                assert!(valid_s > VALID_S_MIN);
+                for later_s in (0..valid_s).step_by(7).chain([0, VALID_S_MIN, valid_s - 1]) {
+                    assert!(ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{grace_s} {later_s}");
+                }
+                for later_s in [valid_s, valid_s + 1, valid_s + SLOT_S, 256 * SLOT_S, 1 << 40] {
+                    assert!(!ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{grace_s} {later_s}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_clock_may_step_back_by_a_slot() {
+        let ids = ids(0);
+        for offset_s in 0..SLOT_S {
+            let issued_s = SLOT_START_S + offset_s;
+            let id = ids.issue(ip("192.0.2.1"), issued_s);
+            for back_s in 0..=SLOT_S {
+                assert!(ids.accepts(id, ip("192.0.2.1"), issued_s - back_s));
+            }
+            assert!(!ids.accepts(id, ip("192.0.2.1"), issued_s - 2 * SLOT_S));
+        }
+    }
+
+    #[test]
+    fn bound_to_the_address_and_the_key() {
+        let (mine, other) = (ids(0), ConnectionIds::new(&ConnectionKey::new([1; 16]), 0));
+        let id = mine.issue(ip("192.0.2.1"), SLOT_START_S);
+        assert!(mine.accepts(id, ip("192.0.2.1"), SLOT_START_S));
+        assert!(!mine.accepts(id, ip("192.0.2.2"), SLOT_START_S));
+        assert!(!mine.accepts(id, ip("2001:db8::1"), SLOT_START_S));
+        assert!(!other.accepts(id, ip("192.0.2.1"), SLOT_START_S));
+    }
+
+    #[test]
+    fn a_mapped_address_is_that_of_ipv4() {
+        let id = ids(0).issue(ip("::ffff:192.0.2.1"), SLOT_START_S);
+        assert_eq!(id, ids(0).issue(ip("192.0.2.1"), SLOT_START_S));
+        assert!(ids(0).accepts(id, ip("::ffff:192.0.2.1"), SLOT_START_S));
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let ids = ids(3600);
+        let id = ids.issue(ip("2001:db8::1"), SLOT_START_S);
+        for bit in 0..64 {
+            let forged = ConnectionId(id.0 ^ (1 << bit));
+            assert!(!ids.accepts(forged, ip("2001:db8::1"), SLOT_START_S), "bit {bit}");
+        }
+    }
+
+    /// The format is a promise between the nodes of a cluster, and between versions. These ids come from another
+    /// implementation of SipHash-2-4.
+    #[test]
+    fn ids_are_the_same_on_every_machine() {
+        let id = |address| ids(0).issue(ip(address), 1_700_000_000);
+        assert_eq!(id("192.0.2.1"), ConnectionId(0xce1a_bd37_dcf1_9b8a));
+        assert_eq!(id("2001:db8::1"), ConnectionId(0x29c5_fa84_c375_398a));
+    }
+
+    #[test]
+    fn extreme_times() {
+        let ids = ids(3600);
+        for unix_s in [0, 1, SLOT_S, 255 * SLOT_S, u64::MAX - 1, u64::MAX] {
+            let id = ids.issue(ip("192.0.2.1"), unix_s);
+            assert!(ids.accepts(id, ip("192.0.2.1"), unix_s));
+            for any in [0, 1, 0xff, u64::MAX] {
+                assert!(!ids.accepts(ConnectionId(any), ip("192.0.2.1"), unix_s));
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let key = ConnectionKey::new(*b"0123456789abcdef");
+        let printed = format!("{key:?} {:?}", ConnectionIds::new(&key, 7));
+        assert_eq!(printed, "ConnectionKey(hidden) ConnectionIds { grace_s: 7, .. }");
+    }
+}

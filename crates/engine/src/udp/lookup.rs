@@ -1,0 +1,148 @@
+//! What a granted request does to the store, step by step, and the reply that comes of it.
+
+use core::net::IpAddr;
+
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Announce, Announced, Counts, Full, Place, Store, Swarms};
+use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
+
+use crate::Now;
+use crate::counter::Family;
+use crate::policy::{Grant, Wish};
+use crate::refusal::Refusal;
+
+/// The request, of the family that its source has.
+#[derive(Debug)]
+pub(super) enum Lookup<'b> {
+    V4(Step<'b, PeerV4>),
+    V6(Step<'b, PeerV6>),
+}
+
+/// The request to the swarms of one family.
+#[derive(Debug)]
+pub(super) enum Step<'b, P> {
+    Announce { place: Place, announce: Announce<P> },
+    Scrape { info_hashes: &'b [InfoHash] },
+}
+
+/// What a reply says that the store does not know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) transaction_id: TransactionId,
+    pub(super) interval_s: u32,
+}
+
+impl<'b> Lookup<'b> {
+    /// An announce by the peer that made the wish.
+    pub(super) fn announce(store: &Store, info_hash: &InfoHash, wish: &Wish, grant: Grant) -> Self {
+        match wish.ip {
+            IpAddr::V4(ip) => {
+                Self::V4(Step::announce(&store.v4, info_hash, PeerV4::new(ip, wish.port), grant))
+            }
+            IpAddr::V6(ip) => {
+                Self::V6(Step::announce(&store.v6, info_hash, PeerV6::new(ip, wish.port), grant))
+            }
+        }
+    }
+
+    /// A scrape of no more torrents than the reply has room for.
+    pub(super) const fn scrape(family: Family, info_hashes: &'b [InfoHash]) -> Self {
+        match family {
+            Family::V4 => Self::V4(Step::Scrape { info_hashes }),
+            Family::V6 => Self::V6(Step::Scrape { info_hashes }),
+        }
+    }
+
+    /// Starts loading the swarms.
+    pub(super) fn prefetch_swarms(&self, store: &Store) {
+        match self {
+            Self::V4(step) => step.prefetch_swarms(&store.v4),
+            Self::V6(step) => step.prefetch_swarms(&store.v6),
+        }
+    }
+
+    /// Starts loading the announcing peer, now that its swarm is there.
+    pub(super) fn prefetch_peer(&self, store: &Store) {
+        match self {
+            Self::V4(step) => step.prefetch_peer(&store.v4),
+            Self::V6(step) => step.prefetch_peer(&store.v6),
+        }
+    }
+
+    /// Does what is asked, writes the reply to the front of `out` and tells its length.
+    pub(super) fn answer(
+        &self,
+        store: &Store,
+        terms: Terms,
+        now: Now,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Result<usize, Refusal> {
+        match self {
+            Self::V4(step) => step.answer(&store.v4, terms, now, rng, out),
+            Self::V6(step) => step.answer(&store.v6, terms, now, rng, out),
+        }
+    }
+}
+
+impl<P: shoal_store::Family> Step<'_, P> {
+    fn announce(swarms: &Swarms<P>, info_hash: &InfoHash, peer: P, grant: Grant) -> Self {
+        let Grant { action, peers_wanted } = grant;
+        Self::Announce { place: swarms.locate(info_hash), announce: Announce { peer, action, peers_wanted } }
+    }
+
+    fn prefetch_swarms(&self, swarms: &Swarms<P>) {
+        match self {
+            Self::Announce { place, .. } => swarms.prefetch_swarm(place),
+            Self::Scrape { info_hashes } => {
+                for info_hash in *info_hashes {
+                    swarms.prefetch_swarm(&swarms.locate(info_hash));
+                }
+            }
+        }
+    }
+
+    fn prefetch_peer(&self, swarms: &Swarms<P>) {
+        if let Self::Announce { place, announce } = self {
+            swarms.prefetch_peer(place, &announce.peer);
+        }
+    }
+
+    fn answer(
+        &self,
+        swarms: &Swarms<P>,
+        terms: Terms,
+        now: Now,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Result<usize, Refusal> {
+        match self {
+            Self::Announce { place, announce } => {
+                let (head, room) =
+                    AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+                let announced = swarms.announce(place, announce, now.monotonic_s, rng, room);
+                let Announced { counts, peers } = announced.map_err(|Full| Refusal::StoreFull)?;
+                *head = AnnounceHead::new(
+                    terms.transaction_id,
+                    terms.interval_s,
+                    counts.leechers,
+                    counts.seeders,
+                );
+                Ok(size_of::<AnnounceHead>() + peers * size_of::<P>())
+            }
+            Self::Scrape { info_hashes } => {
+                let (head, room) = ScrapeHead::split(out).expect("every reply limit leaves room for a head");
+                *head = ScrapeHead::new(terms.transaction_id);
+                for (info_hash, entry) in info_hashes.iter().zip(room) {
+                    *entry = scrape_entry(swarms.scrape(&swarms.locate(info_hash)));
+                }
+                Ok(size_of::<ScrapeHead>() + info_hashes.len() * size_of::<ScrapeEntry>())
+            }
+        }
+    }
+}
+
+fn scrape_entry(counts: Counts) -> ScrapeEntry {
+    let Counts { seeders, leechers, completed } = counts;
+    ScrapeEntry { seeders: seeders.into(), completed: completed.into(), leechers: leechers.into() }
+}

@@ -1,0 +1,6 @@
+//! The responder over a real store: datagrams in, datagrams out.
+
+mod any_bytes;
+mod harness;
+mod swarms;
+mod verification;

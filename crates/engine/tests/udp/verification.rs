@@ -1,0 +1,167 @@
+//! Who is answered at all, and how much an unverified source can make the tracker send.
+
+use shoal_engine::counter::{Drop, Family, Kind, Outcome};
+use shoal_engine::refusal::Refusal;
+use shoal_engine::{Settings, WrongConnectionId};
+use shoal_wire::udp::{ConnectionId, Reply, Request};
+
+use crate::harness::{
+    HASH, TRANSACTION, Tracker, addr, announce_request, bytes_of, client_v4, client_v6, error_of, leecher,
+    settings,
+};
+
+const WRONG: ConnectionId = ConnectionId(0x0bad_0bad_0bad_0bad);
+
+fn answers_wrong_ids() -> Settings {
+    Settings { wrong_connection_id: WrongConnectionId::Error, ..settings() }
+}
+
+#[test]
+fn a_connect_gets_an_id_and_no_more_bytes_than_it_sent() {
+    let mut tracker = Tracker::new(&settings());
+    for source in [client_v4(1), client_v6(1)] {
+        let request = bytes_of(&Request::Connect { transaction_id: TRANSACTION });
+        let reply = tracker.datagram(source, &request);
+        assert_eq!(reply.len(), request.len());
+        assert!(matches!(Reply::decode(&reply), Ok(Reply::Connect { transaction_id: TRANSACTION, .. })));
+    }
+    assert_eq!(tracker.requests(Kind::Connect), 2);
+    assert_eq!(tracker.replies(Kind::Connect, Outcome::Ok), 2);
+}
+
+#[test]
+fn an_id_is_bound_to_the_address_but_not_to_the_port() {
+    let mut tracker = Tracker::new(&settings());
+    let id = tracker.connect(addr("192.0.2.1:1000"));
+    let request = bytes_of(&announce_request(id, &leecher(6881)));
+    assert!(!tracker.datagram(addr("192.0.2.1:2000"), &request).is_empty());
+    assert!(!tracker.datagram(addr("[::ffff:192.0.2.1]:3000"), &request).is_empty());
+    assert!(tracker.datagram(addr("192.0.2.2:1000"), &request).is_empty());
+    assert!(tracker.datagram(addr("[2001:db8::1]:1000"), &request).is_empty());
+}
+
+#[test]
+fn an_id_outlives_two_minutes_and_ends() {
+    let mut tracker = Tracker::new(&Settings { connection_grace_s: 0, ..settings() });
+    let id = tracker.connect(client_v4(1));
+    let request = bytes_of(&announce_request(id, &leecher(6881)));
+    tracker.now.unix_s += 120;
+    assert!(!tracker.datagram(client_v4(1), &request).is_empty());
+    tracker.now.unix_s += 120;
+    assert!(tracker.datagram(client_v4(1), &request).is_empty());
+}
+
+#[test]
+fn a_wrong_id_gets_silence_by_default_and_is_counted() {
+    let mut tracker = Tracker::new(&settings());
+    let scrape = Request::Scrape { connection_id: WRONG, transaction_id: TRANSACTION, info_hashes: &[HASH] };
+    assert!(tracker.ask(client_v4(1), &announce_request(WRONG, &leecher(6881))).is_empty());
+    assert!(tracker.ask(client_v6(1), &scrape).is_empty());
+    assert_eq!(tracker.counters.drops(Family::V4, Drop::WrongConnectionId), 1);
+    assert_eq!(tracker.counters.drops(Family::V6, Drop::WrongConnectionId), 1);
+    assert_eq!((tracker.requests(Kind::Announce), tracker.requests(Kind::Scrape)), (1, 1));
+}
+
+#[test]
+fn a_wrong_id_gets_an_error_if_so_configured_but_never_more_than_was_sent() {
+    let mut tracker = Tracker::new(&answers_wrong_ids());
+    let announce = bytes_of(&announce_request(WRONG, &leecher(6881)));
+    assert_eq!(error_of(&tracker.datagram(client_v4(1), &announce)), "bad connection ID");
+
+    let info_hashes = &[HASH];
+    let scrape = Request::Scrape { connection_id: WRONG, transaction_id: TRANSACTION, info_hashes };
+    assert_eq!(error_of(&tracker.ask(client_v6(1), &scrape)), "bad connection ID");
+
+    let outcome = Outcome::Refused(Refusal::WrongConnectionId);
+    assert_eq!(tracker.replies(Kind::Announce, outcome), 1);
+    assert_eq!(tracker.replies(Kind::Scrape, outcome), 1);
+    assert_eq!(tracker.drops(Drop::WrongConnectionId), 0);
+
+    // 16 bytes of an unknown action leave no room for words.
+    let bare = [&WRONG.0.to_be_bytes()[..], &[0, 0, 0, 9], &[1, 2, 3, 4]].concat();
+    assert!(tracker.datagram(client_v4(1), &bare).is_empty());
+    assert_eq!(tracker.drops(Drop::WrongConnectionId), 1);
+}
+
+#[test]
+fn the_protocol_id_is_no_connection_id() {
+    let mut tracker = Tracker::new(&settings());
+    let id = ConnectionId(shoal_wire::udp::PROTOCOL_ID);
+    assert!(tracker.ask(client_v4(1), &announce_request(id, &leecher(6881))).is_empty());
+}
+
+#[test]
+fn an_unknown_action_is_refused_in_words_if_the_source_is_verified() {
+    let mut tracker = Tracker::new(&settings());
+    for action in [3_u8, 4, 5, 255] {
+        let id = tracker.connect(client_v6(1));
+        let mut request = bytes_of(&announce_request(id, &leecher(6881)));
+        request[11] = action;
+        assert_eq!(error_of(&tracker.datagram(client_v6(1), &request)), "unknown action");
+        assert!(tracker.datagram(client_v6(2), &request).is_empty());
+    }
+    assert_eq!(tracker.requests(Kind::Other), 8);
+    assert_eq!(tracker.replies(Kind::Other, Outcome::Refused(Refusal::UnknownAction)), 4);
+    assert_eq!(tracker.drops(Drop::WrongConnectionId), 4);
+}
+
+#[test]
+fn truncated_datagrams_are_dropped_and_counted() {
+    let mut tracker = Tracker::new(&answers_wrong_ids());
+    let id = tracker.connect(client_v4(1));
+    let scrape = Request::Scrape { connection_id: id, transaction_id: TRANSACTION, info_hashes: &[HASH] };
+    let announce = bytes_of(&announce_request(id, &leecher(6881)));
+    let mut dropped = 0;
+    for whole in [bytes_of(&Request::Connect { transaction_id: TRANSACTION }), announce, bytes_of(&scrape)] {
+        for bytes in 0..whole.len() {
+            assert!(tracker.datagram(client_v4(1), &whole[..bytes]).is_empty(), "{bytes}");
+            dropped += 1;
+        }
+    }
+    assert_eq!(tracker.drops(Drop::Truncated), dropped);
+}
+
+#[test]
+fn a_connect_without_the_protocol_id_is_dropped_and_counted() {
+    let mut tracker = Tracker::new(&answers_wrong_ids());
+    assert!(tracker.datagram(client_v4(1), &[0; 16]).is_empty());
+    assert_eq!(tracker.drops(Drop::WrongProtocolId), 1);
+}
+
+#[test]
+fn nothing_is_sent_to_where_nothing_can_arrive() {
+    let mut tracker = Tracker::new(&settings());
+    let connect = bytes_of(&Request::Connect { transaction_id: TRANSACTION });
+    let sources =
+        ["192.0.2.1:0", "[2001:db8::1]:0", "0.0.0.0:6881", "255.255.255.255:6881", "[ff02::1]:6881"];
+    for source in sources {
+        assert!(tracker.datagram(addr(source), &connect).is_empty(), "{source}");
+    }
+    assert_eq!(tracker.drops(Drop::UnanswerableSource), 5);
+}
+
+#[test]
+fn batches_of_any_size_are_answered_one_by_one() {
+    let mut tracker = Tracker::new(&settings());
+    for size in [0_u32, 1, 63, 64, 65, 200] {
+        let datagrams: Vec<_> = (0..size)
+            .map(|n| {
+                let transaction_id = shoal_wire::udp::TransactionId(n);
+                let request = match n % 3 {
+                    0 => bytes_of(&Request::Connect { transaction_id }),
+                    1 => vec![0; 15],
+                    _ => bytes_of(&announce_request(WRONG, &leecher(6881))),
+                };
+                (client_v4(n), request)
+            })
+            .collect();
+        let replies = tracker.batch(&datagrams);
+        for (n, reply) in (0..size).zip(&replies) {
+            let expected_bytes = if n % 3 == 0 { 16 } else { 0 };
+            assert_eq!(reply.len(), expected_bytes);
+            if let Ok(Reply::Connect { transaction_id, .. }) = Reply::decode(reply) {
+                assert_eq!(transaction_id.0, n);
+            }
+        }
+    }
+}
