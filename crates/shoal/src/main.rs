@@ -1,2 +1,8 @@
-//! The tracker.
-fn main() {}
+//! The tracker's program. All of it is in the library beside this file, where tests can reach it.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shoal::cli::run()
+}

@@ -1,0 +1,48 @@
+//! What an operator can do about a fault of the machine, beside the fault itself.
+
+use std::io::ErrorKind;
+
+use anyhow::anyhow;
+use shoal_net::{BindError, BufferShortfall, Unsupported};
+
+/// A failed bind, with the way out of it.
+pub(crate) fn bind(error: BindError) -> anyhow::Error {
+    let BindError::Address { addr, ref source, .. } = error else { return anyhow!(error) };
+    let port = addr.port();
+    match source.kind() {
+        ErrorKind::AddrInUse => anyhow!(
+            "{error}; stop it (`ss -lunp 'sport = :{port}'` shows what it is) or set udp.listen to another port"
+        ),
+        ErrorKind::PermissionDenied => anyhow!(
+            "{error}; grant it (`setcap cap_net_bind_service=+ep` on the program, or in a systemd unit \
+             AmbientCapabilities=CAP_NET_BIND_SERVICE) or set udp.listen to a port from 1024 on"
+        ),
+        ErrorKind::AddrNotAvailable => {
+            anyhow!("{error}; `ip address` lists those it has, set udp.listen to some of them")
+        }
+        _ => anyhow!(error),
+    }
+}
+
+/// A back end that does not work, with the way out of it.
+pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
+    anyhow!("{error}; set udp.io to \"auto\" to have the best one that works")
+}
+
+/// Warns, once for each kernel parameter, that socket buffers are smaller than the configuration asks for.
+pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s BufferShortfall>) {
+    let mut warned: Vec<&str> = Vec::new();
+    for shortfall in shortfalls {
+        if warned.contains(&shortfall.sysctl) {
+            continue;
+        }
+        warned.push(shortfall.sysctl);
+        let BufferShortfall { sysctl, wanted_bytes, granted_bytes, .. } = shortfall;
+        tracing::warn!(
+            wanted_bytes,
+            granted_bytes,
+            "the kernel grants smaller socket buffers than configured, so that bursts are lost sooner; \
+             `sysctl -w {sysctl}={wanted_bytes}` allows them"
+        );
+    }
+}

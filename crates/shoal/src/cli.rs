@@ -1,0 +1,117 @@
+//! The command line: what can be typed, and what it does.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use shoal_config::{Config, ConfigFile};
+
+use crate::failure::Failure;
+use crate::{log, tracker, version};
+
+/// A BitTorrent tracker.
+///
+/// Without arguments it serves the UDP tracker protocol on port 6969 of all addresses, IPv4 and IPv6, and tells
+/// about itself on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce.
+#[derive(Debug, Parser)]
+#[command(name = "shoal", version = version::LONG, after_help = HELP)]
+struct Arguments {
+    /// Read the configuration from FILE; `shoal config` prints one to begin with
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(args_conflicts_with_subcommands = true)]
+enum Command {
+    /// Print the default configuration, every key explained
+    Config {
+        #[command(subcommand)]
+        action: Option<ConfigAction>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigAction {
+    /// Tell what is wrong with a configuration file, environment variables included
+    Check {
+        /// The file to check
+        file: PathBuf,
+    },
+}
+
+/// What `--help` teaches beyond the arguments.
+const HELP: &str = "\
+Examples:
+  shoal                                    start with the defaults
+  shoal config > shoal.toml                write a configuration file to edit
+  shoal config check shoal.toml            check it
+  shoal --config shoal.toml                start with it
+  SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
+
+Watching it:
+  curl http://127.0.0.1:6970/health        does every worker answer?
+  curl http://127.0.0.1:6970/metrics       numbers for Prometheus
+
+Stopping it: SIGTERM or SIGINT (Ctrl-C) let it finish what is queued; a second one stops it at once.
+Exit codes: 0 stopped as asked, 1 failed, 2 the command line or the configuration is wrong.";
+
+/// Does what the command line says.
+#[must_use]
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        None => serve(arguments.config.as_deref()),
+        Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
+        Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            log::report(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+fn serve(file: Option<&Path>) -> Result<(), Failure> {
+    let config = load(file)?;
+    log::begin(&config.log);
+    tracker::run(&config, file)
+}
+
+fn check(file: &Path) -> Result<(), Failure> {
+    load(Some(file))?;
+    print(&format!("{}: no errors\n", file.display()))
+}
+
+/// The configuration from defaults, file and environment.
+fn load(path: Option<&Path>) -> Result<Config, Failure> {
+    let Some(path) = path else {
+        return Ok(shoal_config::read(None, std::env::vars_os())?);
+    };
+    let shown = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::Configuration(format!(
+            "the configuration file {shown} cannot be read: {error}\n  \
+             `shoal config > {shown}` writes one with the defaults"
+        ))
+    })?;
+    Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
+}
+
+/// Writes to standard output. Whoever closes it early, as `head` does, has seen enough.
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output").map_err(Failure::from)
+        }
+        _ => Ok(()),
+    }
+}

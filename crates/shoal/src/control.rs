@@ -1,0 +1,120 @@
+//! The control listener: HTTP for operators and their tools.
+//!
+//! It lives on the main thread, in a runtime of its own. It reads what the workers count and asks for signs of life,
+//! but takes no lock that a worker waits for, so that nothing done here can slow down a reply to a client. Every
+//! connection serves one request, in bounded time and memory.
+
+mod health;
+mod metrics;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(crate) use metrics::{Sources, WorkerSources};
+
+/// Most connections at a time. Those beyond wait in the queue of the kernel.
+const CONNECTIONS_MAX: usize = 32;
+
+/// Longest time for the head of a request, and for the whole connection.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Most bytes of a request's head: hyper asks for at least 8 KiB.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// How long a worker has to give a sign of life.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause after a failed accept, which mostly means that the process has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What `/` says.
+const INDEX: &str = "\
+Shoal, a BitTorrent tracker
+
+/health   200 if every worker answers, else 503
+/metrics  numbers for Prometheus
+";
+
+/// Opens the listener.
+pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "the control listener cannot have TCP {address}; stop what uses it (`ss -ltnp` lists it) or set \
+             control.listen to another address, or to \"\" for none"
+        )
+    })
+}
+
+/// Answers operators until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
+    let router = router(sources);
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(answer(stream, router.clone(), permit))),
+            Err(error) => {
+                tracing::warn!(%error, "the control listener could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection, which ends after its first request.
+async fn answer(stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIME_MAX, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a control connection failed"),
+        Err(_) => tracing::debug!("a control connection took too long"),
+    }
+}
+
+fn router(sources: Arc<Sources>) -> Router {
+    Router::new()
+        .route("/", get(INDEX))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "no such page; / lists them\n") })
+        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
+        .with_state(sources)
+}
+
+async fn health(State(sources): State<Arc<Sources>>) -> Response {
+    let pulses: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.pulse)).collect();
+    let silent = health::silent(&pulses, PATIENCE).await;
+    let status = if silent.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = serde_json::json!({
+        "healthy": silent.is_empty(),
+        "workers": pulses.len(),
+        "silent_workers": silent,
+    });
+    (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+}
+
+async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
+    match metrics::encode(&sources) {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}

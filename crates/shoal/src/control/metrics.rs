@@ -1,0 +1,247 @@
+//! The numbers for Prometheus, put together anew for each request from what the workers count.
+//!
+//! Nothing is counted here. A series exists from the start, at 0, so that a first increase is seen as one.
+
+mod page;
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome};
+use shoal_net::{FamilyCounters, SocketProbe};
+use shoal_store::{Store, Totals};
+
+use self::page::{Page, Unit};
+use crate::pulse::Pulse;
+use crate::{clock, process, version};
+
+/// What the answer calls itself: the text format of OpenMetrics 1.0.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The one protocol so far.
+const UDP: &str = "udp";
+
+/// Everything that is read.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) workers: Vec<WorkerSources>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) backend: String,
+    pub(crate) started_unix_s: u64,
+}
+
+/// What one worker shows of itself.
+#[derive(Debug)]
+pub(crate) struct WorkerSources {
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) udp: Arc<Counters>,
+    pub(crate) io: Arc<shoal_net::Counters>,
+    pub(crate) sockets: Vec<SocketProbe>,
+}
+
+/// The text of all metrics.
+pub(super) fn encode(sources: &Arc<Sources>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics(Arc::clone(sources))));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Metrics(Arc<Sources>);
+
+impl Collector for Metrics {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (sources, mut page) = (&*self.0, Page::new(encoder));
+        encode_requests(sources, &mut page)?;
+        encode_drops(sources, &mut page)?;
+        encode_datagrams(sources, &mut page)?;
+        encode_sockets(sources, &mut page)?;
+        encode_workers(sources, &mut page)?;
+        encode_store(sources, &mut page)?;
+        encode_build(sources, &mut page)?;
+        encode_process(sources, &mut page)
+    }
+}
+
+fn encode_requests(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let kinds = || Family::ALL.into_iter().flat_map(|family| Kind::ALL.map(|kind| (family, kind)));
+    let requests = kinds().map(|(family, kind)| {
+        let labels = [("protocol", UDP), ("family", family.name()), ("kind", kind.name())];
+        (labels, sources.sum(|udp| udp.requests(family, kind)))
+    });
+    page.counters("shoal_requests", "Requests that could be read, whatever became of them.", requests)?;
+    let replies = kinds().flat_map(|(family, kind)| {
+        Outcome::all().map(move |outcome| {
+            let labels = [
+                ("protocol", UDP),
+                ("family", family.name()),
+                ("kind", kind.name()),
+                ("outcome", outcome.name()),
+            ];
+            (labels, sources.sum(|udp| udp.replies(family, kind, outcome)))
+        })
+    });
+    page.counters("shoal_replies", "Replies: as asked (outcome ok), or an error and why.", replies)
+}
+
+fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let labels = |family: Family, reason| [("protocol", UDP), ("family", family.name()), ("reason", reason)];
+    let drops = Family::ALL.into_iter().flat_map(|family| {
+        let unread = [
+            ("oversized", sources.sum_io(family, |io| io.oversized.read())),
+            ("receive_failed", sources.sum_io(family, |io| io.receive_failed.read())),
+        ];
+        Drop::ALL
+            .map(|reason| (labels(family, reason.name()), sources.sum(|udp| udp.drops(family, reason))))
+            .into_iter()
+            .chain(unread.map(|(reason, count)| (labels(family, reason), count)))
+    });
+    page.counters("shoal_drops", "Datagrams that were received and got no reply, and why.", drops)?;
+    let send_drops = Family::ALL.into_iter().flat_map(|family| {
+        [
+            (labels(family, "buffer_full"), sources.sum_io(family, |io| io.send_full.read())),
+            (labels(family, "unreachable"), sources.sum_io(family, |io| io.send_unreachable.read())),
+            (labels(family, "failed"), sources.sum_io(family, |io| io.send_failed.read())),
+        ]
+    });
+    page.counters("shoal_reply_drops", "Replies that the kernel did not send, and why.", send_drops)
+}
+
+fn encode_datagrams(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let by_family = |read: fn(&FamilyCounters) -> u64| {
+        Family::ALL.map(|family| ([("family", family.name())], sources.sum_io(family, read)))
+    };
+    page.counters(
+        "shoal_udp_datagrams_received",
+        "Datagrams handed to the workers.",
+        by_family(|io| io.received.read()),
+    )?;
+    page.counters("shoal_udp_datagrams_sent", "Replies that the kernel took.", by_family(|io| io.sent.read()))
+}
+
+fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let memories: Vec<_> = sources
+        .numbered()
+        .flat_map(|(number, worker)| worker.sockets.iter().map(move |socket| (number.clone(), socket)))
+        .filter_map(|(number, socket)| {
+            let memory = socket.read().ok().flatten()?;
+            Some(([("worker", number), ("address", socket.local_addr().to_string())], memory))
+        })
+        .collect();
+    page.counters(
+        "shoal_udp_receive_buffer_drops",
+        "Datagrams that the kernel dropped because the receive buffer of the socket was full.",
+        memories.iter().map(|(labels, memory)| (labels.clone(), u64::from(memory.receive_drops))),
+    )?;
+    page.gauges(
+        "shoal_udp_receive_queue",
+        "Memory that waiting datagrams take in the receive buffer of the socket.",
+        Some(Unit::Bytes),
+        memories.iter().map(|(labels, memory)| (labels.clone(), u64::from(memory.receive_queue_bytes))),
+    )
+}
+
+fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let now_ms = clock::monotonic_ms();
+    let ages = sources.numbered().map(|(number, worker)| {
+        let age = Duration::from_millis(now_ms.saturating_sub(worker.pulse.beat_ms()));
+        ([("worker", number)], age.as_secs_f64())
+    });
+    page.gauges(
+        "shoal_worker_heartbeat_age",
+        "Time since the worker last went round its loop.",
+        Some(Unit::Seconds),
+        ages,
+    )?;
+    let by_worker = |read: fn(&shoal_net::Counters) -> u64| -> Vec<_> {
+        sources.numbered().map(|(number, worker)| ([("worker", number)], read(&worker.io))).collect()
+    };
+    page.counters(
+        "shoal_worker_batches",
+        "Batches of datagrams; datagrams received per batch tell how well batching works.",
+        by_worker(|io| io.batches.read()),
+    )?;
+    page.counters(
+        "shoal_worker_receive_pool_exhausted",
+        "How often all receive buffers of io_uring were in use at once.",
+        by_worker(|io| io.pool_exhausted.read()),
+    )
+}
+
+fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let totals = [(Family::V4, sources.store.v4.totals()), (Family::V6, sources.store.v6.totals())];
+    let by_family = |read: fn(&Totals) -> u64| {
+        totals.each_ref().map(|(family, totals)| ([("family", family.name())], read(totals)))
+    };
+    let peers = totals.iter().flat_map(|(family, totals)| {
+        [("seeder", totals.seeders), ("leecher", totals.leechers)]
+            .map(|(role, count)| ([("family", family.name()), ("role", role)], count))
+    });
+    page.gauges("shoal_swarms", "Torrents with at least one peer.", None, by_family(|totals| totals.swarms))?;
+    page.gauges("shoal_peers", "Peers of all swarms, by what they are.", None, peers)?;
+    page.counters(
+        "shoal_peers_expired",
+        "Peers forgotten because they stopped announcing without a word.",
+        by_family(|totals| totals.expired),
+    )?;
+    page.gauges(
+        "shoal_store_memory",
+        "Memory that swarms and peers take.",
+        Some(Unit::Bytes),
+        by_family(|totals| totals.bytes),
+    )?;
+    page.gauge(
+        "shoal_store_memory_max",
+        "Ceiling of that memory, both families together.",
+        Some(Unit::Bytes),
+        sources.memory_bytes_max,
+    )
+}
+
+fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let labels = [("version", version::RELEASE), ("commit", version::COMMIT), ("io", &*sources.backend)];
+    page.info("shoal_build", "Which program this is and how it moves datagrams.", labels)
+}
+
+/// The names that every Prometheus client uses for the process.
+fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let account = process::account();
+    page.seconds_counter("process_cpu", "Processor time spent, user and system.", account.cpu_s)?;
+    let gauges = [
+        ("process_resident_memory", "Resident memory.", Some(Unit::Bytes), account.resident_bytes),
+        ("process_virtual_memory", "Reserved address space.", Some(Unit::Bytes), account.virtual_bytes),
+        ("process_start_time", "Start, since 1970.", Some(Unit::Seconds), sources.started_unix_s),
+        ("process_threads", "Threads.", None, account.threads),
+        ("process_open_fds", "Open file descriptors.", None, account.descriptors),
+        ("process_max_fds", "Most file descriptors that can be open.", None, account.descriptors_max),
+    ];
+    gauges.into_iter().try_for_each(|(name, help, unit, value)| page.gauge(name, help, unit, value))
+}
+
+impl Sources {
+    /// A count of the UDP front end, over all workers.
+    fn sum(&self, read: impl Fn(&Counters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(&worker.udp)).sum()
+    }
+
+    /// A count of the back ends over one family, over all workers.
+    fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
+        let counters = |io: &shoal_net::Counters| match family {
+            Family::V4 => read(&io.v4),
+            Family::V6 => read(&io.v6),
+        };
+        self.workers.iter().map(|worker| counters(&worker.io)).sum()
+    }
+
+    /// The workers with their numbers, as labels want them.
+    fn numbered(&self) -> impl Iterator<Item = (String, &WorkerSources)> {
+        self.workers.iter().enumerate().map(|(number, worker)| (number.to_string(), worker))
+    }
+}

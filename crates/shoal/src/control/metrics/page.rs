@@ -1,0 +1,67 @@
+//! A page of metrics in the making: one call for each metric, with all its series.
+
+use core::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+pub(super) use prometheus_client::registry::Unit;
+
+/// The page.
+pub(super) struct Page<'e> {
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl<'e> Page<'e> {
+    pub(super) fn new(encoder: DescriptorEncoder<'e>) -> Self {
+        Self { encoder }
+    }
+
+    /// A metric that only grows. `_total` is appended to its name.
+    pub(super) fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in series {
+            ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// A metric that counts seconds and fractions of them, without labels.
+    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
+        let unit = Some(&Unit::Seconds);
+        let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        ConstCounter::new(seconds).encode(metric)
+    }
+
+    /// A metric that goes up and down. The unit is appended to its name.
+    pub(super) fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        series: impl IntoIterator<Item = (L, N)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        for (labels, value) in series {
+            ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// A metric that goes up and down, without labels.
+    pub(super) fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
+        let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        ConstGauge::new(value).encode(metric)
+    }
+
+    /// A metric that is all labels. `_info` is appended to its name.
+    pub(super) fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
+        self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
+    }
+}

@@ -1,0 +1,241 @@
+//! The crew: all workers of a tracker, from the binding of their sockets to the end of their threads.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use shoal_engine::counter::Tally;
+use shoal_engine::udp::Responder;
+use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
+use shoal_store::Store;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::control::WorkerSources;
+use crate::pulse::Pulse;
+use crate::worker::Worker;
+use crate::{processors, settings};
+
+/// What the workers are to do.
+pub(crate) struct Orders {
+    pub(crate) backend: Backend,
+    pub(crate) engine: shoal_engine::Settings,
+    pub(crate) store: Arc<Store>,
+    /// The processors to pin workers to, or none.
+    pub(crate) processors: Vec<usize>,
+}
+
+/// The workers at work.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    stopping: Arc<AtomicBool>,
+    wakers: Vec<Waker>,
+    sources: Vec<WorkerSources>,
+    news: UnboundedReceiver<News>,
+}
+
+/// What a worker tells of itself.
+struct News {
+    worker: usize,
+    event: Event,
+}
+
+enum Event {
+    /// Its back end is open, and it serves.
+    Ready,
+    /// Its thread ends: as it was told to, or for this reason.
+    Ended(anyhow::Result<()>),
+}
+
+impl Crew {
+    /// Starts one worker for each of `sockets`.
+    ///
+    /// # Errors
+    /// Where there are no threads or random numbers to be had.
+    pub(crate) fn start(sockets: Vec<Sockets>, orders: &Orders) -> anyhow::Result<Self> {
+        let (sender, news) = unbounded_channel();
+        let mut crew = Self { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
+        for (number, sockets) in sockets.into_iter().enumerate() {
+            let (tally, pulse) = (Tally::default(), Arc::<Pulse>::default());
+            crew.wakers.push(sockets.waker());
+            crew.sources.push(WorkerSources {
+                pulse: Arc::clone(&pulse),
+                udp: tally.counters(),
+                io: sockets.counters(),
+                sockets: sockets.probes().collect(),
+            });
+            let rng = fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?));
+            let worker = Worker {
+                responder: Responder::new(&orders.engine, Arc::clone(&orders.store), tally, rng),
+                store: Arc::clone(&orders.store),
+                pulse,
+                stopping: Arc::clone(&crew.stopping),
+            };
+            let station = Station {
+                backend: orders.backend,
+                sockets,
+                processor: orders.processors.get(number % orders.processors.len().max(1)).copied(),
+            };
+            spawn(number, sender.clone(), move |ready| station.man(worker, ready))?;
+        }
+        Ok(crew)
+    }
+
+    /// What the workers show of themselves, once, for whoever watches.
+    pub(crate) fn take_sources(&mut self) -> Vec<WorkerSources> {
+        std::mem::take(&mut self.sources)
+    }
+
+    /// Waits until every worker serves.
+    ///
+    /// # Errors
+    /// Why one of them cannot.
+    pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
+        let mut missing = self.wakers.len();
+        while missing > 0 {
+            match self.next().await {
+                News { event: Event::Ready, .. } => missing -= 1,
+                ended => return Err(ended.into_error()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a worker ends that was not told to, and says why.
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        loop {
+            match self.next().await {
+                News { event: Event::Ready, .. } => {}
+                ended => return ended.into_error(),
+            }
+        }
+    }
+
+    /// Tells all workers to answer what is queued and to end, and waits for them.
+    ///
+    /// # Errors
+    /// Why one of them failed meanwhile.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        self.stopping.store(true, Ordering::Release);
+        self.wakers.iter().for_each(Waker::wake);
+        let mut serving = self.wakers.len();
+        while serving > 0 {
+            match self.next().await {
+                News { event: Event::Ready, .. } => {}
+                News { event: Event::Ended(Ok(())), .. } => serving -= 1,
+                failed => return Err(failed.into_error()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> News {
+        match self.news.recv().await {
+            Some(news) => news,
+            // Every thread has told of its end before it let go of its sender.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl News {
+    fn into_error(self) -> anyhow::Error {
+        let cause = match self.event {
+            Event::Ended(Err(error)) => error,
+            Event::Ready | Event::Ended(Ok(())) => anyhow!("it ended without being told to"),
+        };
+        cause.context(format!("worker {} failed", self.worker))
+    }
+}
+
+/// Where a worker serves.
+struct Station {
+    backend: Backend,
+    sockets: Sockets,
+    processor: Option<usize>,
+}
+
+impl Station {
+    /// The life of a worker, on its own thread.
+    fn man(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
+        if let Some(processor) = self.processor {
+            processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
+        }
+        let mut io = self.backend.open(self.sockets).context("cannot open its I/O back end")?;
+        ready();
+        worker.serve(&mut io).context("its I/O back end failed")
+    }
+}
+
+/// Binds the sockets of `workers` workers. Where this host lacks a family that is served `by_default` only, the other
+/// one is served alone.
+pub(crate) fn bind(
+    wanted: &[SocketSettings],
+    workers: NonZeroUsize,
+    by_default: bool,
+) -> Result<Vec<Sockets>, BindError> {
+    match Sockets::bind(wanted, workers) {
+        Err(error @ BindError::Address { addr, .. }) if by_default && error.is_family_missing() => {
+            tracing::warn!(%error, "serving the other family alone; udp.listen can say so");
+            let rest: Vec<_> = wanted.iter().filter(|socket| socket.addr != addr).copied().collect();
+            Sockets::bind(&rest, workers)
+        }
+        bound => bound,
+    }
+}
+
+/// Runs `life` on a thread that tells of its end, whatever kind of end it is.
+fn spawn(
+    number: usize,
+    sender: UnboundedSender<News>,
+    life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let tell = move |event| {
+        // If nobody listens any more, the tracker is past caring.
+        let _ = sender.send(News { worker: number, event });
+    };
+    let body = move || {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| life(&mut || tell(Event::Ready))));
+        tell(Event::Ended(outcome.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", words(&*panic))))));
+    };
+    thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
+}
+
+/// What a panic says.
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a crew of one fails, whose worker lives like this.
+    fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
+        let (sender, news) = unbounded_channel();
+        let mut crew = Crew { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
+        spawn(3, sender, life).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        format!("{:#}", runtime.block_on(crew.failure()))
+    }
+
+    #[test]
+    fn a_worker_that_panics_fails_the_crew_with_its_words() {
+        assert_eq!(failure_of(|_| panic!("out of {}", "luck")), "worker 3 failed: it panicked: out of luck");
+        assert_eq!(failure_of(|_| panic!("plainly")), "worker 3 failed: it panicked: plainly");
+    }
+
+    #[test]
+    fn a_worker_that_ends_untold_fails_the_crew() {
+        let life = |ready: &mut dyn FnMut()| {
+            ready();
+            Ok(())
+        };
+        assert_eq!(failure_of(life), "worker 3 failed: it ended without being told to");
+        assert_eq!(failure_of(|_| Err(anyhow!("a closed ring"))), "worker 3 failed: a closed ring");
+    }
+}

@@ -1,0 +1,51 @@
+//! The log: what is written to standard error, and how it looks.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::panic;
+
+use shoal_config::{LogFormat, LogLevel};
+use tracing::level_filters::LevelFilter;
+
+use crate::failure::Failure;
+
+/// Begins to log. To be called once, before anything is logged.
+pub(crate) fn begin(settings: &shoal_config::Log) {
+    let log = tracing_subscriber::fmt()
+        .with_writer(stderr)
+        .with_max_level(filter(settings.level))
+        // It would tell on standard error that standard error is closed, and panic because of that.
+        .log_internal_errors(false);
+    match settings.format {
+        LogFormat::Human => log.with_ansi(wants_colour()).with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
+    }));
+}
+
+/// Tells why the program ends, in the log if there is one by now.
+pub(crate) fn report(failure: &Failure) {
+    if tracing::dispatcher::has_been_set() {
+        tracing::error!("{failure}");
+    } else {
+        // Where standard error is closed, the exit code has to do.
+        let _ = writeln!(stderr(), "shoal: {failure}");
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// Colour helps people and disturbs files; NO_COLOR, if set and not empty, turns it off (no-color.org).
+fn wants_colour() -> bool {
+    stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

@@ -1,0 +1,130 @@
+//! From the configuration of the operator to the settings of the crates.
+
+use std::num::NonZeroUsize;
+
+use anyhow::Context;
+use shoal_config::{Auto, Config, DatagramBackend};
+use shoal_engine::WrongConnectionId;
+use shoal_engine::connection::ConnectionKey;
+use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
+
+use crate::processors;
+
+// What the configuration accepts, the buffers can hold.
+const _: () = {
+    assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
+    assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
+};
+
+/// How many workers there are.
+pub(crate) fn workers(config: &Config) -> NonZeroUsize {
+    let count = match config.workers.count {
+        Auto::Auto => processors::count(),
+        Auto::Set(count) => count as usize,
+    };
+    NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The back end that the operator insists on, if any.
+pub(crate) fn backend(config: &Config) -> Option<Backend> {
+    match config.udp.io {
+        DatagramBackend::Auto => None,
+        DatagramBackend::Uring => Some(Backend::Uring),
+        DatagramBackend::Mmsg => Some(Backend::Mmsg),
+    }
+}
+
+/// The sockets of each worker.
+pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
+    let socket = |&addr| SocketSettings {
+        addr,
+        recv_buffer_bytes: bytes(config.udp.receive_buffer),
+        send_buffer_bytes: bytes(config.udp.send_buffer),
+    };
+    config.udp.listen.iter().map(socket).collect()
+}
+
+/// The rules of the engine, with a random key unless the operator has set one.
+pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> {
+    let key = match config.connection_id.key.0 {
+        Some(key) => key,
+        None => random()?,
+    };
+    Ok(shoal_engine::Settings {
+        interval_s: config.announce.interval_s,
+        interval_jitter_s: config.announce.interval_jitter_s,
+        numwant_default: config.announce.numwant_default,
+        numwant_max: config.announce.numwant_max,
+        scrape_hashes_max: config.scrape.hashes_max,
+        refuse_private_addresses: config.address.refuse_private,
+        connection_key: ConnectionKey::new(key),
+        connection_grace_s: config.connection_id.grace_s,
+        wrong_connection_id: if config.connection_id.answer_wrong {
+            WrongConnectionId::Error
+        } else {
+            WrongConnectionId::Silence
+        },
+        reply_bytes_max_v4: config.udp.reply_bytes_max_v4 as usize,
+        reply_bytes_max_v6: config.udp.reply_bytes_max_v6 as usize,
+    })
+}
+
+/// The limits of the store.
+pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_store::Settings> {
+    let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
+    Ok(shoal_store::Settings {
+        memory_bytes_max,
+        peer_timeout_s: config.announce.peer_timeout_s,
+        hash_key: words.map(u64::from_ne_bytes),
+    })
+}
+
+/// Random bytes that nobody can guess.
+pub(crate) fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).context("the kernel gives no random numbers")?;
+    Ok(bytes)
+}
+
+fn bytes(size: shoal_config::ByteSize) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use shoal_engine::Settings;
+
+    use super::*;
+
+    fn accepts(key: &str, value: impl ToString) -> bool {
+        let fitting = [("SHOAL_ANNOUNCE_NUMWANT_MAX", "50"), ("SHOAL_SCRAPE_HASHES_MAX", "40")];
+        let variables = fitting.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let variable = (OsString::from(key), OsString::from(value.to_string()));
+        shoal_config::read(None, variables.chain([variable])).is_ok()
+    }
+
+    #[test]
+    fn the_configuration_accepts_what_the_engine_takes_and_no_more() {
+        for key in ["SHOAL_UDP_REPLY_BYTES_MAX_V4", "SHOAL_UDP_REPLY_BYTES_MAX_V6"] {
+            let (least, most) = Settings::REPLY_BYTES.into_inner();
+            assert!(accepts(key, least) && accepts(key, most));
+            assert!(!accepts(key, least - 1) && !accepts(key, most + 1));
+        }
+        let most = *Settings::CONNECTION_GRACE_S.end();
+        assert!(accepts("SHOAL_CONNECTION_ID_GRACE_S", most));
+        assert!(!accepts("SHOAL_CONNECTION_ID_GRACE_S", most + 1));
+    }
+
+    #[test]
+    fn keys_are_random_unless_set() {
+        let mut config = Config::default();
+        let key = |config: &Config| engine(config).unwrap().connection_key;
+        assert_ne!(key(&config), key(&config));
+        config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
+        assert_eq!(key(&config), ConnectionKey::new([7; 16]));
+        let hash_key = |config: &Config| store(config, 1 << 20).unwrap().hash_key;
+        assert_ne!(hash_key(&config), hash_key(&config));
+    }
+}
