@@ -1,0 +1,111 @@
+//! The command line: what it prints, what it refuses, and the exit codes.
+
+use std::fs;
+use std::process::Output;
+
+use crate::harness::run;
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// The words with which a file of this text is refused.
+fn refusal_of(text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let checked = run(&["config", "check", file], &[]);
+    let started = run(&["--config", file], &[]);
+    assert_eq!((checked.status.code(), started.status.code()), (Some(2), Some(2)));
+    assert_eq!(stderr(&checked), stderr(&started));
+    stderr(&checked)
+}
+
+#[test]
+fn the_printed_default_is_accepted_back() {
+    let printed = run(&["config"], &[]);
+    assert_eq!(printed.status.code(), Some(0));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    fs::write(&file, &printed.stdout).unwrap();
+    let checked = run(&["config", "check", file.to_str().unwrap()], &[]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    assert!(stdout(&checked).ends_with(": no errors\n"));
+}
+
+#[test]
+fn help_teaches_and_version_tells_the_build() {
+    let help = stdout(&run(&["--help"], &[]));
+    for lesson in
+        ["shoal config", "--config", "/metrics", "SIGTERM", "udp://HOST:6969/announce", "Exit codes"]
+    {
+        assert!(help.contains(lesson), "{lesson} is not in\n{help}");
+    }
+    let version = stdout(&run(&["--version"], &[]));
+    let expected = format!("shoal {} (commit ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&expected) && version.trim_end().ends_with("build)"), "{version}");
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    for arguments in [&["--port", "6969"][..], &["serve"], &["config", "check"], &["--config"]] {
+        assert_eq!(run(arguments, &[]).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_a_configuration_error_that_says_how_to_make_one() {
+    let output = run(&["--config", "/nonexistent/shoal.toml"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let words = stderr(&output);
+    assert!(words.contains("/nonexistent/shoal.toml") && words.contains("shoal config >"), "{words}");
+}
+
+#[test]
+fn a_wrong_key_is_told_with_value_line_and_what_is_accepted() {
+    let words = refusal_of("[udp]\nlisten = [\"0.0.0.0:6969\"]\nio = \"epoll\"\n");
+    assert!(words.starts_with("shoal: the configuration has 1 error\n"), "{words}");
+    assert!(words.contains("udp.io = \"epoll\" (") && words.contains("shoal.toml, line 3)"), "{words}");
+    assert!(words.contains("accepts one of \"auto\", \"uring\", \"mmsg\""), "{words}");
+}
+
+#[test]
+fn an_unknown_key_is_told_with_the_nearest() {
+    assert!(refusal_of("[announce]\nintervall_s = 900").contains("did you mean announce.interval_s?"));
+}
+
+#[test]
+fn impossible_limits_are_told_with_both_sides() {
+    let words = refusal_of("[announce]\nnumwant_default = 100\nnumwant_max = 60");
+    assert!(words.contains("numwant_default = 100") && words.contains("numwant_max = 60"), "{words}");
+}
+
+#[test]
+fn all_errors_are_told_at_once() {
+    let words = refusal_of("[log]\nlevel = 3\n[udp]\nport = 1\n");
+    assert!(
+        words.contains("2 errors") && words.contains("log.level") && words.contains("udp.port"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_wrong_environment_variable_is_told_by_name() {
+    for settings in [("SHOAL_ANNOUNCE_INTERVAL_S", "soon"), ("SHOAL_ANNOUNCE_INTERVALL_S", "900")] {
+        let output = run(&[], &[settings]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(settings.0), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_secret_key_is_not_printed_back() {
+    let output = run(&[], &[("SHOAL_CONNECTION_ID_KEY", "my secret")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!stderr(&output).contains("my secret"), "{}", stderr(&output));
+}

@@ -1,0 +1,130 @@
+//! The control listener, with real requests.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::client::{Announce, Client};
+use crate::frozen::freeze;
+use crate::harness::Tracker;
+use crate::page::{request, send};
+
+#[test]
+fn health_is_200_while_every_worker_answers() {
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3")]);
+    let page = tracker.page("/health");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("content-type: application/json"), "{}", page.head);
+    let body: serde_json::Value = serde_json::from_str(&page.body).unwrap();
+    assert_eq!(body, serde_json::json!({ "healthy": true, "workers": 3, "silent_workers": [] }));
+}
+
+#[test]
+fn health_is_503_and_names_the_worker_that_hangs() {
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3")]);
+    let hanging = freeze(&tracker, "worker-1");
+    let page = tracker.page("/health");
+    assert_eq!(page.status, 503);
+    let body: serde_json::Value = serde_json::from_str(&page.body).unwrap();
+    assert_eq!(body, serde_json::json!({ "healthy": false, "workers": 3, "silent_workers": [1] }));
+    drop(hanging);
+    assert_eq!(tracker.page("/health").status, 200);
+}
+
+#[test]
+fn metrics_are_openmetrics_and_complete() {
+    let tracker = Tracker::start(&[]);
+    Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));
+    let page = tracker.page("/metrics");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("content-type: application/openmetrics-text"), "{}", page.head);
+    assert!(page.body.ends_with("# EOF\n"));
+    for series in [
+        "shoal_requests_total{protocol=\"udp\",family=\"v4\",kind=\"announce\"} 1",
+        "shoal_replies_total{protocol=\"udp\",family=\"v4\",kind=\"announce\",outcome=\"ok\"} 1",
+        "shoal_replies_total{protocol=\"udp\",family=\"v6\",kind=\"announce\",outcome=\"store_full\"} 0",
+        "shoal_drops_total{protocol=\"udp\",family=\"v4\",reason=\"truncated\"} 0",
+        "shoal_drops_total{protocol=\"udp\",family=\"v6\",reason=\"oversized\"} 0",
+        "shoal_reply_drops_total{protocol=\"udp\",family=\"v4\",reason=\"buffer_full\"} 0",
+        "shoal_udp_datagrams_received_total{family=\"v4\"} 2",
+        "shoal_udp_datagrams_sent_total{family=\"v4\"} 2",
+        "shoal_udp_receive_buffer_drops_total{worker=\"1\",address=\"127.0.0.1:",
+        "shoal_udp_receive_queue_bytes{worker=\"0\",address=\"[::1]:",
+        "shoal_worker_heartbeat_age_seconds{worker=\"0\"} ",
+        "shoal_worker_batches_total{worker=\"1\"} ",
+        "shoal_swarms{family=\"v4\"} 1",
+        "shoal_peers{family=\"v4\",role=\"seeder\"} 1",
+        "shoal_peers{family=\"v6\",role=\"leecher\"} 0",
+        "shoal_peers_expired_total{family=\"v4\"} 0",
+        "shoal_store_memory_bytes{family=\"v4\"} ",
+        "shoal_store_memory_max_bytes 268435456",
+        "shoal_build_info{version=\"",
+        "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ",
+        "process_start_time_seconds ",
+        "process_open_fds ",
+    ] {
+        assert!(page.body.contains(series), "{series} is not in\n{}", page.body);
+    }
+}
+
+#[test]
+fn every_metric_has_help_and_a_type() {
+    let tracker = Tracker::start(&[]);
+    let body = tracker.page("/metrics").body;
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let base = ["_total", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+        assert!(
+            body.contains(&format!("# HELP {base} ")) && body.contains(&format!("# TYPE {base} ")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn pages_that_are_not_there_and_methods_that_make_no_sense() {
+    let tracker = Tracker::start(&[]);
+    assert_eq!(tracker.page("/metric").status, 404);
+    let posted = request(tracker.control, "POST", "/health");
+    assert_eq!(posted.status, 405);
+    assert!(posted.head.contains("allow: get"), "{}", posted.head);
+    let index = tracker.page("/");
+    assert!(index.status == 200 && index.body.contains("/health") && index.body.contains("/metrics"));
+    let head = request(tracker.control, "HEAD", "/metrics");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn malformed_http_is_400_and_a_huge_head_is_refused() {
+    let tracker = Tracker::start(&[]);
+    assert_eq!(send(tracker.control, b"nonsense\r\n\r\n").status, 400);
+    let huge = format!("GET /health HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(15 << 10));
+    assert_eq!(send(tracker.control, huge.as_bytes()).status, 200);
+    let huge = format!("GET /health HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(17 << 10));
+    assert_eq!(send(tracker.control, huge.as_bytes()).status, 431);
+}
+
+/// Readers that never read and writers that never finish their request disturb neither clients nor other operators.
+#[test]
+fn slow_scrapers_disturb_nobody() {
+    let tracker = Tracker::start(&[]);
+    let mut slow: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(tracker.control).unwrap()).collect();
+    for (index, stream) in slow.iter_mut().enumerate() {
+        let request = if index % 2 == 0 { "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" } else { "GET /metr" };
+        stream.write_all(request.as_bytes()).unwrap();
+    }
+    Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));
+    assert_eq!(tracker.page("/health").status, 200);
+    assert_eq!(tracker.page("/metrics").status, 200);
+}
+
+#[test]
+fn an_unfinished_request_is_cut_off() {
+    let tracker = Tracker::start(&[]);
+    let mut stream = TcpStream::connect(tracker.control).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost").unwrap();
+    // Ends with an answer or without one, but it ends.
+    stream.read_to_end(&mut Vec::new()).unwrap();
+}

@@ -1,0 +1,174 @@
+//! Starts the built tracker, learns from its ready line where it listens, and makes sure that it ends.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Longest wait for anything that a healthy tracker does, on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pause between two looks at something that gives no signal.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What every test wants, unless it says otherwise: two workers, so that sharing shows, and little memory.
+const SETTINGS: [(&str, &str); 5] = [
+    ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
+    ("SHOAL_CONTROL_LISTEN", "127.0.0.1:0"),
+    ("SHOAL_WORKERS_COUNT", "2"),
+    ("SHOAL_STORE_MEMORY_MAX", "256MiB"),
+    ("SHOAL_LOG_FORMAT", "json"),
+];
+
+/// A running tracker. Killed on drop, if it still runs by then.
+pub(crate) struct Tracker {
+    child: Child,
+    log: Log,
+    /// Where it serves UDP, in the order of its configuration.
+    pub(crate) udp: Vec<SocketAddr>,
+    /// Where it serves operators.
+    pub(crate) control: SocketAddr,
+}
+
+/// The log of a tracker: lines as they come, and all lines so far for when a test fails.
+struct Log {
+    lines: Receiver<String>,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+/// The program, with a clean environment of these settings.
+pub(crate) fn command(settings: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    for name in inherited.filter(|name| name.to_string_lossy().starts_with("SHOAL_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("NO_COLOR").envs(settings.iter().copied()).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(arguments: &[&str], settings: &[(&str, &str)]) -> Output {
+    command(settings).args(arguments).output().expect("the program was built")
+}
+
+impl Tracker {
+    /// Starts a tracker on free ports of the loopback addresses, with `settings` on top of the usual ones, and waits
+    /// until it is ready.
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
+        Self::spawn(command(&SETTINGS).envs(settings.iter().copied()))
+    }
+
+    /// Starts what `command` says, which must log JSON, and waits until it is ready.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program was built");
+        let log = Log::follow(child.stderr.take().expect("it was asked for"));
+        let mut tracker = Self { child, log, udp: Vec::new(), control: SocketAddr::from(([0; 4], 0)) };
+        let ready = tracker.wait_for_line("ready");
+        let addresses = ready["udp"].as_str().expect("the ready line tells of UDP").split(", ");
+        tracker.udp = addresses.map(|address| address.parse().expect("an address")).collect();
+        if let Ok(address) = ready["control"].as_str().expect("the ready line tells of control").parse() {
+            tracker.control = address;
+        }
+        tracker
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("process ids are small"))
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it has not been waited for");
+    }
+
+    /// Waits for the log line with this message and returns its fields.
+    pub(crate) fn wait_for_line(&self, message: &str) -> Value {
+        loop {
+            let line = match self.log.lines.recv_timeout(PATIENCE) {
+                Ok(line) => line,
+                Err(error) => panic!("{}: {message:?} was not logged\n{}", reason(error), self.log()),
+            };
+            let Ok(mut line) = serde_json::from_str::<Value>(&line) else { continue };
+            if line["fields"]["message"].as_str().is_some_and(|text| text.starts_with(message)) {
+                return line["fields"].take();
+            }
+        }
+    }
+
+    /// Everything that it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.seen.lock().expect("nobody panics with it").join("\n")
+    }
+
+    /// Waits for its end, but no longer than `patience`.
+    pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
+        let looks = patience.as_millis() / LOOK_EVERY.as_millis();
+        for _ in 0..looks {
+            if let Some(status) = self.child.try_wait().expect("it is a child of this process") {
+                return status;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        panic!("the tracker did not end within {patience:?}\n{}", self.log());
+    }
+
+    /// Ends it as an operator does.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.wait(PATIENCE)
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        // Both fail where the tracker has ended already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the log of the tracker:\n{}", self.log());
+        }
+    }
+}
+
+impl Log {
+    /// Reads to the end, so that the tracker never waits for a full pipe.
+    fn follow(stderr: ChildStderr) -> Self {
+        let (sender, lines) = channel();
+        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let copy = Arc::clone(&seen);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                copy.lock().expect("nobody panics with it").push(line.clone());
+                let _ = sender.send(line);
+            }
+        });
+        Self { lines, seen }
+    }
+}
+
+fn reason(error: RecvTimeoutError) -> &'static str {
+    match error {
+        RecvTimeoutError::Timeout => "waited in vain",
+        RecvTimeoutError::Disconnected => "the tracker has ended",
+    }
+}
+
+/// Looks again and again until `look` finds something, for what gives no signal.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..PATIENCE.as_millis() / LOOK_EVERY.as_millis() {
+        if let Some(found) = look() {
+            return found;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    panic!("waited in vain: {what}");
+}

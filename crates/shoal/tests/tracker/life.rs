@@ -1,0 +1,158 @@
+//! Start, stop, signals and exit codes of real processes.
+
+use std::net::{TcpListener, UdpSocket};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::client::{Client, connect_packet, word};
+use crate::frozen::freeze;
+use crate::harness::{PATIENCE, Tracker, command, eventually, run};
+
+/// What the tracker promises for a stop.
+const STOP_TIME_MAX: Duration = Duration::from_secs(1);
+
+#[test]
+fn the_log_tells_what_was_chosen_before_the_ready_line() {
+    let tracker = Tracker::start(&[("SHOAL_UDP_RECEIVE_BUFFER", "64MiB")]);
+    let log = tracker.log();
+    for line in ["Shoal starts", "configuration", "datagram back end", "store", "huge_pages", "ready"] {
+        assert!(log.contains(line), "{line} is not in\n{log}");
+    }
+    assert!(log.contains("SHOAL_UDP_RECEIVE_BUFFER"), "overrides are named:\n{log}");
+}
+
+#[test]
+fn a_receive_buffer_that_the_kernel_cuts_is_told_with_the_sysctl() {
+    let granted: u64 =
+        std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    let tracker = Tracker::start(&[("SHOAL_UDP_RECEIVE_BUFFER", "1GiB")]);
+    let told = tracker.log().contains("sysctl -w net.core.rmem_max=1073741824");
+    assert_eq!(told, granted < 1 << 30, "{}", tracker.log());
+}
+
+#[test]
+fn both_signals_stop_it_cleanly_within_a_second() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut tracker = Tracker::start(&[]);
+        Client::new(tracker.udp[0]).connect();
+        tracker.signal(signal);
+        assert_eq!(tracker.wait(STOP_TIME_MAX).code(), Some(0), "{signal}");
+    }
+}
+
+/// While the process is stopped, requests queue in its sockets; when it goes on, SIGTERM is waiting too.
+#[test]
+fn what_is_queued_is_answered_before_the_end() {
+    for io in ["mmsg", "uring"] {
+        let mut tracker = Tracker::start(&[("SHOAL_UDP_IO", io)]);
+        let client = Client::new(tracker.udp[0]);
+        client.connect();
+        tracker.signal(Signal::SIGSTOP);
+        for transaction_id in 0..200 {
+            client.send(&connect_packet(transaction_id));
+        }
+        tracker.signal(Signal::SIGTERM);
+        tracker.signal(Signal::SIGCONT);
+        for transaction_id in 0..200 {
+            assert_eq!(word(&client.receive(), 4), transaction_id);
+        }
+        assert_eq!(tracker.wait(PATIENCE).code(), Some(0));
+    }
+}
+
+/// A worker that hangs keeps the tracker from stopping cleanly, so the second signal has something to cut short.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    for (first, second, code) in
+        [(Signal::SIGTERM, Signal::SIGINT, 130), (Signal::SIGINT, Signal::SIGTERM, 143)]
+    {
+        let mut tracker = Tracker::start(&[]);
+        let hanging = freeze(&tracker, "worker-1");
+        tracker.signal(first);
+        tracker.wait_for_line("stopping");
+        tracker.signal(second);
+        hanging.bury();
+        assert_eq!(tracker.wait(STOP_TIME_MAX).code(), Some(code));
+    }
+}
+
+#[test]
+fn a_worker_that_does_not_stop_is_told_and_is_exit_code_1() {
+    let mut tracker = Tracker::start(&[]);
+    let hanging = freeze(&tracker, "worker-0");
+    tracker.signal(Signal::SIGTERM);
+    hanging.bury();
+    assert_eq!(tracker.wait(PATIENCE).code(), Some(1));
+    tracker.wait_for_line("a worker did not stop in time");
+}
+
+#[test]
+fn a_udp_port_in_use_is_exit_code_1_and_words_that_help() {
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let output = run(&[], &[("SHOAL_UDP_LISTEN", &address), ("SHOAL_CONTROL_LISTEN", "")]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8(output.stderr).unwrap();
+    for word in [&*address, "in use", "ss -lunp", "udp.listen"] {
+        assert!(words.contains(word), "{word} is not in\n{words}");
+    }
+}
+
+/// SO_REUSEPORT would let both in, and the kernel would divide the clients between them.
+#[test]
+fn a_second_tracker_on_the_same_port_does_not_start() {
+    let tracker = Tracker::start(&[]);
+    let address = tracker.udp[0].to_string();
+    let output = run(&[], &[("SHOAL_UDP_LISTEN", &address), ("SHOAL_CONTROL_LISTEN", "")]);
+    assert_eq!(output.status.code(), Some(1));
+    Client::new(tracker.udp[0]).connect();
+}
+
+#[test]
+fn a_control_port_in_use_is_exit_code_1_and_words_that_help() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let output = run(&[], &[("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_CONTROL_LISTEN", &address)]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains(&address) && words.contains("control.listen"), "{words}");
+}
+
+#[test]
+fn an_address_of_another_host_is_exit_code_1_and_words_that_help() {
+    let output = run(&[], &[("SHOAL_UDP_LISTEN", "192.0.2.1:6969"), ("SHOAL_CONTROL_LISTEN", "")]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("192.0.2.1") && words.contains("udp.listen"), "{words}");
+}
+
+#[test]
+fn the_control_listener_can_be_off() {
+    let mut tracker = Tracker::start(&[("SHOAL_CONTROL_LISTEN", "")]);
+    assert_eq!(tracker.control.port(), 0);
+    Client::new(tracker.udp[0]).connect();
+    assert_eq!(tracker.stop().code(), Some(0));
+}
+
+#[test]
+fn workers_can_be_pinned() {
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_PIN", "true"), ("SHOAL_WORKERS_COUNT", "3")]);
+    Client::new(tracker.udp[0]).connect();
+    assert_eq!(tracker.page("/health").status, 200);
+}
+
+/// `shoal 2>&1 | head` closes the log early. That must not end the tracker.
+#[test]
+fn a_closed_log_ends_nothing() {
+    // No ready line tells the port, so it is an address that no other test uses.
+    let settings = [("SHOAL_UDP_LISTEN", "127.0.77.1:6969"), ("SHOAL_CONTROL_LISTEN", "")];
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = command(&settings).stderr(writer).spawn().unwrap();
+    let client = Client::new("127.0.77.1:6969".parse().unwrap());
+    eventually("an answer", || client.try_connect());
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

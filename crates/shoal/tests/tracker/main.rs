@@ -1,0 +1,15 @@
+//! Tests from outside: they start the built program on ports of its own and use it as clients and operators do.
+//!
+//! `harness` starts and ends trackers, `client` speaks UDP by hand (not with the codecs of the tracker, whose
+//! mistakes it would share), `page` reads the control listener, `frozen` stops a single thread of a tracker.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
+
+mod cli;
+mod client;
+mod control;
+mod frozen;
+mod harness;
+mod life;
+mod page;
+mod udp;

@@ -1,0 +1,53 @@
+//! The pages of the control listener, fetched with a real request.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::harness::{PATIENCE, Tracker};
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// The answer to a request without a body.
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Page {
+    send(address, format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
+}
+
+/// The answer to these bytes.
+pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Page {
+    let mut stream = TcpStream::connect(address).expect("the control listener listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    stream.write_all(bytes).expect("it reads the request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers and closes the connection");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not HTTP: {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Page { status: status.expect("a status"), head: head.to_lowercase(), body: body.to_owned() }
+}
+
+impl Tracker {
+    /// The answer to GET.
+    pub(crate) fn page(&self, path: &str) -> Page {
+        request(self.control, "GET", path)
+    }
+
+    /// The sum of the series of a metric that have all these labels, each written as `name="value"`.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> u64 {
+        let page = self.page("/metrics");
+        assert_eq!(page.status, 200, "{page:?}");
+        let series = page.body.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, found_labels) = series.split_once('{').unwrap_or((series, ""));
+            let wanted = found == name && labels.iter().all(|label| found_labels.contains(label));
+            wanted.then(|| value.parse::<u64>().unwrap_or_else(|_| panic!("{line}")))
+        });
+        let series: Vec<u64> = series.collect();
+        assert!(!series.is_empty(), "there is no {name} {labels:?} in\n{}", page.body);
+        series.iter().sum()
+    }
+}

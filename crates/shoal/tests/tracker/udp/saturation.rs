@@ -1,0 +1,31 @@
+//! Under a load that never lets up, everything else still gets its turn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::client::{Announce, Client, connect_packet};
+use crate::harness::eventually;
+use crate::udp::swarm::SHORT_LIVES;
+use crate::udp::{Way, hash, over_every_back_end};
+
+over_every_back_end!(a_flooded_family_starves_neither_the_other_nor_housekeeping);
+
+/// One worker, whose IPv4 socket is never empty, must serve IPv6, forget silent peers and answer for its health.
+fn a_flooded_family_starves_neither_the_other_nor_housekeeping(way: Way) {
+    let tracker = way.start(&[&SHORT_LIVES[..], &[("SHOAL_WORKERS_COUNT", "1")]].concat());
+    let client = Client::new(tracker.udp[1]);
+    client.announce_all((1..=100).map(|port| Announce::seeder(hash(1), port)));
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let flood = Client::new(tracker.udp[0]);
+            while !enough.load(Ordering::Relaxed) {
+                flood.send(&connect_packet(1));
+            }
+        });
+        eventually("the silent peers are forgotten", || {
+            assert_eq!(tracker.page("/health").status, 200);
+            (client.scrape(&[hash(1)])[0].seeders == 0).then_some(())
+        });
+        enough.store(true, Ordering::Relaxed);
+    });
+}
