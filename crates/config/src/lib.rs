@@ -1,6 +1,6 @@
 //! The configuration of the tracker: every key, its meaning, its default and what it accepts.
 //!
-//! Each key is declared once, in [`mod@keys`]. The typed structs, the defaults, the commented default file, the names
+//! Each key is declared once, in `keys`. The typed structs, the defaults, the commented default file, the names
 //! of the environment variables and the validation all come from that declaration, so they cannot drift apart.
 //!
 //! This crate turns text into a [`Config`] or into everything that is wrong with the text. It must not read files,

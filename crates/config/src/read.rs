@@ -141,7 +141,7 @@ impl Reader<'_> {
     fn read_environment(&mut self, environment: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut variables: Vec<(String, OsString)> = environment
             .into_iter()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
             .filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX) && !is_service_link(name))
             .collect();
         variables.sort();

@@ -46,3 +46,24 @@ pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s Buffer
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice_on(kind: ErrorKind) -> String {
+        let addr = "192.0.2.1:80".parse().unwrap();
+        bind(BindError::Address { addr, doing: "bind", source: kind.into() }).to_string()
+    }
+
+    #[test]
+    fn every_fault_that_an_operator_can_mend_comes_with_the_way_to_do_it() {
+        assert!(advice_on(ErrorKind::AddrInUse).contains("`ss -lunp 'sport = :80'`"));
+        assert!(advice_on(ErrorKind::PermissionDenied).contains("cap_net_bind_service=+ep"));
+        assert!(advice_on(ErrorKind::AddrNotAvailable).contains("`ip address`"));
+        for kind in [ErrorKind::AddrInUse, ErrorKind::PermissionDenied, ErrorKind::AddrNotAvailable] {
+            let advice = advice_on(kind);
+            assert!(advice.contains("192.0.2.1:80") && advice.contains("udp.listen"), "{advice}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use crate::{log, tracker, version};
 /// Without arguments it serves the UDP tracker protocol on port 6969 of all addresses, IPv4 and IPv6, and tells
 /// about itself on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce.
 #[derive(Debug, Parser)]
-#[command(name = "shoal", version = version::LONG, after_help = HELP)]
+#[command(name = "shoal", version = version::LONG, after_help = HELP, args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// Read the configuration from FILE; `shoal config` prints one to begin with
     #[arg(long, value_name = "FILE")]
@@ -28,7 +28,6 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-#[command(args_conflicts_with_subcommands = true)]
 enum Command {
     /// Print the default configuration, every key explained
     Config {

@@ -1,8 +1,8 @@
 //! The tracker's program: it puts the crates together and owns everything that they must not touch, which is the
 //! clock, the threads, the signals, the log and the operator.
 //!
-//! [`cli`] is the way in. [`mod@tracker`] says how a tracker lives, from the configuration to the last worker;
-//! [`mod@crew`] and [`mod@worker`] are its data plane, [`mod@control`] the listener for operators, which never stands
+//! [`cli`] is the way in. `tracker` says how a tracker lives, from the configuration to the last worker;
+//! `crew` and `worker` are its data plane, `control` the listener for operators, which never stands
 //! between a request and its reply.
 #![forbid(unsafe_code)]
 

@@ -39,7 +39,7 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
 
 async fn live(config: &Config, file: Option<&Path>) -> anyhow::Result<()> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
-    greet(file);
+    greet(config, file);
     let (mut crew, control) = start(config).await?;
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -93,7 +93,7 @@ async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>)> {
 }
 
 /// The first lines of the log: which program, and what it was told.
-fn greet(file: Option<&Path>) {
+fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(
         version = version::RELEASE,
         commit = version::COMMIT,
@@ -106,6 +106,8 @@ fn greet(file: Option<&Path>) {
     let file = file.map_or("none".to_owned(), |file| file.display().to_string());
     let overrides = if overrides.is_empty() { "none".to_owned() } else { overrides.join(" ") };
     tracing::info!(file, environment = overrides, "configuration");
+    let key = if config.connection_id.key.0.is_some() { "configured" } else { "random" };
+    tracing::info!(key, "connection ids");
 }
 
 /// The back end that the operator insists on, or else the best that works.

@@ -53,7 +53,9 @@ fn help_teaches_and_version_tells_the_build() {
 
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
-    for arguments in [&["--port", "6969"][..], &["serve"], &["config", "check"], &["--config"]] {
+    let wrong: [&[&str]; 5] =
+        [&["--port", "6969"], &["serve"], &["config", "check"], &["--config"], &["--config", "x", "config"]];
+    for arguments in wrong {
         assert_eq!(run(arguments, &[]).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -150,12 +150,6 @@ impl Client {
         u64::from_be_bytes(reply[8..].try_into().expect("8 bytes"))
     }
 
-    /// Asks for a connection id where perhaps nobody listens yet.
-    pub(crate) fn try_connect(&self) -> Option<()> {
-        self.socket.send(&connect_packet(7)).ok()?;
-        self.socket.recv(&mut [0; 16]).ok().map(drop)
-    }
-
     /// Announces, with a connection id of its own.
     pub(crate) fn announce(&self, announce: &Announce) -> Announced {
         let packet = announce.packet(self.connect(), 0x0a0b_0c0d);

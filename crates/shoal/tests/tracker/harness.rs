@@ -63,13 +63,19 @@ impl Tracker {
     /// Starts a tracker on free ports of the loopback addresses, with `settings` on top of the usual ones, and waits
     /// until it is ready.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
-        Self::spawn(command(&SETTINGS).envs(settings.iter().copied()))
+        Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), false)
     }
 
-    /// Starts what `command` says, which must log JSON, and waits until it is ready.
-    pub(crate) fn spawn(command: &mut Command) -> Self {
+    /// The same, but nobody reads its log once it is ready: the pipe is closed.
+    pub(crate) fn start_with_log_closed(settings: &[(&str, &str)]) -> Self {
+        let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);
+        assert_eq!(tracker.log.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+        tracker
+    }
+
+    fn spawn(command: &mut Command, close_log: bool) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program was built");
-        let log = Log::follow(child.stderr.take().expect("it was asked for"));
+        let log = Log::follow(child.stderr.take().expect("it was asked for"), close_log);
         let mut tracker = Self { child, log, udp: Vec::new(), control: SocketAddr::from(([0; 4], 0)) };
         let ready = tracker.wait_for_line("ready");
         let addresses = ready["udp"].as_str().expect("the ready line tells of UDP").split(", ");
@@ -140,15 +146,19 @@ impl Drop for Tracker {
 }
 
 impl Log {
-    /// Reads to the end, so that the tracker never waits for a full pipe.
-    fn follow(stderr: ChildStderr) -> Self {
+    /// Reads to the end, so that the tracker never waits for a full pipe; or to the ready line, and closes the pipe.
+    fn follow(stderr: ChildStderr, close_when_ready: bool) -> Self {
         let (sender, lines) = channel();
         let seen = Arc::<Mutex<Vec<String>>>::default();
         let copy = Arc::clone(&seen);
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 copy.lock().expect("nobody panics with it").push(line.clone());
+                let is_last = close_when_ready && line.contains("\"ready\"");
                 let _ = sender.send(line);
+                if is_last {
+                    break;
+                }
             }
         });
         Self { lines, seen }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::client::{Client, connect_packet, word};
 use crate::frozen::freeze;
-use crate::harness::{PATIENCE, Tracker, command, eventually, run};
+use crate::harness::{PATIENCE, Tracker, run};
 
 /// What the tracker promises for a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
@@ -142,17 +142,24 @@ fn workers_can_be_pinned() {
     assert_eq!(tracker.page("/health").status, 200);
 }
 
-/// `shoal 2>&1 | head` closes the log early. That must not end the tracker.
+/// `shoal 2>&1 | head` closes the log early. That must not end the tracker, nor spoil its exit code.
 #[test]
 fn a_closed_log_ends_nothing() {
-    // No ready line tells the port, so it is an address that no other test uses.
-    let settings = [("SHOAL_UDP_LISTEN", "127.0.77.1:6969"), ("SHOAL_CONTROL_LISTEN", "")];
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut child = command(&settings).stderr(writer).spawn().unwrap();
-    let client = Client::new("127.0.77.1:6969".parse().unwrap());
-    eventually("an answer", || client.try_connect());
-    assert!(child.try_wait().unwrap().is_none());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut tracker = Tracker::start_with_log_closed(&[]);
+    Client::new(tracker.udp[0]).connect();
+    assert_eq!(tracker.stop().code(), Some(0));
+}
+
+#[test]
+fn a_log_that_is_not_on_a_terminal_has_no_colours() {
+    let settings = [("SHOAL_UDP_LISTEN", "192.0.2.1:6969"), ("SHOAL_LOG_FORMAT", "human")];
+    let log = String::from_utf8(run(&[], &settings).stderr).unwrap();
+    assert!(log.contains(" INFO ") && log.contains("ERROR ") && !log.contains('\x1b'), "{log}");
+}
+
+#[test]
+fn the_log_level_is_kept() {
+    let settings = [("SHOAL_UDP_LISTEN", "192.0.2.1:6969"), ("SHOAL_LOG_LEVEL", "error")];
+    let log = String::from_utf8(run(&[], &settings).stderr).unwrap();
+    assert_eq!(log.lines().count(), 1, "{log}");
 }
