@@ -1,0 +1,157 @@
+//! Nothing is allocated per datagram. A binary of its own, since it replaces the allocator.
+#![expect(unsafe_code, reason = "a global allocator cannot be written without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal_engine::connection::{ConnectionIds, ConnectionKey};
+use shoal_engine::counter::Tally;
+use shoal_engine::udp::Responder;
+use shoal_engine::{Now, Settings, WrongConnectionId};
+use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_store::Store;
+use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
+
+thread_local! {
+    // Initialised without allocation, and without a destructor that would outlive its use.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is handed to the system allocator unchanged, which keeps the contract; counting touches only a
+// thread-local number.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller promises a layout of non-zero size, to us as to `System`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: every block came from `System.alloc` above, with the layout that the caller repeats.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
+const TORRENTS: u8 = 100;
+const HOSTS: u8 = 100;
+
+/// What clients do while a phase lasts.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// They stay what they are.
+    Settled,
+    /// They leave, come back, complete and lose what they had.
+    Churn,
+}
+
+/// The tracker, and the dice by which its clients are drawn.
+struct World {
+    rng: fastrand::Rng,
+    responder: Responder,
+}
+
+impl World {
+    /// Sends that many batches of a little of everything, and counts what is allocated while they are served.
+    fn run(&mut self, phase: Phase, batches: u32) -> u64 {
+        let mut requests = [[0; 512]; BATCH_MAX];
+        let mut replies = [[0; REPLY_BYTES_MAX]; BATCH_MAX];
+        let mut allocations = 0;
+        for _ in 0..batches {
+            let mut batch: Vec<Exchange<'_>> = requests
+                .iter_mut()
+                .zip(&mut replies)
+                .map(|(buffer, reply)| {
+                    let host = self.rng.u8(0..HOSTS);
+                    let source = source(host, self.rng.bool());
+                    let bytes = request(&mut self.rng, phase, host, source, buffer);
+                    Exchange { source, request: &buffer[..bytes], reply, reply_len: 0 }
+                })
+                .collect();
+            let before = ALLOCATIONS.get();
+            self.responder.serve(&mut batch, NOW);
+            allocations += ALLOCATIONS.get() - before;
+        }
+        allocations
+    }
+}
+
+fn source(host: u8, v6: bool) -> SocketAddr {
+    if v6 {
+        SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, host.into()], 6881))
+    } else {
+        SocketAddr::from(([10, 0, 0, host], 6881))
+    }
+}
+
+/// Writes a request drawn at random: any kind, some with a wrong connection id, some cut off.
+fn request(rng: &mut fastrand::Rng, phase: Phase, host: u8, source: SocketAddr, out: &mut [u8]) -> usize {
+    let transaction_id = TransactionId(rng.u32(..));
+    let connection_id = match rng.u32(0..10) {
+        0 => ConnectionId(rng.u64(..)),
+        _ => ConnectionIds::new(&KEY, 0).issue(source.ip(), NOW.unix_s),
+    };
+    let info_hashes = [(); 8].map(|()| InfoHash([rng.u8(0..TORRENTS); 20]));
+    let (seeds, event) = match phase {
+        Phase::Settled => (host < HOSTS / 2, Event::Update),
+        Phase::Churn => (rng.bool(), [Event::Update, Event::Completed, Event::Stopped][rng.usize(0..3)]),
+    };
+    let announce = Announce {
+        info_hash: info_hashes[0],
+        peer_id: PeerId([b'-'; 20]),
+        downloaded_bytes: 0.into(),
+        left_bytes: i64::from(!seeds).into(),
+        uploaded_bytes: 0.into(),
+        event: Announce::event_number(event),
+        ip: [0; 4],
+        key: 0.into(),
+        num_want: rng.i32(-1..100).into(),
+        port: 6881.into(),
+    };
+    let options = Options::default();
+    let request = match rng.u32(0..10) {
+        0 => Request::Connect { transaction_id },
+        1 => Request::Scrape { connection_id, transaction_id, info_hashes: &info_hashes },
+        _ => Request::Announce { connection_id, transaction_id, announce: &announce, options },
+    };
+    let bytes = request.encode(out).expect("room for any of these");
+    if rng.u32(0..20) == 0 { rng.usize(0..bytes) } else { bytes }
+}
+
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let store = shoal_store::Settings {
+        memory_bytes_max: 256 << 20,
+        peer_timeout_s: 2700,
+        hash_key: [
+            0x243f_6a88_85a3_08d3,
+            0x1319_8a2e_0370_7344,
+            0xa409_3822_299f_31d0,
+            0x082e_fa98_ec4e_6c89,
+        ],
+    };
+    let store = Arc::new(Store::new(&store).expect("address space"));
+    let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..Settings::new(KEY) };
+    let mut rng = fastrand::Rng::with_seed(5);
+    let responder = Responder::new(&settings, Arc::clone(&store), Tally::default(), rng.fork());
+    let mut world = World { rng, responder };
+
+    world.run(Phase::Settled, 8000);
+    let peers = [store.v4.totals(), store.v6.totals()].map(|totals| totals.seeders + totals.leechers);
+    assert_eq!(peers, [u64::from(TORRENTS) * u64::from(HOSTS); 2], "everybody is there");
+    assert_eq!(world.run(Phase::Settled, 1000), 0);
+
+    // Swarms that change their form may take memory for it, but that is no matter of single datagrams.
+    world.run(Phase::Churn, 2000);
+    let allocations = world.run(Phase::Churn, 1000);
+    assert!(allocations < 64, "{allocations} in 64000 datagrams");
+}
