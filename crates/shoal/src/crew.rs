@@ -12,12 +12,15 @@ use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_store::Store;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
 use crate::pulse::Pulse;
 use crate::worker::Worker;
 use crate::{processors, settings};
+
+/// Most that a worker has to tell: that it is ready, and that it ends.
+const NEWS_PER_WORKER_MAX: usize = 2;
 
 /// What the workers are to do.
 pub(crate) struct Orders {
@@ -34,7 +37,7 @@ pub(crate) struct Crew {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
-    news: UnboundedReceiver<News>,
+    news: Receiver<News>,
 }
 
 /// What a worker tells of itself.
@@ -56,7 +59,7 @@ impl Crew {
     /// # Errors
     /// Where there are no threads or random numbers to be had.
     pub(crate) fn start(sockets: Vec<Sockets>, orders: &Orders) -> anyhow::Result<Self> {
-        let (sender, news) = unbounded_channel();
+        let (sender, news) = channel(NEWS_PER_WORKER_MAX * sockets.len().max(1));
         let mut crew = Self { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
         for (number, sockets) in sockets.into_iter().enumerate() {
             let (tally, pulse) = (Tally::default(), Arc::<Pulse>::default());
@@ -79,7 +82,7 @@ impl Crew {
                 sockets,
                 processor: orders.processors.get(number % orders.processors.len().max(1)).copied(),
             };
-            spawn(number, sender.clone(), move |ready| station.man(worker, ready))?;
+            spawn(number, sender.clone(), move |ready| station.serve(worker, ready))?;
         }
         Ok(crew)
     }
@@ -160,7 +163,7 @@ struct Station {
 
 impl Station {
     /// The life of a worker, on its own thread.
-    fn man(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
+    fn serve(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
         if let Some(processor) = self.processor {
             processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
         }
@@ -190,12 +193,12 @@ pub(crate) fn bind(
 /// Runs `life` on a thread that tells of its end, whatever kind of end it is.
 fn spawn(
     number: usize,
-    sender: UnboundedSender<News>,
+    sender: Sender<News>,
     life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let tell = move |event| {
-        // If nobody listens any more, the tracker is past caring.
-        let _ = sender.send(News { worker: number, event });
+        // The channel has room for all the news of all workers. If nobody listens any more, the tracker is past caring.
+        let _ = sender.try_send(News { worker: number, event });
     };
     let body = move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| life(&mut || tell(Event::Ready))));
@@ -216,7 +219,7 @@ mod tests {
 
     /// Why a crew of one fails, whose worker lives like this.
     fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
-        let (sender, news) = unbounded_channel();
+        let (sender, news) = channel(NEWS_PER_WORKER_MAX);
         let mut crew = Crew { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
         spawn(3, sender, life).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

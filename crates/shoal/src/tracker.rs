@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_config::{Config, Udp};
+use shoal_config::{ByteSize, Config, Udp};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_store::Store;
 use tokio::net::TcpListener;
@@ -133,6 +133,8 @@ fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
     let by_default = config.udp.listen == Udp::default().listen;
     let sockets = crew::bind(&settings::sockets(config), settings::workers(config), by_default)
         .map_err(advice::bind)?;
+    let Udp { receive_buffer, send_buffer, .. } = &config.udp;
+    tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)
 }
@@ -152,9 +154,9 @@ fn open_store(config: &Config) -> anyhow::Result<(Arc<Store>, u64)> {
             ceiling.bytes
         )
     })?;
-    let memory_max = format!("{} MiB", ceiling.bytes >> 20);
+    let memory_max = ByteSize::mib(ceiling.bytes >> 20);
     tracing::info!(
-        memory_max,
+        %memory_max,
         because = ceiling.reason,
         huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
         "store"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::{Announce, Client};
 use crate::frozen::freeze;
-use crate::harness::Tracker;
+use crate::harness::{Tracker, eventually};
 use crate::page::{request, send};
 
 #[test]
@@ -35,6 +35,9 @@ fn health_is_503_and_names_the_worker_that_hangs() {
 fn metrics_are_openmetrics_and_complete() {
     let tracker = Tracker::start(&[]);
     Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));
+    // io_uring tells that a reply was sent when the client has had it for a while already.
+    let sent = || tracker.metric("shoal_udp_datagrams_sent_total", &["family=\"v4\""]);
+    eventually("both replies are counted", || (sent() == 2).then_some(()));
     let page = tracker.page("/metrics");
     assert_eq!(page.status, 200);
     assert!(page.head.contains("content-type: application/openmetrics-text"), "{}", page.head);

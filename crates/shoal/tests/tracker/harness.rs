@@ -66,6 +66,15 @@ impl Tracker {
         Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), false)
     }
 
+    /// The same with a configuration file of this text, which `settings` override.
+    pub(crate) fn start_with_file(text: &str, settings: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().expect("there is room for a file");
+        let file = directory.path().join("shoal.toml");
+        std::fs::write(&file, text).expect("there is room for a file");
+        let mut command = command(&SETTINGS);
+        Self::spawn(command.arg("--config").arg(file).envs(settings.iter().copied()), false)
+    }
+
     /// The same, but nobody reads its log once it is ready: the pipe is closed.
     pub(crate) fn start_with_log_closed(settings: &[(&str, &str)]) -> Self {
         let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::client::{Client, connect_packet, word};
+use crate::client::{Announce, Client, connect_packet, word};
 use crate::frozen::freeze;
 use crate::harness::{PATIENCE, Tracker, run};
 
@@ -20,6 +20,16 @@ fn the_log_tells_what_was_chosen_before_the_ready_line() {
         assert!(log.contains(line), "{line} is not in\n{log}");
     }
     assert!(log.contains("SHOAL_UDP_RECEIVE_BUFFER"), "overrides are named:\n{log}");
+}
+
+#[test]
+fn the_file_overrides_the_defaults_and_the_environment_overrides_the_file() {
+    let file = "[announce]\ninterval_s = 600\ninterval_jitter_s = 0\nnumwant_default = 3";
+    let tracker = Tracker::start_with_file(file, &[("SHOAL_ANNOUNCE_INTERVAL_S", "700")]);
+    let client = Client::new(tracker.udp[0]);
+    client.announce_all((1..=20).map(|port| Announce::leecher([1; 20], port)));
+    let reply = client.announce(&Announce::leecher([1; 20], 1));
+    assert_eq!((reply.interval_s, reply.peers.len()), (700, 3));
 }
 
 #[test]
