@@ -79,7 +79,8 @@ settings! {
 
     /// What clients are told when they announce themselves, for every protocol.
     section announce: Announce {
-        /// Seconds until a client should announce again. Most of the load of a tracker is inverse to this.
+        /// Seconds until a client should announce again. The load of a tracker is inverse to this. Public trackers use
+        /// 900 to 3600; a few seconds are good for laboratories only.
         interval_s: u32 = 1800, in 1..=21_600;
 
         /// Up to so many seconds are added to each interval at random, so that a restart does not synchronise
