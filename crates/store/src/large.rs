@@ -113,8 +113,8 @@ impl<P: Family> Large<P> {
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, key: &HashKey, peer: &P) {
         let position = position(peer.hash(key));
-        self.leechers.prefetch(memory, position);
-        self.seeders.prefetch(memory, position);
+        self.leechers.prefetch_run(memory, position);
+        self.seeders.prefetch_run(memory, position);
     }
 
     /// Forgets overdue peers, from `cursor` on, at most `budget` lines. Returns where to go on, or nothing at the end.

@@ -14,6 +14,9 @@ use crate::slab::{Block, Class};
 
 /// A line: plain bytes of which all zeroes is an empty line.
 pub(crate) trait Line: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned {
+    /// Whether a short row of such lines is worth a block: there are many short rows of them.
+    const STARTS_IN_BLOCK: bool;
+
     /// Whether it holds nothing.
     fn is_empty(&self) -> bool;
 }
@@ -91,8 +94,11 @@ impl<L: Line> Lines<L> {
     /// The line to write, with memory for it.
     #[inline]
     pub(crate) fn line_ensured<'a>(&'a mut self, memory: &'a mut Memory, index: u32) -> &'a mut L {
-        // Asked twice, as a borrow cannot be given back on the way that finds nothing.
-        if self.line(memory, index).is_none() {
+        let has_memory = match &self.storage {
+            Storage::Block(_, class) => (index as usize + 1) * Self::BYTES <= class.bytes(),
+            Storage::Pages(pages) => matches!(pages.get((index / Self::PER_PAGE) as usize), Some(Some(_))),
+        };
+        if !has_memory {
             self.extend(memory, index);
         }
         self.line_mut(memory, index).expect("the place has memory since the line above")
@@ -159,7 +165,7 @@ impl<L: Line> Lines<L> {
     fn move_to_block(&mut self, memory: &mut Memory, end: u32) {
         let Storage::Pages(pages) = &mut self.storage else { return };
         let length = end as usize * Self::BYTES;
-        if length == 0 || length > PAGE_BYTES / 3 || pages.len() != 1 {
+        if !L::STARTS_IN_BLOCK || length == 0 || length > PAGE_BYTES / 3 || pages.len() != 1 {
             return;
         }
         let Some(class) = Class::holding(length) else { return };
@@ -187,12 +193,12 @@ impl<L: Line> Lines<L> {
                     }
                 }
             },
-            Storage::Pages(pages) if pages.is_empty() && Class::holding(length).is_some() => {
-                if let Some(class) = Class::holding(length) {
-                    self.storage = Storage::Block(memory.take_block(class), class);
-                }
-            }
             Storage::Pages(pages) => {
+                if let Some(class) = Class::holding(length).filter(|_| L::STARTS_IN_BLOCK && pages.is_empty())
+                {
+                    self.storage = Storage::Block(memory.take_block(class), class);
+                    return;
+                }
                 let place = (index / Self::PER_PAGE) as usize;
                 if pages.len() <= place {
                     pages.resize_with(place + 1, || None);

@@ -31,6 +31,8 @@ pub(crate) struct PeerEntry<P> {
 }
 
 impl<P: Family, const N: usize> Line for PeerLine<P, N> {
+    const STARTS_IN_BLOCK: bool = true;
+
     #[inline]
     fn is_empty(&self) -> bool {
         self.len == 0

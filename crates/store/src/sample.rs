@@ -154,8 +154,9 @@ impl<B: Bucket> Ring<'_, B> {
         let places = u64::from(self.table.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
-        for draw in 0..DRAWS_MAX {
-            let start = if draw < drawn { starts[draw] } else { self.draw(rng) };
+        let mut starts = starts[..drawn].iter().copied();
+        for _ in 0..DRAWS_MAX {
+            let start = starts.next().unwrap_or_else(|| self.draw(rng));
             if !self.is_peer(start) {
                 continue;
             }

@@ -197,15 +197,15 @@ impl<P: Family> Shard<P> {
         let seeds = announce.action != Action::Leech;
         let completes = announce.action == Action::Complete;
         let entry = PeerEntry { peer: announce.peer, stamp: Stamp::new(now, completes) };
-        let form = Form::Single { entry, seeds };
-        let swarm = Swarm { info_hash: place.info_hash, completed: u32::from(completes), form };
+        let completed = u32::from(completes);
+        let swarm = Swarm::new(&place.info_hash, completed, entry, seeds);
         self.swarms.insert(&mut self.memory, place.position(), &swarm);
         self.swarms.settle(&mut self.memory, &self.key);
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);
-        let (seeders, leechers) = self.roles(&form);
-        Ok(Announced { counts: Counts { seeders, leechers, completed: swarm.completed }, peers: 0 })
+        let counts = Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed };
+        Ok(Announced { counts, peers: 0 })
     }
 
     /// Keeps the sums in step with one announce.

@@ -1,8 +1,8 @@
 //! A line of the table of swarms: eight swarms of one family.
 //!
 //! A swarm is its info hash, the number of completed downloads, and its form: one peer stored right here, or where
-//! the several are. Layout: a column each, so that a search compares eight tags (the first four bytes of the info
-//! hash) at once. 256 bytes for IPv4, 352 for IPv6.
+//! the several are. Layout: the tags (the first four bytes of the info hashes) in a column, so that a search compares
+//! all eight at once; then the kinds of the forms; then the rest of each swarm. 256 bytes for IPv4, 352 for IPv6.
 
 use shoal_protocol::InfoHash;
 use zerocopy::native_endian::U32;
@@ -33,9 +33,9 @@ pub(crate) enum Form<P> {
 /// A swarm as it moves in and out of lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swarm<P> {
-    pub(crate) info_hash: InfoHash,
-    pub(crate) completed: u32,
-    pub(crate) form: Form<P>,
+    tag: U32,
+    kind: u8,
+    body: Body<P>,
 }
 
 /// Kinds of forms: 0 is an empty slot, these follow, then one for each class of block.
@@ -52,15 +52,23 @@ pub(crate) struct Inline<P> {
     stamp: u8,
 }
 
+/// What a search does not look at before it knows where to look.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Body<P> {
+    /// The info hash without its tag.
+    rest: [u8; 16],
+    completed: U32,
+    inline: Inline<P>,
+}
+
 /// Up to eight swarms, packed at the front.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SwarmLine<P> {
     tags: [U32; SLOTS],
-    rests: [[u8; 16]; SLOTS],
-    completed: [U32; SLOTS],
     kinds: [u8; SLOTS],
-    inline: [Inline<P>; SLOTS],
+    bodies: [Body<P>; SLOTS],
 }
 
 const _: () = assert!(size_of::<SwarmLine<shoal_protocol::PeerV4>>() == 256, "32 bytes a swarm");
@@ -77,7 +85,7 @@ impl<P: Family> SwarmLine<P> {
         }
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
-            if self.kinds[slot] != 0 && self.rests[slot] == info_hash.0[4..] {
+            if self.kinds[slot] != 0 && self.bodies[slot].rest == info_hash.0[4..] {
                 return Some(slot);
             }
             hits &= hits - 1;
@@ -88,19 +96,19 @@ impl<P: Family> SwarmLine<P> {
     /// Completed downloads of a swarm.
     #[inline]
     pub(crate) fn completed(&self, slot: usize) -> u32 {
-        self.completed[slot].get()
+        self.bodies[slot].completed.get()
     }
 
     /// Counts one more completed download.
     #[inline]
     pub(crate) fn count_completed(&mut self, slot: usize) {
-        self.completed[slot].set(self.completed(slot).saturating_add(1));
+        self.bodies[slot].completed.set(self.completed(slot).saturating_add(1));
     }
 
     /// How the peers of a swarm are stored.
     #[inline]
     pub(crate) fn form(&self, slot: usize) -> Form<P> {
-        let inline = &self.inline[slot];
+        let inline = &self.bodies[slot].inline;
         let number = u32::from_ne_bytes(word(inline.as_bytes(), 0));
         match self.kinds[slot] {
             kind @ (SINGLE_LEECHER | SINGLE_SEEDER) => Form::Single {
@@ -115,28 +123,40 @@ impl<P: Family> SwarmLine<P> {
     /// Changes how the peers of a swarm are stored.
     #[inline]
     pub(crate) fn set_form(&mut self, slot: usize, form: &Form<P>) {
-        let (kind, number) = match form {
-            Form::Single { entry, seeds } => {
-                self.inline[slot] = Inline { peer: entry.peer, stamp: entry.stamp.0 };
-                self.kinds[slot] = if *seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
-                return;
-            }
-            Form::Small { block, class } => (SMALL + class.0, block.0),
-            Form::Large { index } => (LARGE, *index),
-        };
-        self.kinds[slot] = kind;
-        self.inline[slot].as_mut_bytes()[..4].copy_from_slice(&number.to_ne_bytes());
+        self.kinds[slot] = form.write(&mut self.bodies[slot].inline);
     }
+}
 
-    fn info_hash(&self, slot: usize) -> InfoHash {
-        let mut bytes = [0; 20];
-        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
-        bytes[4..].copy_from_slice(&self.rests[slot]);
-        InfoHash(bytes)
+impl<P: Family> Form<P> {
+    /// Writes everything but the kind, which is returned.
+    #[inline]
+    fn write(&self, inline: &mut Inline<P>) -> u8 {
+        let (kind, number) = match self {
+            Self::Single { entry, seeds } => {
+                *inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
+                return if *seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
+            }
+            Self::Small { block, class } => (SMALL + class.0, block.0),
+            Self::Large { index } => (LARGE, *index),
+        };
+        inline.as_mut_bytes()[..4].copy_from_slice(&number.to_ne_bytes());
+        kind
+    }
+}
+
+impl<P: Family> Swarm<P> {
+    /// A swarm of one peer.
+    pub(crate) fn new(info_hash: &InfoHash, completed: u32, entry: PeerEntry<P>, seeds: bool) -> Self {
+        let (tag, rest) = (U32::from_bytes(word(&info_hash.0, 0)), word(&info_hash.0, 4));
+        let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
+        let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
+        Self { tag, kind, body: Body { rest, completed: U32::new(completed), inline } }
     }
 }
 
 impl<P: Family> Line for SwarmLine<P> {
+    const STARTS_IN_BLOCK: bool = false;
+
     #[inline]
     fn is_empty(&self) -> bool {
         self.kinds[0] == 0
@@ -157,21 +177,23 @@ impl<P: Family> Bucket for SwarmLine<P> {
 
     #[inline]
     fn position(&self, slot: usize, key: &HashKey) -> u32 {
-        position(hash(&self.info_hash(slot), key))
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
+        bytes[4..].copy_from_slice(&self.bodies[slot].rest);
+        position(hash(&InfoHash(bytes), key))
     }
 
     #[inline]
     fn entry(&self, slot: usize) -> Swarm<P> {
-        Swarm { info_hash: self.info_hash(slot), completed: self.completed(slot), form: self.form(slot) }
+        Swarm { tag: self.tags[slot], kind: self.kinds[slot], body: self.bodies[slot] }
     }
 
     #[inline]
     fn push(&mut self, swarm: &Swarm<P>) {
         let slot = self.len();
-        self.tags[slot] = U32::from_bytes(word(&swarm.info_hash.0, 0));
-        self.rests[slot] = word(&swarm.info_hash.0, 4);
-        self.completed[slot].set(swarm.completed);
-        self.set_form(slot, &swarm.form);
+        self.tags[slot] = swarm.tag;
+        self.kinds[slot] = swarm.kind;
+        self.bodies[slot] = swarm.body;
     }
 
     #[inline]
@@ -179,10 +201,8 @@ impl<P: Family> Bucket for SwarmLine<P> {
         let swarm = self.entry(slot);
         let last = self.len() - 1;
         self.tags[slot] = self.tags[last];
-        self.rests[slot] = self.rests[last];
-        self.completed[slot] = self.completed[last];
         self.kinds[slot] = self.kinds[last];
-        self.inline[slot] = self.inline[last];
+        self.bodies[slot] = self.bodies[last];
         self.kinds[last] = 0;
         swarm
     }
