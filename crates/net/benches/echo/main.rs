@@ -5,7 +5,7 @@
 //! system apart; responses per second mean something only where the server is the bottleneck (`busy` near 100 %)
 //! and nothing else runs.
 //!
-//! `cargo bench -p shoal-net -- [--rounds N] [--seconds S]`; in a test run, one very short round.
+//! `cargo bench -p shoal-net -- [--rounds N] [--seconds S] [--only BACKEND]`; in a test run, one very short round.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 mod kernel;
@@ -36,12 +36,15 @@ struct Round {
     load_busy: f64,
 }
 
+/// What the command line asks for.
+struct Plan {
+    rounds: usize,
+    seconds: f64,
+    backends: Vec<Backend>,
+}
+
 fn main() {
-    let (rounds, seconds) = arguments();
-    let backends: Vec<_> = Backend::ALL
-        .into_iter()
-        .filter(|backend| backend.probe().map_err(|unsupported| eprintln!("{unsupported}")).is_ok())
-        .collect();
+    let Plan { rounds, seconds, backends } = Plan::from_arguments();
     let mut results = vec![Vec::new(); backends.len()];
     for _ in 0..rounds {
         for (backend, results) in backends.iter().zip(&mut results) {
@@ -65,15 +68,24 @@ fn main() {
     }
 }
 
-/// Rounds and seconds of each. `cargo bench` passes `--bench`, a test run does not.
-fn arguments() -> (usize, f64) {
-    let arguments: Vec<_> = std::env::args().collect();
-    let value = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
-    let tiny = !arguments.iter().any(|argument| argument == "--bench");
-    let rounds = value("--rounds").map_or(if tiny { 1 } else { 9 }, |rounds| rounds.parse().unwrap());
-    let seconds =
-        value("--seconds").map_or(if tiny { 0.02 } else { 2.0 }, |seconds| seconds.parse().unwrap());
-    (rounds, seconds)
+impl Plan {
+    /// `cargo bench` passes `--bench`, a test run does not.
+    fn from_arguments() -> Self {
+        let arguments: Vec<_> = std::env::args().collect();
+        let value = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
+        let tiny = !arguments.iter().any(|argument| argument == "--bench");
+        let (rounds, seconds) = if tiny { (1, 0.02) } else { (9, 2.0) };
+        let only = value("--only").map(|name| name.parse::<Backend>().unwrap());
+        let works = |backend: &Backend| {
+            let probed = backend.probe().map_err(|unsupported| eprintln!("{unsupported}"));
+            only.is_none_or(|only| only == *backend) && probed.is_ok()
+        };
+        Self {
+            rounds: value("--rounds").map_or(rounds, |rounds| rounds.parse().unwrap()),
+            seconds: value("--seconds").map_or(seconds, |seconds| seconds.parse().unwrap()),
+            backends: Backend::ALL.into_iter().filter(works).collect(),
+        }
+    }
 }
 
 fn run(backend: Backend, seconds: f64) -> Round {
@@ -85,11 +97,13 @@ fn run(backend: Backend, seconds: f64) -> Round {
         (sockets.local_addrs().next().unwrap(), sockets.counters(), sockets.waker());
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let load = scope.spawn(move || {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let load = move || {
             pin(LOAD_CORE);
             Load::connect(addr).run(stop)
-        });
-        let server = scope.spawn(move || {
+        };
+        let load = named("load").spawn_scoped(scope, load).unwrap();
+        let server = move || {
             pin(SERVER_CORE);
             let mut io = backend.open(sockets).unwrap();
             let mut service = Echo { reply_bytes: Some(REPLY_BYTES) };
@@ -98,7 +112,8 @@ fn run(backend: Backend, seconds: f64) -> Round {
                 io.turn(Duration::from_millis(100), &mut service).unwrap();
             }
             CpuTime::of_this_thread() - before
-        });
+        };
+        let server = named("server").spawn_scoped(scope, server).unwrap();
         thread::sleep(Duration::from_secs_f64(seconds));
         stop.store(true, Ordering::Relaxed);
         waker.wake();

@@ -24,10 +24,13 @@ pub(super) struct Message {
     payload: [u8; REQUEST_BYTES_MAX],
 }
 
+/// The length of a message with an empty payload.
+pub(super) const MESSAGE_BYTES_MIN: usize = offset_of!(Message, payload);
+
 /// The length under which a buffer is provided, so that a payload of just `REQUEST_BYTES_MAX` bytes fits.
 #[expect(clippy::cast_possible_truncation, reason = "checked above the cast")]
-pub(super) const MESSAGE_BYTES: u32 = {
-    let bytes = offset_of!(Message, payload) + REQUEST_BYTES_MAX;
+pub(super) const MESSAGE_BYTES_MAX: u32 = {
+    let bytes = MESSAGE_BYTES_MIN + REQUEST_BYTES_MAX;
     assert!(bytes <= size_of::<Message>() && bytes <= u16::MAX as usize);
     bytes as u32
 };
@@ -35,7 +38,7 @@ pub(super) const MESSAGE_BYTES: u32 = {
 const _: () = {
     assert!(offset_of!(Message, name) == 16);
     assert!(offset_of!(Message, control) == 16 + NAME_BYTES);
-    assert!(offset_of!(Message, payload) == 16 + NAME_BYTES + CONTROL_BYTES);
+    assert!(MESSAGE_BYTES_MIN == 16 + NAME_BYTES + CONTROL_BYTES);
     assert!(!(size_of::<Message>() / 64).is_multiple_of(4));
 };
 
@@ -54,5 +57,34 @@ impl Message {
     /// How much of `control` the kernel filled in.
     pub(super) fn control_bytes(&self) -> usize {
         (self.control_bytes as usize).min(CONTROL_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Message {
+        /// A message of a fixed name and no control message, as a test needs it.
+        pub(in super::super) fn sample(payload_bytes: usize, flags: libc::c_int) -> Self {
+            let (mut name, flags) = ([0; NAME_BYTES], flags.cast_unsigned());
+            name[..2].copy_from_slice(&u16::try_from(libc::AF_INET).unwrap().to_ne_bytes());
+            let payload_bytes = u32::try_from(payload_bytes).unwrap();
+            let (control, payload) = ([0; CONTROL_BYTES], [7; REQUEST_BYTES_MAX]);
+            Self { name_bytes: 16, control_bytes: 0, payload_bytes, flags, name, control, payload }
+        }
+    }
+
+    #[test]
+    fn a_request_has_the_length_of_the_datagram() {
+        assert_eq!(Message::sample(0, 0).request(), Some(&[][..]));
+        assert_eq!(Message::sample(98, 0).request(), Some(&[7; 98][..]));
+        assert_eq!(Message::sample(REQUEST_BYTES_MAX, 0).request(), Some(&[7; REQUEST_BYTES_MAX][..]));
+    }
+
+    #[test]
+    fn what_is_too_long_is_no_request() {
+        assert_eq!(Message::sample(REQUEST_BYTES_MAX, libc::MSG_TRUNC).request(), None);
+        assert_eq!(Message::sample(REQUEST_BYTES_MAX + 1, 0).request(), None);
     }
 }

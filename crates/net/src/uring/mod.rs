@@ -28,6 +28,7 @@ use shoal_wire::datagram::{BATCH_MAX, Exchange};
 
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, fault};
+use message::MESSAGE_BYTES_MIN;
 use provided::{BufferGroup, Filled};
 use receive::Template;
 pub use ring::TaskRun;
@@ -116,7 +117,8 @@ impl UringIo {
             other => other?,
         };
         let open_channel = |socket| {
-            let buffers = BufferGroup::register(&ring, socket, settings.receive_buffers)?;
+            let buffers = BufferGroup::new(socket, settings.receive_buffers)?;
+            buffers.register(&ring)?;
             Ok(Channel { buffers, armed: false })
         };
         let channels =
@@ -174,21 +176,34 @@ impl UringIo {
         let index = usize::from(socket);
         let Channel { buffers, armed } = &mut self.channels[index];
         *armed = completion.has_more();
-        if let Some(buffer) = completion.buffer() {
-            self.waiting.push_back(buffers.take(buffer));
-        }
-        match completion.outcome() {
-            Ok(()) => {}
-            Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
-            Err(errno) => fault::count_receive(errno, self.sockets.family(index))?,
+        let filled = completion.buffer().map(|buffer| buffers.take(buffer));
+        match (completion.outcome(), filled) {
+            (Ok(MESSAGE_BYTES_MIN..), Some(filled)) => self.waiting.push_back(filled),
+            (outcome, unused) => {
+                if let Some(unused) = unused {
+                    buffers.give_back(unused);
+                }
+                self.count_failed_receive(index, outcome.err())?;
+            }
         }
         Ok(())
+    }
+
+    fn count_failed_receive(&self, index: usize, errno: Option<Errno>) -> io::Result<()> {
+        match errno {
+            None => Ok(()),
+            Some(Errno::NOBUFS) => {
+                self.sockets.counters.pool_exhausted.add(1);
+                Ok(())
+            }
+            Some(errno) => fault::count_receive(errno, self.sockets.family(index)),
+        }
     }
 
     fn finish_send(&mut self, socket: u8, slot: u16, completion: &Completion) {
         let counters = self.sockets.family(usize::from(socket));
         match completion.outcome() {
-            Ok(()) => counters.sent.add(1),
+            Ok(_) => counters.sent.add(1),
             Err(errno) => fault::count_send(errno, 1, counters),
         }
         self.slots.land(slot);

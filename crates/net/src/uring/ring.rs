@@ -157,9 +157,9 @@ impl Submission {
 }
 
 impl Completion {
-    /// How the operation ended.
-    pub(super) fn outcome(&self) -> Result<(), Errno> {
-        if self.result < 0 { Err(Errno::from_raw_os_error(-self.result)) } else { Ok(()) }
+    /// How many bytes the operation moved, or how it failed.
+    pub(super) fn outcome(&self) -> Result<usize, Errno> {
+        usize::try_from(self.result).map_err(|_| Errno::from_raw_os_error(-self.result))
     }
 
     /// Whether the submission yields more completions after this one.

@@ -143,3 +143,53 @@ impl SlotPool {
         self.letters.leak();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_goes_to_the_kernel_and_back() {
+        let mut pool = SlotPool::new(2).unwrap();
+        let (mut first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        assert!(pool.take().is_none() && !pool.any_free());
+        pool.reply(&mut first)[..5].copy_from_slice(b"reply");
+        let index = first.index;
+        let _submission = pool.send(first, 5, &Message::sample(98, 0), 1);
+        assert!(pool.any_in_flight());
+        pool.give_back(second);
+
+        // SAFETY: there is no kernel in this test.
+        let letter = unsafe { pool.letters.element(usize::from(index)) };
+        assert_eq!(letter.header.msg_namelen, 16);
+        assert_eq!(letter.header.msg_controllen, 0);
+        assert_eq!(letter.header.msg_name.addr(), letter.name.as_ptr().addr());
+        assert_eq!(letter.header.msg_control.addr(), letter.control.as_ptr().addr());
+        assert_eq!(letter.header.msg_iov.addr(), (&raw const letter.vector).addr());
+        assert_eq!(letter.vector.iov_base.addr(), letter.reply.as_ptr().addr());
+        assert_eq!((letter.vector.iov_len, &letter.reply[..5]), (5, &b"reply"[..]));
+
+        pool.land(index);
+        assert!(!pool.any_in_flight());
+        assert!(pool.take().is_some() && pool.take().is_some() && pool.take().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "which it did not have")]
+    fn a_slot_does_not_land_twice() {
+        let mut pool = SlotPool::new(1).unwrap();
+        let slot = pool.take().unwrap();
+        let index = slot.index;
+        let _submission = pool.send(slot, 1, &Message::sample(98, 0), 0);
+        pool.land(index);
+        pool.land(index);
+    }
+
+    #[test]
+    #[should_panic(expected = "a fault of the service")]
+    fn a_reply_that_is_too_long_is_not_sent() {
+        let mut pool = SlotPool::new(1).unwrap();
+        let slot = pool.take().unwrap();
+        let _submission = pool.send(slot, REPLY_BYTES_MAX + 1, &Message::sample(98, 0), 0);
+    }
+}
