@@ -1,5 +1,6 @@
 //! The memory ceiling, and memory that comes back after a peak.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
 use shoal_store::{Action, Announce, Full, Settings, Store};
@@ -7,7 +8,8 @@ use shoal_store::{Action, Announce, Full, Settings, Store};
 const TIMEOUT_S: u32 = 1800;
 
 fn store(memory_bytes_max: u64) -> Store {
-    Store::new(&Settings { memory_bytes_max, peer_timeout_s: TIMEOUT_S, hash_key: [1, 2, 3, 4] }).unwrap()
+    Store::new(&Settings { memory_bytes_max, peer_timeout_s: TIMEOUT_S, hash_key: [1, 2, 3, 4] })
+        .expect("address space")
 }
 
 fn info_hash(number: u32) -> InfoHash {
@@ -69,9 +71,8 @@ fn a_full_store_loses_nobody_whatever_is_done_to_it() {
     let seeders = stored.values().filter(|&&action| action == Action::Seed).count() as u64;
     let totals = store.v4.totals();
     assert_eq!((totals.seeders, totals.seeders + totals.leechers), (seeders, stored.len() as u64));
-    for ((torrent, number), action) in stored {
+    for (torrent, number) in stored.into_keys() {
         announce(&store, torrent, number, Action::Stop, 1000).unwrap();
-        let _ = action;
     }
     assert_eq!(store.v4.totals().seeders + store.v4.totals().leechers, 0);
 }

@@ -1,5 +1,6 @@
 //! Random sequences of operations on the store and on a naive model of it must agree.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ const FORGOTTEN_S: u32 = TIMEOUT_S + TIMEOUT_S / 64 + 2 * (TIMEOUT_S / 8) + 60;
 fn store() -> Store {
     let settings =
         Settings { memory_bytes_max: 1 << 30, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
-    Store::new(&settings).unwrap()
+    Store::new(&settings).expect("address space")
 }
 
 fn info_hash(number: u16) -> InfoHash {

@@ -1,5 +1,6 @@
 //! The sample that an announcer is handed: every other peer equally likely, none twice, never itself.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
 

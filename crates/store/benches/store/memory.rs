@@ -117,7 +117,7 @@ fn fill_up<P: Random>(store: &Store, fill: Fill, size: usize, mut each_batch: im
         Fill::Peers => totals.seeders + totals.leechers,
     };
     // Two random peers of 2^48 may be the same one.
-    assert!(expected as usize >= size - size / 1000, "everything is in");
+    assert!(expected >= (size - size / 1000) as u64, "everything is in");
 }
 
 /// The resident set of this process, by the kernel's account (proc(5), statm).

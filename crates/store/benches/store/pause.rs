@@ -61,7 +61,7 @@ impl Stretches {
         let start = Instant::now();
         let result = call();
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if self.calls % STRETCH == 0 {
+        if self.calls.is_multiple_of(STRETCH) {
             self.longest.push(0);
         }
         self.calls += 1;
