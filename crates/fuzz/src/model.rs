@@ -1,0 +1,53 @@
+//! Swarms as simple as can be, to check the counts that a tracker tells.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::HashMap;
+
+use shoal_protocol::{Event, InfoHash};
+use shoal_wire::udp::Announce;
+
+/// All swarms of both families.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    swarms: HashMap<(bool, InfoHash), Swarm>,
+}
+
+/// One swarm: its peers and whether each seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Swarm {
+    pub(crate) seeds: HashMap<SocketAddr, bool>,
+}
+
+impl Model {
+    /// Does what a granted announce from `ip` does, and tells the swarm after it.
+    pub(crate) fn announce(&mut self, ip: IpAddr, announce: &Announce) -> &Swarm {
+        let peer = SocketAddr::new(ip, announce.port.get());
+        let swarm = self.swarms.entry((ip.is_ipv4(), announce.info_hash)).or_default();
+        match announce.event() {
+            Event::Stopped => {
+                swarm.seeds.remove(&peer);
+            }
+            Event::Completed => {
+                swarm.seeds.insert(peer, true);
+            }
+            Event::Started | Event::Update => {
+                swarm.seeds.insert(peer, announce.left_bytes.get() == 0);
+            }
+        }
+        swarm
+    }
+
+    /// Seeders and leechers of a swarm of the family of `ip`.
+    pub(crate) fn counts(&self, ip: IpAddr, info_hash: InfoHash) -> [u32; 2] {
+        self.swarms.get(&(ip.is_ipv4(), info_hash)).map_or([0; 2], Swarm::counts)
+    }
+}
+
+impl Swarm {
+    /// Seeders and leechers.
+    pub(crate) fn counts(&self) -> [u32; 2] {
+        let seeders = self.seeds.values().filter(|&&seeds| seeds).count();
+        let leechers = self.seeds.len() - seeders;
+        [seeders, leechers].map(|count| u32::try_from(count).expect("few peers"))
+    }
+}

@@ -1,0 +1,267 @@
+//! The whole way from datagrams to replies: codec, engine and a real store, against a naive model.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use shoal_engine::connection::{ConnectionIds, ConnectionKey};
+use shoal_engine::counter::Tally;
+use shoal_engine::udp::Responder;
+use shoal_engine::{Now, Settings, WrongConnectionId};
+use shoal_protocol::{Event, InfoHash, PeerV4, PeerV6};
+use shoal_store::Store;
+use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_wire::udp::{Announce, AnnounceHead, Peers, Reply, Request, RequestError, TransactionId};
+
+use crate::client::{Connection, Scene, address, scenes};
+use crate::model::Model;
+
+const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
+const START: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+
+/// Seconds that pass where a scene says so: more than half of a slot of connection ids.
+const PASSING_S: u64 = 70;
+
+/// Seconds after which any id is stale.
+const STALE_S: u64 = 100_000;
+
+/// Most scenes of an input, so that none takes long.
+const SCENES_MAX: usize = 256;
+
+/// A tracker, and what it ought to hold.
+struct World {
+    settings: Settings,
+    responder: Responder,
+    connection_ids: ConnectionIds,
+    model: Model,
+    now: Now,
+}
+
+/// Plays the input, as `client` describes it, and checks every reply.
+///
+/// # Panics
+/// Where something does not hold.
+pub fn udp_reply(input: &[u8]) {
+    let Some((&choices, rest)) = input.split_first() else { return };
+    let mut world = World::new(choices);
+    let mut batch = Vec::new();
+    for scene in scenes(rest).take(SCENES_MAX) {
+        if scene.time_passes {
+            world.serve(&mut batch);
+            world.now.unix_s += PASSING_S;
+        }
+        batch.push(world.datagram(&scene));
+        if scene.batch_ends {
+            world.serve(&mut batch);
+        }
+    }
+    world.serve(&mut batch);
+}
+
+impl World {
+    /// A world with settings according to the bits of `choices`.
+    fn new(choices: u8) -> Self {
+        let settings = Settings {
+            wrong_connection_id: match choices & 1 {
+                0 => WrongConnectionId::Silence,
+                _ => WrongConnectionId::Error,
+            },
+            refuse_private_addresses: choices & 2 != 0,
+            connection_grace_s: if choices & 4 == 0 { 120 } else { 0 },
+            numwant_max: if choices & 8 == 0 { 200 } else { 3 },
+            scrape_hashes_max: if choices & 16 == 0 { 74 } else { 2 },
+            reply_bytes_max_v4: if choices & 32 == 0 { 1232 } else { 548 },
+            ..Settings::new(KEY)
+        };
+        let store = shoal_store::Settings {
+            memory_bytes_max: 64 << 20,
+            peer_timeout_s: 2700,
+            hash_key: [
+                0x243f_6a88_85a3_08d3,
+                0x1319_8a2e_0370_7344,
+                0xa409_3822_299f_31d0,
+                0x082e_fa98_ec4e_6c89,
+            ],
+        };
+        let store = Arc::new(Store::new(&store).expect("address space for a small store"));
+        let rng = fastrand::Rng::with_seed(1);
+        Self {
+            responder: Responder::new(&settings, store, Tally::default(), rng),
+            connection_ids: ConnectionIds::new(&KEY, settings.connection_grace_s),
+            settings,
+            model: Model::default(),
+            now: START,
+        }
+    }
+
+    /// Source and bytes of what the scene sends.
+    fn datagram(&self, scene: &Scene<'_>) -> (SocketAddr, Vec<u8>) {
+        let source = address(scene.client);
+        let issue = |client, unix_s| Some(self.connection_ids.issue(address(client).ip(), unix_s));
+        let connection_id = match scene.connection {
+            Connection::Raw => None,
+            Connection::Own => issue(scene.client, self.now.unix_s),
+            Connection::OfNext => issue(scene.client + 1, self.now.unix_s),
+            Connection::Stale => issue(scene.client, self.now.unix_s - STALE_S),
+        };
+        let mut datagram = scene.datagram.to_vec();
+        if let (Some(connection_id), Some(field)) = (connection_id, datagram.first_chunk_mut()) {
+            *field = connection_id.0.to_be_bytes();
+        }
+        (source, datagram)
+    }
+
+    /// Has the batch answered and checks each reply in the order of arrival.
+    fn serve(&mut self, batch: &mut Vec<(SocketAddr, Vec<u8>)>) {
+        let mut replies = vec![[0xee; REPLY_BYTES_MAX]; batch.len()];
+        let mut exchanges: Vec<Exchange<'_>> = batch
+            .iter()
+            .zip(&mut replies)
+            .map(|((source, request), reply)| Exchange { source: *source, request, reply, reply_len: 1 })
+            .collect();
+        self.responder.serve(&mut exchanges, self.now);
+        for Exchange { source, request, reply, reply_len } in &exchanges {
+            self.check(*source, request, &reply[..*reply_len]);
+        }
+        batch.clear();
+    }
+
+    fn reply_bytes_max(&self, ip: IpAddr) -> usize {
+        if ip.is_ipv4() { self.settings.reply_bytes_max_v4 } else { self.settings.reply_bytes_max_v6 }
+    }
+
+    fn check(&mut self, source: SocketAddr, request: &[u8], reply: &[u8]) {
+        let ip = source.ip().to_canonical();
+        assert!(reply.len() <= self.reply_bytes_max(ip), "the reply fits");
+        if source.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+            return assert!(reply.is_empty(), "nobody to answer");
+        }
+        let decoded = Reply::decode(reply).ok();
+        assert_eq!(decoded.is_none(), reply.is_empty(), "the reply is well formed");
+        match Request::decode(request) {
+            Ok(Request::Connect { transaction_id }) => {
+                let connection_id = self.connection_ids.issue(ip, self.now.unix_s);
+                assert_eq!(decoded, Some(Reply::Connect { transaction_id, connection_id }));
+                assert!(reply.len() <= request.len());
+            }
+            Ok(
+                Request::Announce { connection_id, transaction_id, .. }
+                | Request::Scrape { connection_id, transaction_id, .. },
+            )
+            | Err(RequestError::UnknownAction { connection_id, transaction_id, .. })
+                if !self.connection_ids.accepts(connection_id, ip, self.now.unix_s) =>
+            {
+                self.check_unverified(transaction_id, request, reply);
+            }
+            Ok(Request::Announce { transaction_id, announce, .. }) => {
+                self.check_announce(ip, transaction_id, announce, decoded);
+            }
+            Ok(Request::Scrape { transaction_id, info_hashes, .. }) => {
+                self.check_scrape(ip, transaction_id, info_hashes, decoded);
+            }
+            Err(RequestError::UnknownAction { transaction_id, .. }) => {
+                assert_error(decoded, transaction_id, b"unknown action");
+            }
+            Err(RequestError::Truncated(_) | RequestError::WrongProtocolId { .. }) => {
+                assert!(reply.is_empty(), "no request, no reply");
+            }
+        }
+    }
+
+    /// A source that has not proved its address gets silence, or an error no larger than what it sent.
+    fn check_unverified(&self, transaction_id: TransactionId, request: &[u8], reply: &[u8]) {
+        assert!(reply.len() <= request.len(), "no amplification");
+        if !reply.is_empty() {
+            assert_eq!(self.settings.wrong_connection_id, WrongConnectionId::Error);
+            assert_error(Reply::decode(reply).ok(), transaction_id, b"bad connection ID");
+        }
+    }
+
+    fn check_scrape(
+        &self,
+        ip: IpAddr,
+        transaction_id: TransactionId,
+        info_hashes: &[InfoHash],
+        reply: Option<Reply<'_>>,
+    ) {
+        let Some(Reply::Scrape { transaction_id: repeated, entries }) = reply else {
+            panic!("{reply:?} to a scrape");
+        };
+        assert_eq!(repeated, transaction_id);
+        let hashes_max = usize::try_from(self.settings.scrape_hashes_max).expect("a small number");
+        let room = Settings::scrape_hashes_in(self.reply_bytes_max(ip));
+        assert_eq!(entries.len(), info_hashes.len().min(hashes_max).min(room));
+        for (info_hash, entry) in info_hashes.iter().zip(entries) {
+            let counts = [entry.seeders.get(), entry.leechers.get()];
+            assert_eq!(counts, self.model.counts(ip, *info_hash));
+        }
+    }
+
+    fn check_announce(
+        &mut self,
+        ip: IpAddr,
+        transaction_id: TransactionId,
+        announce: &Announce,
+        reply: Option<Reply<'_>>,
+    ) {
+        let stopped = announce.event() == Event::Stopped;
+        if announce.port.get() == 0 && !stopped {
+            return assert_error(reply, transaction_id, b"port 0 cannot be announced");
+        }
+        if is_private(ip) && self.settings.refuse_private_addresses && !stopped {
+            return assert_error(reply, transaction_id, b"private addresses are not served by this tracker");
+        }
+        let Some(Reply::Announce { transaction_id: repeated, interval_s, leechers, seeders, peers }) = reply
+        else {
+            panic!("{reply:?} to {announce:?}");
+        };
+        assert_eq!(repeated, transaction_id);
+        assert!((1800..=2100).contains(&interval_s));
+        let swarm = self.model.announce(ip, announce);
+        assert_eq!([seeders, leechers], swarm.counts());
+
+        let peers = peers_of(ip, peers);
+        let announcer = SocketAddr::new(ip, announce.port.get());
+        assert!(!peers.contains(&announcer), "the announcer is handed to itself");
+        assert_eq!(peers.iter().collect::<HashSet<_>>().len(), peers.len(), "no duplicates");
+        let numwant_max = self.settings.numwant_max;
+        let wanted = match announce.num_want.get() {
+            _ if stopped => 0,
+            ..0 => self.settings.numwant_default.min(numwant_max),
+            numwant => numwant.unsigned_abs().min(numwant_max),
+        };
+        let wanted = usize::try_from(wanted).expect("a small number");
+        let announcer_seeds = swarm.seeds.get(&announcer) == Some(&true);
+        let eligible = |peer: &SocketAddr| match swarm.seeds.get(peer) {
+            Some(&seeds) => *peer != announcer && !(announcer_seeds && seeds),
+            None => false,
+        };
+        assert!(peers.iter().all(eligible), "{peers:?} of {swarm:?} for {announcer}");
+        let available = swarm.seeds.keys().filter(|peer| eligible(peer)).count();
+        let peer_bytes = if ip.is_ipv4() { size_of::<PeerV4>() } else { size_of::<PeerV6>() };
+        let room = (self.reply_bytes_max(ip) - size_of::<AnnounceHead>()) / peer_bytes;
+        assert_eq!(peers.len(), available.min(wanted).min(room));
+    }
+}
+
+fn assert_error(reply: Option<Reply<'_>>, transaction_id: TransactionId, message: &[u8]) {
+    assert_eq!(reply, Some(Reply::Error { transaction_id, message }));
+}
+
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
+    }
+}
+
+/// Peers of a reply to `ip`, which are of its family.
+fn peers_of(ip: IpAddr, peers: Peers<'_>) -> Vec<SocketAddr> {
+    if ip.is_ipv4() {
+        let peers = peers.of_family::<PeerV4>().expect("whole v4 peers");
+        peers.iter().map(|peer| peer.addr().into()).collect()
+    } else {
+        let peers = peers.of_family::<PeerV6>().expect("whole v6 peers");
+        peers.iter().map(|peer| peer.addr().into()).collect()
+    }
+}

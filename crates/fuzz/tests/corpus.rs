@@ -1,0 +1,43 @@
+//! Replays what fuzzing has found, and the seeds that it grew from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use shoal_fuzz::TARGETS;
+
+/// Most files of a corpus: enough to matter, few enough to keep in the repository.
+const FILES_MAX: usize = 200;
+
+fn corpora() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
+}
+
+fn files(corpus: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
+    entries.map(|entry| entry.expect("a readable directory").path()).collect()
+}
+
+#[test]
+fn every_corpus_replays() {
+    for (target, body) in TARGETS {
+        let files = files(&corpora().join(target));
+        assert!(!files.is_empty(), "the corpus of {target} is empty");
+        assert!(files.len() < FILES_MAX, "the corpus of {target} has {} files", files.len());
+        for file in files {
+            // The harness shows this only if the body panics, and then it is the file to look at.
+            println!("{}", file.display());
+            body(&fs::read(&file).expect("a readable file"));
+        }
+    }
+}
+
+#[test]
+fn every_corpus_belongs_to_a_target() {
+    for corpus in files(&corpora()) {
+        assert!(
+            TARGETS.iter().any(|(target, _)| corpus.ends_with(target)),
+            "{} belongs to no target",
+            corpus.display()
+        );
+    }
+}
