@@ -1,0 +1,73 @@
+//! The real clients, each told to take peers from the tracker alone.
+//!
+//! This module owns the knowledge of every client's options. What a client does over the network is the client's
+//! own business, and nothing is worked around here.
+
+mod aria2;
+mod libtorrent;
+mod rtorrent;
+mod transmission;
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use crate::network::Host;
+
+/// The port on which every client takes connections from peers.
+pub const PEER_PORT: u16 = 6881;
+
+/// The signal on which every client leaves its swarms before it exits.
+pub const QUIT_SIGNAL: Signal = Signal::INT;
+
+/// A BitTorrent client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// libtorrent-rasterbar, as in qBittorrent and Deluge, through its Python binding.
+    Libtorrent,
+    /// Transmission, by its command line program.
+    Transmission,
+    /// aria2.
+    Aria2,
+    /// rTorrent, without its screen.
+    Rtorrent,
+}
+
+/// Which part a client plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has all files when it starts.
+    Seeder,
+    /// It has none.
+    Leecher,
+}
+
+/// What one client is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The `.torrent` file.
+    pub torrent: &'a Path,
+    /// Where the files are, or will be.
+    pub downloads: &'a Path,
+    /// An empty directory for the client's own files.
+    pub state: &'a Path,
+    /// Seeder or leecher.
+    pub role: Role,
+}
+
+impl Client {
+    /// The command that does `job` on `host` until it is told to quit.
+    ///
+    /// # Errors
+    /// Where the client is not installed, or its settings cannot be written.
+    pub fn command(self, host: &Host, job: &Job<'_>) -> Result<Command> {
+        match self {
+            Self::Libtorrent => libtorrent::command(host, job),
+            Self::Transmission => transmission::command(host, job),
+            Self::Aria2 => aria2::command(host, job),
+            Self::Rtorrent => rtorrent::command(host, job),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What runs during a test: a network, the tracker, the clients.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::client::{Client, Job, PEER_PORT, QUIT_SIGNAL, Role};
+use crate::network::{Family, Host, Network};
+use crate::patience::wait_for;
+use crate::payload::{Payload, Pieces};
+use crate::process::Process;
+use crate::tracker::{Counts, Tracker};
+
+/// Clients check files, look for peers and announce in their own time; a busy machine doubles that.
+const ANNOUNCE_WAIT: Duration = Duration::from_secs(60);
+const DOWNLOAD_WAIT: Duration = Duration::from_secs(120);
+const QUIT_WAIT: Duration = Duration::from_secs(60);
+
+/// A network with a tracker, and the clients that have entered it.
+#[derive(Debug)]
+pub struct Stage {
+    tracker: Tracker,
+    peers: Vec<Peer>,
+    payload: Payload,
+    torrent: PathBuf,
+    info_hash: [u8; 20],
+    network: Network,
+    directory: TempDir,
+}
+
+/// A client at work.
+#[derive(Debug)]
+struct Peer {
+    process: Process,
+    host: Host,
+    downloads: PathBuf,
+}
+
+impl Stage {
+    /// A network where only the tracker runs, and a torrent that nobody shares yet.
+    ///
+    /// # Errors
+    /// Where the machine or the tracker does not play along.
+    pub fn new(family: Family, payload: &str, pieces: Pieces, view: &Path) -> Result<Self> {
+        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+        let mut network = Network::new(family)?;
+        let tracker = Tracker::start(&mut network, view, directory.path())?;
+        let payload = Payload::generate(payload, pieces);
+        let torrent = payload.torrent(&tracker.url());
+        let file = directory.path().join("shared.torrent");
+        fs::write(&file, &torrent.bytes)?;
+        let info_hash = torrent.info_hash;
+        Ok(Self { tracker, peers: Vec::new(), payload, torrent: file, info_hash, network, directory })
+    }
+
+    /// Starts a client on a host of its own.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn enter(&mut self, client: Client, role: Role) -> Result<()> {
+        let host = self.network.host()?;
+        let name = format!("{role:?}-{}-{client:?}", self.peers.len());
+        let (downloads, state) = (self.subdirectory(&name, "downloads")?, self.subdirectory(&name, "state")?);
+        if role == Role::Seeder {
+            self.payload.write_below(&downloads)?;
+        }
+        let job = Job { torrent: &self.torrent, downloads: &downloads, state: &state, role };
+        let process = Process::spawn(&name, client.command(&host, &job)?, self.directory.path())?;
+        self.peers.push(Peer { process, host, downloads });
+        Ok(())
+    }
+
+    /// Waits until everyone has the files, byte for byte.
+    ///
+    /// # Errors
+    /// Where that takes too long, or a client has given up.
+    pub fn wait_for_downloads(&mut self) -> Result<()> {
+        wait_for("every leecher should have the files", DOWNLOAD_WAIT, || {
+            self.check_all_run()?;
+            Ok(self.peers.iter().all(|peer| self.payload.is_below(&peer.downloads)).then_some(()))
+        })
+    }
+
+    /// Whether a client other than the first has the files.
+    #[must_use]
+    pub fn has_any_download(&self) -> bool {
+        self.peers.iter().skip(1).any(|peer| self.payload.is_below(&peer.downloads))
+    }
+
+    /// Waits until the tracker counts what it should.
+    ///
+    /// # Errors
+    /// Where that takes too long.
+    pub fn wait_for_counts(&mut self, expected: Counts) -> Result<()> {
+        self.wait_for_scrape(expected, |counts| counts == expected)
+    }
+
+    /// A newcomer is told of every client, under its real address and port, and of nobody else.
+    ///
+    /// # Errors
+    /// Where it is told otherwise.
+    pub fn check_peers_handed_out(&self) -> Result<()> {
+        let expected: Vec<SocketAddr> =
+            self.peers.iter().map(|peer| SocketAddr::new(peer.host.address, PEER_PORT)).collect();
+        let handed_out = self.tracker.peers(&self.info_hash)?;
+        ensure!(handed_out == expected, "the tracker handed out {handed_out:?} instead of {expected:?}");
+        Ok(())
+    }
+
+    /// Lets the clients quit, the last first, and waits after each until the tracker has forgotten it.
+    /// All of them seed by now.
+    ///
+    /// # Errors
+    /// Where a client does not quit, or the tracker does not hear of it.
+    pub fn leave_one_by_one(&mut self) -> Result<()> {
+        while let Some(mut peer) = self.peers.pop() {
+            let quit = peer.process.quit(QUIT_SIGNAL, QUIT_WAIT);
+            quit.with_context(|| peer.process.tail())?;
+            let seeders = u32::try_from(self.peers.len())?;
+            // An empty swarm may have been forgotten, with all that was counted in it.
+            let expected = Counts { seeders, completed: 0, leechers: 0 };
+            let left = self.wait_for_scrape(expected, |counts| Counts { completed: 0, ..counts } == expected);
+            left.with_context(|| peer.process.tail())?;
+        }
+        Ok(())
+    }
+
+    /// Ends the tracker, and makes sure that it ends well.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn stop_tracker(&mut self) -> Result<()> {
+        self.tracker.stop()
+    }
+
+    /// The last words of all programs.
+    #[must_use]
+    pub fn tails(&self) -> String {
+        let peers: String = self.peers.iter().map(|peer| peer.process.tail()).collect();
+        format!("the story went wrong\n{}{peers}", self.tracker.tail())
+    }
+
+    fn subdirectory(&self, client: &str, purpose: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join(client).join(purpose);
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(path)
+    }
+
+    fn check_all_run(&mut self) -> Result<()> {
+        for peer in &mut self.peers {
+            let ended = peer.process.ended()?;
+            ensure!(ended.is_none(), "{} ended before its time: {ended:?}", peer.process.name());
+        }
+        Ok(())
+    }
+
+    fn wait_for_scrape(&mut self, expected: Counts, is_it: impl Fn(Counts) -> bool) -> Result<()> {
+        let mut seen = None;
+        let waited = wait_for("the tracker should count the peers that there are", ANNOUNCE_WAIT, || {
+            self.check_all_run()?;
+            let counts = self.tracker.scrape(&self.info_hash)?;
+            seen = Some(counts);
+            Ok(is_it(counts).then_some(()))
+        });
+        waited.with_context(|| format!("expected {expected:?}, last seen {seen:?}"))
+    }
+}
