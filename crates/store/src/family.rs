@@ -6,6 +6,7 @@ use shoal_protocol::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
+use crate::level::{EIGHTHS, Ladder, SIXTHS};
 use crate::peer_line::{PeerEntry, PeerLine};
 use crate::table::Bucket;
 
@@ -19,6 +20,11 @@ pub(crate) trait Stored:
 {
     /// A line of a large swarm's table.
     type Line: Bucket<Entry = PeerEntry<Self>> + PeerRow<Self> + Debug;
+
+    /// How full a table of its peers is kept.
+    const FILL_64THS: u32;
+    /// In which steps a table of its peers grows.
+    const LADDER: &'static Ladder;
 
     /// The hash of a peer.
     fn hash(&self, key: &HashKey) -> u64;
@@ -43,6 +49,8 @@ impl Family for PeerV4 {}
 
 impl Stored for PeerV4 {
     type Line = PeerLine<Self, 9>;
+    const FILL_64THS: u32 = 52;
+    const LADDER: &'static Ladder = &SIXTHS;
 
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {
@@ -55,6 +63,9 @@ impl Family for PeerV6 {}
 
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
+    // A peer is so large that the last per cent of memory is worth some more moves.
+    const FILL_64THS: u32 = 53;
+    const LADDER: &'static Ladder = &EIGHTHS;
 
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, position};
+use crate::level::Ladder;
 use crate::lines::Line;
 use crate::stamp::Stamp;
 use crate::table::Bucket;
@@ -66,7 +67,8 @@ impl<P: Family, const N: usize> PeerRow<P> for PeerLine<P, N> {
 
 impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
     const SLOTS: usize = N;
-    const FILL_64THS: u32 = 53;
+    const FILL_64THS: u32 = P::FILL_64THS;
+    const LADDER: &'static Ladder = P::LADDER;
 
     type Entry = PeerEntry<P>;
 

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::Family;
 use crate::hash::{HashKey, position, word};
+use crate::level::{Ladder, SIXTHS};
 use crate::lines::Line;
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
@@ -81,7 +82,7 @@ impl<P: Family> SwarmLine<P> {
         let tag = U32::from_bytes(word(&info_hash.0, 0));
         let mut hits = 0_u32;
         for (slot, other) in self.tags.iter().enumerate() {
-            hits |= u32::from(*other == tag) << slot;
+            hits |= u32::from(other.get() == tag.get()) << slot;
         }
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
@@ -165,7 +166,8 @@ impl<P: Family> Line for SwarmLine<P> {
 
 impl<P: Family> Bucket for SwarmLine<P> {
     const SLOTS: usize = SLOTS;
-    const FILL_64THS: u32 = 50;
+    const FILL_64THS: u32 = 49;
+    const LADDER: &'static Ladder = &SIXTHS;
 
     type Entry = Swarm<P>;
 

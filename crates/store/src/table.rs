@@ -9,7 +9,7 @@
 //! Owns entries and their order. Must not know what an entry means.
 
 use crate::hash::HashKey;
-use crate::level::Level;
+use crate::level::{Ladder, Level};
 use crate::lines::{Line, Lines};
 use crate::memory::Memory;
 
@@ -18,9 +18,12 @@ pub(crate) trait Bucket: Line {
     /// Most entries.
     const SLOTS: usize;
 
-    /// How full the table is kept, in 64ths of all slots. In the lower zone it is an eighth fuller just before a
-    /// growth ends, which must stay well below 64.
+    /// How full the table is kept, in 64ths of all slots. In the lower zone it is fuller by a step of the ladder just
+    /// before a growth ends, which must stay below 64.
     const FILL_64THS: u32;
+
+    /// The sizes the table goes through.
+    const LADDER: &'static Ladder;
 
     /// What a slot holds.
     type Entry: Copy;
@@ -68,13 +71,13 @@ const STEPS_MAX: usize = 2;
 
 impl<B: Bucket> Table<B> {
     pub(crate) fn new() -> Self {
-        Self::at_level(Level::SMALLEST)
+        Self::at_level(Level::holding(B::LADDER, 1))
     }
 
     /// A table in which `entries` entries, which are few, find room without growth.
     pub(crate) fn holding(memory: &mut Memory, entries: u32) -> Self {
         let lines = (entries * 64).div_ceil(B::FILL_64THS * Self::SLOTS);
-        let mut table = Self::at_level(Level::holding(lines));
+        let mut table = Self::at_level(Level::holding(B::LADDER, lines));
         // At once, so that the memory need not be enlarged again and again.
         table.lines.line_ensured(memory, table.level.lines() - 1);
         table

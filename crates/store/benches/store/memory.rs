@@ -1,4 +1,4 @@
-//! What a process really holds: resident set and allocator, before the store is made and after it is filled.
+//! What a process really holds: resident set and allocator, with an empty store and after it is filled.
 //!
 //! Each size is a process of its own. `memory/v4/swarms/worst` looks at every size from 100,000 up, in steps of 1 %.
 
@@ -57,13 +57,13 @@ fn add<P: Random + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) 
 
 /// Fills a store to `size` and returns the bytes an entry takes, and the time it took to come in.
 fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
-    let before = resident_bytes();
-    let (store, start) = (data::store(), data::thread_time());
+    let (store, before, heap_before) = ready::<P>(fill);
+    let start = data::thread_time();
     fill_up::<P>(&store, fill, size, |_| {});
     let elapsed = data::thread_time() - start;
     let resident = resident_bytes() - before;
-    // Pages of the arena, and what the allocator gave out beside them: the heap is empty before.
-    let allocated = P::swarms(&store).totals().bytes as f64 + heap_bytes();
+    // Pages of the arena, and what the allocator gave out beside them.
+    let allocated = P::swarms(&store).totals().bytes as f64 + heap_bytes() - heap_before;
     let each = |bytes: f64| bytes / size as f64;
     let time_name = name.replace("memory/", "fill/");
     vec![
@@ -75,8 +75,7 @@ fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
 
 /// The most bytes that an entry takes at any size up to `largest`, and the size at which it does.
 fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
-    let before = resident_bytes();
-    let store = data::store();
+    let (store, before, _) = ready::<P>(fill);
     let (mut next, mut worst, mut worst_at) = (SMALLEST.min(largest / 2), 0.0, 0);
     fill_up::<P>(&store, fill, largest, |size| {
         if size < next {
@@ -92,6 +91,14 @@ fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
         Figure::new(name, worst, "bytes resident each"),
         Figure::new(format!("{name}/at"), worst_at as f64, "entries"),
     ]
+}
+
+/// An empty store, and what the process takes with it: code and libraries are loaded by a fill of another store, so
+/// that what comes on top is due to the entries, as with a tracker that has started but has seen no announce.
+fn ready<P: Random>(fill: Fill) -> (Store, f64, f64) {
+    fill_up::<P>(&data::store(), fill, 1000, |_| {});
+    let store = data::store();
+    (store, resident_bytes(), heap_bytes())
 }
 
 fn fill_up<P: Random>(store: &Store, fill: Fill, size: usize, mut each_batch: impl FnMut(usize)) {

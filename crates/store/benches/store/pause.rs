@@ -18,7 +18,7 @@ const RUNS: usize = 4;
 const STRETCH: usize = 1024;
 
 /// What a worker gives expiry at a time.
-const BUDGET: usize = 256;
+const BUDGET: usize = 512;
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
     let count = if tiny { 5000 } else { 10_000_000 };
