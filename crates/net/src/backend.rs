@@ -31,7 +31,7 @@ pub enum AnyIo {
 
 /// The name of no back end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no back end {0:?}: use \"uring\" or \"mmsg\"")]
+#[error("there is no back end {0:?}: use \"mmsg\" or \"uring\"")]
 pub struct UnknownBackend(pub String);
 
 /// Why a back end does not work on this host.
@@ -54,8 +54,11 @@ pub struct Choice {
 }
 
 impl Backend {
-    /// All of them, the preferred one first.
-    pub const ALL: [Self; 2] = [Self::Uring, Self::Mmsg];
+    /// All of them, the preferred one first. The order is measured (`cargo bench -p shoal-net`): with a core at its
+    /// limit, `mmsg` takes 4 to 7 % less CPU time a response, over loopback as over veth, and the same below it.
+    /// What io_uring saves in system calls is little when each of them carries 64 datagrams, and its requests,
+    /// completions and armed polls cost the kernel more than the headers of `recvmmsg` and `sendmmsg`.
+    pub const ALL: [Self; 2] = [Self::Mmsg, Self::Uring];
 
     /// The first back end of [`Backend::ALL`] that works on this host.
     #[must_use]
@@ -176,7 +179,7 @@ mod tests {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         let error = "epoll".parse::<Backend>().unwrap_err();
-        assert_eq!(error.to_string(), r#"there is no back end "epoll": use "uring" or "mmsg""#);
+        assert_eq!(error.to_string(), r#"there is no back end "epoll": use "mmsg" or "uring""#);
     }
 
     #[test]

@@ -32,6 +32,7 @@ over_every_back_end! {
     drain_serves_what_is_queued,
     drain_under_flood_ends,
     an_address_is_free_again_at_once,
+    an_address_is_free_again_under_flood,
     workers_share_a_port,
     many_sockets,
 }
@@ -274,6 +275,19 @@ fn an_address_is_free_again_at_once(kind: Kind) {
         let mut io = kind.open(sockets);
         connect(addr).send(b"never answered").unwrap();
         io.turn(PATIENCE, &mut Echo::default()).unwrap();
+    }
+}
+
+fn an_address_is_free_again_under_flood(kind: Kind) {
+    let mut addr = "127.0.0.1:0".to_owned();
+    let mut flood = None;
+    for _ in 0..20 {
+        let sockets = bind_one(&[&addr]);
+        let bound = sockets.local_addrs().next().unwrap();
+        addr = bound.to_string();
+        let mut io = kind.open(sockets);
+        flood.get_or_insert_with(|| Flood::start(bound));
+        assert!(io.turn(PATIENCE, &mut Echo::default()).unwrap() > 0);
     }
 }
 

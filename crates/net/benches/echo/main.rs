@@ -11,6 +11,7 @@
 mod kernel;
 mod load;
 
+use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -89,18 +90,19 @@ impl Plan {
 }
 
 fn run(backend: Backend, seconds: f64) -> Round {
-    let loopback = "127.0.0.1:0".parse().unwrap();
+    // The wildcard, as a tracker listens by default: the local address comes and goes with each datagram.
+    let wildcard = (Ipv4Addr::UNSPECIFIED, 0).into();
     let settings =
-        SocketSettings { addr: loopback, recv_buffer_bytes: BUFFER_BYTES, send_buffer_bytes: BUFFER_BYTES };
+        SocketSettings { addr: wildcard, recv_buffer_bytes: BUFFER_BYTES, send_buffer_bytes: BUFFER_BYTES };
     let sockets = Sockets::bind(&[settings], NonZeroUsize::MIN).unwrap().remove(0);
-    let (addr, counters, waker) =
-        (sockets.local_addrs().next().unwrap(), sockets.counters(), sockets.waker());
+    let port = sockets.local_addrs().next().unwrap().port();
+    let (counters, waker) = (sockets.counters(), sockets.waker());
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         let load = move || {
             pin(LOAD_CORE);
-            Load::connect(addr).run(stop)
+            Load::connect((Ipv4Addr::LOCALHOST, port).into()).run(stop)
         };
         let load = named("load").spawn_scoped(scope, load).unwrap();
         let server = move || {
