@@ -26,6 +26,7 @@ pub struct Store {
     pub v4: Swarms<PeerV4>,
     /// Swarms of IPv6 peers.
     pub v6: Swarms<PeerV6>,
+    arena: Arc<Arena>,
 }
 
 /// One announce, as the store sees it.
@@ -111,6 +112,13 @@ impl Store {
         Ok(Self {
             v4: Swarms::new(&arena, key, settings.peer_timeout_s),
             v6: Swarms::new(&arena, key, settings.peer_timeout_s),
+            arena,
         })
+    }
+
+    /// Has the kernel back the memory that will be needed next. To be called some fifty times a second by a thread
+    /// that answers nobody, as the kernel may take some milliseconds; without it, requests pay for that.
+    pub fn make_ready(&self) {
+        self.arena.make_ready();
     }
 }

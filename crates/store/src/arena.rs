@@ -26,6 +26,9 @@ const SMALL_PAGES_BYTES: usize = 64 << 20;
 /// What a huge page is aligned to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The next huge page is made ready when fewer than this many pages are left before it.
+const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
+
 /// Pages beyond the ceiling for moves that end with less memory than they began with (rehashing a line, shrinking).
 const OVERDRAFT_PAGES: usize = 4096;
 
@@ -68,11 +71,17 @@ impl fmt::Debug for Page {
 
 /// The stretch of address space and its free pages.
 pub(crate) struct Arena {
+    /// What was mapped, for the end.
+    mapping: NonNull<u8>,
+    mapping_bytes: usize,
+    /// The first huge page border in it, and the bytes from there on.
     base: NonNull<u8>,
-    mapped_bytes: usize,
+    usable_bytes: usize,
     pages_max: usize,
     /// Pages that are out, reserves of the shards included.
     used: AtomicUsize,
+    /// Offset in bytes up to which the kernel was asked to back the stretch ahead of need.
+    ready_bytes: AtomicUsize,
     free: Mutex<Free>,
 }
 
@@ -98,22 +107,28 @@ impl Arena {
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
         let pages_max = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
-        let mapped_bytes = pages_max
+        let usable_bytes = pages_max
             .checked_add(OVERDRAFT_PAGES)
             .and_then(|pages| pages.checked_mul(PAGE_BYTES))
             .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES))
-            .and_then(|bytes| bytes.checked_add(HUGE_PAGE_BYTES))
             .ok_or_else(too_large)?;
+        let mapping_bytes = usable_bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), mapped_bytes, protection, flags)? };
-        let base = NonNull::new(start.cast::<u8>()).ok_or_else(too_large)?;
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), mapping_bytes, protection, flags)? };
+        let mapping = NonNull::new(start.cast::<u8>()).ok_or_else(too_large)?;
+        let to_border = mapping.addr().get().next_multiple_of(HUGE_PAGE_BYTES) - mapping.addr().get();
+        // SAFETY: the border is less than a huge page away, and the mapping is longer than the stretch by one.
+        let base = unsafe { mapping.add(to_border) };
         let arena = Self {
+            mapping,
+            mapping_bytes,
             base,
-            mapped_bytes,
+            usable_bytes,
             pages_max,
             used: AtomicUsize::new(0),
+            ready_bytes: AtomicUsize::new(SMALL_PAGES_BYTES),
             free: Mutex::new(Free { resident: Vec::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
@@ -124,9 +139,9 @@ impl Arena {
     fn advise_huge_pages(&self) {
         for (advice, from, to) in [
             (Advice::LinuxNoHugepage, 0, SMALL_PAGES_BYTES),
-            (Advice::LinuxHugepage, SMALL_PAGES_BYTES, self.mapped_bytes),
+            (Advice::LinuxHugepage, SMALL_PAGES_BYTES, self.usable_bytes),
         ] {
-            let (from, to) = (from.min(self.mapped_bytes), to.min(self.mapped_bytes));
+            let (from, to) = (from.min(self.usable_bytes), to.min(self.usable_bytes));
             if from < to {
                 // SAFETY: `from` lies inside the mapping.
                 let start = unsafe { self.base.add(from) };
@@ -188,6 +203,27 @@ impl Arena {
         self.used.store(self.pages_used() - returned, Ordering::Relaxed);
     }
 
+    /// Has the kernel back the next huge page ahead of need: clearing it takes it a tenth of a millisecond, on a
+    /// virtual machine whose host has to find the memory first up to ten. For a thread that nobody waits for.
+    pub(crate) fn make_ready(&self) {
+        let fresh = self.free.lock().fresh;
+        let wanted = ((fresh + READY_PAGES_MIN) * PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
+        let ready = self.ready_bytes.load(Ordering::Relaxed);
+        if fresh * PAGE_BYTES + READY_PAGES_MIN * PAGE_BYTES <= SMALL_PAGES_BYTES
+            || wanted <= ready
+            || wanted > self.usable_bytes
+        {
+            return;
+        }
+        let from = ready.max(wanted - HUGE_PAGE_BYTES);
+        // SAFETY: `from` is below `wanted`, which lies inside the stretch.
+        let start = unsafe { self.base.add(from) };
+        // SAFETY: the range lies inside the mapping; populating it changes no content. Kernels before 5.14 refuse.
+        let _refused =
+            unsafe { madvise(start.as_ptr().cast::<c_void>(), wanted - from, Advice::LinuxPopulateWrite) };
+        self.ready_bytes.store(wanted, Ordering::Relaxed);
+    }
+
     /// Gives memory of free pages back to the kernel, a bounded number a call. Returns whether there is more.
     pub(crate) fn trim(&self) -> bool {
         let mut pages = {
@@ -215,7 +251,7 @@ impl Arena {
     /// The token of page `index`, to be made once for each index.
     fn page(&self, index: usize) -> Page {
         let offset = index * PAGE_BYTES;
-        assert!(offset + PAGE_BYTES <= self.mapped_bytes, "the overdraft bounds the pages that are out");
+        assert!(offset + PAGE_BYTES <= self.usable_bytes, "the overdraft bounds the pages that are out");
         // SAFETY: the assertion above keeps the address inside the mapping.
         let start = unsafe { self.base.add(offset) };
         Page(start.cast())
@@ -225,7 +261,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody holds a page: shards own an Arc of this arena.
-        let _ignored = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.mapped_bytes) };
+        let _ignored = unsafe { munmap(self.mapping.as_ptr().cast::<c_void>(), self.mapping_bytes) };
     }
 }
 

@@ -64,7 +64,7 @@ impl Family for PeerV6 {}
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
     // A peer is so large that the last per cent of memory is worth some more moves.
-    const FILL_64THS: u32 = 53;
+    const FILL_64THS: u32 = 54;
     const LADDER: &'static Ladder = &EIGHTHS;
 
     #[inline]
