@@ -12,6 +12,7 @@ mod clock;
 mod control;
 mod crew;
 mod failure;
+mod keeper;
 mod log;
 mod memory;
 mod process;

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use crate::control::{self, Sources};
 use crate::crew::{self, Crew, Orders};
 use crate::failure::Failure;
+use crate::keeper::Keeper;
 use crate::signals::Signals;
 use crate::{advice, clock, memory, processors, settings, version};
 
@@ -40,7 +41,7 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
 async fn live(config: &Config, file: Option<&Path>) -> anyhow::Result<()> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
     greet(config, file);
-    let (mut crew, control) = start(config).await?;
+    let (mut crew, control, _keeper) = start(config).await?;
     let signal = tokio::select! {
         signal = signals.next() => signal,
         error = crew.failure() => return Err(error),
@@ -59,7 +60,7 @@ async fn live(config: &Config, file: Option<&Path>) -> anyhow::Result<()> {
 }
 
 /// Brings everything up, in the order in which an operator would look for a mistake.
-async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>)> {
+async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>, Keeper)> {
     let started_unix_s = clock::unix_s();
     let backend = choose_backend(config)?;
     let sockets = bind(config)?;
@@ -69,6 +70,8 @@ async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>)> {
         None => None,
     };
     let (store, memory_bytes_max) = open_store(config)?;
+    let keeper =
+        Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
     let orders = Orders {
         backend,
         engine: settings::engine(config)?,
@@ -89,7 +92,7 @@ async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>)> {
     let control = control.map(|listener| ControlTask::spawn(listener, sources));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp = listen, control = control_shown, workers, io = %backend, "ready");
-    Ok((crew, control))
+    Ok((crew, control, keeper))
 }
 
 /// The first lines of the log: which program, and what it was told.
