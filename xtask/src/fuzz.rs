@@ -1,0 +1,62 @@
+//! Fuzzing with cargo-fuzz, which needs a nightly compiler.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::setup::cargo_tool;
+use crate::shell::{command, output, root, run, title};
+
+/// Fuzz targets and how long.
+#[derive(Args)]
+pub(crate) struct Fuzz {
+    /// Seconds for each target
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// The target; all of them if it is left out
+    target: Option<String>,
+}
+
+impl Fuzz {
+    pub(crate) fn run(self) -> Result<()> {
+        prepare()?;
+        let targets = targets()?;
+        let chosen = match self.target {
+            None => targets,
+            Some(target) => {
+                ensure!(
+                    targets.contains(&target),
+                    "no fuzz target {target}; there are {}",
+                    targets.join(", ")
+                );
+                vec![target]
+            }
+        };
+        chosen.iter().try_for_each(|target| fuzz(target, self.seconds))
+    }
+}
+
+fn prepare() -> Result<()> {
+    if !output(&mut command("rustup", &["toolchain", "list"]))?.contains("nightly") {
+        title("a nightly toolchain");
+        run(&mut command("rustup", &["toolchain", "install", "nightly", "--profile", "minimal"]))?;
+    }
+    cargo_tool("cargo-fuzz")
+}
+
+fn targets() -> Result<Vec<String>> {
+    let list = output(&mut command("cargo", &["+nightly", "fuzz", "list"]))?;
+    Ok(list.lines().map(str::to_owned).collect())
+}
+
+/// What fuzzing finds goes to a directory that git ignores; the corpus in the repository is read, not grown.
+fn fuzz(target: &str, seconds: u32) -> Result<()> {
+    title(&format!("fuzzing {target} for {seconds} s"));
+    let found = root().join("fuzz/target/found").join(target);
+    fs::create_dir_all(&found).with_context(|| format!("cannot create {}", found.display()))?;
+    let mut fuzz = command("cargo", &["+nightly", "fuzz", "run", target]);
+    fuzz.arg(found).arg(root().join("fuzz/corpus").join(target));
+    run(fuzz.arg("--").arg(format!("-max_total_time={seconds}")))
+        .with_context(|| format!("the input that broke {target} is in fuzz/artifacts/{target}"))
+}

@@ -1,0 +1,89 @@
+//! Installs what the tests need, on Debian, Ubuntu and their kin. Does nothing, fast, where all is there.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use shoal_clients::tools::{self, PYTHON_REQUIREMENTS, TOOLS};
+
+use crate::shell::{self, cargo, command, output, title};
+
+pub(crate) fn run() -> Result<()> {
+    title("set-up");
+    install_packages()?;
+    add_component("rustfmt", "fmt")?;
+    add_component("clippy", "clippy")?;
+    make_python_environment()?;
+    eprintln!("everything that the tests need is there");
+    Ok(())
+}
+
+/// Installs a subcommand of cargo by cargo itself, unless it is there.
+pub(crate) fn cargo_tool(name: &str) -> Result<()> {
+    if tools::find(name).is_some() {
+        return Ok(());
+    }
+    eprintln!("{name} is missing; cargo builds it now, which takes some minutes, but only this once");
+    shell::run(&mut cargo(&["install", "--locked", name]))
+}
+
+fn install_packages() -> Result<()> {
+    let missing = missing_packages();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    ensure!(
+        tools::find("apt-get").is_some(),
+        "missing: {list} (these are Debian's names). This is no Debian or Ubuntu: install them your way"
+    );
+    eprintln!("installing Debian packages: {list}");
+    shell::run(&mut apt_get(&["update", "--quiet"]))?;
+    shell::run(apt_get(&["install", "--yes", "--quiet", "--no-install-recommends"]).args(&missing))?;
+    let still_missing = missing_packages();
+    ensure!(still_missing.is_empty(), "still missing after installation: {}", still_missing.join(" "));
+    Ok(())
+}
+
+fn missing_packages() -> Vec<&'static str> {
+    let missing = TOOLS.iter().filter(|tool| tools::find(tool.program).is_none());
+    let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
+    // Debian's python3 cannot make environments unless this is installed, too.
+    if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {
+        packages.push("python3-venv");
+    }
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// `apt-get`, by way of `sudo` for whoever is not root.
+fn apt_get(arguments: &[&str]) -> Command {
+    let is_root = output(&mut command("id", &["--user"])).is_ok_and(|id| id.trim() == "0");
+    let mut apt_get = if is_root { command("env", &[]) } else { command("sudo", &["env"]) };
+    apt_get.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
+    apt_get
+}
+
+fn add_component(component: &str, subcommand: &str) -> Result<()> {
+    if output(&mut cargo(&[subcommand, "--version"])).is_ok() {
+        return Ok(());
+    }
+    shell::run(&mut command("rustup", &["component", "add", component]))
+}
+
+/// Makes the Python environment, unless it was made from the same requirements.
+fn make_python_environment() -> Result<()> {
+    let environment = tools::python_environment()?;
+    let stamp = environment.join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == PYTHON_REQUIREMENTS) {
+        return Ok(());
+    }
+    eprintln!("making a Python environment in {}", environment.display());
+    shell::run(command("python3", &["-m", "venv", "--clear"]).arg(environment))?;
+    let python = tools::python()?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    shell::run(pip.args(PYTHON_REQUIREMENTS.split_whitespace()))?;
+    fs::write(&stamp, PYTHON_REQUIREMENTS).with_context(|| format!("cannot write {}", stamp.display()))
+}

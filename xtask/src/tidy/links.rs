@@ -1,0 +1,89 @@
+//! Links in Markdown that point into the repository lead somewhere: to a file, and to a heading of it.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::{File, Finding};
+
+pub(super) fn check(file: &File, files: &[File], findings: &mut Vec<Finding>) {
+    if !file.has_extension("md") {
+        return;
+    }
+    for (number, target) in links(file) {
+        if let Err(message) = resolve(file, files, target) {
+            findings.push(file.fault(number, message));
+        }
+    }
+}
+
+/// Targets of `[text](target)` outside code blocks that are not on the web.
+fn links(file: &File) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    let prose = file.lines().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    });
+    let links = prose.flat_map(|(number, line)| {
+        let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        targets.map(move |target| (number, target))
+    });
+    links.filter(|(_, target)| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let path = if path.is_empty() { file.path.clone() } else { join(&file.path, path) };
+    let is_directory = files.iter().any(|other| other.path != path && other.path.starts_with(&path));
+    let Some(linked) = files.iter().find(|other| other.path == path) else {
+        return if is_directory { Ok(()) } else { Err(format!("the link to {target} leads nowhere")) };
+    };
+    if heading.is_empty() || headings(linked).any(|own| own == heading) {
+        return Ok(());
+    }
+    Err(format!("{} has no heading #{heading}", path.display()))
+}
+
+/// `link`, as seen from the directory of `from`, without `.` and `..`.
+fn join(from: &Path, link: &str) -> PathBuf {
+    let mut joined = from.parent().unwrap_or(Path::new("")).to_path_buf();
+    for component in Path::new(link).components() {
+        match component {
+            Component::ParentDir => _ = joined.pop(),
+            Component::Normal(name) => joined.push(name),
+            _ => {}
+        }
+    }
+    joined
+}
+
+/// The anchors that GitHub makes of headings: lower case, blanks to hyphens, other punctuation gone.
+fn headings(file: &File) -> impl Iterator<Item = String> {
+    let headings = file.lines().filter_map(|(_, line)| {
+        let text = line.trim_start_matches('#');
+        (text.len() < line.len()).then(|| text.trim())
+    });
+    headings.map(|text| {
+        let kept = text.chars().filter(|&char| char.is_alphanumeric() || " -_".contains(char));
+        kept.map(|char| if char == ' ' { '-' } else { char }).collect::<String>().to_lowercase()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{File, links, resolve};
+
+    #[test]
+    fn links_lead_to_files_directories_and_headings() {
+        let file = |path: &str, text: &str| File { path: path.into(), text: text.to_owned() };
+        let text =
+            "# Two words, a comma\n[a](../b.md#x) and [web](https://example.org)\n```\n[code](none)\n```\n";
+        let files = [file("docs/a.md", text), file("b.md", "## X\n")];
+        assert_eq!(links(&files[0]).collect::<Vec<_>>(), [(2, "../b.md#x")]);
+        for good in ["../b.md", "../b.md#x", "#two-words-a-comma", "../docs"] {
+            assert_eq!(resolve(&files[0], &files, good), Ok(()), "{good}");
+        }
+        for bad in ["b.md", "../b.md#y", "#none"] {
+            assert!(resolve(&files[0], &files, bad).is_err(), "{bad}");
+        }
+    }
+}

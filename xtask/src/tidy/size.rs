@@ -1,0 +1,56 @@
+//! Sizes at which a file or a function is better split. Relies on rustfmt's indentation rather than on a parser.
+
+use super::{File, Finding};
+
+const FILE_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
+
+pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {
+    if !file.has_extension("rs") {
+        return;
+    }
+    let lines = file.lines().count() - 1;
+    if lines > FILE_LINES_MAX {
+        findings.push(file.advice(1, format!("{lines} lines; {FILE_LINES_MAX} is long for a file")));
+    }
+    for (start, length) in functions(file) {
+        if length > FUNCTION_LINES_MAX {
+            findings.push(
+                file.advice(start, format!("{length} lines; {FUNCTION_LINES_MAX} is long for a function")),
+            );
+        }
+    }
+}
+
+/// First line and length of every function with a body. It ends at the first brace that stands as far left.
+fn functions(file: &File) -> impl Iterator<Item = (usize, usize)> {
+    file.lines().filter(|(_, line)| is_function(line)).filter_map(|(start, first)| {
+        let indentation = &first[..first.len() - first.trim_start().len()];
+        let closing = format!("{indentation}}}");
+        let rest = file.lines().skip(start);
+        let mut body = rest.take_while(|(_, line)| line.starts_with(indentation) || line.is_empty());
+        let end = body.find(|(_, line)| *line == closing)?.0;
+        Some((start, end + 1 - start))
+    })
+}
+
+fn is_function(line: &str) -> bool {
+    let words = line.split_whitespace().take_while(|word| !word.starts_with("//") && !word.contains('"'));
+    let mut words = words.skip_while(|word| {
+        word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "in" | "extern")
+    });
+    words.next() == Some("fn") && !line.ends_with(';')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{File, functions};
+
+    #[test]
+    fn functions_are_measured_from_head_to_brace() {
+        let text = "impl A {\n    pub(crate) fn one() {\n        two();\n    }\n\n    fn short() {}\n\n    const fn three(\n        a: u8,\n    ) {\n    }\n}\n";
+        let file = File { path: "a.rs".into(), text: text.to_owned() };
+        let found: Vec<_> = functions(&file).collect();
+        assert!(found.contains(&(2, 3)) && found.contains(&(8, 4)), "{found:?}");
+    }
+}
