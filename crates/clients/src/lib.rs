@@ -6,6 +6,7 @@
 
 pub mod bencode;
 pub mod client;
+pub mod metrics;
 pub mod namespace;
 pub mod network;
 pub mod patience;

@@ -43,7 +43,9 @@ impl Sharing<'_> {
             let seeders = u32::try_from(self.leechers.len())? + 1;
             stage.wait_for_counts(Counts { seeders, completed: seeders - 1, leechers: 0 })?;
             stage.check_peers_handed_out()?;
+            stage.check_metrics()?;
             stage.leave_one_by_one()?;
+            stage.check_swarm_is_gone()?;
             stage.stop_tracker()
         })
     }

@@ -111,6 +111,35 @@ impl Stage {
         Ok(())
     }
 
+    /// The tracker's own account agrees: everyone seeds, and no client was refused, ignored or not understood.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn check_metrics(&self) -> Result<()> {
+        let metrics = self.tracker.metrics()?;
+        let seeders = metrics.sum("shoal_peers", |labels| labels.contains("seeder"))?;
+        let leechers = metrics.sum("shoal_peers", |labels| labels.contains("leecher"))?;
+        let refusals = metrics.sum("shoal_replies_total", |labels| !labels.contains("outcome=\"ok\""))?;
+        let drops = metrics.sum("shoal_drops_total", |_| true)?;
+        let expected = [f64::from(u32::try_from(self.peers.len())?), 0.0, 0.0, 0.0];
+        let account = [seeders, leechers, refusals, drops];
+        ensure!(
+            account == expected,
+            "seeders, leechers, refusals, drops: {account:?} instead of {expected:?}"
+        );
+        Ok(())
+    }
+
+    /// Nothing is left of the swarm.
+    ///
+    /// # Errors
+    /// Where something is.
+    pub fn check_swarm_is_gone(&self) -> Result<()> {
+        let swarms = self.tracker.metrics()?.sum("shoal_swarms", |_| true)?;
+        ensure!(swarms == 0.0, "{swarms} swarms, though everyone has left");
+        Ok(())
+    }
+
     /// Lets the clients quit, the last first, and waits after each until the tracker has forgotten it.
     /// All of them seed by now.
     ///

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
+use crate::metrics::Metrics;
 use crate::network::{FIRST_HOST, Host, Network};
 use crate::patience::wait_for;
 use crate::process::Process;
@@ -87,11 +88,16 @@ impl Tracker {
         Ok(peers)
     }
 
-    /// A page of the control listener.
+    /// Its own account.
     ///
     /// # Errors
-    /// Where it does not answer with status 200.
-    pub fn control(&self, path: &str) -> Result<String> {
+    /// Where it gives none.
+    pub fn metrics(&self) -> Result<Metrics> {
+        self.control("/metrics").map(Metrics::new)
+    }
+
+    /// A page of the control listener; an error unless its status is 200.
+    fn control(&self, path: &str) -> Result<String> {
         self.look(&self.host, ["get", &CONTROL.to_string(), path])
     }
 

@@ -1,0 +1,42 @@
+//! The tracker's own account of itself, as Prometheus would read it.
+
+use anyhow::{Context, Result};
+
+/// Everything that `/metrics` said at one moment.
+#[derive(Debug)]
+pub struct Metrics(String);
+
+impl Metrics {
+    /// Takes the text format of Prometheus or OpenMetrics.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The sum over all series of this name whose labels (`{…}`, as text) please `is_wanted`.
+    ///
+    /// # Errors
+    /// Where there is no such series, because then a sum of 0 would mean nothing.
+    pub fn sum(&self, name: &str, is_wanted: impl Fn(&str) -> bool) -> Result<f64> {
+        let series = self.0.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        let wanted = series.filter(|(labels, _)| labels.starts_with('{') && is_wanted(labels));
+        let values: Vec<f64> = wanted.map(|(_, value)| value.parse()).collect::<Result<_, _>>()?;
+        (!values.is_empty())
+            .then(|| values.iter().sum())
+            .with_context(|| format!("no metric {name} is like that"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+
+    #[test]
+    fn sums_are_of_one_name() {
+        let text = "# HELP a_total Something.\na_total{k=\"1\"} 2\na_total{k=\"2\"} 3\na_totals{k=\"1\"} 9\n";
+        let metrics = Metrics::new(text.to_owned());
+        assert_eq!(metrics.sum("a_total", |_| true).ok(), Some(5.0));
+        assert_eq!(metrics.sum("a_total", |labels| labels.contains("\"2\"")).ok(), Some(3.0));
+        assert!(metrics.sum("b_total", |_| true).is_err());
+    }
+}
