@@ -64,15 +64,14 @@ impl<P: Family> Large<P> {
         self.leechers.len() + self.seeders.len()
     }
 
-    /// Where a peer is in the table of one role.
+    /// Where a peer, whose position is given, is in the table of one role.
     #[inline]
-    pub(crate) fn find(&self, memory: &Memory, key: &HashKey, peer: &P, seeds: bool) -> Option<At> {
+    pub(crate) fn find(&self, memory: &Memory, position: u32, peer: &P, seeds: bool) -> Option<At> {
         let table = self.table(seeds);
         if table.len() == 0 {
             return None;
         }
-        let matching = |line: &P::Line| line.peers().iter().position(|other| other == peer);
-        table.find(memory, position(peer.hash(key)), matching)
+        table.find(memory, position, |line: &P::Line| line.peers().iter().position(|other| other == peer))
     }
 
     /// The stamp of a peer that was found.
@@ -87,15 +86,15 @@ impl<P: Family> Large<P> {
         self.table_mut(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot] = stamp.0;
     }
 
-    /// Adds a peer that is in neither table.
+    /// Adds a peer, whose position is given, that is in neither table.
     pub(crate) fn insert(
         &mut self,
         memory: &mut Memory,
-        key: &HashKey,
+        position: u32,
         entry: &PeerEntry<P>,
         seeds: bool,
     ) -> At {
-        self.table_mut(seeds).insert(memory, position(entry.peer.hash(key)), entry)
+        self.table_mut(seeds).insert(memory, position, entry)
     }
 
     /// Takes out a peer that was found.

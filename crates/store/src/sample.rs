@@ -157,13 +157,8 @@ impl<B: Bucket> Ring<'_, B> {
         let mut starts = starts[..drawn].iter().copied();
         for _ in 0..DRAWS_MAX {
             let start = starts.next().unwrap_or_else(|| self.draw(rng));
-            if !self.is_peer(start) {
-                continue;
-            }
             let count = length.min(wanted - written / size_of::<P>());
-            let out = &mut out[written..];
-            let run = self.copy_short_run(start, count, &mut scratch, out);
-            let run = run.unwrap_or_else(|| self.sample_run(start, count, out));
+            let Some(run) = self.run_from(start, count, &mut scratch, &mut out[written..]) else { continue };
             if runs[..placed].iter().any(|earlier| earlier.touches(&run, places)) {
                 continue;
             }
@@ -177,11 +172,9 @@ impl<B: Bucket> Ring<'_, B> {
         false
     }
 
-    /// As `sample_run`, without a branch that depends on where in a line the run begins, which no processor can
-    /// predict: every copy is that of a whole line. Nothing if the run is too long for that, if it meets the announcer
-    /// or a border, or if `out` has no room for a whole line; it may overwrite what lies behind the run in `out`.
+    /// Writes `count` peers from `start` on, in the quickest way that will do; nothing if `start` is no peer.
     #[inline]
-    fn copy_short_run<P: Family>(
+    fn run_from<P: Family>(
         &self,
         start: At,
         count: usize,
@@ -191,7 +184,31 @@ impl<B: Bucket> Ring<'_, B> {
     where
         B: PeerRow<P>,
     {
-        let [first, second, third] = self.table.three_lines(self.memory, start.line)?;
+        let Some(lines) = self.table.three_lines(self.memory, start.line) else {
+            return self.is_peer(start).then(|| self.sample_run(start, count, out));
+        };
+        if start.slot >= lines[0].len() || self.skip == Some(start) {
+            return None;
+        }
+        self.copy_short_run(start, lines, count, scratch, out)
+            .or_else(|| Some(self.sample_run(start, count, out)))
+    }
+
+    /// As `sample_run`, without a branch that depends on where in a line the run begins, which no processor can
+    /// predict: every copy is that of a whole line. Nothing if the run is too long for that, if it comes near the
+    /// announcer, or if `out` has no room for a whole line; it may overwrite what lies behind the run in `out`.
+    #[inline]
+    fn copy_short_run<P: Family>(
+        &self,
+        start: At,
+        [first, second, third]: &[B; 3],
+        count: usize,
+        scratch: &mut [B::Slots; 4],
+        out: &mut [u8],
+    ) -> Option<Run>
+    where
+        B: PeerRow<P>,
+    {
         let (line_bytes, scratch) = (size_of::<B::Slots>(), scratch.as_mut_bytes());
         let from_first = first.len() - start.slot;
         let from_two = from_first + second.len();

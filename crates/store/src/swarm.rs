@@ -5,6 +5,7 @@
 
 use crate::api::{Action, Announce, Counts, Full};
 use crate::family::Family;
+use crate::hash::position;
 use crate::large::{Large, LargeAt};
 use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
@@ -147,7 +148,8 @@ impl<P: Family> Shard<P> {
         }
         let Some(class) = small::class_for::<P>(count + 1) else {
             let (index, seeds) = (self.enlarge(block), arrival.seeds);
-            let at = self.larges.large_mut(index).insert(&mut self.memory, &self.key, &entry, seeds);
+            let position = position(entry.peer.hash(&self.key));
+            let at = self.larges.large_mut(index).insert(&mut self.memory, position, &entry, seeds);
             let landed = Landed::Large(LargeAt { at, seeds });
             return Ok((Some(Form::Large { index }), landed, arrival.completes));
         };
@@ -168,14 +170,14 @@ impl<P: Family> Shard<P> {
         let form = Some(Form::Large { index });
         let (memory, key) = (&mut self.memory, &self.key);
         let large = self.larges.large_mut(index);
-        let seeds = arrival.seeds;
-        if let Some(at) = large.find(memory, key, &arrival.peer, seeds) {
+        let (position, seeds) = (position(arrival.peer.hash(key)), arrival.seeds);
+        if let Some(at) = large.find(memory, position, &arrival.peer, seeds) {
             let found = LargeAt { at, seeds };
             let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
             large.set_stamp(memory, found, stamp);
             return Ok((form, Landed::Large(found), completes));
         }
-        let elsewhere = large.find(memory, key, &arrival.peer, !seeds);
+        let elsewhere = large.find(memory, position, &arrival.peer, !seeds);
         // A peer that changes its role takes no more room than before, but may need some first.
         let has_room = if elsewhere.is_some() { memory.has_room_to_move() } else { memory.has_room() };
         if !has_room {
@@ -183,7 +185,7 @@ impl<P: Family> Shard<P> {
         }
         let old = elsewhere.map(|at| large.remove(memory, key, LargeAt { at, seeds: !seeds }).stamp);
         let (stamp, completes) = arrival.stamp(old);
-        let at = large.insert(memory, key, &PeerEntry { peer: arrival.peer, stamp }, seeds);
+        let at = large.insert(memory, position, &PeerEntry { peer: arrival.peer, stamp }, seeds);
         Ok((form, Landed::Large(LargeAt { at, seeds }), completes))
     }
 
@@ -200,8 +202,9 @@ impl<P: Family> Shard<P> {
 
     fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Landed, bool) {
         let large = self.larges.large_mut(index);
+        let position = position(peer.hash(&self.key));
         for seeds in [false, true] {
-            if let Some(at) = large.find(&self.memory, &self.key, peer, seeds) {
+            if let Some(at) = large.find(&self.memory, position, peer, seeds) {
                 large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
                 large.settle(&mut self.memory, &self.key);
                 break;
@@ -262,7 +265,7 @@ impl<P: Family> Shard<P> {
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
         let mut large = Large::holding(&mut self.memory, leechers, seeders);
         for (entry, seeds) in &entries {
-            large.insert(&mut self.memory, &self.key, entry, *seeds);
+            large.insert(&mut self.memory, position(entry.peer.hash(&self.key)), entry, *seeds);
         }
         self.memory.put_block(block);
         self.larges.add(large)
