@@ -118,6 +118,8 @@ mod tests {
     #[test]
     fn nothing_is_read_behind_the_end() {
         assert_eq!(url(b"\x02\x02/a\x00\x02\x01b"), b"/a");
+        // Were 0 an option with a length byte, this would be an empty one and then URL data.
+        assert_eq!(url(b"\x02\x02/a\x00\x00\x02\x01b"), b"/a");
     }
 
     #[test]
