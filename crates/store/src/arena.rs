@@ -12,6 +12,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::io;
 
 use parking_lot::Mutex;
@@ -29,8 +30,9 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The next huge page is made ready when fewer than this many pages are left before it.
 const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 
-/// Pages beyond the ceiling for moves that end with less memory than they began with (rehashing a line, shrinking).
-const OVERDRAFT_PAGES: usize = 4096;
+/// One page in this many is kept back for moves that end with less memory than they began with: rehashing a line,
+/// shrinking. New swarms and peers never get it, so that a full store can always become smaller.
+const OVERDRAFT_SHARE: usize = 16;
 
 /// Free pages that stay resident: this many, and an eighth of those in use.
 const RESIDENT_SPARE_PAGES: usize = 512;
@@ -38,7 +40,8 @@ const RESIDENT_SPARE_PAGES: usize = 512;
 /// Most pages that one [`Arena::trim`] gives back to the kernel; each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;
 
-/// Exclusive ownership of one page. Has no destructor: give it back with [`Arena::put`].
+/// Exclusive ownership of one page. Has no destructor: give it back with [`Arena::put`]. It is not to be used after
+/// its arena is gone, which the types do not say; that no page leaves a shard, which owns an Arc of the arena, does.
 pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
 
 // SAFETY: a page is plain bytes with one owner, like a Box<[u8; 4096]>.
@@ -77,7 +80,9 @@ pub(crate) struct Arena {
     /// The first huge page border in it, and the bytes from there on.
     base: NonNull<u8>,
     usable_bytes: usize,
+    /// The ceiling without the overdraft.
     pages_max: usize,
+    overdraft_pages: usize,
     /// Pages that are out, reserves of the shards included.
     used: AtomicUsize,
     /// Offset in bytes up to which the kernel was asked to back the stretch ahead of need.
@@ -87,7 +92,7 @@ pub(crate) struct Arena {
 
 /// Free pages. Recently freed ones come first: they are resident, and perhaps still in a cache.
 struct Free {
-    resident: Vec<Page>,
+    resident: VecDeque<Page>,
     released: Vec<Page>,
     /// First page that was never handed out.
     fresh: usize,
@@ -98,6 +103,24 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; the free lists are behind a lock.
 unsafe impl Sync for Arena {}
 
+impl Free {
+    /// A page that was used before.
+    fn take(&mut self) -> Option<Page> {
+        self.resident.pop_back().or_else(|| self.released.pop())
+    }
+}
+
+/// What pages are taken for, on which depends how much is left for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Something comes in: up to the ceiling less the overdraft.
+    Growing,
+    /// Entries are moved, and take about as much room afterwards: half of the overdraft too.
+    Moving,
+    /// Something shrinks: all of the overdraft. Were it used up by moves, no memory would ever come back.
+    Shrinking,
+}
+
 impl Arena {
     /// Reserves address space for `bytes_max`, takes no memory yet.
     ///
@@ -106,10 +129,10 @@ impl Arena {
     pub(crate) fn new(bytes_max: u64) -> io::Result<Self> {
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
-        let pages_max = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
-        let usable_bytes = pages_max
-            .checked_add(OVERDRAFT_PAGES)
-            .and_then(|pages| pages.checked_mul(PAGE_BYTES))
+        let pages = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
+        let overdraft_pages = pages / OVERDRAFT_SHARE;
+        let usable_bytes = pages
+            .checked_mul(PAGE_BYTES)
             .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES))
             .ok_or_else(too_large)?;
         let mapping_bytes = usable_bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
@@ -126,10 +149,11 @@ impl Arena {
             mapping_bytes,
             base,
             usable_bytes,
-            pages_max,
+            pages_max: pages - overdraft_pages,
+            overdraft_pages,
             used: AtomicUsize::new(0),
             ready_bytes: AtomicUsize::new(SMALL_PAGES_BYTES),
-            free: Mutex::new(Free { resident: Vec::new(), released: Vec::new(), fresh: 0 }),
+            free: Mutex::new(Free { resident: VecDeque::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
         Ok(arena)
@@ -166,32 +190,33 @@ impl Arena {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Moves up to `count` pages to `into`, as far as the ceiling allows, and returns how many.
+    /// Moves up to `count` pages to `into`, as far as the purpose allows, and returns how many.
     /// Their content is left over from earlier use.
-    pub(crate) fn take(&self, count: usize, into: &mut Vec<Page>) -> usize {
+    pub(crate) fn take(&self, count: usize, purpose: Purpose, into: &mut Vec<Page>) -> usize {
+        let overdraft = match purpose {
+            Purpose::Growing => 0,
+            Purpose::Moving => self.overdraft_pages / 2,
+            Purpose::Shrinking => self.overdraft_pages,
+        };
         let mut free = self.free.lock();
-        let count = count.min(self.pages_left());
-        self.take_locked(&mut free, count, into)
-    }
-
-    /// As [`Arena::take`], and beyond the ceiling as far as the overdraft goes.
-    pub(crate) fn take_overdraft(&self, count: usize, into: &mut Vec<Page>) -> usize {
-        let mut free = self.free.lock();
-        let count = count.min((self.pages_max + OVERDRAFT_PAGES).saturating_sub(self.pages_used()));
-        self.take_locked(&mut free, count, into)
-    }
-
-    fn take_locked(&self, free: &mut Free, count: usize, into: &mut Vec<Page>) -> usize {
-        for _ in 0..count {
-            let page = free.resident.pop().or_else(|| free.released.pop());
-            into.push(page.unwrap_or_else(|| {
-                free.fresh += 1;
-                self.page(free.fresh - 1)
-            }));
+        let before = into.len();
+        for _ in 0..count.min((self.pages_max + overdraft).saturating_sub(self.pages_used())) {
+            let Some(page) = free.take().or_else(|| self.fresh_page(&mut free)) else { break };
+            into.push(page);
         }
         // Changed under the lock only: `used` is atomic for its readers.
-        self.used.store(self.pages_used() + count, Ordering::Relaxed);
-        count
+        let taken = into.len() - before;
+        self.used.store(self.pages_used() + taken, Ordering::Relaxed);
+        taken
+    }
+
+    /// A page that was never handed out. None are left for a moment if others are just being given to the kernel.
+    fn fresh_page(&self, free: &mut Free) -> Option<Page> {
+        if free.fresh == self.pages_max + self.overdraft_pages {
+            return None;
+        }
+        free.fresh += 1;
+        Some(self.page(free.fresh - 1))
     }
 
     /// Takes pages back.
@@ -251,7 +276,7 @@ impl Arena {
     /// The token of page `index`, to be made once for each index.
     fn page(&self, index: usize) -> Page {
         let offset = index * PAGE_BYTES;
-        assert!(offset + PAGE_BYTES <= self.usable_bytes, "the overdraft bounds the pages that are out");
+        assert!(offset + PAGE_BYTES <= self.usable_bytes, "`fresh` is bounded by the ceiling");
         // SAFETY: the assertion above keeps the address inside the mapping.
         let start = unsafe { self.base.add(offset) };
         Page(start.cast())
@@ -260,7 +285,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody holds a page: shards own an Arc of this arena.
+        // SAFETY: the mapping is ours. Tokens may remain, but only in fields of a shard that is being dropped itself
+        // (shards own an Arc of this arena), and no destructor reads a page.
         let _ignored = unsafe { munmap(self.mapping.as_ptr().cast::<c_void>(), self.mapping_bytes) };
     }
 }

@@ -7,6 +7,7 @@
 use crate::family::Family;
 use crate::large::{ExpiredPeers, LargeCursor};
 use crate::shard::Shard;
+use crate::slab::Block;
 use crate::small::{Small, SmallMut};
 use crate::stamp::{Stamp, Tick};
 use crate::swarm_line::Form;
@@ -117,7 +118,8 @@ impl<P: Family> Shard<P> {
                 let stamps = self.expire_small(block, now, &mut expired);
                 *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT);
                 let unchanged = expired.seeders + expired.leechers == 0;
-                Visit::Through(if unchanged { Some(*form) } else { self.reduce_small(block, class) })
+                let form = if unchanged { Some(*form) } else { self.reduce_small(block, class) };
+                Visit::Through(form.map(|form| self.gather(form)))
             }
             Form::Large { index } => {
                 let (large, memory, clock) =
@@ -141,8 +143,18 @@ impl<P: Family> Shard<P> {
         visit
     }
 
+    /// Moves a small swarm out of a page that it is among the last to use.
+    fn gather(&mut self, form: Form<P>) -> Form<P> {
+        match form {
+            Form::Small { block, class } => {
+                Form::Small { block: self.memory.gather_block(block, class), class }
+            }
+            form => form,
+        }
+    }
+
     /// Forgets the overdue peers of a small swarm. Returns how many there were before.
-    fn expire_small(&mut self, block: crate::slab::Block, now: Tick, expired: &mut ExpiredPeers) -> usize {
+    fn expire_small(&mut self, block: Block, now: Tick, expired: &mut ExpiredPeers) -> usize {
         let ticks = self.ticks;
         let overdue = |small: Small<'_, P>| {
             let index = small.stamps.iter().rposition(|&stamp| ticks.is_overdue(Stamp(stamp), now))?;

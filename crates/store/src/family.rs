@@ -6,7 +6,7 @@ use shoal_protocol::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
-use crate::level::{EIGHTHS, Ladder, SIXTHS};
+use crate::level::{EIGHTHS, FIFTHS, Ladder};
 use crate::peer_line::{PeerEntry, PeerLine};
 use crate::table::Bucket;
 
@@ -49,8 +49,8 @@ impl Family for PeerV4 {}
 
 impl Stored for PeerV4 {
     type Line = PeerLine<Self, 9>;
-    const FILL_64THS: u32 = 52;
-    const LADDER: &'static Ladder = &SIXTHS;
+    const FILL_64THS: u32 = 51;
+    const LADDER: &'static Ladder = &FIFTHS;
 
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {

@@ -78,7 +78,7 @@ impl<L: Line> Lines<L> {
     }
 
     /// The line to write, if its place has memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, index: u32) -> Option<&'a mut L> {
         let (bytes, index) = match &mut self.storage {
             Storage::Block(block, _) => (memory.block_mut(*block), index),
@@ -92,7 +92,7 @@ impl<L: Line> Lines<L> {
     }
 
     /// The line to write, with memory for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line_ensured<'a>(&'a mut self, memory: &'a mut Memory, index: u32) -> &'a mut L {
         let has_memory = match &self.storage {
             Storage::Block(_, class) => (index as usize + 1) * Self::BYTES <= class.bytes(),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::arena::{Arena, Page};
+use crate::arena::{Arena, Page, Purpose};
 use crate::prefetch::prefetch;
 use crate::slab::{Block, Class, Slab};
 
@@ -42,10 +42,7 @@ impl Memory {
     /// Whether one more peer may come in.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.reserve.len() < RESERVE_PAGES_MIN {
-            self.pages += self.arena.take(RESERVE_PAGES_FETCHED, &mut self.reserve);
-        }
-        self.reserve.len() >= RESERVE_PAGES_MIN
+        self.has_room_for(Purpose::Growing)
     }
 
     /// Whether one more swarm may come in.
@@ -54,11 +51,11 @@ impl Memory {
         self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE
     }
 
-    /// Whether entries may be moved around, if need be on credit: what is moved takes no more room afterwards.
+    /// Whether there is room for what an operation may need.
     #[inline]
-    pub(crate) fn has_room_to_move(&mut self) -> bool {
+    pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
         if self.reserve.len() < RESERVE_PAGES_MIN {
-            self.pages += self.arena.take_overdraft(RESERVE_PAGES_FETCHED, &mut self.reserve);
+            self.pages += self.arena.take(RESERVE_PAGES_FETCHED, purpose, &mut self.reserve);
         }
         self.reserve.len() >= RESERVE_PAGES_MIN
     }
@@ -104,6 +101,11 @@ impl Memory {
         self.slab.bytes_mut(new)[..length].copy_from_slice(&scratch[..length]);
         self.put_block(old);
         new
+    }
+
+    /// Moves a block to a fuller page if its own is nearly empty. Takes no room.
+    pub(crate) fn gather_block(&mut self, block: Block, class: Class) -> Block {
+        if self.slab.is_stray(block) { self.replace_block(block, class) } else { block }
     }
 
     #[inline]

@@ -21,6 +21,9 @@ const STARTS_PREFETCHED: usize = RUNS_MAX + RUNS_MAX / 2;
 /// Draws after which a sample that finds no free places becomes a single run. Never reached in practice.
 const DRAWS_MAX: usize = 256;
 
+/// Lines that a single run may walk over beyond one for each peer that is wanted.
+const SPARE_LINES_MAX: usize = 512;
+
 /// Peers that stay together in a sample of a small swarm: a cache line of IPv4.
 const CHUNK: usize = 8;
 
@@ -104,8 +107,9 @@ where
     if wanted * 3 <= others && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
-    ring.sample_run(ring.start(rng), wanted, out);
-    wanted * size_of::<P>()
+    // A table of which expiry has just emptied most lines hands out the peers of a few: nobody waits for a long walk.
+    let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
+    written
 }
 
 /// The peers of a table as a ring of lines.
@@ -185,13 +189,13 @@ impl<B: Bucket> Ring<'_, B> {
         B: PeerRow<P>,
     {
         let Some(lines) = self.table.three_lines(self.memory, start.line) else {
-            return self.is_peer(start).then(|| self.sample_run(start, count, out));
+            return self.is_peer(start).then(|| self.sample_run(start, count, usize::MAX, out).0);
         };
         if start.slot >= lines[0].len() || self.skip == Some(start) {
             return None;
         }
         self.copy_short_run(start, lines, count, scratch, out)
-            .or_else(|| Some(self.sample_run(start, count, out)))
+            .or_else(|| Some(self.sample_run(start, count, usize::MAX, out).0))
     }
 
     /// As `sample_run`, without a branch that depends on where in a line the run begins, which no processor can
@@ -239,13 +243,13 @@ impl<B: Bucket> Ring<'_, B> {
     }
 
     /// Writes `count` peers from `start` on; there are that many.
-    fn sample_run<P: Family>(&self, start: At, count: usize, out: &mut [u8]) -> Run
+    fn sample_run<P: Family>(&self, start: At, count: usize, lines_max: usize, out: &mut [u8]) -> (Run, usize)
     where
         B: PeerRow<P>,
     {
         let (mut line, mut from) = (start.line, start.slot);
         let (mut left, mut written) = (count, 0);
-        loop {
+        for _ in 0..lines_max {
             let peers = self.table.line(self.memory, line).map_or(&[][..], PeerRow::peers);
             let skip = self.skip.filter(|skip| skip.line == line && skip.slot >= from).map(|skip| skip.slot);
             let before = &peers[from..skip.unwrap_or(peers.len())];
@@ -264,21 +268,18 @@ impl<B: Bucket> Ring<'_, B> {
                 let (first, last) =
                     (Self::place(start), Self::place(At { line, slot: last.saturating_sub(1) }));
                 let turn = if last < first { u64::from(self.table.end()) * B::SLOTS as u64 } else { 0 };
-                return Run { first, last: last + turn };
+                return (Run { first, last: last + turn }, written);
             }
             line = self.table.line_after(line, peers.is_empty());
             from = 0;
         }
+        (Run::default(), written)
     }
 
-    /// A peer, each equally likely.
+    /// A peer, each equally likely; in a table that is all but empty, any line.
     fn start(&self, rng: &mut fastrand::Rng) -> At {
-        loop {
-            let at = self.draw(rng);
-            if self.is_peer(at) {
-                return at;
-            }
-        }
+        let peer = (0..DRAWS_MAX).map(|_| self.draw(rng)).find(|&at| self.is_peer(at));
+        peer.unwrap_or_else(|| At { slot: 0, ..self.draw(rng) })
     }
 
     /// A slot, each equally likely, with or without a peer.

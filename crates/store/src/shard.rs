@@ -31,11 +31,12 @@ pub(crate) struct Tally {
 pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
-    pub(crate) memory: Memory,
     pub(crate) swarms: Table<SwarmLine<P>>,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
+    /// Last, so that it goes after everything that holds pages of it.
+    pub(crate) memory: Memory,
 }
 
 /// The large swarms of a shard, by index.
@@ -123,7 +124,7 @@ impl<P: Family> Shard<P> {
                 self.create(place, announce, now)
             };
         };
-        let Some(form) = self.form(at) else { return Ok(Announced::default()) };
+        let form = self.form(at).expect("the swarm was just found there");
         let outcome = self.apply(&form, announce, now)?;
         self.count(&outcome);
         let line = self.swarms.line_mut(&mut self.memory, at);
@@ -155,7 +156,7 @@ impl<P: Family> Shard<P> {
     /// The counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         let Some(at) = self.find(place) else { return Counts::default() };
-        let Some(line) = self.swarms.line(&self.memory, at.line) else { return Counts::default() };
+        let line = self.swarms.line(&self.memory, at.line).expect("the swarm was just found there");
         let (seeders, leechers) = self.roles(&line.form(at.slot));
         Counts { seeders, leechers, completed: line.completed(at.slot) }
     }

@@ -13,6 +13,9 @@ pub(crate) const CLASS_BYTES: [usize; 20] =
 
 const CLASSES: usize = CLASS_BYTES.len();
 
+/// Most sheets of a shard: what is left of the number of a block without the slot.
+const SHEETS_MAX: u32 = 1 << 24;
+
 /// End of a chain of free blocks. No page has that many blocks.
 const NO_SLOT: u16 = u16::MAX;
 
@@ -149,6 +152,13 @@ impl Slab {
         &mut sheet.page[usize::from(block.slot()) * size..][..size]
     }
 
+    /// Whether most of a block's sheet is free while another sheet has room: if such blocks move, pages become free.
+    pub(crate) fn is_stray(&self, block: Block) -> bool {
+        let sheet = self.sheets[block.sheet() as usize].as_ref().expect("a block keeps its sheet");
+        let open = self.open[usize::from(sheet.class.0)];
+        sheet.used * 2 < sheet.class.slots() && open.is_some_and(|open| open.get() - 1 != block.sheet())
+    }
+
     /// Gives all pages back, for the end of the shard.
     pub(crate) fn into_pages(self) -> impl Iterator<Item = Page> {
         self.sheets.into_iter().flatten().map(|sheet| sheet.page)
@@ -162,8 +172,9 @@ impl Slab {
         let sheet = Sheet { page, class, used: 0, freed: NO_SLOT, fresh: 0, next: None, previous: None };
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.sheets.push(None);
-            u32::try_from(self.sheets.len() - 1).expect("a shard has fewer than 2^24 sheets (64 GiB)")
+            u32::try_from(self.sheets.len() - 1).expect("a shard has fewer than 2^32 sheets")
         });
+        assert!(index < SHEETS_MAX, "a shard has fewer than 2^24 sheets, which are 64 GiB");
         self.sheets[index as usize] = Some(sheet);
         self.link(index);
         index

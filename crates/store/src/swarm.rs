@@ -4,6 +4,7 @@
 //! form when it has to, and falls back only when it is much smaller, so that it does not go back and forth.
 
 use crate::api::{Action, Announce, Counts, Full};
+use crate::arena::Purpose;
 use crate::family::Family;
 use crate::hash::position;
 use crate::large::{Large, LargeAt};
@@ -16,6 +17,9 @@ use crate::swarm_line::Form;
 
 /// A large swarm becomes a small one when its peers are fewer than one in this many that would fit.
 const SMALL_AGAIN_SHARE: usize = 3;
+
+/// ... and its tables have settled to no more lines than this, so that the move is short.
+const SMALL_AGAIN_LINES_MAX: u32 = 256;
 
 /// What an announce did to a swarm.
 #[derive(Clone, Copy, Debug)]
@@ -179,9 +183,15 @@ impl<P: Family> Shard<P> {
         }
         let elsewhere = large.find(memory, position, &arrival.peer, !seeds);
         // A peer that changes its role takes no more room than before, but may need some first.
-        let has_room = if elsewhere.is_some() { memory.has_room_to_move() } else { memory.has_room() };
+        let has_room =
+            if elsewhere.is_some() { memory.has_room_for(Purpose::Moving) } else { memory.has_room() };
         if !has_room {
-            return Err(Full);
+            let at = elsewhere.ok_or(Full)?;
+            // It stays where it is, so that it is not forgotten, and changes its role at an announce that finds room.
+            let found = LargeAt { at, seeds: !seeds };
+            let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
+            large.set_stamp(memory, found, stamp);
+            return Ok((form, Landed::Large(found), completes));
         }
         let old = elsewhere.map(|at| large.remove(memory, key, LargeAt { at, seeds: !seeds }).stamp);
         let (stamp, completes) = arrival.stamp(old);
@@ -206,11 +216,10 @@ impl<P: Family> Shard<P> {
         for seeds in [false, true] {
             if let Some(at) = large.find(&self.memory, position, peer, seeds) {
                 large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
-                large.settle(&mut self.memory, &self.key);
-                break;
+                return (self.reduce_large(index), Landed::Nowhere, false);
             }
         }
-        (self.reduce_large(index), Landed::Nowhere, false)
+        (Some(Form::Large { index }), Landed::Nowhere, false)
     }
 
     /// The form of a small swarm that has just lost peers. Nothing if it lost its last.
@@ -229,7 +238,7 @@ impl<P: Family> Shard<P> {
             count => {
                 // Half again as many must fit, so that one who comes back does not move everybody.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
-                match fitting.filter(|_| self.memory.has_room_to_move()) {
+                match fitting.filter(|_| self.memory.has_room_for(Purpose::Shrinking)) {
                     Some(class) => {
                         Some(Form::Small { block: small::resize::<P>(&mut self.memory, block, class), class })
                     }
@@ -241,8 +250,17 @@ impl<P: Family> Shard<P> {
 
     /// The form of a large swarm that may have lost peers. Nothing if it lost its last.
     pub(crate) fn reduce_large(&mut self, index: u32) -> Option<Form<P>> {
-        let count = self.larges.large(index).len() as usize;
-        if count > small::peers_max::<P>() / SMALL_AGAIN_SHARE || !self.memory.has_room_to_move() {
+        let large = self.larges.large(index);
+        let (count, large_lines) = (large.len() as usize, large.leechers.end() + large.seeders.end());
+        if count == 0 {
+            self.larges.remove(index).release(&mut self.memory);
+            return None;
+        }
+        let settled = large_lines <= SMALL_AGAIN_LINES_MAX;
+        if count > small::peers_max::<P>() / SMALL_AGAIN_SHARE
+            || !settled
+            || !self.memory.has_room_for(Purpose::Shrinking)
+        {
             return Some(Form::Large { index });
         }
         let class = small::class_for::<P>(count.max(2)).expect("a third of what fits a block fits a block");

@@ -1,5 +1,6 @@
 //! All swarms of one family, in shards behind small locks.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -22,7 +23,6 @@ const SHARDS: usize = 32;
 const BUDGET_PER_LOCK: usize = 64;
 
 /// The swarms of one address family. Shared between threads: all methods take `&self`.
-#[derive(Debug)]
 pub struct Swarms<P: Family> {
     key: HashKey,
     timeout_s: u32,
@@ -76,6 +76,13 @@ impl<P: Family> Cell<P> {
         self.leechers.store(tally.leechers, Ordering::Relaxed);
         self.expired.store(tally.expired, Ordering::Relaxed);
         self.bytes.store((shard.memory.pages() * PAGE_BYTES) as u64, Ordering::Relaxed);
+    }
+}
+
+impl<P: Family> fmt::Debug for Swarms<P> {
+    /// Sums only: there may be millions of swarms, and who is in them is nobody's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.totals().fmt(f)
     }
 }
 
@@ -153,14 +160,17 @@ impl<P: Family> Swarms<P> {
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         for index in 0..SHARDS {
             let cell = &self.shards[(first + index) % SHARDS];
-            // Whoever holds it will let it go before the next turn comes round.
-            let Some(mut shard) = cell.shard.try_lock() else { continue };
-            let mut share = left.min(BUDGET_PER_LOCK);
-            let (before, given) = (shard.tally.expired, share);
-            expired.behind |= shard.expire(now_s, self.timeout_s, &mut share);
-            expired.peers += shard.tally.expired - before;
-            cell.publish(&shard);
-            left -= given - share;
+            let mut behind = true;
+            while behind && left > 0 {
+                // Whoever holds it will let it go before the next turn comes round.
+                let Some(mut shard) = cell.shard.try_lock() else { break };
+                let mut share = left.min(BUDGET_PER_LOCK);
+                let (before, given) = (shard.tally.expired, share);
+                behind = shard.expire(now_s, self.timeout_s, &mut share);
+                expired.peers += shard.tally.expired - before;
+                cell.publish(&shard);
+                left -= given - share;
+            }
             if left == 0 {
                 expired.behind = true;
                 break;

@@ -8,6 +8,7 @@
 //!
 //! Owns entries and their order. Must not know what an entry means.
 
+use crate::arena::Purpose;
 use crate::hash::HashKey;
 use crate::level::{Ladder, Level};
 use crate::lines::{Line, Lines};
@@ -242,13 +243,10 @@ impl<B: Bucket> Table<B> {
     fn take_steps(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
         let mut stepped = false;
         for _ in 0..STEPS_MAX {
-            if !memory.has_room_to_move() {
-                break;
-            }
             let level = self.level;
-            if self.len > self.grow_above {
+            if self.len > self.grow_above && memory.has_room_for(Purpose::Moving) {
                 self.grow(memory, key);
-            } else if self.len < self.shrink_below {
+            } else if self.len < self.shrink_below && memory.has_room_for(Purpose::Shrinking) {
                 self.shrink(memory, key);
             }
             stepped |= self.level != level;
@@ -350,5 +348,94 @@ impl<B: Bucket> Table<B> {
         self.grow_above = at_fill(lines);
         // Two lines apart, so that an entry that comes and goes moves nothing.
         self.shrink_below = at_fill(lines.saturating_sub(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use shoal_protocol::PeerV4;
+
+    use super::*;
+    use crate::arena::Arena;
+    use crate::family::{PeerRow, Stored};
+    use crate::hash::position;
+    use crate::peer_line::PeerEntry;
+    use crate::stamp::Stamp;
+
+    type Peers = Table<<PeerV4 as Stored>::Line>;
+
+    /// Sequential ports of one address, the likeliest keys of an attacker.
+    fn peer(number: u16) -> PeerV4 {
+        let [high, low] = number.to_be_bytes();
+        PeerV4([10, 0, 0, 1, high, low])
+    }
+
+    /// Checks that every entry is there once, and that all lines from its home to its own are full.
+    fn check(table: &Peers, memory: &Memory, key: &HashKey, model: &BTreeMap<PeerV4, u8>) {
+        let mut seen = BTreeMap::new();
+        for line in 0..table.end() {
+            let Some(bucket) = table.line(memory, line) else { continue };
+            for slot in 0..bucket.len() {
+                let home = table.level.home(bucket.position(slot, key));
+                let full = |earlier| table.line(memory, earlier).is_some_and(|line| line.len() == 9);
+                assert!((home..line).all(full), "an entry of line {home} is in line {line}");
+                let entry = bucket.entry(slot);
+                assert_eq!(seen.insert(entry.peer, entry.stamp.0), None);
+            }
+        }
+        assert_eq!(&seen, model);
+        assert_eq!(table.len() as usize, model.len());
+    }
+
+    fn churn(memory: &mut Memory, key: &HashKey, seed: u64, numbers: u16) {
+        let (mut table, mut model) = (Peers::new(), BTreeMap::new());
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for step in 0..30_000_u32 {
+            // More come than go in every other stretch.
+            let comes = rng.u32(..100) < if step / 6000 % 2 == 0 { 75 } else { 30 };
+            let peer = peer(rng.u16(..numbers));
+            let position = position(peer.hash(key));
+            let found =
+                table.find(memory, position, |line| line.peers().iter().position(|other| *other == peer));
+            assert_eq!(found.is_some(), model.contains_key(&peer));
+            match found {
+                None if comes && memory.has_room_for(Purpose::Growing) => {
+                    let stamp = Stamp(rng.u8(..));
+                    table.insert(memory, position, &PeerEntry { peer, stamp });
+                    model.insert(peer, stamp.0);
+                }
+                Some(at) if !comes => {
+                    let entry = table.remove(memory, key, at);
+                    assert_eq!(Some(entry.stamp.0), model.remove(&peer));
+                }
+                _ => {}
+            }
+            table.settle(memory, key);
+            if step < 2000 || step.is_multiple_of(97) {
+                check(&table, memory, key, &model);
+            }
+        }
+        table.release(memory);
+    }
+
+    #[test]
+    fn every_line_before_an_entry_is_full_whatever_happens() {
+        let key = HashKey::new([1, 2, 3, 4]);
+        let arena = Arc::new(Arena::new(1 << 26).unwrap());
+        for numbers in [40, 500, 9000] {
+            churn(&mut Memory::new(Arc::clone(&arena)), &key, u64::from(numbers), numbers);
+        }
+    }
+
+    #[test]
+    fn a_table_that_finds_no_room_to_grow_stays_correct() {
+        let key = HashKey::new([1, 2, 3, 4]);
+        for pages in [10, 14, 20] {
+            let arena = Arc::new(Arena::new(pages * 4096).unwrap());
+            churn(&mut Memory::new(arena), &key, pages, 20_000);
+        }
     }
 }

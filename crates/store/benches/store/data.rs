@@ -1,5 +1,7 @@
 //! Random torrents and peers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -85,6 +87,22 @@ pub(crate) fn put_batch<P: Random>(
         let stored = swarms.announce(place, &announce, 1000, rng, &mut []);
         assert!(stored.is_ok(), "the store has room");
     }
+}
+
+/// Does something with a store beside which a keeper has memory ready, as in the tracker.
+pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                store.make_ready();
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
 }
 
 /// CPU time of this thread so far: what else the machine does is not counted.

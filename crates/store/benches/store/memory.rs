@@ -58,9 +58,11 @@ fn add<P: Random + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) 
 /// Fills a store to `size` and returns the bytes an entry takes, and the time it took to come in.
 fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
     let (store, before, heap_before) = ready::<P>(fill);
-    let start = data::thread_time();
-    fill_up::<P>(&store, fill, size, |_| {});
-    let elapsed = data::thread_time() - start;
+    let elapsed = data::with_keeper(&store, || {
+        let start = data::thread_time();
+        fill_up::<P>(&store, fill, size, |_| {});
+        data::thread_time() - start
+    });
     let resident = resident_bytes() - before;
     // Pages of the arena, and what the allocator gave out beside them.
     let allocated = P::swarms(&store).totals().bytes as f64 + heap_bytes() - heap_before;

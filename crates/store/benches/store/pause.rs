@@ -4,9 +4,7 @@
 //! at the same call in every run; so the runs are repeated, of each stretch of calls the least of the maxima is
 //! taken, and the largest of these counts. The plain maximum is printed too.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shoal_protocol::{InfoHash, PeerV4};
 use shoal_store::{Action, Swarms};
@@ -77,18 +75,7 @@ impl Stretches {
 fn grow(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> Vec<u64> {
     let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
     let mut stretches = Stretches::default();
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // The tracker has such a thread too.
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                store.make_ready();
-                thread::sleep(Duration::from_millis(5));
-            }
-        });
-        fill(&store.v4, count, &info_hash, &mut rng, |put| stretches.time(put));
-        done.store(true, Ordering::Relaxed);
-    });
+    data::with_keeper(&store, || fill(&store.v4, count, &info_hash, &mut rng, |put| stretches.time(put)));
     stretches.longest
 }
 
