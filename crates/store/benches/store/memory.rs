@@ -95,10 +95,11 @@ fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
     ]
 }
 
-/// An empty store, and what the process takes with it: code and libraries are loaded by a fill of another store, so
-/// that what comes on top is due to the entries, as with a tracker that has started but has seen no announce.
+/// An empty store, and what the process takes with it: code, libraries and the keeper's stack are loaded by a fill of
+/// another store, so that what comes on top is due to the entries, as with a tracker that has started but has seen no announce.
 fn ready<P: Random>(fill: Fill) -> (Store, f64, f64) {
-    fill_up::<P>(&data::store(), fill, 1000, |_| {});
+    let other = data::store();
+    data::with_keeper(&other, || fill_up::<P>(&other, fill, 1000, |_| {}));
     let store = data::store();
     (store, resident_bytes(), heap_bytes())
 }
