@@ -63,18 +63,18 @@ const ON_EMPTY: [(&str, Operation); 5] = [
         put(world, swarms, i, p, Action::Stop);
     }),
     ("DeleteNonexist", |world, swarms, i, p| put(world, swarms, i, p, Action::Stop)),
-    ("PutGradDelete", |world, swarms, i, p| {
+    ("PutGraduateDelete", |world, swarms, i, p| {
         put(world, swarms, i, p, Action::Leech);
         put(world, swarms, i, p, Action::Complete);
         put(world, swarms, i, p, Action::Stop);
     }),
-    ("GradNonexist", |world, swarms, i, p| put(world, swarms, i, p, Action::Complete)),
+    ("GraduateNonexist", |world, swarms, i, p| put(world, swarms, i, p, Action::Complete)),
 ];
 
-/// On filled swarms, only over hashes: the announcer is always the first leecher, or the last seeder.
+/// On filled swarms: the announcer is one of their leechers or seeders, and stays what it is.
 const ON_FULL: [(&str, Operation); 3] = [
-    ("AnnounceLeecher", |world, swarms, i, _| announce(world, swarms, i, 0, Action::Leech)),
-    ("AnnounceSeeder", |world, swarms, i, _| announce(world, swarms, i, COUNT - 1, Action::Seed)),
+    ("AnnounceLeecher", |world, swarms, i, p| announce(world, swarms, i, p / 2, Action::Leech)),
+    ("AnnounceSeeder", |world, swarms, i, p| announce(world, swarms, i, COUNT - 1 - p / 2, Action::Seed)),
     ("ScrapeSwarm", |world, swarms, i, _| {
         let place = swarms.locate(&world.info_hashes[i]);
         black_box(swarms.scrape(&place));
@@ -82,17 +82,14 @@ const ON_FULL: [(&str, Operation); 3] = [
 ];
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
+    let on_empty = ON_EMPTY.map(|(name, operation)| (name, operation, false));
+    let on_full = ON_FULL.map(|(name, operation)| (name, operation, true));
     let mut cases = Vec::new();
-    for (name, operation) in ON_EMPTY {
+    for (name, operation, filled) in on_empty.into_iter().chain(on_full) {
         for spread in SPREADS {
             let name = format!("time/{name}{}", spread.suffix);
-            cases.push(Case::new(name.clone(), move || vec![measure(&name, operation, spread, false, tiny)]));
-        }
-    }
-    for (name, operation) in ON_FULL {
-        for spread in [SPREADS[0], SPREADS[2]] {
-            let name = format!("time/{name}{}", spread.suffix);
-            cases.push(Case::new(name.clone(), move || vec![measure(&name, operation, spread, true, tiny)]));
+            cases
+                .push(Case::new(name.clone(), move || vec![measure(&name, operation, spread, filled, tiny)]));
         }
     }
     cases
