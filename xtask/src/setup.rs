@@ -11,6 +11,7 @@ use crate::shell::{self, cargo, command, output, title};
 pub(crate) fn run() -> Result<()> {
     title("set-up");
     install_packages()?;
+    unpack_transmission()?;
     add_component("rustfmt", "fmt")?;
     add_component("clippy", "clippy")?;
     make_python_environment()?;
@@ -42,6 +43,26 @@ fn install_packages() -> Result<()> {
     shell::run(apt_get(&["install", "--yes", "--quiet", "--no-install-recommends"]).args(&missing))?;
     let still_missing = missing_packages();
     ensure!(still_missing.is_empty(), "still missing after installation: {}", still_missing.join(" "));
+    Ok(())
+}
+
+/// Unpacks Transmission's daemon rather than install it, which would start a service.
+fn unpack_transmission() -> Result<()> {
+    if tools::transmission().is_ok() {
+        return Ok(());
+    }
+    let directory = tools::transmission_directory()?;
+    eprintln!("unpacking Transmission's daemon to {}", directory.display());
+    let download = directory.join("download");
+    fs::create_dir_all(&download).with_context(|| format!("cannot create {}", download.display()))?;
+    // The sandbox is for root, whose files apt's own user cannot write.
+    let mut fetch = command("apt-get", &["--quiet", "--option", "APT::Sandbox::User=root"]);
+    shell::run(fetch.args(["download", "transmission-daemon"]).current_dir(&download))?;
+    for package in fs::read_dir(&download).with_context(|| format!("cannot read {}", download.display()))? {
+        shell::run(command("dpkg-deb", &["--extract"]).arg(package?.path()).arg(directory))?;
+    }
+    output(Command::new(tools::transmission()?).arg("--version"))
+        .context("Transmission's daemon does not start")?;
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub const TOOLS: [Tool; 8] = [
     Tool { program: "nsenter", package: "util-linux" },
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "python3", package: "python3-venv" },
+    // The libraries of the daemon. The package of the daemon itself would start a service: see `transmission`.
     Tool { program: "transmission-cli", package: "transmission-cli" },
     Tool { program: "aria2c", package: "aria2" },
     Tool { program: "rtorrent", package: "rtorrent" },
@@ -66,6 +67,24 @@ pub fn python() -> Result<PathBuf> {
     let python = python_environment()?.join("bin/python");
     ensure!(python.is_file(), "{} is missing; `cargo xtask setup` makes it", python.display());
     Ok(python)
+}
+
+/// Where the package `transmission-daemon` is unpacked, since to install it is to start a service.
+///
+/// # Errors
+/// Where cargo does not tell its target directory.
+pub fn transmission_directory() -> Result<&'static Path> {
+    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    once(&DIRECTORY, || Ok(target_directory()?.join("transmission")))
+}
+
+/// Transmission's daemon, unpacked or installed.
+///
+/// # Errors
+/// Where it is missing, with the command that unpacks it.
+pub fn transmission() -> Result<PathBuf> {
+    let unpacked = transmission_directory()?.join("usr/bin/transmission-daemon");
+    if unpacked.is_file() { Ok(unpacked) } else { program("transmission-daemon") }
 }
 
 /// The tracker: what `SHOAL_BINARY` names, or else built now, once, in the profile of the tests.

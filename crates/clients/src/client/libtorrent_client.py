@@ -3,6 +3,7 @@
 Usage: libtorrent_client.py TORRENT DIRECTORY PORT
 """
 
+import collections
 import signal
 import sys
 import threading
@@ -35,9 +36,10 @@ def main(torrent, directory, port):
         }
     )
     share(session, torrent, directory)
+    announces = Announces(session)
     while not quit_asked.wait(0.1):
-        show_alerts(session)
-    say_goodbye(session)
+        announces.follow()
+    say_goodbye(session, announces)
 
 
 def share(session, torrent, directory):
@@ -48,22 +50,36 @@ def share(session, torrent, directory):
     session.add_torrent(parameters)
 
 
-def say_goodbye(session):
+def say_goodbye(session, announces):
     """Leaves the swarm, and waits until the tracker has confirmed it."""
     session.pause()
     deadline = time.monotonic() + GOODBYE_S_MAX
-    while time.monotonic() < deadline:
-        alerts = show_alerts(session)
-        if any(isinstance(alert, libtorrent.tracker_reply_alert) for alert in alerts):
-            return
+    while not announces.all_done() and time.monotonic() < deadline:
         time.sleep(0.1)
+        announces.follow()
 
 
-def show_alerts(session):
-    alerts = session.pop_alerts()
-    for alert in alerts:
-        print(f"{type(alert).__name__}: {alert.message()}", flush=True)
-    return alerts
+class Announces:
+    """Keeps account of announces by the alerts of the session, and shows these. Each address announces by itself."""
+
+    def __init__(self, session):
+        self.session = session
+        self.unanswered = collections.Counter()
+        self.stopped = set()
+
+    def follow(self):
+        for alert in self.session.pop_alerts():
+            print(f"{type(alert).__name__}: {alert.message()}", flush=True)
+            if isinstance(alert, libtorrent.tracker_announce_alert):
+                self.unanswered[alert.local_endpoint] += 1
+                if alert.event == libtorrent.event_t.stopped:
+                    self.stopped.add(alert.local_endpoint)
+            elif isinstance(alert, (libtorrent.tracker_reply_alert, libtorrent.tracker_error_alert)):
+                self.unanswered[alert.local_endpoint] -= 1
+
+    def all_done(self):
+        """Whether the last announces are out, and the tracker has answered them and all before."""
+        return self.stopped and not any(self.unanswered[address] for address in self.stopped)
 
 
 if __name__ == "__main__":

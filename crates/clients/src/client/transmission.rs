@@ -1,4 +1,7 @@
-//! Transmission (Debian package `transmission-cli`, which runs without a system service).
+//! Transmission (Debian packages `transmission-daemon` and `transmission-cli`).
+//!
+//! The daemon, not the command line program: that one takes a torrent which has not started yet for one that was
+//! stopped, and on a busy machine ends at once.
 
 use std::fs;
 use std::process::Command;
@@ -6,25 +9,22 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{Job, PEER_PORT, Role};
+use super::{Job, PEER_PORT};
 use crate::network::Host;
+use crate::tools;
 
 pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
-    let settings = json!({
-        "dht-enabled": false,
-        "lpd-enabled": false,
-        "pex-enabled": false,
-        "port-forwarding-enabled": false,
-        "utp-enabled": false,
-    });
-    let file = job.state.join("settings.json");
-    fs::write(file, settings.to_string()).context("cannot write Transmission's settings")?;
-    let mut transmission = host.command("transmission-cli")?;
-    transmission.arg("--config-dir").arg(job.state).arg("--download-dir").arg(job.downloads);
-    transmission.arg("--no-portmap").arg("--port").arg(PEER_PORT.to_string());
-    if job.role == Role::Seeder {
-        transmission.arg("--verify");
-    }
-    transmission.arg(job.torrent).env("HOME", job.state);
+    let settings = json!({ "pex-enabled": false, "rpc-enabled": false });
+    fs::write(job.state.join("settings.json"), settings.to_string())
+        .context("cannot write Transmission's settings")?;
+    // It takes up whatever torrents it finds among its own when it starts.
+    let torrents = job.state.join("torrents");
+    fs::create_dir(&torrents).context("cannot create Transmission's directory of torrents")?;
+    fs::copy(job.torrent, torrents.join("shared.torrent")).context("cannot copy the torrent")?;
+    let mut transmission = host.command_at(&tools::transmission()?)?;
+    transmission.args(["--foreground", "--log-info", "--no-portmap", "--no-dht", "--no-lpd", "--no-utp"]);
+    transmission.arg("--peerport").arg(PEER_PORT.to_string()).arg("--config-dir").arg(job.state);
+    transmission.arg("--download-dir").arg(job.downloads);
+    transmission.env("HOME", job.state);
     Ok(transmission)
 }
