@@ -44,8 +44,9 @@ settings! {
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
         ], in 1..=LISTEN_ADDRESSES_MAX;
 
-        /// How datagrams are moved. "auto" takes io_uring where the kernel allows it and recvmmsg/sendmmsg
-        /// elsewhere (containers often forbid io_uring), and logs the choice. "uring" or "mmsg" force one.
+        /// How datagrams are moved. "mmsg" is recvmmsg/sendmmsg, which works everywhere; "uring" is io_uring, which
+        /// containers often forbid. "auto" takes the one that costs less of those that work, which by measurement
+        /// is mmsg, and logs the choice.
         io: DatagramBackend = DatagramBackend::Auto;
 
         /// Kernel buffer for requests that wait, for each socket (every worker has one for each address).

@@ -65,7 +65,7 @@ macro_rules! choice {
 choice! {
     /// How datagrams are received and sent.
     DatagramBackend {
-        /// io_uring where the kernel allows it, else recvmmsg and sendmmsg.
+        /// The one that costs less of those that work.
         Auto = "auto",
         /// io_uring, or no start.
         Uring = "uring",
