@@ -87,13 +87,13 @@ pub fn transmission() -> Result<PathBuf> {
     if unpacked.is_file() { Ok(unpacked) } else { program("transmission-daemon") }
 }
 
-/// The tracker: what `SHOAL_BINARY` names, or else built now, once, in the profile of the tests.
+/// The tracker: what `TEST_SHOAL_BINARY` names, or else built now, once, in the profile of the tests.
 ///
 /// # Errors
 /// Where it does not build.
 pub fn shoal() -> Result<&'static Path> {
     static SHOAL: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    once(&SHOAL, || env::var_os("SHOAL_BINARY").map_or_else(build_shoal, |path| Ok(path.into())))
+    once(&SHOAL, || env::var_os("TEST_SHOAL_BINARY").map_or_else(build_shoal, |path| Ok(path.into())))
 }
 
 /// A path that is found out once a process, because cargo takes its time. An error stays as well.

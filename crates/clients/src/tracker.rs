@@ -1,5 +1,6 @@
 //! The tracker under test, on a host of its own, and what another host sees of it.
 
+use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +50,10 @@ impl Tracker {
     /// Where it does not build, start or answer.
     pub fn start(network: &mut Network, view: &Path, directory: &Path) -> Result<Self> {
         let (host, observer) = (network.host()?, network.host()?);
-        let process = Process::spawn("shoal", host.command_at(tools::shoal()?)?, directory)?;
+        let mut command = host.command_at(tools::shoal()?)?;
+        let configured = env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"));
+        configured.for_each(|(name, _)| _ = command.env_remove(name));
+        let process = Process::spawn("shoal", command, directory)?;
         let mut tracker = Self { process, host, observer, view: view.to_owned() };
         let healthy = wait_for("the tracker should be healthy", START_WAIT, || {
             let status = tracker.process.ended()?;
