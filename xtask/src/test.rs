@@ -62,7 +62,7 @@ impl Filter {
             self.in_output_of_passed = false;
         }
         let ignored = line.starts_with("test ") && line.contains("... ignored");
-        if ignored || line.starts_with("skipped:") {
+        if ignored || line.to_ascii_lowercase().starts_with("skipped") {
             self.skipped.push(line.to_owned());
         }
         !self.in_output_of_passed

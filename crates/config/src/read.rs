@@ -218,10 +218,15 @@ fn subject(name: &str, value: &str) -> String {
     format!("{name} = {value}")
 }
 
-/// Where a service named "shoal" exists, Kubernetes sets these variables in every pod of its namespace
+/// Where a service whose name begins with "shoal" exists, Kubernetes sets these in every pod of its namespace
 /// (Kubernetes documentation, "Accessing the Service", environment variables). They are not meant for us.
 fn is_service_link(name: &str) -> bool {
-    name == "SHOAL_PORT" || name.starts_with("SHOAL_PORT_") || name.starts_with("SHOAL_SERVICE_")
+    let port_of = |marker: &str| {
+        let number = name.split_once(marker).map(|(_, rest)| rest.split('_').next().unwrap_or(rest));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let service = name.ends_with("_SERVICE_HOST") || name.ends_with("_SERVICE_PORT");
+    service || name.contains("_SERVICE_PORT_") || name.ends_with("_PORT") || port_of("_PORT_")
 }
 
 fn unknown<'n>(

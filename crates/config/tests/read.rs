@@ -213,6 +213,8 @@ fn variables_that_kubernetes_sets_for_a_service_of_our_name_are_not_ours() {
         ("SHOAL_SERVICE_HOST", "10.0.0.1"),
         ("SHOAL_SERVICE_PORT_UDP", "6969"),
         ("SHOAL_PORT", "udp://10.0.0.1:6969"),
+        ("SHOAL_UDP_PORT", "udp://10.0.0.1:6969"),
+        ("SHOAL_UDP_SERVICE_HOST", "10.0.0.1"),
         ("SHOAL_PORT_6969_UDP_ADDR", "10.0.0.1"),
     ];
     assert!(read_both("", &variables).is_ok());

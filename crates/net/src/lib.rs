@@ -44,9 +44,6 @@ pub const REQUEST_BYTES_MAX: usize = 2048;
 /// the order of arrival). At 64 datagrams of about 5 µs each, two sockets hold the thread for under 3 ms.
 pub const TURN_BATCHES_MAX: usize = 4;
 
-/// Most turns of one [`DatagramIo::drain`], so that a flood cannot hold up a shutdown.
-pub const DRAIN_TURNS_MAX: usize = 64;
-
 /// A datagram back end of one worker: its sockets, and whatever it needs to batch over them.
 ///
 /// Duties of an implementation:
@@ -65,16 +62,13 @@ pub trait DatagramIo {
     /// Only for faults of this host, such as a closed ring; the worker cannot go on.
     fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize>;
 
-    /// Serves what is queued in the sockets already, without waiting, and returns: the last thing a worker does.
+    /// Serves what is queued in the sockets, without waiting, until nothing is left or `goes_on`, which is asked after
+    /// each turn, says no (a flood never leaves nothing): the last thing a worker does.
     ///
     /// # Errors
     /// As [`DatagramIo::turn`].
-    fn drain(&mut self, service: &mut impl Service) -> io::Result<()> {
-        for _ in 0..DRAIN_TURNS_MAX {
-            if self.turn(Duration::ZERO, service)? == 0 {
-                break;
-            }
-        }
+    fn drain(&mut self, service: &mut impl Service, mut goes_on: impl FnMut() -> bool) -> io::Result<()> {
+        while self.turn(Duration::ZERO, service)? > 0 && goes_on() {}
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ fn turns_allocate_nothing(kind: Kind) {
         waker.wake();
         io.turn(PATIENCE, &mut Echo::default()).unwrap();
         io.turn(Duration::from_millis(1), &mut Echo::default()).unwrap();
-        io.drain(&mut Echo::default()).unwrap();
+        io.drain(&mut Echo::default(), || true).unwrap();
         for client in &clients {
             client.set_nonblocking(true).unwrap();
             while client.recv(&mut [0; 98]).is_ok() {}

@@ -89,7 +89,7 @@ fn an_unreachable_source_is_counted(kind: Kind) {
         configure("ip route add unreachable 192.0.2.9/32")?;
         let stays = connect_from("192.0.2.1:0", addr);
         stays.send(b"still there").unwrap();
-        io.drain(&mut Echo::default()).unwrap();
+        io.drain(&mut Echo::default(), || true).unwrap();
         assert_eq!(hear(&stays), b"still there");
         drop(io);
         assert_eq!(counters.v4.send_unreachable.read(), 3);

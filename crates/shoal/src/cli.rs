@@ -1,7 +1,7 @@
 //! The command line: what can be typed, and what it does.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -66,10 +66,24 @@ Exit codes: 0 stopped as asked, 1 failed, 2 the command line or the configuratio
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
-        None => serve(arguments.config.as_deref()),
+        None => return serve(arguments.config.as_deref()),
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
     };
+    exit_code(outcome)
+}
+
+fn serve(file: Option<&Path>) -> ExitCode {
+    let config = match load(file) {
+        Ok(config) => config,
+        Err(failure) => return exit_code(Err(failure)),
+    };
+    // Held until the failure, if any, is reported, so that the log ends with it.
+    let _log = log::begin(&config.log);
+    exit_code(tracker::run(&config, file))
+}
+
+fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -77,12 +91,6 @@ pub fn run() -> ExitCode {
             failure.exit_code()
         }
     }
-}
-
-fn serve(file: Option<&Path>) -> Result<(), Failure> {
-    let config = load(file)?;
-    log::begin(&config.log);
-    tracker::run(&config, file)
 }
 
 fn check(file: &Path) -> Result<(), Failure> {
@@ -97,10 +105,13 @@ fn load(path: Option<&Path>) -> Result<Config, Failure> {
     };
     let shown = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
-        Failure::Configuration(format!(
-            "the configuration file {shown} cannot be read: {error}\n  \
-             `shoal config > {shown}` writes one with the defaults"
-        ))
+        // Nothing that exists is to be written over.
+        let advice = if error.kind() == ErrorKind::NotFound {
+            format!("\n  `shoal config > {shown}` writes one with the defaults")
+        } else {
+            String::new()
+        };
+        Failure::Configuration(format!("the configuration file {shown} cannot be read: {error}{advice}"))
     })?;
     Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
 }
@@ -108,7 +119,7 @@ fn load(path: Option<&Path>) -> Result<Config, Failure> {
 /// Writes to standard output. Whoever closes it early, as `head` does, has seen enough.
 fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output").map_err(Failure::from)
         }
         _ => Ok(()),

@@ -26,10 +26,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) use metrics::{Sources, WorkerSources};
 
 /// Most connections at a time. Those beyond wait in the queue of the kernel.
-const CONNECTIONS_MAX: usize = 32;
+const CONNECTIONS_MAX: usize = 256;
 
 /// Longest time for the head of a request, and for the whole connection.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+const HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Most bytes of a request's head: hyper asks for at least 8 KiB.

@@ -1,17 +1,27 @@
 //! The log: what is written to standard error, and how it looks.
+//!
+//! A thread of its own writes it, from a queue that is bounded: where nobody reads standard error, such as on a terminal
+//! that was stopped by Ctrl-S, lines are lost, and the tracker goes on and can be stopped.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::panic;
 
 use shoal_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 use crate::failure::Failure;
 
-/// Begins to log. To be called once, before anything is logged.
-pub(crate) fn begin(settings: &shoal_config::Log) {
+/// Most lines that wait to be written.
+const LINES_MAX: usize = 8192;
+
+/// Begins to log. To be called once, before anything is logged. What waits is written when the guard is dropped, which
+/// takes a second at most.
+pub(crate) fn begin(settings: &shoal_config::Log) -> WorkerGuard {
+    let (writer, guard) =
+        NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
     let log = tracing_subscriber::fmt()
-        .with_writer(stderr)
+        .with_writer(writer)
         .with_max_level(filter(settings.level))
         // It would tell on standard error that standard error is closed, and panic because of that.
         .log_internal_errors(false);
@@ -23,6 +33,7 @@ pub(crate) fn begin(settings: &shoal_config::Log) {
         let thread = std::thread::current();
         tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
     }));
+    guard
 }
 
 /// Tells why the program ends, in the log if there is one by now.

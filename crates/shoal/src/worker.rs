@@ -24,6 +24,9 @@ const HOUSEKEEPING_MS: u64 = 10;
 /// a second and worker keep up with hundreds of millions of peers.
 const EXPIRY_LINES: usize = 512;
 
+/// Longest time for which a worker that stops answers what is queued: half of the second that an operator is promised.
+const DRAIN_MS_MAX: u64 = 500;
+
 /// What a worker needs beside its sockets.
 pub(crate) struct Worker {
     pub(crate) responder: Responder,
@@ -48,7 +51,8 @@ impl Worker {
             // Whatever the traffic: a turn is bounded, so that this has its share under saturation too.
             housekeeping.carry_on(now_ms);
         }
-        io.drain(&mut desk)
+        let end_ms = clock::monotonic_ms() + DRAIN_MS_MAX;
+        io.drain(&mut desk, || clock::monotonic_ms() < end_ms)
     }
 }
 

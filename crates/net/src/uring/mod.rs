@@ -103,7 +103,8 @@ impl UringIo {
         assert!(sockets.listeners.len() <= SOCKETS_MAX);
         let descriptors = sockets.listeners.iter().map(|listener| listener.socket.as_fd());
         let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
-        let submissions_max = BATCH_MAX + files.len();
+        // Each send holds a slot, and of each file at most one request waits to be submitted.
+        let submissions_max = usize::from(settings.send_slots) + files.len();
         let completions_max =
             usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1);
         // The kernel insists on a completion queue that is no smaller than the submission queue.

@@ -109,7 +109,7 @@ impl Server {
             while !asked_to_stop.load(Ordering::Relaxed) {
                 io.turn(PATIENCE, &mut service).unwrap();
             }
-            io.drain(&mut service).unwrap();
+            io.drain(&mut service, || true).unwrap();
         });
         Self { addrs, counters, waker, stop, thread: Some(thread) }
     }

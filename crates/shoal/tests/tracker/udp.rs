@@ -58,7 +58,7 @@ impl Way {
     /// Runs a test, unless this host forbids the back end. A container often forbids io_uring.
     pub(crate) fn run(self, test: fn(Self)) {
         if self.io == "uring" && !uring_works() {
-            eprintln!("SKIPPED: this host forbids io_uring");
+            eprintln!("skipped: this host forbids io_uring");
         } else {
             test(self);
         }
