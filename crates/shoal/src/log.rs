@@ -4,7 +4,9 @@
 //! that was stopped by Ctrl-S, lines are lost, and the tracker goes on and can be stopped.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::panic;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{panic, thread};
 
 use shoal_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
@@ -15,9 +17,29 @@ use crate::failure::Failure;
 /// Most lines that wait to be written.
 const LINES_MAX: usize = 8192;
 
-/// Begins to log. To be called once, before anything is logged. What waits is written when the guard is dropped, which
-/// takes a second at most.
-pub(crate) fn begin(settings: &shoal_config::Log) -> WorkerGuard {
+/// Longest wait, at the end, for the lines that are still in the queue.
+const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
+
+/// The log while it is open. What waits is written when this is dropped, unless nobody reads it.
+pub(crate) struct Log(Option<WorkerGuard>);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let Some(guard) = self.0.take() else { return };
+        // The guard would wait for a second, which is all the time that an operator is promised for the whole.
+        let (flushed, wait) = mpsc::channel();
+        let flush = move || {
+            drop(guard);
+            let _nobody_waits_any_more = flushed.send(());
+        };
+        if thread::Builder::new().name("log end".to_owned()).spawn(flush).is_ok() {
+            let _in_time_or_not = wait.recv_timeout(FLUSH_TIME_MAX);
+        }
+    }
+}
+
+/// Begins to log. To be called once, before anything is logged.
+pub(crate) fn begin(settings: &shoal_config::Log) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
     let log = tracing_subscriber::fmt()
@@ -30,10 +52,10 @@ pub(crate) fn begin(settings: &shoal_config::Log) -> WorkerGuard {
         LogFormat::Json => log.json().init(),
     }
     panic::set_hook(Box::new(|panic| {
-        let thread = std::thread::current();
+        let thread = thread::current();
         tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
     }));
-    guard
+    Log(Some(guard))
 }
 
 /// Tells why the program ends, in the log if there is one by now.
