@@ -18,7 +18,8 @@ const RUNS_MAX: usize = 8;
 /// on an empty slot.
 const STARTS_PREFETCHED: usize = RUNS_MAX + RUNS_MAX / 2;
 
-/// Draws after which a sample that finds no free places becomes a single run. Never reached in practice.
+/// Draws after which a sample that finds no free places becomes a single run. Reached only in a table that expiry has
+/// just all but emptied.
 const DRAWS_MAX: usize = 256;
 
 /// Lines that a single run may walk over beyond one for each peer that is wanted.
