@@ -1,0 +1,127 @@
+//! What a comparison found out, as it is written to `results.json`.
+//!
+//! Raw values of every round are kept; medians are made by whoever shows them.
+
+use serde::{Deserialize, Serialize};
+use shoal_load::Report;
+
+/// The version of the schema of [`Comparison`]. It rises when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A whole comparison.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What is compared, in a line.
+    pub title: String,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The commit of the project that the laboratory was built from.
+    pub commit: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The load, in words and as a table of settings: name and value.
+    pub load: Vec<(String, String)>,
+    /// How the processors were divided, by name (`subsequent`, `split-pairs`, …).
+    pub cpu_mode: String,
+    /// How many rounds were asked for.
+    pub rounds: usize,
+    /// Every tracker that was asked for, the absent ones included, in the order of presentation.
+    pub trackers: Vec<Tracker>,
+    /// One for each tracker that was there, and number of cores.
+    pub cells: Vec<Cell>,
+    /// Whether it was ended early, so that rounds are missing.
+    pub partial: bool,
+}
+
+/// The machine of a comparison.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Logical processors.
+    pub processors: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// The hypervisor, if it is known that there is one.
+    pub virtualised: Option<String>,
+}
+
+/// A tracker, or the ceiling `echo`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tracker {
+    /// The name by which `--trackers` chooses it, such as `aquatic_udp-io_uring`.
+    pub name: String,
+    /// How it is called in tables and plots.
+    pub title: String,
+    /// Its version, as far as it tells.
+    pub version: Option<String>,
+    /// Whether it is no tracker but the limit that the kernel and the back end set.
+    pub is_ceiling: bool,
+    /// Why it could not take part; such a tracker has no cells.
+    pub absent: Option<String>,
+    /// The configuration that it ran with on the fewest cores, as text.
+    pub configuration: String,
+    /// What the reader should know of this tracker under this load.
+    pub notes: Vec<String>,
+}
+
+/// One tracker on one number of cores.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// [`Tracker::name`].
+    pub tracker: String,
+    /// How many cores (or hyperthreads, by the CPU mode) it had.
+    pub cores: usize,
+    /// The processors of the tracker.
+    pub tracker_cpus: Vec<usize>,
+    /// The processors of the load.
+    pub load_cpus: Vec<usize>,
+    /// In the order in which they ran.
+    pub rounds: Vec<Round>,
+}
+
+/// One run of one tracker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// Which round, from 1.
+    pub round: usize,
+    /// When the tracker was started, RFC 3339.
+    pub began: String,
+    /// What went wrong, if something did; then what was measured before is kept, and this round counts in no median.
+    pub failure: Option<String>,
+    /// The fill.
+    pub fill: Option<Report>,
+    /// The closed loop: as much as the tracker answers.
+    pub load: Option<Report>,
+    /// The open loop: latency at a fixed rate.
+    pub latency: Option<Report>,
+    /// What the tracker's process used while the closed loop ran.
+    pub usage: Option<Usage>,
+    /// Resident bytes before the fill.
+    pub resident_before_bytes: Option<u64>,
+    /// Resident bytes after the fill.
+    pub resident_filled_bytes: Option<u64>,
+}
+
+/// CPU time that a process used during a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Usage {
+    /// Seconds of wall-clock time.
+    pub elapsed_s: f64,
+    /// CPU time of the process in user mode.
+    pub user_s: f64,
+    /// CPU time of the process in the kernel.
+    pub system_s: f64,
+    /// CPU time of the process by the scheduler's exact account, user and system together.
+    pub exact_s: Option<f64>,
+    /// Busy share of each processor that tracker or load had, whoever kept it busy: processor, share 0 to 1.
+    pub processors: Vec<(usize, f64)>,
+    /// Share of the time that the hypervisor took away, 0 to 1.
+    pub steal: f64,
+}

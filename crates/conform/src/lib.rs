@@ -1,0 +1,1 @@
+//! Conformance of trackers, seen from outside: one named case for each rule.

@@ -1,0 +1,11 @@
+//! Load for trackers.
+//!
+//! Owns the population of simulated peers, the requests that they send, the check of the replies, and the report.
+//! It shares the codecs and the I/O back ends with the tracker, never its decisions; and it draws nothing on a
+//! terminal, which is the business of whoever calls it.
+
+mod plan;
+mod report;
+
+pub use plan::{Mix, Pace, Plan, Popularity, Population, Sources, Stop};
+pub use report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};

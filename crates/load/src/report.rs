@@ -1,0 +1,136 @@
+//! What a run of load measured, as it is written to JSON.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the schema of [`Report`]. It rises when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What one run measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Seconds that it took.
+    pub elapsed_s: f64,
+    /// Requests that were sent, by kind.
+    pub requests: Kinds,
+    /// Good replies, by kind: these alone make the headline.
+    pub responses: Kinds,
+    /// Good replies a second.
+    pub responses_per_s: f64,
+    /// Requests to which no reply came in time.
+    pub lost: u64,
+    /// Replies that came when their request had been given up.
+    pub late: u64,
+    /// Error replies.
+    pub errors: u64,
+    /// What the first of them said.
+    pub first_error: Option<String>,
+    /// Replies that break a rule, by rule.
+    pub wrong: WrongReplies,
+    /// Replies that handed a peer to itself, where that does not count as wrong.
+    pub own_address_tolerated: u64,
+    /// Datagrams that the generator's own kernel refused to send.
+    pub send_failures: u64,
+    /// Peers in each good announce reply, on average.
+    pub peers_per_announce: f64,
+    /// Bytes of each good announce reply, on average.
+    pub announce_reply_bytes: f64,
+    /// From request to reply; in an open loop, from when the request should have left.
+    pub latency: LatencySummary,
+    /// The shape of the latency: value by percentile, fine enough to draw.
+    pub latency_curve: Vec<Percentile>,
+    /// In an open loop, how much later than intended requests left: the generator's own fault.
+    pub send_delay: Option<LatencySummary>,
+    /// CPU time of all workers of the generator.
+    pub generator_cpu_s: f64,
+    /// Share of their time in which the workers of the generator were busy, 0 to 1, the busiest of them.
+    pub generator_busy: f64,
+    /// Whether the run can be trusted to speak of the tracker.
+    pub verdict: Verdict,
+    /// Whether the run was ended early, by the user or by the caller.
+    pub ended_early: bool,
+}
+
+/// A count for each kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kinds {
+    /// Connects.
+    pub connect: u64,
+    /// Announces.
+    pub announce: u64,
+    /// Scrapes.
+    pub scrape: u64,
+}
+
+/// Replies that break a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrongReplies {
+    /// No tracker reply at all: too short, unknown action, a piece of an entry at the end.
+    pub malformed: u64,
+    /// The action is not that of the request.
+    pub action: u64,
+    /// The transaction id belongs to no request of this socket.
+    pub transaction_id: u64,
+    /// It did not come from the address that was asked.
+    pub source: u64,
+    /// More peers than were asked for, or not as many scrape entries as hashes.
+    pub count: u64,
+    /// The announcer itself is among the peers.
+    pub own_address: u64,
+}
+
+/// Latency in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// The median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p99_9_us: f64,
+    /// The largest.
+    pub max_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+}
+
+/// One point of a latency curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// 0 to 100.
+    pub percentile: f64,
+    /// No more than this, in microseconds.
+    pub latency_us: f64,
+}
+
+/// What a run speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The generator had time to spare.
+    Tracker,
+    /// A worker of the generator was busy nearly all the time: the tracker may be able to do more.
+    GeneratorBound,
+    /// The tracker never answered.
+    Unanswered,
+}
+
+impl Kinds {
+    /// All kinds together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.connect + self.announce + self.scrape
+    }
+}
+
+impl WrongReplies {
+    /// All rules together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { malformed, action, transaction_id, source, count, own_address } = self;
+        malformed + action + transaction_id + source + count + own_address
+    }
+}
