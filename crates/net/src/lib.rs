@@ -8,10 +8,14 @@
 //! 2. handles for other threads are taken: [`Sockets::waker`], [`Sockets::counters`], [`Sockets::probes`];
 //! 3. each worker thread calls [`Backend::open`] on its own `Sockets`, and [`DatagramIo::turn`] from then on.
 //!
+//! A client, such as a load generator, has the same back ends: [`Sockets::connect`] opens its sockets, a [`Bundler`]
+//! sends from them, and [`DatagramIo::turn`] hands the replies to a [`Service`] that leaves `reply_len` at 0.
+//!
 //! `unsafe` lives in the modules that talk to the kernel by pointers, and nowhere else: `shared`,
-//! `socket::options`, `mmsg::{inbox, outbox}` and `uring::{ring, provided, receive, slot}`.
+//! `socket::options`, `bundle`, `mmsg::{inbox, outbox}` and `uring::{ring, provided, receive, slot}`.
 
 mod backend;
+mod bundle;
 mod counters;
 mod echo;
 mod fault;
@@ -27,11 +31,13 @@ use std::time::Duration;
 use shoal_wire::datagram::Exchange;
 
 pub use backend::{AnyIo, Backend, Choice, UnknownBackend, Unsupported};
+pub use bundle::{BUNDLE_MAX, Bundler};
 pub use counters::{Counter, Counters, FamilyCounters};
 pub use echo::Echo;
 pub use mmsg::MmsgIo;
 pub use socket::{
-    BindError, BufferShortfall, SOCKETS_MAX, SocketMemory, SocketProbe, SocketSettings, Sockets,
+    BindError, BufferShortfall, ClientSettings, ConnectError, SOCKETS_MAX, SocketMemory, SocketProbe,
+    SocketSettings, Sockets,
 };
 pub use uring::{TaskRun, UringIo, UringSettings};
 pub use waker::Waker;

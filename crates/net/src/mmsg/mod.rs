@@ -32,9 +32,9 @@ pub struct MmsgIo {
 
 /// Sockets that may have datagrams: bit `i` stands for socket `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ready(u16);
+struct Ready(u64);
 
-const _: () = assert!(SOCKETS_MAX <= u16::BITS as usize);
+const _: () = assert!(SOCKETS_MAX <= u64::BITS as usize);
 
 impl MmsgIo {
     /// Takes over the sockets of a worker.
@@ -136,7 +136,7 @@ impl Ready {
     }
 
     fn set(&mut self, index: usize, ready: bool) {
-        self.0 = self.0 & !(1 << index) | u16::from(ready) << index;
+        self.0 = self.0 & !(1 << index) | u64::from(ready) << index;
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod address;
 mod bind;
+mod connect;
 mod error;
 mod options;
 mod pktinfo;
@@ -16,14 +17,15 @@ use std::sync::Arc;
 
 pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source};
 pub use bind::{BufferShortfall, SocketSettings};
+pub use connect::{ClientSettings, ConnectError};
 pub use error::BindError;
 pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
 pub use probe::{SocketMemory, SocketProbe};
 
-use crate::{Counters, FamilyCounters, Waker};
+use crate::{Bundler, Counters, FamilyCounters, Waker};
 
-/// Most addresses that one worker listens on.
-pub const SOCKETS_MAX: usize = 16;
+/// Most sockets of one worker.
+pub const SOCKETS_MAX: usize = 64;
 
 /// What one worker needs of the outside world: a socket for each address, what wakes it, and where it counts.
 #[derive(Debug)]
@@ -60,6 +62,28 @@ impl Sockets {
             }
         }
         Ok(sets)
+    }
+
+    /// Opens the sockets of one worker that asks rather than answers: one from each local address, all connected to
+    /// the same server. What comes from elsewhere, the kernel keeps away.
+    ///
+    /// # Errors
+    /// Where a socket cannot be had, or there are more than [`SOCKETS_MAX`] of them.
+    pub fn connect(settings: &ClientSettings<'_>) -> Result<Self, ConnectError> {
+        if settings.locals.len() > SOCKETS_MAX {
+            return Err(ConnectError::TooMany(settings.locals.len()));
+        }
+        let mut sockets = Self::new().map_err(|error| ConnectError::Waker(error.to_string()))?;
+        for local in settings.locals {
+            sockets.listeners.push(connect::open(*local, settings)?);
+        }
+        Ok(sockets)
+    }
+
+    /// What sends in bundles from these sockets.
+    #[must_use]
+    pub fn bundler(&self) -> Bundler {
+        Bundler::new(self.listeners.iter().map(|listener| Arc::clone(&listener.socket)).collect())
     }
 
     /// Wakes the worker that these sockets belong to.

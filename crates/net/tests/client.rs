@@ -1,0 +1,99 @@
+//! The client's side: sockets that are connected to a server, and bundles sent from them, over each back end.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use shoal_net::{BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, Sockets};
+use shoal_wire::datagram::Exchange;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keeps what comes, and answers nothing.
+#[derive(Default)]
+struct Listener(Vec<Vec<u8>>);
+
+impl Service for Listener {
+    fn serve(&mut self, batch: &mut [Exchange<'_>]) {
+        self.0.extend(batch.iter().map(|exchange| exchange.request.to_vec()));
+    }
+}
+
+fn connect(locals: &[&str], server: SocketAddr) -> Result<Sockets, ConnectError> {
+    let locals: Vec<SocketAddr> = locals.iter().map(|local| local.parse().unwrap()).collect();
+    let bytes = 1 << 20;
+    Sockets::connect(&ClientSettings {
+        locals: &locals,
+        server,
+        recv_buffer_bytes: bytes,
+        send_buffer_bytes: bytes,
+    })
+}
+
+fn works(backend: Backend) -> bool {
+    backend.probe().map_err(|unsupported| eprintln!("skipped: {unsupported}")).is_ok()
+}
+
+#[test]
+fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sockets = connect(&["127.0.0.2:0", "127.0.0.3:0"], server.local_addr().unwrap()).unwrap();
+    let locals: Vec<SocketAddr> = sockets.local_addrs().collect();
+    let mut bundler = sockets.bundler();
+    for (index, count) in [(0, 1), (1, 2), (0, BUNDLE_MAX)] {
+        let bundle: Vec<u8> = (0..count).flat_map(|number| [u8::try_from(number).unwrap(); 98]).collect();
+        assert_eq!(bundler.send(index, &bundle, 98), Ok(count));
+        for number in 0..count {
+            let mut datagram = [0; 200];
+            let (bytes, source) = server.recv_from(&mut datagram).unwrap();
+            assert_eq!((bytes, source), (98, locals[index]));
+            assert_eq!(datagram[..98], [u8::try_from(number).unwrap(); 98]);
+        }
+    }
+    // What is more than a bundle stays with the caller.
+    assert_eq!(bundler.send(0, &[0; 20 * (BUNDLE_MAX + 1)], 20), Ok(BUNDLE_MAX));
+}
+
+#[test]
+fn replies_come_through_every_back_end() {
+    for backend in Backend::ALL.into_iter().filter(|backend| works(*backend)) {
+        let server = UdpSocket::bind("[::1]:0").unwrap();
+        let sockets = connect(&["[::1]:0"; 3], server.local_addr().unwrap()).unwrap();
+        let locals: Vec<SocketAddr> = sockets.local_addrs().collect();
+        let mut io = backend.open(sockets).unwrap();
+        // A stranger: the kernel keeps it away from a connected socket.
+        UdpSocket::bind("[::1]:0").unwrap().send_to(b"stranger", locals[0]).unwrap();
+        for (number, local) in (0..).zip(&locals) {
+            server.send_to(&[number; 40], local).unwrap();
+        }
+        let mut listener = Listener::default();
+        while listener.0.len() < locals.len() {
+            assert!(io.turn(PATIENCE, &mut listener).unwrap() > 0, "{backend}: waited in vain");
+        }
+        listener.0.sort();
+        assert_eq!(listener.0, [vec![0; 40], vec![1; 40], vec![2; 40]], "{backend}");
+    }
+}
+
+#[test]
+fn that_nobody_listens_is_counted_and_ends_nothing() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for backend in Backend::ALL.into_iter().filter(|backend| works(*backend)) {
+        let sockets = connect(&["127.0.0.1:0"], nobody).unwrap();
+        let (counters, mut bundler) = (sockets.counters(), sockets.bundler());
+        let mut io = backend.open(sockets).unwrap();
+        bundler.send(0, &[0; 16], 16).unwrap();
+        while counters.v4.receive_failed.read() == 0 {
+            io.turn(Duration::from_millis(10), &mut Listener::default()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_said() {
+    let server = "127.0.0.1:9".parse().unwrap();
+    let words = |locals: &[&str]| connect(locals, server).unwrap_err().to_string();
+    assert!(words(&["127.0.0.1:0"; SOCKETS_MAX + 1]).contains("at most 64"));
+    assert!(words(&["192.0.2.1:0"]).contains("does not have the address 192.0.2.1"));
+}
