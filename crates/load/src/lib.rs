@@ -4,8 +4,19 @@
 //! It shares the codecs and the I/O back ends with the tracker, never its decisions; and it draws nothing on a
 //! terminal, which is the business of whoever calls it.
 
+mod clock;
+mod hash;
 mod plan;
+mod popularity;
+mod population;
+mod preset;
+mod progress;
 mod report;
+mod tally;
+pub mod udp;
 
-pub use plan::{Mix, Pace, Plan, Popularity, Population, Sources, Stop};
+pub use hash::info_hash;
+pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
+pub use preset::{PRESETS, Preset, UnknownPreset};
+pub use progress::{Progress, Watch};
 pub use report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};

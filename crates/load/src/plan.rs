@@ -1,6 +1,6 @@
 //! What load is asked for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub struct Plan {
     pub mix: Mix,
     /// Peers that an announce asks for; negative for as many as the tracker thinks fit.
     pub numwant: i32,
-    /// Info hashes of a scrape, at least 1.
-    pub scrape_hashes: usize,
+    /// Most info hashes of a scrape; each asks for one to so many.
+    pub scrape_hashes_max: usize,
     /// Where requests come from.
     pub sources: Sources,
     /// A thread for each entry, bound to that processor if it names one.
@@ -123,4 +123,96 @@ pub struct Stop {
     pub after: Option<Duration>,
     /// After so many requests.
     pub requests: Option<u64>,
+}
+
+/// Why a plan is impossible.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{what} cannot be {found}: {accepted}")]
+pub struct PlanError {
+    /// Which setting.
+    pub what: &'static str,
+    /// What it is.
+    pub found: String,
+    /// What it could be.
+    pub accepted: String,
+}
+
+/// BEP 15, "scrape": "up to about 74 torrents can be scraped at once".
+const SCRAPE_HASHES_MAX: usize = 74;
+
+impl Plan {
+    /// Whether the plan is possible.
+    ///
+    /// # Errors
+    /// With the setting, what it is, and what it could be.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.population.check()?;
+        let Mix { connect, announce, scrape } = self.mix;
+        let weights = [connect, announce, scrape].iter().map(|weight| u64::from(*weight)).sum::<u64>();
+        demand((1..=u64::from(u32::MAX)).contains(&weights), "mix", weights, "a sum of 1 to 4,294,967,295")?;
+        let hashes = self.scrape_hashes_max;
+        demand((1..=SCRAPE_HASHES_MAX).contains(&hashes), "scrape hashes", hashes, "1 to 74")?;
+        demand(!self.workers.is_empty(), "workers", 0, "at least 1")?;
+        demand(!self.timeout.is_zero(), "timeout", "0", "above 0")?;
+        self.sources.check(self.target)?;
+        let sockets = self.workers.len() * self.sources.sockets_per_worker.get();
+        let peers = self.population.peers;
+        let enough = usize::try_from(peers).is_ok_and(|peers| peers >= sockets);
+        demand(enough, "peers", peers, &format!("at least one for each of the {sockets} sockets"))
+    }
+}
+
+impl Population {
+    fn check(&self) -> Result<(), PlanError> {
+        demand(self.torrents > 0, "torrents", self.torrents, "at least 1")?;
+        demand_share("seeder share", self.seeder_share)?;
+        match self.popularity {
+            Popularity::Uniform => Ok(()),
+            Popularity::Zipf { exponent } => demand_positive("exponent of Zipf", exponent),
+            Popularity::Pareto { shape } => demand_positive("shape of Pareto", shape),
+            Popularity::Exponential { head_share, head_width } => {
+                demand_share("head share", head_share)?;
+                demand_share("head width", head_width)
+            }
+        }
+    }
+}
+
+impl Sources {
+    fn check(&self, target: SocketAddr) -> Result<(), PlanError> {
+        let sockets = self.sockets_per_worker.get();
+        let sockets_max = shoal_net::SOCKETS_MAX;
+        demand(sockets <= sockets_max, "sockets of a worker", sockets, &format!("at most {sockets_max}"))?;
+        let same_family = self.first.is_ipv4() == target.is_ipv4();
+        demand(same_family, "source address", self.first, &format!("one of the family of {target}"))?;
+        let addresses = self.addresses.get();
+        let can_step = matches!(self.first, IpAddr::V4(first) if first.is_loopback());
+        demand(
+            addresses == 1 || can_step,
+            "number of source addresses",
+            addresses,
+            "1, unless they are loopback addresses of IPv4, of which every host has 16 million",
+        )?;
+        let last = u32::try_from(addresses - 1).ok().and_then(|more| match self.first {
+            IpAddr::V4(first) => u32::from(first).checked_add(more),
+            IpAddr::V6(_) => Some(0),
+        });
+        let stays = !can_step || last.is_some_and(|last| Ipv4Addr::from(last).is_loopback());
+        demand(stays, "number of source addresses", addresses, "so many as there are up to 127.255.255.255")
+    }
+}
+
+fn demand(holds: bool, what: &'static str, found: impl ToString, accepted: &str) -> Result<(), PlanError> {
+    if holds {
+        return Ok(());
+    }
+    Err(PlanError { what, found: found.to_string(), accepted: accepted.to_owned() })
+}
+
+fn demand_share(what: &'static str, found: f64) -> Result<(), PlanError> {
+    demand((0.0..=1.0).contains(&found), what, found, "a share from 0 to 1")
+}
+
+fn demand_positive(what: &'static str, found: f64) -> Result<(), PlanError> {
+    demand(found > 0.0 && found.is_finite(), what, found, "a number above 0")
 }

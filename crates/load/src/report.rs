@@ -48,8 +48,10 @@ pub struct Report {
     pub generator_busy: f64,
     /// Whether the run can be trusted to speak of the tracker.
     pub verdict: Verdict,
-    /// Whether the run was ended early, by the user or by the caller.
+    /// Whether the run was ended early, by the user or because of `failure`.
     pub ended_early: bool,
+    /// What ended the run against the user's wish.
+    pub failure: Option<String>,
 }
 
 /// A count for each kind of request.
@@ -72,8 +74,6 @@ pub struct WrongReplies {
     pub action: u64,
     /// The transaction id belongs to no request of this socket.
     pub transaction_id: u64,
-    /// It did not come from the address that was asked.
-    pub source: u64,
     /// More peers than were asked for, or not as many scrape entries as hashes.
     pub count: u64,
     /// The announcer itself is among the peers.
@@ -130,7 +130,7 @@ impl WrongReplies {
     /// All rules together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { malformed, action, transaction_id, source, count, own_address } = self;
-        malformed + action + transaction_id + source + count + own_address
+        let Self { malformed, action, transaction_id, count, own_address } = self;
+        malformed + action + transaction_id + count + own_address
     }
 }

@@ -1,0 +1,263 @@
+//! What one worker counts while it runs, and how the tallies of all workers become a report.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connect,
+    Announce,
+    Scrape,
+}
+
+/// The counts of one worker in one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) requests: Kinds,
+    pub(crate) responses: Kinds,
+    /// Good replies that came before the end of the run; those that came after it are none of the throughput's.
+    pub(crate) responses_in_time: u64,
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+    pub(crate) wrong: WrongReplies,
+    pub(crate) own_address_tolerated: u64,
+    pub(crate) send_failures: u64,
+    pub(crate) peers: u64,
+    pub(crate) announce_reply_bytes: u64,
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) send_delay: Histogram<u64>,
+    pub(crate) elapsed: Duration,
+    pub(crate) cpu: Duration,
+    pub(crate) ended_early: bool,
+    pub(crate) failure: Option<String>,
+}
+
+/// Latencies are kept to three digits, from 1 ns to this.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+/// A closed loop whose busiest worker is busy for more than this share of the time speaks of the generator.
+const BUSY_SHARE_MAX: f64 = 0.9;
+
+/// An open loop speaks of the generator if one request in a hundred left later than this, and than this share of the
+/// latency.
+const SEND_DELAY_US_MAX: f64 = 200.0;
+const SEND_DELAY_SHARE_MAX: f64 = 0.5;
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let histogram = Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid");
+        Self {
+            requests: Kinds::default(),
+            responses: Kinds::default(),
+            responses_in_time: 0,
+            lost: 0,
+            late: 0,
+            errors: 0,
+            first_error: None,
+            wrong: WrongReplies::default(),
+            own_address_tolerated: 0,
+            send_failures: 0,
+            peers: 0,
+            announce_reply_bytes: 0,
+            latency: histogram.clone(),
+            send_delay: histogram,
+            elapsed: Duration::ZERO,
+            cpu: Duration::ZERO,
+            ended_early: false,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn record_latency(&mut self, ns: u64) {
+        self.latency.saturating_record(ns);
+    }
+
+    /// Replies of any kind, good or not.
+    pub(crate) fn replies(&self) -> u64 {
+        self.responses.total() + self.errors + self.wrong.total() + self.late
+    }
+
+    /// Share of the run in which this worker was busy.
+    fn busy(&self) -> f64 {
+        if self.elapsed.is_zero() { 0.0 } else { self.cpu.as_secs_f64() / self.elapsed.as_secs_f64() }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.requests.add(&other.requests);
+        self.responses.add(&other.responses);
+        self.responses_in_time += other.responses_in_time;
+        self.lost += other.lost;
+        self.late += other.late;
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.wrong.add(&other.wrong);
+        self.own_address_tolerated += other.own_address_tolerated;
+        self.send_failures += other.send_failures;
+        self.peers += other.peers;
+        self.announce_reply_bytes += other.announce_reply_bytes;
+        self.latency += other.latency;
+        self.send_delay += other.send_delay;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cpu += other.cpu;
+        self.ended_early |= other.ended_early;
+        self.failure = self.failure.take().or(other.failure);
+    }
+}
+
+/// Makes one report of the tallies of all workers.
+pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
+    let generator_busy = tallies.iter().map(Tally::busy).fold(0.0, f64::max);
+    let mut sum = Tally::new();
+    tallies.into_iter().for_each(|tally| sum.add(tally));
+    let latency = summary(&sum.latency);
+    let send_delay = is_open_loop.then(|| summary(&sum.send_delay));
+    let is_generator_bound = match &send_delay {
+        Some(delay) => {
+            delay.p99_us > SEND_DELAY_US_MAX && delay.p99_us > SEND_DELAY_SHARE_MAX * latency.p99_us
+        }
+        None => generator_busy > BUSY_SHARE_MAX,
+    };
+    let verdict = if sum.replies() == 0 {
+        Verdict::Unanswered
+    } else if is_generator_bound {
+        Verdict::GeneratorBound
+    } else {
+        Verdict::Tracker
+    };
+    Report {
+        schema_version: SCHEMA_VERSION,
+        elapsed_s: sum.elapsed.as_secs_f64(),
+        requests: sum.requests,
+        responses: sum.responses,
+        responses_per_s: ratio(sum.responses_in_time, sum.elapsed.as_secs_f64()),
+        lost: sum.lost,
+        late: sum.late,
+        errors: sum.errors,
+        first_error: sum.first_error,
+        wrong: sum.wrong,
+        own_address_tolerated: sum.own_address_tolerated,
+        send_failures: sum.send_failures,
+        peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
+        announce_reply_bytes: ratio(sum.announce_reply_bytes, float(sum.responses.announce)),
+        latency,
+        latency_curve: curve(&sum.latency),
+        send_delay,
+        generator_cpu_s: sum.cpu.as_secs_f64(),
+        generator_busy,
+        verdict,
+        ended_early: sum.ended_early,
+        failure: sum.failure,
+    }
+}
+
+fn summary(histogram: &Histogram<u64>) -> LatencySummary {
+    let at = |percentile| microseconds(histogram.value_at_percentile(percentile));
+    if histogram.is_empty() {
+        return LatencySummary::default();
+    }
+    LatencySummary {
+        p50_us: at(50.0),
+        p90_us: at(90.0),
+        p99_us: at(99.0),
+        p99_9_us: at(99.9),
+        max_us: microseconds(histogram.max()),
+        mean_us: histogram.mean() / 1e3,
+    }
+}
+
+fn curve(histogram: &Histogram<u64>) -> Vec<Percentile> {
+    const STEPS_PER_HALVING: u32 = 5;
+    let points = histogram.iter_quantiles(STEPS_PER_HALVING);
+    points
+        .map(|point| Percentile {
+            percentile: 100.0 * point.quantile_iterated_to(),
+            latency_us: microseconds(point.value_iterated_to()),
+        })
+        .collect()
+}
+
+fn microseconds(ns: u64) -> f64 {
+    float(ns) / 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a run are far below 2^53")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+fn ratio(count: u64, by: f64) -> f64 {
+    if by > 0.0 { float(count) / by } else { 0.0 }
+}
+
+impl Kinds {
+    /// Counts one more of a kind.
+    pub(crate) fn count(&mut self, kind: Kind) {
+        match kind {
+            Kind::Connect => self.connect += 1,
+            Kind::Announce => self.announce += 1,
+            Kind::Scrape => self.scrape += 1,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.announce += other.announce;
+        self.scrape += other.scrape;
+    }
+}
+
+impl WrongReplies {
+    fn add(&mut self, other: &Self) {
+        self.malformed += other.malformed;
+        self.action += other.action;
+        self.transaction_id += other.transaction_id;
+        self.count += other.count;
+        self.own_address += other.own_address;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(good: u64, cpu_ms: u64) -> Tally {
+        let mut tally = Tally::new();
+        tally.responses.announce = good;
+        tally.responses_in_time = good;
+        tally.elapsed = Duration::from_secs(1);
+        tally.cpu = Duration::from_millis(cpu_ms);
+        (1..=good).for_each(|number| tally.record_latency(number * 1000));
+        tally
+    }
+
+    #[test]
+    fn errors_and_wrong_replies_are_none_of_the_headline() {
+        let mut spoilt = tally(500, 100);
+        spoilt.errors = 1000;
+        spoilt.wrong.own_address = 1000;
+        let report = report(vec![spoilt, tally(500, 300)], false);
+        assert!((report.responses_per_s - 1000.0).abs() < 1e-6);
+        assert!((report.generator_busy - 0.3).abs() < 1e-6);
+        assert_eq!(report.verdict, Verdict::Tracker);
+        assert!((report.latency.p50_us - 250.0).abs() < 1.0, "{:?}", report.latency);
+        assert!((report.latency.max_us - 500.0).abs() < 1.0, "{:?}", report.latency);
+        assert!(report.latency_curve.is_sorted_by_key(|point| point.percentile));
+    }
+
+    #[test]
+    fn a_run_speaks_of_whoever_was_busy() {
+        assert_eq!(report(vec![tally(10, 100), tally(10, 950)], false).verdict, Verdict::GeneratorBound);
+        assert_eq!(report(vec![tally(0, 950)], false).verdict, Verdict::Unanswered);
+        // An open loop spins while it waits, so that its delay counts and not its CPU time.
+        let mut late = tally(10, 1000);
+        assert_eq!(report(vec![late.clone()], true).verdict, Verdict::Tracker);
+        (0..10).for_each(|_| late.send_delay.record(1_000_000).unwrap());
+        assert_eq!(report(vec![late], true).verdict, Verdict::GeneratorBound);
+    }
+}
