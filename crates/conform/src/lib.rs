@@ -1,1 +1,27 @@
 //! Conformance of trackers, seen from outside: one named case for each rule.
+//!
+//! Owns the rules, and how each is checked with nothing but sockets. Speaks the protocols by hand, byte by byte: the
+//! codecs of the tracker are no dependency, since a suite that shares them would share their mistakes. Prints
+//! nothing, reads no clock and ends no process; that is the business of whoever runs it.
+//!
+//! A case uses info hashes of its own, and its peers leave when it ends. So the suite may be run against a tracker
+//! that serves others, and again and again. Nothing that a tracker sends can make a case panic, and every wait has an
+//! end.
+//!
+//! Each protocol is a module with a list of cases; [`udp`] is the first.
+#![forbid(unsafe_code)]
+
+mod case;
+mod context;
+mod junit;
+mod report;
+mod run;
+mod trace;
+pub mod udp;
+
+pub use case::{Case, Severity, Verdict};
+pub use context::{InfoHash, Target, Timing, info_hashes};
+pub use junit::junit;
+pub use report::{Finding, Report, Run, SCHEMA, Summary};
+pub use run::{Unreachable, probe, run};
+pub use trace::{Direction, Event};

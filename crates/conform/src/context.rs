@@ -1,0 +1,153 @@
+//! What a case is handed: the tracker, the addresses to ask from, patience, and info hashes of its own.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::case::{Case, Checked, Unmet};
+use crate::trace::Trace;
+
+/// How long the suite waits for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// For a reply, before the request is sent again.
+    pub reply: Duration,
+    /// For a reply that should not come, after a later request has been answered.
+    pub quiet: Duration,
+    /// A minute in the life of a connection id. Shorter only where the suite itself is tested.
+    pub minute: Duration,
+}
+
+impl Timing {
+    /// What suits a tracker at this address.
+    #[must_use]
+    pub const fn towards(address: &SocketAddr) -> Self {
+        let quiet_ms = if address.ip().is_loopback() { 50 } else { 500 };
+        Self {
+            reply: Duration::from_secs(1),
+            quiet: Duration::from_millis(quiet_ms),
+            minute: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A tracker under test, over one family.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where the same tracker listens over the other family, if it does.
+    pub other_family: Option<SocketAddr>,
+    /// Local addresses to ask from, the usual one first. Empty leaves the choice to the kernel.
+    pub sources: Vec<IpAddr>,
+    /// All info hashes derive from it.
+    pub seed: u64,
+    /// How long to wait.
+    pub timing: Timing,
+}
+
+impl Target {
+    /// A tracker at this address, with what is known to work towards it. A host has all of 127.0.0.0/8, so there
+    /// are two sources towards a tracker on it.
+    #[must_use]
+    pub fn new(address: SocketAddr, seed: u64) -> Self {
+        let sources = match address.ip() {
+            IpAddr::V4(ip) if ip.is_loopback() => {
+                vec![Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 2).into()]
+            }
+            _ => Vec::new(),
+        };
+        Self { address, other_family: None, sources, seed, timing: Timing::towards(&address) }
+    }
+}
+
+/// A name of a torrent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InfoHash(pub [u8; 20]);
+
+impl fmt::Display for InfoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for InfoHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Every info hash that these cases use with this seed, over both families: what a tracker that serves listed
+/// torrents only has to list.
+pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
+    let of_case = |case: &Case| {
+        let family = move |is_v4, id| (0..case.info_hashes).map(move |index| derive(seed, id, is_v4, index));
+        family(true, case.id).chain(family(false, case.id)).collect::<Vec<_>>()
+    };
+    cases.iter().flat_map(|case| of_case(case)).collect()
+}
+
+/// The info hash number `index` of a case. Families have their own, so that they do not meet by accident.
+fn derive(seed: u64, case_id: &str, is_v4: bool, index: usize) -> InfoHash {
+    let mut state = seed;
+    let index = u8::try_from(index).unwrap_or(u8::MAX);
+    for byte in case_id.bytes().chain([u8::from(is_v4), index]) {
+        state = fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..);
+    }
+    let mut hash = [0; 20];
+    fastrand::Rng::with_seed(state).fill(&mut hash);
+    InfoHash(hash)
+}
+
+/// What a case works with.
+pub(crate) struct Context<'t> {
+    pub(crate) target: &'t Target,
+    pub(crate) trace: RefCell<Trace>,
+    case: &'t Case,
+    rng: RefCell<fastrand::Rng>,
+}
+
+impl<'t> Context<'t> {
+    pub(crate) fn new(target: &'t Target, case: &'t Case) -> Self {
+        let rng = RefCell::new(fastrand::Rng::new());
+        Self { target, case, rng, trace: RefCell::default() }
+    }
+
+    /// An info hash of this case.
+    pub(crate) fn hash(&self, index: usize) -> [u8; 20] {
+        derive(self.target.seed, self.case.id, self.target.address.is_ipv4(), index).0
+    }
+
+    /// The first `count` info hashes of this case.
+    pub(crate) fn hashes(&self, count: usize) -> Vec<[u8; 20]> {
+        (0..count).map(|index| self.hash(index)).collect()
+    }
+
+    /// A number that nobody can foresee, for transaction ids and the like.
+    pub(crate) fn random(&self) -> u32 {
+        self.rng.borrow_mut().u32(..)
+    }
+
+    /// That many random bytes.
+    pub(crate) fn random_bytes(&self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.rng.borrow_mut().fill(&mut bytes);
+        bytes
+    }
+
+    /// The local address number `index`.
+    pub(crate) fn source(&self, index: usize) -> Checked<IpAddr> {
+        let missing = || {
+            Unmet::NotSupported(
+                "this takes two local addresses that reach the tracker: give them by --source".to_owned(),
+            )
+        };
+        self.target.sources.get(index).copied().ok_or_else(missing)
+    }
+
+    /// How many bytes a peer takes in a reply (BEP 15, "IPv6").
+    pub(crate) fn peer_bytes(&self) -> usize {
+        if self.target.address.is_ipv4() { 6 } else { 18 }
+    }
+}

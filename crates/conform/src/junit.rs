@@ -1,0 +1,64 @@
+//! The report as JUnit XML, which CI services read.
+
+use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
+
+use crate::case::{Severity, Verdict};
+use crate::report::{Finding, Report, Run};
+use crate::trace::{Direction, Event};
+
+/// The report as JUnit XML. A broken "must" is a failure; a broken "should" is a skipped test whose message says so,
+/// because it does not make the command fail either. An unreachable tracker is an error.
+///
+/// # Errors
+/// Where the writer of XML fails, which nothing in a report should make it do.
+pub fn junit(report: &Report) -> Result<String, SerializeError> {
+    let mut xml = quick_junit::Report::new("conformance");
+    for run in &report.runs {
+        xml.add_test_suite(suite(run));
+    }
+    xml.to_string()
+}
+
+fn suite(run: &Run) -> TestSuite {
+    let address = run.address.map_or_else(|| "no address".to_owned(), |address| address.to_string());
+    let mut suite = TestSuite::new(format!("{} ({address})", run.url));
+    if let Some(reason) = &run.unreachable {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+        status.set_message(reason.as_str());
+        suite.add_test_case(TestCase::new("reachable", status));
+    }
+    suite.add_test_cases(run.findings.iter().map(test_case));
+    suite
+}
+
+fn test_case(finding: &Finding) -> TestCase {
+    let words = format!("expected: {}; seen: {}", finding.expected, finding.seen);
+    let status = match (finding.verdict, finding.severity) {
+        (Verdict::Pass, _) => TestCaseStatus::success(),
+        (Verdict::Fail, Severity::Must) => {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            let exchange: Vec<String> = finding.exchange.iter().map(line).collect();
+            status.set_type("must").set_message(words).set_description(exchange.join("\n"));
+            status
+        }
+        (Verdict::Fail, Severity::Should) => skipped(format!("a broken \"should\": {words}")),
+        (Verdict::NotSupported, _) => skipped(format!("not supported: {}", finding.seen)),
+    };
+    let mut test_case = TestCase::new(finding.id.as_str(), status);
+    test_case.set_classname(finding.source.as_str());
+    test_case
+}
+
+fn skipped(message: String) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(message);
+    status
+}
+
+fn line(event: &Event) -> String {
+    let arrow = match event.direction {
+        Direction::Sent => "sent",
+        Direction::Seen => "seen",
+    };
+    format!("{arrow}: {} [{}]", event.words, event.hex)
+}

@@ -1,0 +1,77 @@
+//! The rules of UDP trackers (BEP 15 and BEP 41), each a case.
+//!
+//! Where the BEPs are silent and a rule is the practice of good trackers and what clients expect, the source says
+//! "practice" and the weight is "should", unless clients break without it.
+
+mod announce;
+mod client;
+mod connect;
+mod connection_id;
+mod event;
+mod family;
+mod identity;
+mod malformed;
+mod numwant;
+mod option;
+mod packet;
+mod scrape;
+mod swarm;
+mod words;
+
+use std::net::UdpSocket;
+
+use crate::case::{Case, Unmet};
+use crate::context::{Context, Target};
+
+use self::client::Client;
+
+/// Every case, in the order in which they are best read.
+#[must_use]
+pub fn cases() -> Vec<&'static Case> {
+    let lists = [
+        connect::CASES,
+        connection_id::CASES,
+        announce::CASES,
+        swarm::CASES,
+        numwant::CASES,
+        event::CASES,
+        identity::CASES,
+        option::CASES,
+        scrape::CASES,
+        malformed::CASES,
+        family::CASES,
+    ];
+    lists.into_iter().flatten().collect()
+}
+
+/// Whether something at the address of the target answers a connect request.
+pub(crate) fn probe(target: &Target) -> Result<(), String> {
+    let address = target.address;
+    let no_case = Case::must("udp-probe", "", "", |_| Ok(()));
+    let context = Context::new(target, &no_case);
+    let answered =
+        Client::new(&context).and_then(|client| client.ask_anything(&packet::connect(context.random())));
+    match answered {
+        Ok(_) => Ok(()),
+        Err(Unmet::NotSupported(reason)) => Err(reason),
+        Err(Unmet::Fail { .. }) if is_refused(target) => Err(format!(
+            "nothing listens on UDP {address} (connection refused): start the tracker, or mend the port"
+        )),
+        Err(Unmet::Fail { seen, .. }) => Err(format!(
+            "{address} does not answer UDP connect requests ({seen}): is it a UDP tracker, does a firewall drop it?"
+        )),
+    }
+}
+
+/// Whether the host says that nobody listens. Only a connected socket is told.
+fn is_refused(target: &Target) -> bool {
+    let any = if target.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let refused = || {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(target.address)?;
+        socket.set_read_timeout(Some(target.timing.reply))?;
+        socket.send(&packet::connect(0))?;
+        socket.recv(&mut [0; 64])
+    };
+    refused().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}

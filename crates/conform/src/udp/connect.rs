@@ -1,0 +1,119 @@
+//! Connect requests (BEP 15, "Connect").
+
+use super::client::Client;
+use super::packet::{CONNECT, PROTOCOL_ID, connect, head, long, word};
+use super::words;
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "udp-connect-layout",
+        "BEP 15, \"Connect\"",
+        "A connect reply has action 0 and at least 16 bytes, of which the last 8 are the connection id.",
+        layout,
+    ),
+    Case::must(
+        "udp-connect-echoes-transaction-id",
+        "BEP 15, \"Connect\"",
+        "A connect reply carries the transaction id of its request, whatever that is.",
+        echoes_transaction_id,
+    ),
+    Case::should(
+        "udp-connect-reply-is-no-larger-than-request",
+        "BEP 15, \"UDP connections / spoofing\"",
+        "A connect reply has exactly 16 bytes, so that a forged source address gains nothing.",
+        is_no_larger_than_request,
+    ),
+    Case::should(
+        "udp-connect-wrong-magic-is-refused",
+        "BEP 15, \"Connect\"",
+        "A request of action 0 with another protocol id gets no connection id: it is none of this protocol.",
+        wrong_magic_is_refused,
+    ),
+    Case::should(
+        "udp-connect-ignores-trailing-bytes",
+        "BEP 15, \"Extensions\"",
+        "A connect request with bytes behind its 16 is answered like any other.",
+        ignores_trailing_bytes,
+    ),
+    Case::should(
+        "udp-connection-id-is-not-guessable",
+        "BEP 15, \"UDP connections / spoofing\"",
+        "A connection id cannot be told from the request, and those of two addresses tell nothing of each other.",
+        is_not_guessable,
+    ),
+];
+
+fn layout(context: &Context<'_>) -> Checked {
+    let client = Client::new(context)?;
+    let reply = client.ask(&connect(context.random()))?;
+    ensure(
+        reply.len() >= 16 && word(&reply, 0) == Some(CONNECT),
+        "action 0 and at least 16 bytes",
+        words::reply(&reply, context.peer_bytes()),
+    )
+}
+
+fn echoes_transaction_id(context: &Context<'_>) -> Checked {
+    for transaction_id in [0, 1, u32::MAX, context.random(), context.random()] {
+        let client = Client::new(context)?;
+        let reply = client.ask_anything(&connect(transaction_id))?.bytes;
+        let seen = words::reply(&reply, context.peer_bytes());
+        ensure(
+            word(&reply, 4) == Some(transaction_id),
+            format!("transaction id {transaction_id:#x} in the reply"),
+            seen,
+        )?;
+    }
+    Ok(())
+}
+
+fn is_no_larger_than_request(context: &Context<'_>) -> Checked {
+    let reply = Client::new(context)?.ask(&connect(context.random()))?;
+    ensure(reply.len() <= 16, "at most 16 bytes", format!("{} bytes", reply.len()))
+}
+
+fn wrong_magic_is_refused(context: &Context<'_>) -> Checked {
+    let client = Client::new(context)?;
+    for protocol_id in [0, PROTOCOL_ID + 1, PROTOCOL_ID ^ (1 << 63), u64::MAX] {
+        for datagram in client.ask_in_vain(&[head(protocol_id, CONNECT, context.random())])? {
+            ensure(
+                word(&datagram.bytes, 0) != Some(CONNECT),
+                format!("no connect reply to protocol id {protocol_id:#x}"),
+                words::reply(&datagram.bytes, context.peer_bytes()),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn ignores_trailing_bytes(context: &Context<'_>) -> Checked {
+    let client = Client::new(context)?;
+    for bytes in [1, 4, 82, 500] {
+        let reply = client.ask(&[connect(context.random()), vec![0; bytes]].concat())?;
+        ensure(
+            word(&reply, 0) == Some(CONNECT) && reply.len() >= 16,
+            format!("a connect reply to a request with {bytes} more bytes"),
+            words::reply(&reply, context.peer_bytes()),
+        )?;
+    }
+    Ok(())
+}
+
+fn is_not_guessable(context: &Context<'_>) -> Checked {
+    let transaction_id = context.random();
+    let client = Client::new(context)?;
+    let id = long(&client.ask(&connect(transaction_id))?, 8).unwrap_or_default();
+    let repeated = [u64::from(transaction_id), u64::from(transaction_id) << 32, PROTOCOL_ID];
+    let is_known = id < 1 << 16 || id == u64::MAX || repeated.contains(&id);
+    ensure(!is_known, "a connection id that cannot be told from the request", format!("{id:#x}"))?;
+    // With one address only, that is all that can be told.
+    let Ok(other) = Client::at_source(context, 1) else { return Ok(()) };
+    let other_id = other.connection_id()?;
+    ensure(
+        id.abs_diff(other_id) >= 1 << 16,
+        "connection ids of two addresses that are far apart",
+        format!("{id:#x} and {other_id:#x}"),
+    )
+}

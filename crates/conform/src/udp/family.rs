@@ -1,0 +1,61 @@
+//! Addresses: where replies come from, and what IPv4 and IPv6 do not share.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::client::Client;
+use super::packet::{Announce, connect};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "udp-reply-comes-from-the-asked-address",
+        "practice: clients and NATs drop a reply from another address or port",
+        "A reply leaves from the address and port that its request was sent to.",
+        reply_comes_from_the_asked_address,
+    ),
+    Case::must(
+        "udp-families-are-apart",
+        "BEP 15, \"IPv6\"",
+        "Over IPv4 only IPv4 peers of a torrent are handed out, over IPv6 only IPv6 peers.",
+        families_are_apart,
+    )
+    .with_info_hashes(1),
+];
+
+/// A tracker on the wildcard address of a host is asked at more than one of the host's addresses, if it has them.
+fn reply_comes_from_the_asked_address(context: &Context<'_>) -> Checked {
+    let target = context.target.address;
+    from_there(&Client::new(context)?.ask_anything(&connect(context.random()))?.from, target)?;
+    if let IpAddr::V4(ip) = target.ip()
+        && ip.is_loopback()
+    {
+        let other = SocketAddr::from((Ipv4Addr::new(127, 9, 8, 7), target.port()));
+        let client = Client::towards(context, other)?;
+        client.send(&connect(context.random()))?;
+        // Silence: it does not listen there.
+        if let Some(datagram) = client.receive(context.target.timing.quiet)? {
+            from_there(&datagram.from, other)?;
+        }
+    }
+    Ok(())
+}
+
+fn from_there(from: &SocketAddr, asked: SocketAddr) -> Checked {
+    ensure(*from == asked, format!("a reply from {asked}"), format!("a reply from {from}"))
+}
+
+fn families_are_apart(context: &Context<'_>) -> Checked {
+    let (own, other) = (Client::new(context)?, Client::of_other_family(context)?);
+    let hash = context.hash(0);
+    own.announce_all(&[1001, 1002].map(|port| Announce::leecher(hash, port)))?;
+    other.announce_all(&[2001, 2002, 2003].map(|port| Announce::leecher(hash, port)))?;
+    let to_own = own.announce(&Announce::leecher(hash, 1003).wanting(50))?.ports();
+    ensure(to_own == [1001, 1002], "the ports 1001 and 1002 of this family", format!("{to_own:?}"))?;
+    let to_other = other.announce(&Announce::leecher(hash, 2004).wanting(50))?.ports();
+    ensure(
+        to_other == [2001, 2002, 2003],
+        "the ports 2001, 2002 and 2003 of the other family",
+        format!("{to_other:?}"),
+    )
+}

@@ -1,0 +1,162 @@
+//! The bytes of BEP 15, written and read by hand.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The number of the protocol in a connect request (BEP 15, "Connect").
+pub(crate) const PROTOCOL_ID: u64 = 0x0417_2710_1980;
+
+pub(crate) const CONNECT: u32 = 0;
+pub(crate) const ANNOUNCE: u32 = 1;
+pub(crate) const SCRAPE: u32 = 2;
+pub(crate) const ERROR: u32 = 3;
+
+pub(crate) const COMPLETED: u32 = 1;
+pub(crate) const STARTED: u32 = 2;
+pub(crate) const STOPPED: u32 = 3;
+
+/// What an announce says. Starts from [`Announce::seeder`] or [`Announce::leecher`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announce {
+    pub(crate) info_hash: [u8; 20],
+    pub(crate) peer_id: [u8; 20],
+    pub(crate) left: i64,
+    pub(crate) event: u32,
+    pub(crate) ip: [u8; 4],
+    pub(crate) numwant: i32,
+    pub(crate) port: u16,
+}
+
+impl Announce {
+    /// A peer at this port that has everything.
+    pub(crate) fn seeder(info_hash: [u8; 20], port: u16) -> Self {
+        let mut peer_id = *b"-SL0001-conform00000";
+        peer_id[18..].copy_from_slice(&port.to_be_bytes());
+        Self { info_hash, peer_id, left: 0, event: 0, ip: [0; 4], numwant: -1, port }
+    }
+
+    /// A peer at this port that has nothing yet.
+    pub(crate) fn leecher(info_hash: [u8; 20], port: u16) -> Self {
+        Self { left: 1 << 20, ..Self::seeder(info_hash, port) }
+    }
+
+    /// The same with an event.
+    pub(crate) fn with_event(self, event: u32) -> Self {
+        Self { event, ..self }
+    }
+
+    /// The same with a wish for so many peers.
+    pub(crate) fn wanting(self, numwant: i32) -> Self {
+        Self { numwant, ..self }
+    }
+
+    /// The 98 bytes (BEP 15, "IPv4 announce request").
+    pub(crate) fn packet(&self, connection_id: u64, transaction_id: u32) -> Vec<u8> {
+        let mut packet = head(connection_id, ANNOUNCE, transaction_id);
+        packet.extend(self.info_hash);
+        packet.extend(self.peer_id);
+        packet.extend(0_i64.to_be_bytes()); // downloaded
+        packet.extend(self.left.to_be_bytes());
+        packet.extend(0_i64.to_be_bytes()); // uploaded
+        packet.extend(self.event.to_be_bytes());
+        packet.extend(self.ip);
+        packet.extend(0x5eed_u32.to_be_bytes()); // key
+        packet.extend(self.numwant.to_be_bytes());
+        packet.extend(self.port.to_be_bytes());
+        packet
+    }
+}
+
+/// The head that all requests share.
+pub(crate) fn head(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
+    [&connection_id.to_be_bytes()[..], &action.to_be_bytes(), &transaction_id.to_be_bytes()].concat()
+}
+
+/// A connect request.
+pub(crate) fn connect(transaction_id: u32) -> Vec<u8> {
+    head(PROTOCOL_ID, CONNECT, transaction_id)
+}
+
+/// A scrape request.
+pub(crate) fn scrape(connection_id: u64, transaction_id: u32, info_hashes: &[[u8; 20]]) -> Vec<u8> {
+    [head(connection_id, SCRAPE, transaction_id), info_hashes.concat()].concat()
+}
+
+/// The answer to an announce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) interval_s: u32,
+    pub(crate) leechers: u32,
+    pub(crate) seeders: u32,
+    pub(crate) peers: Vec<SocketAddr>,
+}
+
+impl Announced {
+    /// Reads a whole reply; `None` where the layout is not that of an announce reply.
+    pub(crate) fn read(reply: &[u8], peer_bytes: usize) -> Option<Self> {
+        let peers = reply.get(20..)?;
+        let (peers, rest) = (peers.chunks_exact(peer_bytes), peers.len() % peer_bytes);
+        let is_announce = word(reply, 0) == Some(ANNOUNCE) && rest == 0;
+        is_announce.then_some(())?;
+        Some(Self {
+            interval_s: word(reply, 8)?,
+            leechers: word(reply, 12)?,
+            seeders: word(reply, 16)?,
+            peers: peers.map(read_peer).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The ports of its peers, in order.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        let mut ports: Vec<u16> = self.peers.iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    /// Its counts for a reader.
+    pub(crate) fn counts(&self) -> String {
+        counts(self.seeders, self.leechers)
+    }
+}
+
+/// Counts for a reader.
+pub(crate) fn counts(seeders: u32, leechers: u32) -> String {
+    format!("seeders {seeders}, leechers {leechers}")
+}
+
+/// The counts of a torrent in the answer to a scrape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) seeders: u32,
+    pub(crate) completed: u32,
+    pub(crate) leechers: u32,
+}
+
+/// Reads a whole reply to a scrape; `None` where the layout is another.
+pub(crate) fn read_scraped(reply: &[u8]) -> Option<Vec<Counts>> {
+    let entries = reply.get(8..)?;
+    let is_scrape = word(reply, 0) == Some(SCRAPE) && entries.len() % 12 == 0;
+    is_scrape.then_some(())?;
+    let counts = |entry: &[u8]| {
+        Some(Counts { seeders: word(entry, 0)?, completed: word(entry, 4)?, leechers: word(entry, 8)? })
+    };
+    entries.chunks_exact(12).map(counts).collect()
+}
+
+/// The 32-bit number at `offset`, if there is one.
+pub(crate) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+/// The 64-bit number at `offset`, if there is one.
+pub(crate) fn long(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
+}
+
+fn read_peer(bytes: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = bytes.split_last_chunk::<2>()?;
+    let ip = match <[u8; 4]>::try_from(ip) {
+        Ok(ip) => IpAddr::from(ip),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+    };
+    Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
+}
