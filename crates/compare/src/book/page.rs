@@ -1,0 +1,182 @@
+//! What the book says, before it becomes Markdown or HTML: headings, tables and text in their order. All text here is
+//! plain; whoever renders it escapes it.
+
+use super::round::{Marks, STEAL_MAX};
+use super::row::{self, Outcome, Row};
+use super::tables;
+use super::{number, standing};
+use crate::result::{Comparison, Machine};
+
+/// A piece of the book.
+pub(super) enum Block {
+    /// A section begins.
+    Heading(&'static str),
+    /// A paragraph.
+    Text(String),
+    /// A paragraph that must not be overlooked.
+    Warning(String),
+    /// Names and values.
+    Facts(Vec<Fact>),
+    /// A table.
+    Table(Table),
+    /// A list.
+    List(Vec<String>),
+    /// Where the plots stand.
+    Plots,
+}
+
+/// A name and its value.
+pub(super) struct Fact {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// Whether the value is to be read letter by letter, such as a command.
+    pub(super) is_code: bool,
+}
+
+/// A table whose first column names the row.
+pub(super) struct Table {
+    pub(super) head: Vec<&'static str>,
+    /// How many columns from the left are words; the others are figures.
+    pub(super) columns_of_words: usize,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// The whole book.
+pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
+    let rows = row::rows(comparison);
+    let mut blocks = vec![];
+    blocks.extend(warning(comparison));
+    blocks.push(Block::Facts(facts(comparison)));
+    blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading())]);
+    blocks.extend(marks_legend(&rows));
+    blocks.extend(standing_blocks(&rows));
+    blocks.extend([Block::Heading("Plots"), Block::Plots]);
+    blocks.extend([Block::Heading("Replies"), Block::Table(tables::replies(&rows))]);
+    blocks.extend([Block::Heading("Processors"), Block::Table(tables::processors(&rows))]);
+    blocks.extend([Block::Heading("Latency at a fixed rate"), Block::Text(latency_reading())]);
+    blocks.push(Block::Table(tables::latency(&rows)));
+    blocks.extend(list("What did not count", left_out(&rows)));
+    blocks.extend([Block::Heading("Trackers"), Block::List(trackers(comparison))]);
+    blocks.extend([Block::Heading("Load"), Block::Facts(load(comparison))]);
+    blocks
+}
+
+fn warning(comparison: &Comparison) -> Option<Block> {
+    comparison.partial.then(|| {
+        Block::Warning("Partial: the comparison was ended early, and some rounds are missing.".into())
+    })
+}
+
+fn facts(comparison: &Comparison) -> Vec<Fact> {
+    let fact = |name: &str, value: String, is_code| Fact { name: name.into(), value, is_code };
+    let machine = &comparison.machine;
+    let rounds = comparison.rounds;
+    vec![
+        fact("Command", command_line(&comparison.command), true),
+        fact("Began", comparison.began.clone(), false),
+        fact("Commit", comparison.commit.clone(), true),
+        fact("Machine", machine_in_words(machine), false),
+        fact("Kernel", machine.kernel.clone(), false),
+        fact("CPU mode", comparison.cpu_mode.clone(), false),
+        fact("Rounds", format!("{rounds} of each, trackers in turn"), false),
+        fact("Complete", if comparison.partial { "no, ended early" } else { "yes" }.into(), false),
+    ]
+}
+
+fn machine_in_words(machine: &Machine) -> String {
+    let memory_gib = super::round::as_f64(machine.memory_bytes >> 20) / 1024.0;
+    let memory = number::trimmed(memory_gib);
+    let home = machine.virtualised.as_ref().map(|name| format!(", virtual ({name})")).unwrap_or_default();
+    format!("{}, {} logical processors, {memory} GiB of memory{home}", machine.processor, machine.processors)
+}
+
+/// The command as a shell would take it.
+fn command_line(words: &[String]) -> String {
+    let plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
+    };
+    let quoted = |word: &String| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn reading() -> String {
+    "Medians over the rounds that count, least and most in parentheses. Responses are good replies only. CPU time is \
+     that of the tracker's process, for each reply that it sent (good or not); the user part is the tracker's own \
+     code, the rest the kernel's. Memory is what is resident after the fill, 1 MB = 1,000,000 bytes. p99 is latency at \
+     the fixed rate. Trackers marked as ceiling do nothing but send a reply of the same size."
+        .into()
+}
+
+fn latency_reading() -> String {
+    "Requests leave at fixed times, whatever the tracker does; latency counts from when a request should have left, so \
+     that a stall shows in full. A request that is lost has no latency: see the loss."
+        .into()
+}
+
+fn marks_legend(rows: &[Row<'_>]) -> Option<Block> {
+    debug_assert!((STEAL_MAX - 0.1).abs() < f64::EPSILON, "the legend names the share");
+    let mut seen = Marks::default();
+    for measured in rows.iter().filter_map(Row::measured) {
+        let latency = measured.latency.as_ref().map(|latency| latency.marks);
+        seen = seen.or(measured.marks).or(latency.unwrap_or_default());
+    }
+    let signs = seen.signs();
+    let used = Marks::LEGEND.iter().filter(|(sign, _)| signs.contains(*sign));
+    let lines: Vec<String> = used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect();
+    (!lines.is_empty()).then_some(Block::List(lines))
+}
+
+fn standing_blocks(rows: &[Row<'_>]) -> Vec<Block> {
+    let standings = standing::standings(rows);
+    if standings.is_empty() {
+        return vec![];
+    }
+    let text = "Shoal's median divided by that of the best rival on the same cores (the one with the least CPU time or \
+                memory, or with the most responses), and by that of the ceiling on the same back end. Of CPU time and \
+                memory less is better, of responses more.";
+    vec![
+        Block::Heading("Shoal against the best rival"),
+        Block::Text(text.into()),
+        Block::Table(tables::standing(&standings)),
+    ]
+}
+
+fn left_out(rows: &[Row<'_>]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in rows {
+        let title = &row.tracker.title;
+        match &row.outcome {
+            Outcome::Absent(reason) => lines.push(format!("{title}: absent: {reason}")),
+            Outcome::NotRun => lines.push(format!("{title}: not run: the comparison ended before its turn")),
+            Outcome::Measured(_) | Outcome::Failed(_) => {}
+        }
+        let cores = tables::cores(row);
+        let failure =
+            |(round, why): &(usize, String)| format!("{title}, cores: {cores}, round {round}: failed: {why}");
+        lines.extend(row.left_out.iter().map(failure));
+    }
+    lines
+}
+
+fn trackers(comparison: &Comparison) -> Vec<String> {
+    let line = |tracker: &crate::result::Tracker| {
+        let version = tracker.version.as_deref().unwrap_or("version unknown");
+        let ceiling = if tracker.is_ceiling { "; the ceiling, no tracker" } else { "" };
+        let notes: String = tracker.notes.iter().map(|note| format!("; {note}")).collect();
+        format!("{} ({}): {version}{ceiling}{notes}", tracker.title, tracker.name)
+    };
+    comparison.trackers.iter().filter(|tracker| tracker.absent.is_none()).map(line).collect()
+}
+
+fn load(comparison: &Comparison) -> Vec<Fact> {
+    let fact =
+        |(name, value): &(String, String)| Fact { name: name.clone(), value: value.clone(), is_code: false };
+    comparison.load.iter().map(fact).collect()
+}
+
+fn list(heading: &'static str, lines: Vec<String>) -> Vec<Block> {
+    if lines.is_empty() { vec![] } else { vec![Block::Heading(heading), Block::List(lines)] }
+}

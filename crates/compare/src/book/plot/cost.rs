@@ -1,0 +1,103 @@
+//! What a tracker costs, and its throughput on a single number of cores: charts of bars.
+
+use super::bars::{Bar, Bars, Content};
+use super::drawing::{Colour, Drawing};
+use super::palette::Look;
+use super::sheet;
+use crate::book::number;
+use crate::book::round::Marks;
+use crate::book::row::{Measured, Row};
+use crate::book::spread::Spread;
+
+const USER: Colour = Colour(0x00, 0x72, 0xb2);
+const SYSTEM: Colour = Colour(0xb9, 0xc4, 0xcf);
+const MEDIANS: &str = "Medians over the rounds, with least and most";
+
+/// CPU time of a reply, user part and kernel.
+pub(super) fn cpu(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
+    let content = |row: &Measured, _| {
+        let whole = row.whole_us?;
+        let parts = match (row.user_us, row.system_us) {
+            (Some(user), Some(system)) => split(whole.median, user.median, system.median),
+            _ => vec![(whole.median, SYSTEM)],
+        };
+        let user = row.user_us.map(|user| format!(", user {:.2}", user.median)).unwrap_or_default();
+        let text = format!("{:.2}{}{user}", whole.median, row.marks.signs());
+        Some(Content::Parts { parts, range: (whole.min, whole.max), text })
+    };
+    let shown = |row: &Measured| row.whole_us.map(|_| row.marks);
+    chart(rows, content, shown).map(|bars| {
+        let bars = Bars {
+            title: "CPU time per response".into(),
+            subtitle: MEDIANS.into(),
+            unit: "µs of the tracker's CPU time for each reply that it sent",
+            legend: vec![(USER, "user: the tracker's own code"), (SYSTEM, "system: the kernel")],
+            ..bars
+        };
+        bars.draw()
+    })
+}
+
+/// Resident memory after the fill.
+pub(super) fn memory(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
+    let content =
+        |row: &Measured, look: Look| plain(row.resident_mb?, look, Marks::default(), number::figure);
+    let shown = |row: &Measured| row.resident_mb.map(|_| Marks::default());
+    chart(rows, content, shown).map(|bars| {
+        let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)";
+        Bars { title: "Memory".into(), subtitle: MEDIANS.into(), unit, ..bars }.draw()
+    })
+}
+
+/// Responses a second where there is one number of cores only.
+pub(super) fn throughput(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Drawing> {
+    let content = |row: &Measured, look: Look| plain(row.responses_per_s?, look, row.marks, number::whole);
+    let shown = |row: &Measured| row.responses_per_s.map(|_| row.marks);
+    chart(rows, content, shown).map(|bars| {
+        let cores = if cores == 1 { "one core".into() } else { format!("{cores} cores") };
+        let title = format!("Throughput on {cores}");
+        Bars {
+            title,
+            subtitle: format!("{MEDIANS}; grey: the ceiling, no tracker"),
+            unit: "good responses a second",
+            ..bars
+        }
+        .draw()
+    })
+}
+
+/// Bars, or nothing if there is nothing to show. `shown` gives the marks of a row that has a bar.
+fn chart(
+    rows: &[(&Row<'_>, Look)],
+    content: impl Fn(&Measured, Look) -> Option<Content>,
+    shown: impl Fn(&Measured) -> Option<Marks>,
+) -> Option<Bars> {
+    let marks: Vec<Marks> = rows.iter().filter_map(|(row, _)| shown(row.measured()?)).collect();
+    let several = crate::book::row::core_counts(rows.iter().map(|(row, _)| *row)).len() > 1;
+    let bar = |(row, look): &(&Row<'_>, Look)| Bar {
+        tracker: row.tracker.title.clone(),
+        cores: row.cores().filter(|_| several),
+        content: (row.measured().and_then(|measured| content(measured, *look)))
+            .unwrap_or(Content::Nothing(sheet::missing(row))),
+    };
+    (!marks.is_empty()).then(|| Bars {
+        title: String::new(),
+        subtitle: String::new(),
+        unit: "",
+        legend: vec![],
+        bars: rows.iter().map(bar).collect(),
+        footnotes: sheet::meanings(marks),
+    })
+}
+
+fn plain(spread: Spread, look: Look, marks: Marks, show: fn(f64) -> String) -> Option<Content> {
+    let text = format!("{}{}", show(spread.median), marks.signs());
+    Some(Content::Parts { parts: vec![(spread.median, look.colour)], range: (spread.min, spread.max), text })
+}
+
+/// The medians of the parts need not add up to the median of the whole: the bar keeps its length, and its parts their
+/// proportion.
+fn split(whole: f64, user: f64, system: f64) -> Vec<(f64, Colour)> {
+    let scale = if user + system > 0.0 { whole / (user + system) } else { 0.0 };
+    vec![(user * scale, USER), (system * scale, SYSTEM)]
+}

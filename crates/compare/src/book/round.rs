@@ -1,0 +1,200 @@
+//! What one round says once it is divided by what it did: rates, CPU time of a reply, shares.
+//!
+//! Decides which rounds count. Knows nothing of medians or of how figures are shown.
+
+use shoal_load::{LatencySummary, Report, Verdict};
+
+use crate::result::{Cell, Round, Usage};
+
+/// Above this share of the time taken away by the hypervisor, a round is marked.
+pub(super) const STEAL_MAX: f64 = 0.1;
+
+/// Bytes of a megabyte, as the book uses the word.
+const MEGABYTE: f64 = 1e6;
+
+/// The figures of a round that counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    /// Good replies a second.
+    pub(super) responses_per_s: f64,
+    /// Of them, replies to connects.
+    pub(super) connects_per_s: f64,
+    /// Of them, replies to announces.
+    pub(super) announces_per_s: f64,
+    /// Of them, replies to scrapes.
+    pub(super) scrapes_per_s: f64,
+    /// Microseconds of CPU time in user mode for each reply that was sent, good or not.
+    pub(super) user_us: Option<f64>,
+    /// The same in the kernel.
+    pub(super) system_us: Option<f64>,
+    /// User and system together.
+    pub(super) whole_us: Option<f64>,
+    /// Peers in each good announce reply, if there was one.
+    pub(super) peers_per_announce: Option<f64>,
+    /// Share of the requests that no reply came to in time, 0 to 1.
+    pub(super) loss_share: Option<f64>,
+    /// Error replies.
+    pub(super) errors: f64,
+    /// Replies that break a rule.
+    pub(super) wrong: f64,
+    /// Busy share of the tracker's processors, on average, 0 to 1.
+    pub(super) tracker_busy: Option<f64>,
+    /// Busy share of the processors of the load, on average, 0 to 1.
+    pub(super) load_busy: Option<f64>,
+    /// Resident memory after the fill.
+    pub(super) resident_mb: Option<f64>,
+    /// Latency at the fixed rate.
+    pub(super) latency: Option<Latency>,
+    /// What the reader should know of the closed loop of this round.
+    pub(super) marks: Marks,
+}
+
+/// The open loop of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Latency {
+    /// From when a request should have left to its reply.
+    pub(super) summary: LatencySummary,
+    /// Good replies a second.
+    pub(super) responses_per_s: f64,
+    /// Share of the requests that no reply came to in time, 0 to 1.
+    pub(super) loss_share: Option<f64>,
+    /// What the reader should know of the open loop of this round.
+    pub(super) marks: Marks,
+}
+
+/// Reasons to read a figure with care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// The generator was the bottleneck.
+    pub(super) generator_bound: bool,
+    /// The hypervisor took away more than [`STEAL_MAX`].
+    pub(super) stolen: bool,
+    /// The run was ended before its time.
+    pub(super) cut_short: bool,
+}
+
+impl Marks {
+    /// Every sign with its meaning.
+    pub(super) const LEGEND: [(char, &'static str); 3] = [
+        ('†', "the generator was the bottleneck in at least one round: the tracker may be able to do more"),
+        ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
+        ('§', "at least one round was ended before its time"),
+    ];
+
+    /// The signs that apply, in the order of the legend.
+    pub(super) fn signs(self) -> String {
+        let set = [self.generator_bound, self.stolen, self.cut_short];
+        Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
+    }
+
+    /// What applies to any of the two.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            generator_bound: self.generator_bound || other.generator_bound,
+            stolen: self.stolen || other.stolen,
+            cut_short: self.cut_short || other.cut_short,
+        }
+    }
+}
+
+/// The figures of a round, or why it counts in no median.
+pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
+    let load = counting_load(round)?;
+    let usage = round.usage.as_ref();
+    let elapsed_s = load.elapsed_s;
+    let per_s = |count: u64| ratio(as_f64(count), elapsed_s).unwrap_or_default();
+    let cpu = usage.map_or((None, None, None), |usage| cpu_of_a_reply(usage, replies(load)));
+    let busy = |cpus: &[usize]| usage.and_then(|usage| busy_share(usage, cpus));
+    Ok(Figures {
+        responses_per_s: load.responses_per_s,
+        connects_per_s: per_s(load.responses.connect),
+        announces_per_s: per_s(load.responses.announce),
+        scrapes_per_s: per_s(load.responses.scrape),
+        user_us: cpu.0,
+        system_us: cpu.1,
+        whole_us: cpu.2,
+        peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
+        loss_share: loss_share(load),
+        errors: as_f64(load.errors),
+        wrong: as_f64(load.wrong.total()),
+        tracker_busy: busy(&cell.tracker_cpus),
+        load_busy: busy(&cell.load_cpus),
+        resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
+        latency: round.latency.as_ref().and_then(latency),
+        marks: Marks { stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX), ..marks(load) },
+    })
+}
+
+/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not.
+pub(super) fn replies(load: &Report) -> u64 {
+    load.responses.total() + load.wrong.total() + load.errors + load.own_address_tolerated + load.late
+}
+
+/// A count as a number to calculate with.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no count here comes near 2^53, and figures are rounded anyway"
+)]
+pub(super) fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+fn counting_load(round: &Round) -> Result<&Report, String> {
+    if let Some(failure) = &round.failure {
+        return Err(failure.clone());
+    }
+    let load = round.load.as_ref().ok_or("the load was never run")?;
+    if load.verdict == Verdict::Unanswered {
+        return Err("the tracker never answered the load".into());
+    }
+    if load.responses.total() > 0 {
+        return Ok(load);
+    }
+    let first = load.first_error.as_ref().map(|error| format!(", the first: {error}")).unwrap_or_default();
+    Err(format!("no good reply; {} wrong and {} error replies{first}", load.wrong.total(), load.errors))
+}
+
+/// Microseconds in user mode, in the kernel, and together.
+fn cpu_of_a_reply(usage: &Usage, replies: u64) -> (Option<f64>, Option<f64>, Option<f64>) {
+    let us_each = |seconds: f64| ratio(seconds * 1e6, as_f64(replies));
+    let counted_s = usage.user_s + usage.system_s;
+    let Some(exact_s) = usage.exact_s else {
+        return (us_each(usage.user_s), us_each(usage.system_s), us_each(counted_s));
+    };
+    // The split is counted in ticks of the clock, the sum to the nanosecond: so the sum is taken from the one and the
+    // proportion from the other.
+    let scale = ratio(exact_s, counted_s);
+    let part = |seconds: f64| scale.and_then(|scale| us_each(seconds * scale));
+    (part(usage.user_s), part(usage.system_s), us_each(exact_s))
+}
+
+fn busy_share(usage: &Usage, cpus: &[usize]) -> Option<f64> {
+    let shares: Vec<f64> =
+        usage.processors.iter().filter(|(cpu, _)| cpus.contains(cpu)).map(|(_, share)| *share).collect();
+    ratio(shares.iter().sum(), as_f64(shares.len() as u64))
+}
+
+fn latency(report: &Report) -> Option<Latency> {
+    (report.responses.total() > 0).then(|| Latency {
+        summary: report.latency,
+        responses_per_s: report.responses_per_s,
+        loss_share: loss_share(report),
+        marks: marks(report),
+    })
+}
+
+fn marks(report: &Report) -> Marks {
+    Marks {
+        generator_bound: report.verdict == Verdict::GeneratorBound,
+        stolen: false,
+        cut_short: report.ended_early,
+    }
+}
+
+fn loss_share(report: &Report) -> Option<f64> {
+    ratio(as_f64(report.lost), as_f64(report.requests.total()))
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}

@@ -1,0 +1,173 @@
+//! One row of the book: a tracker on a number of cores, with medians over the rounds that count; and how Shoal's rows
+//! stand to the others.
+
+use super::round::{self, Figures, Latency, Marks};
+use super::spread::Spread;
+use crate::result::{Cell, Comparison, Tracker};
+
+/// A tracker on a number of cores.
+pub(super) struct Row<'a> {
+    /// Who.
+    pub(super) tracker: &'a Tracker,
+    /// Its cell; none for a tracker that was absent or that was not reached.
+    pub(super) cell: Option<&'a Cell>,
+    /// What came of it.
+    pub(super) outcome: Outcome,
+    /// Rounds that count in no median: which, and why.
+    pub(super) left_out: Vec<(usize, String)>,
+}
+
+/// What came of a cell.
+pub(super) enum Outcome {
+    /// At least one round counts.
+    Measured(Box<Measured>),
+    /// Rounds were run and none of them counts: why.
+    Failed(String),
+    /// The tracker could not take part: why.
+    Absent(String),
+    /// The comparison ended before its turn.
+    NotRun,
+}
+
+/// Medians over the rounds that count.
+pub(super) struct Measured {
+    pub(super) rounds: usize,
+    pub(super) responses_per_s: Option<Spread>,
+    pub(super) connects_per_s: Option<Spread>,
+    pub(super) announces_per_s: Option<Spread>,
+    pub(super) scrapes_per_s: Option<Spread>,
+    pub(super) user_us: Option<Spread>,
+    pub(super) system_us: Option<Spread>,
+    pub(super) whole_us: Option<Spread>,
+    pub(super) peers_per_announce: Option<Spread>,
+    pub(super) loss_share: Option<Spread>,
+    pub(super) errors: Option<Spread>,
+    pub(super) wrong: Option<Spread>,
+    pub(super) tracker_busy: Option<Spread>,
+    pub(super) load_busy: Option<Spread>,
+    pub(super) resident_mb: Option<Spread>,
+    pub(super) latency: Option<MeasuredLatency>,
+    /// What applies to any of the rounds.
+    pub(super) marks: Marks,
+}
+
+/// Medians of the open loop, in microseconds.
+pub(super) struct MeasuredLatency {
+    pub(super) p50_us: Option<Spread>,
+    pub(super) p90_us: Option<Spread>,
+    pub(super) p99_us: Option<Spread>,
+    pub(super) p99_9_us: Option<Spread>,
+    pub(super) max_us: Option<Spread>,
+    pub(super) responses_per_s: Option<Spread>,
+    pub(super) loss_share: Option<Spread>,
+    /// What applies to any of the rounds.
+    pub(super) marks: Marks,
+}
+
+impl Row<'_> {
+    /// How many cores it had.
+    pub(super) fn cores(&self) -> Option<usize> {
+        self.cell.map(|cell| cell.cores)
+    }
+
+    /// The medians, if there are any.
+    pub(super) fn measured(&self) -> Option<&Measured> {
+        match &self.outcome {
+            Outcome::Measured(measured) => Some(measured),
+            Outcome::Failed(_) | Outcome::Absent(_) | Outcome::NotRun => None,
+        }
+    }
+
+    /// Whether it is Shoal.
+    pub(super) fn is_shoal(&self) -> bool {
+        !self.tracker.is_ceiling && self.tracker.name.starts_with("shoal")
+    }
+
+    /// Whether Shoal is to be better than it.
+    pub(super) fn is_rival(&self) -> bool {
+        !self.tracker.is_ceiling && !self.is_shoal()
+    }
+}
+
+/// The rows of a comparison, trackers in its order, each from few cores to many.
+pub(super) fn rows(comparison: &Comparison) -> Vec<Row<'_>> {
+    comparison.trackers.iter().flat_map(|tracker| rows_of(comparison, tracker)).collect()
+}
+
+/// The numbers of cores that occur, ascending.
+pub(super) fn core_counts<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> Vec<usize> {
+    let mut counts: Vec<usize> = rows.into_iter().filter_map(Row::cores).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+fn rows_of<'a>(comparison: &'a Comparison, tracker: &'a Tracker) -> Vec<Row<'a>> {
+    let mut cells: Vec<&Cell> = comparison.cells.iter().filter(|cell| cell.tracker == tracker.name).collect();
+    cells.sort_by_key(|cell| cell.cores);
+    if !cells.is_empty() {
+        return cells.into_iter().map(|cell| row_of(tracker, cell)).collect();
+    }
+    let outcome = tracker.absent.clone().map_or(Outcome::NotRun, Outcome::Absent);
+    vec![Row { tracker, cell: None, outcome, left_out: Vec::new() }]
+}
+
+fn row_of<'a>(tracker: &'a Tracker, cell: &'a Cell) -> Row<'a> {
+    let mut counting = Vec::new();
+    let mut left_out = Vec::new();
+    for round in &cell.rounds {
+        match round::figures(cell, round) {
+            Ok(figures) => counting.push(figures),
+            Err(reason) => left_out.push((round.round, reason)),
+        }
+    }
+    let outcome = match (counting.is_empty(), left_out.first()) {
+        (false, _) => Outcome::Measured(Box::new(Measured::of(&counting))),
+        (true, Some((_, reason))) => Outcome::Failed(reason.clone()),
+        (true, None) => Outcome::NotRun,
+    };
+    Row { tracker, cell: Some(cell), outcome, left_out }
+}
+
+impl Measured {
+    fn of(rounds: &[Figures]) -> Self {
+        let plain = |value: fn(&Figures) -> f64| Spread::of(rounds.iter().map(value));
+        let known = |value: fn(&Figures) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+        let latencies: Vec<Latency> = rounds.iter().filter_map(|round| round.latency).collect();
+        Self {
+            rounds: rounds.len(),
+            responses_per_s: plain(|round| round.responses_per_s),
+            connects_per_s: plain(|round| round.connects_per_s),
+            announces_per_s: plain(|round| round.announces_per_s),
+            scrapes_per_s: plain(|round| round.scrapes_per_s),
+            user_us: known(|round| round.user_us),
+            system_us: known(|round| round.system_us),
+            whole_us: known(|round| round.whole_us),
+            peers_per_announce: known(|round| round.peers_per_announce),
+            loss_share: known(|round| round.loss_share),
+            errors: plain(|round| round.errors),
+            wrong: plain(|round| round.wrong),
+            tracker_busy: known(|round| round.tracker_busy),
+            load_busy: known(|round| round.load_busy),
+            resident_mb: known(|round| round.resident_mb),
+            latency: MeasuredLatency::of(&latencies),
+            marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),
+        }
+    }
+}
+
+impl MeasuredLatency {
+    fn of(rounds: &[Latency]) -> Option<Self> {
+        let over = |value: fn(&Latency) -> f64| Spread::of(rounds.iter().map(value));
+        (!rounds.is_empty()).then(|| Self {
+            p50_us: over(|round| round.summary.p50_us),
+            p90_us: over(|round| round.summary.p90_us),
+            p99_us: over(|round| round.summary.p99_us),
+            p99_9_us: over(|round| round.summary.p99_9_us),
+            max_us: over(|round| round.summary.max_us),
+            responses_per_s: over(|round| round.responses_per_s),
+            loss_share: Spread::of(rounds.iter().filter_map(|round| round.loss_share)),
+            marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),
+        })
+    }
+}

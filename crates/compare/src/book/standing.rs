@@ -1,0 +1,75 @@
+//! How Shoal stands to the best rival and to the ceiling, on the same number of cores: ratios of medians.
+
+use super::row::{Measured, Row};
+use super::spread::Spread;
+
+/// What Shoal is held against.
+pub(super) struct Against<'a> {
+    /// Shoal's median divided by the other's.
+    pub(super) ratio: f64,
+    /// The other.
+    pub(super) other: &'a Row<'a>,
+}
+
+/// One of Shoal's rows and what it is held against; nothing where there is nobody, or a figure is missing.
+pub(super) struct Standing<'a> {
+    /// Shoal's row.
+    pub(super) row: &'a Row<'a>,
+    /// User part of the CPU time of a reply against the least of the rivals.
+    pub(super) user: Option<Against<'a>>,
+    /// The whole CPU time of a reply against the least of the rivals.
+    pub(super) whole: Option<Against<'a>>,
+    /// Resident memory against the least of the rivals.
+    pub(super) memory: Option<Against<'a>>,
+    /// Responses a second against the most of the rivals.
+    pub(super) rival_throughput: Option<Against<'a>>,
+    /// Responses a second against the responder that does nothing, on the same back end.
+    pub(super) ceiling_throughput: Option<Against<'a>>,
+}
+
+/// The standing of each row of Shoal that was measured.
+pub(super) fn standings<'a>(rows: &'a [Row<'a>]) -> Vec<Standing<'a>> {
+    rows.iter()
+        .filter(|row| row.is_shoal() && row.measured().is_some())
+        .map(|row| standing(row, rows))
+        .collect()
+}
+
+fn standing<'a>(row: &'a Row<'a>, rows: &'a [Row<'a>]) -> Standing<'a> {
+    let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.cores() == row.cores()).collect();
+    let rivals: Vec<&Row<'_>> = others.iter().copied().filter(|other| other.is_rival()).collect();
+    let ceilings: Vec<&Row<'_>> = others.iter().copied().filter(|other| is_ceiling_of(row, other)).collect();
+    Standing {
+        row,
+        user: least(row, &rivals, |measured| measured.user_us),
+        whole: least(row, &rivals, |measured| measured.whole_us),
+        memory: least(row, &rivals, |measured| measured.resident_mb),
+        rival_throughput: most(row, &rivals, |measured| measured.responses_per_s),
+        ceiling_throughput: most(row, &ceilings, |measured| measured.responses_per_s),
+    }
+}
+
+/// The two are called `shoal-BACKEND` and `echo-BACKEND`.
+fn is_ceiling_of(row: &Row<'_>, other: &Row<'_>) -> bool {
+    let own = row.tracker.name.strip_prefix("shoal");
+    other.tracker.is_ceiling && own.is_some() && other.tracker.name.strip_prefix("echo") == own
+}
+
+type Figure = fn(&Measured) -> Option<Spread>;
+
+fn least<'a>(row: &Row<'a>, others: &[&'a Row<'a>], figure: Figure) -> Option<Against<'a>> {
+    known(others, figure).min_by(|a, b| a.1.total_cmp(&b.1)).and_then(|best| against(row, best, figure))
+}
+
+fn most<'a>(row: &Row<'a>, others: &[&'a Row<'a>], figure: Figure) -> Option<Against<'a>> {
+    known(others, figure).max_by(|a, b| a.1.total_cmp(&b.1)).and_then(|best| against(row, best, figure))
+}
+
+fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'a Row<'a>, f64)> {
+    others.iter().filter_map(move |other| Some((*other, figure(other.measured()?)?.median)))
+}
+
+fn against<'a>(row: &Row<'_>, (other, value): (&'a Row<'a>, f64), figure: Figure) -> Option<Against<'a>> {
+    let own = figure(row.measured()?)?.median;
+    (value > 0.0).then(|| Against { ratio: own / value, other })
+}

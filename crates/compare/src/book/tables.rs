@@ -1,0 +1,244 @@
+//! The tables of the book, row by row.
+
+use super::number::{self, NOTHING};
+use super::page::Table;
+use super::round::{self, Marks};
+use super::row::{Measured, MeasuredLatency, Outcome, Row};
+use super::standing::{Against, Standing};
+use crate::result::{Cell, Comparison, Round};
+
+/// A reason longer than this is told in full in the list of what did not count.
+const REASON_CHARS_MAX: usize = 56;
+
+/// The table that most readers want.
+pub(super) fn main(rows: &[Row<'_>]) -> Table {
+    let head =
+        vec!["Tracker", "Cores", "Responses/s", "CPU µs each", "of it user", "Memory MB", "p99 µs at rate"];
+    table(head, rows, why, |row| {
+        let marks = row.marks;
+        let latency = row.latency.as_ref();
+        let latency_marks = latency.map(|latency| latency.marks).unwrap_or_default();
+        vec![
+            number::spread(row.responses_per_s, marks, number::whole),
+            number::spread(row.whole_us, marks, number::hundredths),
+            number::spread(row.user_us, marks, number::hundredths),
+            number::spread(row.resident_mb, Marks::default(), number::figure),
+            number::spread(latency.and_then(|latency| latency.p99_us), latency_marks, number::figure),
+        ]
+    })
+}
+
+/// What kinds of replies there were, and what was wrong with them.
+pub(super) fn replies(rows: &[Row<'_>]) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Connects/s",
+        "Announces/s",
+        "Scrapes/s",
+        "Peers each",
+        "Lost",
+        "Errors",
+        "Wrong",
+        "Rounds",
+    ];
+    let unmarked = Marks::default();
+    let mut table = table(head, rows, outcome_word, |row| {
+        vec![
+            number::median(row.connects_per_s, unmarked, number::whole),
+            number::median(row.announces_per_s, unmarked, number::whole),
+            number::median(row.scrapes_per_s, unmarked, number::whole),
+            number::median(row.peers_per_announce, unmarked, number::hundredths),
+            number::median(row.loss_share, unmarked, number::percent),
+            number::median(row.errors, unmarked, number::whole),
+            number::median(row.wrong, unmarked, number::whole),
+            String::new(),
+        ]
+    });
+    for (line, row) in table.rows.iter_mut().zip(rows) {
+        if let Some(last) = line.last_mut() {
+            *last = rounds(row);
+        }
+    }
+    table
+}
+
+/// Where the CPU time went.
+pub(super) fn processors(rows: &[Row<'_>]) -> Table {
+    let head =
+        vec!["Tracker", "Cores", "User µs each", "System µs each", "Tracker's CPUs busy", "Load's CPUs busy"];
+    table(head, rows, outcome_word, |row| {
+        vec![
+            number::spread(row.user_us, row.marks, number::hundredths),
+            number::spread(row.system_us, row.marks, number::hundredths),
+            number::median(row.tracker_busy, Marks::default(), number::percent),
+            number::median(row.load_busy, Marks::default(), number::percent),
+        ]
+    })
+}
+
+/// The open loop.
+pub(super) fn latency(rows: &[Row<'_>]) -> Table {
+    let head =
+        vec!["Tracker", "Cores", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Responses/s", "Lost"];
+    table(head, rows, outcome_word, |row| match &row.latency {
+        Some(latency) => latency_figures(latency),
+        None => vec!["not measured".into()],
+    })
+}
+
+/// How Shoal stands.
+pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "CPU, user part",
+        "CPU, whole",
+        "Memory",
+        "Responses/s",
+        "Responses/s to the ceiling",
+    ];
+    let line = |standing: &Standing<'_>| {
+        let figures = [
+            &standing.user,
+            &standing.whole,
+            &standing.memory,
+            &standing.rival_throughput,
+            &standing.ceiling_throughput,
+        ];
+        let mut line = vec![standing.row.tracker.title.clone(), cores(standing.row)];
+        line.extend(figures.map(|figure| against(figure.as_ref())));
+        line
+    };
+    Table { head, columns_of_words: 1, rows: standings.iter().map(line).collect() }
+}
+
+/// Every round of every cell.
+pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Round",
+        "Began",
+        "Responses/s",
+        "User µs",
+        "System µs",
+        "Memory MB",
+        "p99 µs",
+        "Lost",
+        "Steal",
+        "Generator busy",
+        "Outcome",
+    ];
+    let line = |cell: &Cell, round: &Round| {
+        let mut line =
+            vec![cell.tracker.clone(), cell.cores.to_string(), round.round.to_string(), round.began.clone()];
+        line.extend(raw_figures(cell, round));
+        line
+    };
+    let rows =
+        comparison.cells.iter().flat_map(|cell| cell.rounds.iter().map(move |round| line(cell, round)));
+    Table { head, columns_of_words: 1, rows: rows.collect() }
+}
+
+/// The number of cores of a row.
+pub(super) fn cores(row: &Row<'_>) -> String {
+    row.cores().map_or_else(|| NOTHING.into(), |cores| cores.to_string())
+}
+
+fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
+    let show = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| NOTHING.into(), show);
+    let steal = round.usage.as_ref().map(|usage| usage.steal);
+    let busy = round.load.as_ref().map(|load| load.generator_busy);
+    let (figures, outcome) = match round::figures(cell, round) {
+        Ok(figures) => (Some(figures), format!("counts{}", figures.marks.signs())),
+        Err(reason) => (None, format!("failed: {reason}")),
+    };
+    let latency = figures.and_then(|figures| figures.latency);
+    vec![
+        show(figures.map(|figures| figures.responses_per_s), number::whole),
+        show(figures.and_then(|figures| figures.user_us), number::hundredths),
+        show(figures.and_then(|figures| figures.system_us), number::hundredths),
+        show(figures.and_then(|figures| figures.resident_mb), number::figure),
+        show(latency.map(|latency| latency.summary.p99_us), number::figure),
+        show(figures.and_then(|figures| figures.loss_share), number::percent),
+        show(steal, number::percent),
+        show(busy, number::percent),
+        outcome,
+    ]
+}
+
+/// A table with a line for each row; where nothing was measured, `otherwise` says why in the first column of figures.
+fn table(
+    head: Vec<&'static str>,
+    rows: &[Row<'_>],
+    otherwise: fn(&Outcome) -> String,
+    figures: impl Fn(&Measured) -> Vec<String>,
+) -> Table {
+    let line = |row: &Row<'_>| {
+        let mut line = vec![row.tracker.title.clone(), cores(row)];
+        match row.measured() {
+            Some(measured) => line.extend(figures(measured)),
+            None => line.push(otherwise(&row.outcome)),
+        }
+        line.resize(head.len(), NOTHING.into());
+        line
+    };
+    let rows = rows.iter().map(line).collect();
+    Table { head, columns_of_words: 1, rows }
+}
+
+fn latency_figures(latency: &MeasuredLatency) -> Vec<String> {
+    let marks = latency.marks;
+    vec![
+        number::spread(latency.p50_us, marks, number::figure),
+        number::spread(latency.p90_us, marks, number::figure),
+        number::spread(latency.p99_us, marks, number::figure),
+        number::spread(latency.p99_9_us, marks, number::figure),
+        number::spread(latency.max_us, marks, number::figure),
+        number::median(latency.responses_per_s, Marks::default(), number::whole),
+        number::median(latency.loss_share, Marks::default(), number::percent),
+    ]
+}
+
+fn against(against: Option<&Against<'_>>) -> String {
+    against.map_or_else(
+        || NOTHING.into(),
+        |against| format!("{:.2} × {}", against.ratio, against.other.tracker.title),
+    )
+}
+
+fn rounds(row: &Row<'_>) -> String {
+    let all = row.cell.map_or(0, |cell| cell.rounds.len());
+    match row.measured() {
+        Some(measured) => format!("{} of {all}", measured.rounds),
+        None if all > 0 => format!("0 of {all}"),
+        None => NOTHING.into(),
+    }
+}
+
+fn outcome_word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Measured(_) => String::new(),
+        Outcome::Failed(_) => "failed".into(),
+        Outcome::Absent(_) => "absent".into(),
+        Outcome::NotRun => "not run".into(),
+    }
+}
+
+fn why(outcome: &Outcome) -> String {
+    let word = outcome_word(outcome);
+    match outcome {
+        Outcome::Failed(reason) | Outcome::Absent(reason) => format!("{word}: {}", shortened(reason)),
+        Outcome::Measured(_) | Outcome::NotRun => word,
+    }
+}
+
+/// The first line of a reason, as far as it fits into a table.
+fn shortened(reason: &str) -> String {
+    let line = reason.lines().next().unwrap_or_default();
+    if line.chars().count() <= REASON_CHARS_MAX {
+        return line.to_owned();
+    }
+    line.chars().take(REASON_CHARS_MAX - 1).collect::<String>().trim_end().to_owned() + "…"
+}
