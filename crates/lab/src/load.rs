@@ -1,13 +1,30 @@
 //! `shoal-lab load`.
 
+mod live;
+mod table;
+mod udp;
+
 use std::process::ExitCode;
 
-/// The arguments.
+use anyhow::Result;
+
+/// Puts load on a tracker and tells what it answered, how fast, and how much of it was wrong.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Load {}
+pub(crate) struct Load {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Protocol {
+    /// Over UDP (BEP 15)
+    Udp(udp::Udp),
+}
 
 impl Load {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        anyhow::bail!("load is not there yet")
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.protocol {
+            Protocol::Udp(udp) => udp.run(),
+        }
     }
 }

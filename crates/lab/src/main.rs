@@ -8,7 +8,9 @@
 mod compare;
 mod conform;
 mod echo;
+mod interrupt;
 mod load;
+mod shape;
 
 use std::process::ExitCode;
 
@@ -25,7 +27,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Put load on a tracker and measure what it answers
-    Load(load::Load),
+    Load(Box<load::Load>),
     /// Run trackers side by side under the same load
     Compare(compare::Compare),
     /// Tell what a tracker does right and wrong, rule by rule

@@ -1,0 +1,111 @@
+//! What a run measured, for people.
+
+use std::fmt::Write;
+
+use shoal_load::{Kinds, LatencySummary, Pace, Report, Verdict, WrongReplies};
+
+/// The table at the end of a run.
+pub(crate) fn text(pace: Pace, fill: Option<&Report>, run: &Report) -> String {
+    let mut out = String::new();
+    if let Some(fill) = fill {
+        line(
+            &mut out,
+            "filled",
+            &format!("{} announces in {:.1} s", fill.responses.announce, fill.elapsed_s),
+        );
+    }
+    let how = match pace {
+        Pace::Closed { window } => format!("closed loop, {window} in flight for each worker"),
+        Pace::Open { rate } => format!("open loop, {rate} requests a second"),
+    };
+    line(&mut out, "measured", &format!("{:.2} s, {how}", run.elapsed_s));
+    line(
+        &mut out,
+        "good replies",
+        &format!("{:.0} a second ({})", run.responses_per_s, run.responses.total()),
+    );
+    kinds(&mut out, run);
+    latency(&mut out, "latency", &run.latency);
+    if let Some(delay) = &run.send_delay {
+        latency(&mut out, "sent late by", delay);
+    }
+    let announces =
+        format!("{:.1} peers, {:.0} bytes each", run.peers_per_announce, run.announce_reply_bytes);
+    line(&mut out, "announce replies", &announces);
+    faults(&mut out, run);
+    let generator =
+        format!("{:.0} % busy, {:.1} s of CPU time", 100.0 * run.generator_busy, run.generator_cpu_s);
+    line(&mut out, "generator", &generator);
+    conclusion(&mut out, run);
+    out
+}
+
+fn line(out: &mut String, name: &str, value: &str) {
+    writeln!(out, "{name:<17} {value}").expect("a string takes everything");
+}
+
+fn kinds(out: &mut String, run: &Report) {
+    let Kinds { connect, announce, scrape } = run.responses;
+    let asked = run.requests;
+    for (name, good, asked) in [
+        ("connects", connect, asked.connect),
+        ("announces", announce, asked.announce),
+        ("scrapes", scrape, asked.scrape),
+    ] {
+        if asked > 0 {
+            line(out, &format!("  {name}"), &format!("{good} of {asked}"));
+        }
+    }
+}
+
+fn latency(out: &mut String, name: &str, latency: &LatencySummary) {
+    let LatencySummary { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = latency;
+    let value =
+        format!("p50 {p50_us:.0}, p90 {p90_us:.0}, p99 {p99_us:.0}, p99.9 {p99_9_us:.0}, max {max_us:.0} µs");
+    line(out, name, &value);
+}
+
+fn faults(out: &mut String, run: &Report) {
+    let asked = run.requests.total().max(1);
+    #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
+    let percent = 100.0 * run.lost as f64 / asked as f64;
+    line(out, "lost", &format!("{} ({percent:.2} %), {} of them answered too late", run.lost, run.late));
+    let first = run.first_error.as_ref().map(|words| format!(", the first: \"{words}\"")).unwrap_or_default();
+    line(out, "errors", &format!("{}{first}", run.errors));
+    let WrongReplies { malformed, action, transaction_id, count, own_address } = run.wrong;
+    let rules = [
+        (malformed, "malformed"),
+        (action, "of another kind"),
+        (transaction_id, "to no request"),
+        (count, "with a wrong number of entries"),
+        (own_address, "handed the announcer to itself"),
+    ];
+    let broken: Vec<String> =
+        rules.iter().filter(|(count, _)| *count > 0).map(|(count, rule)| format!("{count} {rule}")).collect();
+    let broken = if broken.is_empty() { String::new() } else { format!(": {}", broken.join(", ")) };
+    line(out, "wrong replies", &format!("{}{broken}", run.wrong.total()));
+    if run.own_address_tolerated > 0 {
+        line(out, "tolerated", &format!("{} that handed the announcer to itself", run.own_address_tolerated));
+    }
+    if run.send_failures > 0 {
+        line(out, "not sent", &format!("{}: this host's kernel did not take them", run.send_failures));
+    }
+}
+
+fn conclusion(out: &mut String, run: &Report) {
+    let words = match run.verdict {
+        Verdict::Tracker => {
+            "the tracker's limit, or the rate that was asked for; the generator had time to spare"
+        }
+        Verdict::GeneratorBound => {
+            "THE GENERATOR WAS THE BOTTLENECK: give it more processors (--cpus) or a lower --rate"
+        }
+        Verdict::Unanswered => "the tracker did not answer",
+    };
+    line(out, "this shows", words);
+    if let Some(failure) = &run.failure {
+        line(out, "ended early", failure);
+    } else if run.ended_early {
+        line(out, "ended early", "as asked");
+    }
+}

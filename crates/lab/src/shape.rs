@@ -1,0 +1,129 @@
+//! The shape of a load, as the command line spells it: a preset, and what departs from it.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use shoal_load::{Mix, Popularity, Preset};
+
+/// What load consists of. Whatever is not given is that of the preset.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "The load")]
+pub(crate) struct Shape {
+    /// A load with a name: published, announces, ten-million
+    #[arg(long, value_name = "NAME", default_value = "published", value_parser = preset)]
+    pub(crate) preset: Preset,
+
+    /// Number of torrents
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    torrents: Option<u32>,
+
+    /// Number of peers, over all torrents
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    peers: Option<u32>,
+
+    /// How peers spread over torrents: uniform, zipf:EXPONENT, pareto:SHAPE or exponential:HEAD-SHARE:HEAD-WIDTH
+    #[arg(long, value_name = "KIND", value_parser = popularity)]
+    popularity: Option<Popularity>,
+
+    /// Share of the peers that have everything from the start, 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    seeders: Option<f64>,
+
+    /// Announces in the life of a peer, on average, before it stops and another takes its place; 0: peers stay for ever
+    #[arg(long, value_name = "N")]
+    announces_per_life: Option<u32>,
+
+    /// Weights of connects, announces and scrapes, such as 50:50:1
+    #[arg(long, value_name = "C:A:S", value_parser = mix)]
+    mix: Option<Mix>,
+
+    /// Peers that an announce asks for; negative: as many as the tracker thinks fit
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    numwant: Option<i32>,
+
+    /// Most torrents of a scrape; each asks for one to so many
+    #[arg(long, value_name = "N")]
+    scrape_hashes: Option<usize>,
+
+    /// The same seed makes the same torrents, peers and requests
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+}
+
+impl Shape {
+    /// The preset with all that departs from it.
+    pub(crate) fn load(&self) -> Preset {
+        let mut load = self.preset;
+        let population = &mut load.population;
+        set(&mut population.torrents, self.torrents);
+        set(&mut population.peers, self.peers);
+        set(&mut population.popularity, self.popularity);
+        set(&mut population.seeder_share, self.seeders);
+        set(&mut population.announces_per_life, self.announces_per_life);
+        set(&mut load.mix, self.mix);
+        set(&mut load.numwant, self.numwant);
+        set(&mut load.scrape_hashes_max, self.scrape_hashes);
+        load
+    }
+}
+
+fn set<T>(setting: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *setting = value;
+    }
+}
+
+fn preset(name: &str) -> Result<Preset> {
+    Ok(Preset::find(name)?)
+}
+
+fn mix(text: &str) -> Result<Mix> {
+    let accepted = "give three whole numbers such as 50:50:1, for connects, announces and scrapes";
+    let weights: Vec<u32> = numbers(text, accepted)?;
+    let [connect, announce, scrape] = weights[..] else { bail!("{accepted}") };
+    Ok(Mix { connect, announce, scrape })
+}
+
+fn popularity(text: &str) -> Result<Popularity> {
+    let accepted = "give uniform, zipf:EXPONENT, pareto:SHAPE or exponential:HEAD-SHARE:HEAD-WIDTH";
+    let (kind, parameters) = text.split_once(':').unwrap_or((text, ""));
+    let parameters = if parameters.is_empty() { Vec::new() } else { numbers(parameters, accepted)? };
+    match (kind, &parameters[..]) {
+        ("uniform", []) => Ok(Popularity::Uniform),
+        ("zipf", [exponent]) => Ok(Popularity::Zipf { exponent: *exponent }),
+        ("pareto", [shape]) => Ok(Popularity::Pareto { shape: *shape }),
+        ("exponential", [head_share, head_width]) => {
+            Ok(Popularity::Exponential { head_share: *head_share, head_width: *head_width })
+        }
+        _ => Err(anyhow!("{accepted}")),
+    }
+}
+
+fn numbers<N: FromStr>(text: &str, accepted: &'static str) -> Result<Vec<N>> {
+    let number = |number: &str| number.parse().ok().context(accepted);
+    text.split(':').map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn popularity_is_read_or_refused() {
+        assert_eq!(popularity("uniform").unwrap(), Popularity::Uniform);
+        assert_eq!(popularity("zipf:1.1").unwrap(), Popularity::Zipf { exponent: 1.1 });
+        assert_eq!(
+            popularity("exponential:0.7:0.002").unwrap(),
+            Popularity::Exponential { head_share: 0.7, head_width: 0.002 }
+        );
+        for refused in ["", "zipf", "zipf:", "zipf:x", "pareto:1:2", "normal:1"] {
+            assert!(popularity(refused).unwrap_err().to_string().contains("pareto:SHAPE"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_mix_is_read_or_refused() {
+        assert_eq!(mix("1:2:3").unwrap(), Mix { connect: 1, announce: 2, scrape: 3 });
+        assert!(mix("1:2").is_err() && mix("1:2:-3").is_err() && mix("1:2:3:4").is_err());
+    }
+}
