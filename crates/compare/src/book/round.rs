@@ -101,8 +101,8 @@ impl Marks {
 pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     let load = counting_load(round)?;
     let usage = round.usage.as_ref();
-    let elapsed_s = load.elapsed_s;
-    let per_s = |count: u64| ratio(as_f64(count), elapsed_s).unwrap_or_default();
+    let all = as_f64(load.responses.total());
+    let per_s = |count: u64| load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default();
     let cpu = usage.map_or((None, None, None), |usage| cpu_of_a_reply(usage, replies(load)));
     let busy = |cpus: &[usize]| usage.and_then(|usage| busy_share(usage, cpus));
     Ok(Figures {
@@ -125,9 +125,10 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     })
 }
 
-/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not.
+/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
+/// tolerated are among the good ones.
 pub(super) fn replies(load: &Report) -> u64 {
-    load.responses.total() + load.wrong.total() + load.errors + load.own_address_tolerated + load.late
+    load.responses.total() + load.wrong.total() + load.errors + load.late
 }
 
 /// A count as a number to calculate with.
@@ -146,6 +147,9 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
     let load = round.load.as_ref().ok_or("the load was never run")?;
     if load.verdict == Verdict::Unanswered {
         return Err("the tracker never answered the load".into());
+    }
+    if let Some(failure) = &load.failure {
+        return Err(format!("the load ended: {failure}"));
     }
     if load.responses.total() > 0 {
         return Ok(load);
@@ -175,7 +179,8 @@ fn busy_share(usage: &Usage, cpus: &[usize]) -> Option<f64> {
 }
 
 fn latency(report: &Report) -> Option<Latency> {
-    (report.responses.total() > 0).then(|| Latency {
+    let is_whole = report.failure.is_none() && report.responses.total() > 0;
+    is_whole.then(|| Latency {
         summary: report.latency,
         responses_per_s: report.responses_per_s,
         loss_share: loss_share(report),

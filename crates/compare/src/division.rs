@@ -1,0 +1,299 @@
+//! Who gets which processors: the tracker the low ones, the load the high ones, never the same.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::topology::Topology;
+
+/// How processors are taken. The names are those of the published comparisons, so that results can be laid side by
+/// side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuMode {
+    /// One processor after the other: for machines without hyperthreads.
+    #[default]
+    Subsequent,
+    /// Both threads of a core, where the second threads have the upper half of the numbers.
+    SplitPairs,
+    /// Both threads of a core, where they are neighbours.
+    SubsequentPairs,
+    /// The first thread of each core; the second ones stay idle.
+    SubsequentOnePerPair,
+}
+
+/// The processors of one cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// How many units the tracker has: processors or cores, by the mode.
+    pub cores: usize,
+    /// Those of the tracker.
+    pub tracker: Vec<usize>,
+    /// Those of the load.
+    pub load: Vec<usize>,
+}
+
+/// Why processors cannot be divided as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// Another name.
+    #[error("there is no CPU mode {0:?}: use {names}", names = CpuMode::NAMES.join(", "))]
+    UnknownMode(String),
+    /// A tracker without processors.
+    #[error("--cores 0: a tracker needs at least one")]
+    None,
+    /// More than there are.
+    #[error(
+        "--cores {cores}: in mode {mode} this machine has {has} (processors {processors:?}), and the load needs at \
+         least one of them; use at most {most}, or --allow-overlap to let tracker and load share"
+    )]
+    TooMany {
+        /// Asked for.
+        cores: usize,
+        /// The mode.
+        mode: CpuMode,
+        /// Units that there are.
+        has: usize,
+        /// Processors that may be used.
+        processors: Vec<usize>,
+        /// The largest number that works without overlap.
+        most: usize,
+    },
+    /// The machine numbers its threads otherwise.
+    #[error(
+        "the hyperthreads of this machine are numbered otherwise ({pair:?} are one core): use --cpu-mode {use_instead}"
+    )]
+    OtherNumbering {
+        /// Two threads of one core.
+        pair: Vec<usize>,
+        /// The mode that fits.
+        use_instead: CpuMode,
+    },
+}
+
+impl CpuMode {
+    /// The names, as the command line has them.
+    pub const NAMES: [&'static str; 4] =
+        ["subsequent", "split-pairs", "subsequent-pairs", "subsequent-one-per-pair"];
+
+    const ALL: [Self; 4] =
+        [Self::Subsequent, Self::SplitPairs, Self::SubsequentPairs, Self::SubsequentOnePerPair];
+
+    /// What the machine is divided into, lowest first: every unit is given away as a whole.
+    ///
+    /// A virtual machine often hides which processors are threads of one core. Then the pairs are made by number, as
+    /// the published comparisons did.
+    fn units(self, topology: &Topology) -> Result<Vec<Vec<usize>>, Impossible> {
+        let processors = topology.processors();
+        if self == Self::Subsequent {
+            return Ok(processors.iter().map(|processor| vec![*processor]).collect());
+        }
+        let pairs = if topology.has_hyperthreads() {
+            self.check_numbering(topology)?;
+            topology.cores().to_vec()
+        } else if self == Self::SplitPairs {
+            let (low, high) = processors.split_at(processors.len().div_ceil(2));
+            let second = |index: usize| high.get(index).copied();
+            low.iter()
+                .enumerate()
+                .map(|(index, first)| [*first].into_iter().chain(second(index)).collect())
+                .collect()
+        } else {
+            processors.chunks(2).map(<[usize]>::to_vec).collect()
+        };
+        Ok(if self == Self::SubsequentOnePerPair {
+            pairs.into_iter().map(|pair| pair[..1].to_vec()).collect()
+        } else {
+            pairs
+        })
+    }
+
+    /// Whether the machine numbers its threads in the way that the mode is named after.
+    fn check_numbering(self, topology: &Topology) -> Result<(), Impossible> {
+        let neighbours = |core: &Vec<usize>| core.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let (fits, use_instead): (fn(bool) -> bool, _) = match self {
+            Self::SplitPairs => (|neighbours| !neighbours, Self::SubsequentPairs),
+            Self::SubsequentPairs => (|neighbours| neighbours, Self::SplitPairs),
+            Self::Subsequent | Self::SubsequentOnePerPair => return Ok(()),
+        };
+        let other = topology.cores().iter().find(|core| core.len() > 1 && !fits(neighbours(core)));
+        other.map_or(Ok(()), |pair| Err(Impossible::OtherNumbering { pair: pair.clone(), use_instead }))
+    }
+}
+
+impl Division {
+    /// Gives the tracker the lowest `cores` units and the load the highest ones: all that remain, or `load_cores` of
+    /// them. Where nothing remains, both get the same if `overlap` allows it.
+    ///
+    /// # Errors
+    /// Where the machine does not have that many.
+    pub fn new(
+        topology: &Topology,
+        mode: CpuMode,
+        cores: usize,
+        load_cores: Option<usize>,
+        overlap: bool,
+    ) -> Result<Self, Impossible> {
+        let units = mode.units(topology)?;
+        let (has, load_cores_min) = (units.len(), load_cores.unwrap_or(1));
+        let most = if overlap { has } else { has.saturating_sub(load_cores_min) };
+        if cores == 0 {
+            return Err(Impossible::None);
+        }
+        if cores > most || load_cores_min > has || load_cores_min == 0 {
+            return Err(Impossible::TooMany { cores, mode, has, processors: topology.processors(), most });
+        }
+        let load_first = match load_cores {
+            Some(load_cores) => has - load_cores,
+            None if cores < has => cores,
+            None => 0,
+        };
+        Ok(Self { cores, tracker: units[..cores].concat(), load: units[load_first..].concat() })
+    }
+
+    /// All of them, lowest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<usize> {
+        let mut all = [&self.tracker[..], &self.load].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether tracker and load have a processor in common.
+    #[must_use]
+    pub fn overlaps(&self) -> bool {
+        self.tracker.iter().any(|processor| self.load.contains(processor))
+    }
+
+    /// What a reader should know of this division: two threads of one core slow each other.
+    #[must_use]
+    pub fn doubt(&self, topology: &Topology) -> Option<String> {
+        if self.overlaps() {
+            return Some(format!("{} cores: tracker and load shared processors, as asked for", self.cores));
+        }
+        let pairs = self.tracker.iter().flat_map(|one| self.load.iter().map(move |other| (*one, *other)));
+        let mut shared = pairs.filter(|(one, other)| topology.share_a_core(*one, *other));
+        shared.next().map(|(one, other)| {
+            format!(
+                "{} cores: processors {one} (tracker) and {other} (load) are threads of one core",
+                self.cores
+            )
+        })
+    }
+}
+
+impl fmt::Display for CpuMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = Self::ALL.iter().position(|mode| mode == self);
+        f.write_str(index.map_or("", |index| Self::NAMES[index]))
+    }
+}
+
+impl FromStr for CpuMode {
+    type Err = Impossible;
+
+    fn from_str(name: &str) -> Result<Self, Impossible> {
+        let index = Self::NAMES.iter().position(|known| *known == name);
+        index.map(|index| Self::ALL[index]).ok_or_else(|| Impossible::UnknownMode(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn machine(cores: &[&[usize]]) -> Topology {
+        let directory = tempfile::tempdir().unwrap();
+        let mut all = Vec::new();
+        for core in cores {
+            let list: Vec<String> = core.iter().map(ToString::to_string).collect();
+            for processor in *core {
+                let topology = directory.path().join(format!("cpu{processor}/topology"));
+                fs::create_dir_all(&topology).unwrap();
+                fs::write(topology.join("thread_siblings_list"), list.join(",")).unwrap();
+                all.push(*processor);
+            }
+        }
+        Topology::read(directory.path(), &all)
+    }
+
+    fn divide(
+        machine: &Topology,
+        mode: CpuMode,
+        cores: usize,
+    ) -> Result<(Vec<usize>, Vec<usize>), Impossible> {
+        Division::new(machine, mode, cores, None, false).map(|division| (division.tracker, division.load))
+    }
+
+    #[test]
+    fn subsequent_takes_processors_one_by_one() {
+        let plain = machine(&[&[0], &[1], &[2], &[3]]);
+        assert_eq!(divide(&plain, CpuMode::Subsequent, 1).unwrap(), (vec![0], vec![1, 2, 3]));
+        assert_eq!(divide(&plain, CpuMode::Subsequent, 3).unwrap(), (vec![0, 1, 2], vec![3]));
+    }
+
+    #[test]
+    fn split_pairs_takes_whole_cores_of_the_upper_half() {
+        let split = machine(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]);
+        assert_eq!(divide(&split, CpuMode::SplitPairs, 1).unwrap(), (vec![0, 4], vec![1, 5, 2, 6, 3, 7]));
+        let refused = divide(&split, CpuMode::SubsequentPairs, 1);
+        let expected = Impossible::OtherNumbering { pair: vec![0, 4], use_instead: CpuMode::SplitPairs };
+        assert_eq!(refused, Err(expected));
+    }
+
+    #[test]
+    fn subsequent_pairs_takes_neighbours() {
+        let near = machine(&[&[0, 1], &[2, 3], &[4, 5], &[6, 7]]);
+        assert_eq!(divide(&near, CpuMode::SubsequentPairs, 2).unwrap(), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
+        assert!(matches!(divide(&near, CpuMode::SplitPairs, 1), Err(Impossible::OtherNumbering { .. })));
+    }
+
+    #[test]
+    fn one_per_pair_leaves_the_second_threads_idle() {
+        let near = machine(&[&[0, 1], &[2, 3], &[4, 5], &[6, 7]]);
+        assert_eq!(divide(&near, CpuMode::SubsequentOnePerPair, 2).unwrap(), (vec![0, 2], vec![4, 6]));
+        let split = machine(&[&[0, 2], &[1, 3]]);
+        assert_eq!(divide(&split, CpuMode::SubsequentOnePerPair, 1).unwrap(), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn a_machine_that_hides_its_threads_is_paired_by_number() {
+        let plain = machine(&[&[0], &[1], &[2], &[3]]);
+        assert_eq!(divide(&plain, CpuMode::SplitPairs, 1).unwrap(), (vec![0, 2], vec![1, 3]));
+        assert_eq!(divide(&plain, CpuMode::SubsequentPairs, 1).unwrap(), (vec![0, 1], vec![2, 3]));
+        assert_eq!(divide(&plain, CpuMode::SubsequentOnePerPair, 1).unwrap(), (vec![0], vec![2]));
+    }
+
+    #[test]
+    fn overlap_is_refused_unless_asked_for() {
+        let two = machine(&[&[0], &[1]]);
+        let refused = divide(&two, CpuMode::Subsequent, 2).unwrap_err().to_string();
+        assert!(refused.contains("this machine has 2 (processors [0, 1])"), "{refused}");
+        assert!(refused.contains("use at most 1"), "{refused}");
+        let shared = Division::new(&two, CpuMode::Subsequent, 2, None, true).unwrap();
+        assert_eq!((&shared.tracker, &shared.load), (&vec![0, 1], &vec![0, 1]));
+        assert!(shared.doubt(&two).is_some());
+        let load_on_one = Division::new(&two, CpuMode::Subsequent, 2, Some(1), true).unwrap();
+        assert_eq!(load_on_one.load, [1]);
+        assert!(Division::new(&two, CpuMode::Subsequent, 3, None, true).is_err());
+        assert!(Division::new(&two, CpuMode::Subsequent, 0, None, true).is_err());
+    }
+
+    #[test]
+    fn threads_of_one_core_on_both_sides_are_told() {
+        let near = machine(&[&[0, 1], &[2, 3]]);
+        let division = Division::new(&near, CpuMode::Subsequent, 1, None, false).unwrap();
+        assert!(division.doubt(&near).unwrap().contains("0 (tracker) and 1 (load)"));
+        let calm = Division::new(&near, CpuMode::SubsequentPairs, 1, None, false).unwrap();
+        assert_eq!(calm.doubt(&near), None);
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for name in CpuMode::NAMES {
+            assert_eq!(name.parse::<CpuMode>().unwrap().to_string(), name);
+        }
+        let refused = "pairs".parse::<CpuMode>().unwrap_err().to_string();
+        assert!(refused.contains("subsequent-one-per-pair"), "{refused}");
+    }
+}

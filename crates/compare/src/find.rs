@@ -1,0 +1,245 @@
+//! Where the program of a description is on this machine, and which version it has.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock;
+use crate::description::{Description, Protocol, Version};
+
+/// How long a program may take to tell its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(10);
+const VERSION_POLL: Duration = Duration::from_millis(10);
+
+/// Most of what a program may print of its version.
+const VERSION_BYTES_MAX: u64 = 4096;
+
+/// A program that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is.
+    pub program: PathBuf,
+    /// What it says of its version, the first line.
+    pub version: Option<String>,
+    /// What there is to say against this version.
+    pub doubts: Vec<String>,
+}
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Where `--install` puts tools.
+    pub tools: PathBuf,
+    /// The program of the laboratory itself.
+    pub this_program: PathBuf,
+    /// Programs that the user named, by the name of the description.
+    pub chosen: Vec<(String, PathBuf)>,
+}
+
+impl Places {
+    /// Finds the program of `description` and asks its version.
+    ///
+    /// # Errors
+    /// Why it cannot take part, as a sentence.
+    pub fn find(&self, description: &Description) -> Result<Found, String> {
+        if !description.protocols.contains(&Protocol::Udp) {
+            let names: Vec<&str> = description.protocols.iter().map(|protocol| protocol.name()).collect();
+            return Err(format!("it speaks {}, and this load is UDP", names.join(" and ")));
+        }
+        let program = self.program(description)?;
+        let version = self.version(&description.version, &program);
+        let doubts = doubts(&description.version, version.as_deref());
+        Ok(Found { program, version, doubts })
+    }
+
+    fn program(&self, description: &Description) -> Result<PathBuf, String> {
+        if let Some((_, program)) = self.chosen.iter().find(|(name, _)| *name == description.name) {
+            let usable = is_program(program).then(|| program.clone());
+            return usable.ok_or_else(|| format!("--program: {} is no program", program.display()));
+        }
+        let find = &description.find;
+        if find.this_program {
+            return Ok(self.this_program.clone());
+        }
+        let beside = self.this_program.parent().unwrap_or(Path::new("."));
+        let beside = find.beside.iter().map(|name| beside.join(name));
+        let tools = find.tools.iter().map(|path| self.tools.join(path));
+        let mut candidates = beside.chain(tools);
+        if let Some(program) = candidates.find(|candidate| is_program(candidate)) {
+            return Ok(program);
+        }
+        if let Some(program) = find.path.iter().find_map(|name| on_path(OsStr::new(name))) {
+            return Ok(program);
+        }
+        let advice = find.advice.as_deref().map(|advice| format!(". {advice}"));
+        Err(format!("not installed{}", advice.unwrap_or_default()))
+    }
+
+    /// What the program says of itself; or what lies beside it in a file `NAME.version`, where `--install` knew.
+    fn version(&self, version: &Version, program: &Path) -> Option<String> {
+        let mut beside = program.as_os_str().to_owned();
+        beside.push(".version");
+        if let Ok(text) = fs::read_to_string(beside) {
+            return first_line(&text);
+        }
+        if let Some((command, arguments)) = version.command.split_first() {
+            return ask(Path::new(command), arguments);
+        }
+        if version.arguments.is_empty() { None } else { ask(program, &version.arguments) }
+    }
+}
+
+impl Protocol {
+    /// How people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Http => "HTTP",
+            Self::Ws => "WebTorrent",
+        }
+    }
+}
+
+/// The program of this name on the `PATH`.
+#[must_use]
+pub fn on_path(name: &OsStr) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // On Debian a user's own PATH lacks the directories where daemons live.
+    let directories = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.map(|directory: PathBuf| directory.join(name)).find(|candidate| is_program(candidate))
+}
+
+fn is_program(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// What there is to say against a version.
+fn doubts(expected: &Version, version: Option<&str>) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let known = |version: &str| {
+        let mut words = version.split(|c: char| c.is_whitespace() || "(),".contains(c));
+        words.any(|word| {
+            let word = word.trim_start_matches('v');
+            expected.written_for.iter().any(|prefix| word.starts_with(prefix.as_str()))
+        })
+    };
+    let written_for = expected.written_for.join(", ");
+    match version {
+        Some(version) => {
+            if !expected.written_for.is_empty() && !known(version) {
+                let hint = "settings may mean something else";
+                doubts.push(format!("version {version}, but described for {written_for}: {hint}"));
+            }
+            let doubtful = expected.doubtful.iter().filter(|words| version.contains(words.as_str()));
+            doubts.extend(
+                doubtful.map(|words| format!("it is a {words}: its figures say little of a release")),
+            );
+        }
+        None if !expected.written_for.is_empty() => {
+            doubts.push(format!("it does not tell its version; it is described for {written_for}"));
+        }
+        None => {}
+    }
+    doubts
+}
+
+/// The first line that `program` prints, if it ends in time.
+fn ask(program: &Path, arguments: &[String]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let deadline = clock::now() + VERSION_PATIENCE;
+    let in_time = loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break true,
+            Ok(None) if clock::now() < deadline => thread::sleep(VERSION_POLL),
+            _ => break false,
+        }
+    };
+    if !in_time {
+        // It may have ended just now, and then there is nobody to kill.
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    }
+    let mut text = Vec::new();
+    child.stdout.take()?.take(VERSION_BYTES_MAX).read_to_end(&mut text).ok()?;
+    first_line(&String::from_utf8_lossy(&text))
+}
+
+fn first_line(text: &str) -> Option<String> {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(find: &str) -> Description {
+        let head =
+            "name = \"mine\"\ntitle = \"Mine\"\nprotocols = [\"udp\"]\n[version]\narguments = [\"-V\"]\n";
+        Description::parse(&format!("{head}written_for = [\"1.2.\"]\n[find]\n{find}\n")).unwrap()
+    }
+
+    fn script(directory: &Path, name: &str, text: &str) -> PathBuf {
+        let file = directory.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        file
+    }
+
+    fn places(directory: &Path) -> Places {
+        let this_program = directory.join("here/shoal-lab");
+        Places { tools: directory.join("tools"), this_program, chosen: Vec::new() }
+    }
+
+    #[test]
+    fn it_is_found_beside_or_among_the_tools() {
+        let directory = tempfile::tempdir().unwrap();
+        let tool = script(directory.path(), "tools/bin/mine", "echo mine 1.2.3");
+        let find = "beside = [\"mine\"]\ntools = [\"bin/mine\"]";
+        let found = places(directory.path()).find(&description(find)).unwrap();
+        assert_eq!(found, Found { program: tool, version: Some("mine 1.2.3".into()), doubts: vec![] });
+        let near = script(directory.path(), "here/mine", "echo");
+        assert_eq!(places(directory.path()).find(&description(find)).unwrap().program, near);
+    }
+
+    #[test]
+    fn another_version_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        script(directory.path(), "tools/mine", "echo; echo v1.20.0");
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        assert!(found.doubts[0].contains("v1.20.0, but described for 1.2."), "{:?}", found.doubts);
+        fs::write(directory.path().join("tools/mine.version"), "1.2.9-3\n").unwrap();
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        assert_eq!((found.version.as_deref(), found.doubts.len()), (Some("1.2.9-3"), 0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_advice() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = description("path = [\"no-such-program-anywhere\"]\nadvice = \"Write it.\"");
+        let told = places(directory.path()).find(&missing).unwrap_err();
+        assert_eq!(told, "not installed. Write it.");
+        let mut chosen = places(directory.path());
+        chosen.chosen.push(("mine".into(), "/no/such".into()));
+        assert!(chosen.find(&missing).unwrap_err().contains("/no/such"));
+    }
+
+    #[test]
+    fn other_protocols_are_told() {
+        let mut other = description("path = [\"sh\"]");
+        other.protocols = vec![Protocol::Ws];
+        let directory = tempfile::tempdir().unwrap();
+        let told = places(directory.path()).find(&other).unwrap_err();
+        assert_eq!(told, "it speaks WebTorrent, and this load is UDP");
+    }
+}

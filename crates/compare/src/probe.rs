@@ -1,0 +1,147 @@
+//! Whether a tracker answers: one client that asks until it does.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
+
+const REPLY_WAIT: Duration = Duration::from_millis(100);
+const PACKET_BYTES_MAX: usize = 2048;
+const PORT_ATTEMPTS_MAX: usize = 64;
+
+/// The port that the probe says it accepts peers on. It is never connected to.
+const PEER_PORT: u16 = 9;
+
+/// A client that asks one tracker.
+#[derive(Debug)]
+pub struct Probe {
+    socket: UdpSocket,
+    transaction: u32,
+}
+
+impl Probe {
+    /// A client of the tracker at `tracker`.
+    ///
+    /// # Errors
+    /// Where there is no socket to be had.
+    pub fn new(tracker: SocketAddr) -> io::Result<Self> {
+        let any: SocketAddr = match tracker {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(tracker)?;
+        socket.set_read_timeout(Some(REPLY_WAIT))?;
+        Ok(Self { socket, transaction: 0x5348_0000 })
+    }
+
+    /// Asks for a connection id once. Takes a tenth of a second at most.
+    pub fn connect(&mut self) -> Option<ConnectionId> {
+        let transaction_id = self.next();
+        let mut reply = [0; PACKET_BYTES_MAX];
+        let length = self.ask(&Request::Connect { transaction_id }, &mut reply)?;
+        match Reply::decode(&reply[..length]).ok()? {
+            Reply::Connect { transaction_id: of, connection_id } if of == transaction_id => {
+                Some(connection_id)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the tracker serves this torrent: joins its swarm and leaves it. An error reply is a no, in its words.
+    pub fn serves(&mut self, id: ConnectionId, info_hash: InfoHash) -> Option<Result<(), String>> {
+        let answer = self.announce(id, info_hash, Event::Started)?;
+        if answer.is_ok() {
+            self.announce(id, info_hash, Event::Stopped)?.ok()?;
+        }
+        Some(answer)
+    }
+
+    fn announce(
+        &mut self,
+        id: ConnectionId,
+        info_hash: InfoHash,
+        event: Event,
+    ) -> Option<Result<(), String>> {
+        let transaction_id = self.next();
+        let announce = Announce {
+            info_hash,
+            peer_id: PeerId(*b"-SL0001-laboratory00"),
+            downloaded_bytes: 0.into(),
+            left_bytes: 1.into(),
+            uploaded_bytes: 0.into(),
+            event: Announce::event_number(event),
+            ip: [0; 4],
+            key: 0.into(),
+            num_want: 0.into(),
+            port: PEER_PORT.into(),
+        };
+        let options = Options::new(&[]);
+        let request = Request::Announce { connection_id: id, transaction_id, announce: &announce, options };
+        let mut reply = [0; PACKET_BYTES_MAX];
+        let length = self.ask(&request, &mut reply)?;
+        match Reply::decode(&reply[..length]) {
+            Ok(Reply::Announce { transaction_id: of, .. }) if of == transaction_id => Some(Ok(())),
+            Ok(Reply::Error { message, .. }) => Some(Err(String::from_utf8_lossy(message).into_owned())),
+            // Debian's opentracker refuses by a packet too short to be anything.
+            _ => Some(Err(format!("a reply of {length} bytes that is none"))),
+        }
+    }
+
+    fn ask(&self, request: &Request<'_>, reply: &mut [u8]) -> Option<usize> {
+        let mut packet = [0; PACKET_BYTES_MAX];
+        let length = request.encode(&mut packet).ok()?;
+        // Nobody may listen yet, which the kernel tells of the next call: that is no answer, like silence.
+        self.socket.send(&packet[..length]).ok()?;
+        self.socket.recv(reply).ok()
+    }
+
+    fn next(&mut self) -> TransactionId {
+        self.transaction = self.transaction.wrapping_add(1);
+        TransactionId(self.transaction)
+    }
+}
+
+/// A port of the loopback address that neither UDP nor TCP has in use.
+///
+/// # Errors
+/// Where none is found.
+pub fn free_port() -> io::Result<u16> {
+    for _ in 0..PORT_ATTEMPTS_MAX {
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = udp.local_addr()?.port();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free for both UDP and TCP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_no_answer() {
+        let port = free_port().unwrap();
+        let mut probe = Probe::new((Ipv4Addr::LOCALHOST, port).into()).unwrap();
+        assert_eq!(probe.connect(), None);
+    }
+
+    #[test]
+    fn an_error_reply_is_a_no() {
+        let tracker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut probe = Probe::new(tracker.local_addr().unwrap()).unwrap();
+        let answers = std::thread::spawn(move || {
+            let mut packet = [0; PACKET_BYTES_MAX];
+            let (_, from) = tracker.recv_from(&mut packet).unwrap();
+            let [_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = packet;
+            tracker.send_to(&[[0, 0, 0, 3], [a, b, c, d], *b"nope"].concat(), from).unwrap();
+        });
+        let answer = probe.serves(ConnectionId(1), InfoHash([7; 20]));
+        answers.join().unwrap();
+        assert_eq!(answer, Some(Err("nope".into())));
+    }
+}

@@ -1,0 +1,157 @@
+//! Which processors there are, and which of them are two threads of one core.
+//!
+//! Reads the kernel's account from a directory that it is handed, so that tests can make machines up. Only processors
+//! that this process may use count.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Where the kernel tells of its processors.
+const DIRECTORY: &str = "/sys/devices/system/cpu";
+
+/// The processors of a machine, core by core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Hyperthreads of each core, lowest first; the cores in the order of their lowest.
+    cores: Vec<Vec<usize>>,
+}
+
+impl Topology {
+    /// That of this machine, as far as this process may use it.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell.
+    pub fn of_this_machine() -> io::Result<Self> {
+        Ok(Self::read(Path::new(DIRECTORY), &allowed()?))
+    }
+
+    /// The processors `allowed` of the machine that `directory` describes. A processor of which the kernel does not
+    /// tell with whom it shares a core is taken for a core of its own.
+    #[must_use]
+    pub fn read(directory: &Path, allowed: &[usize]) -> Self {
+        let mut processors = allowed.to_vec();
+        processors.sort_unstable();
+        processors.dedup();
+        let mut cores: Vec<Vec<usize>> = Vec::new();
+        for &processor in &processors {
+            if cores.iter().any(|core| core.contains(&processor)) {
+                continue;
+            }
+            let file = directory.join(format!("cpu{processor}/topology/thread_siblings_list"));
+            let siblings = fs::read_to_string(file).ok().and_then(|text| parse_list(text.trim()));
+            let mut core = siblings.unwrap_or_default();
+            core.retain(|sibling| processors.binary_search(sibling).is_ok() && *sibling != processor);
+            core.insert(0, processor);
+            core.sort_unstable();
+            cores.push(core);
+        }
+        Self { cores }
+    }
+
+    /// Every processor, lowest first.
+    #[must_use]
+    pub fn processors(&self) -> Vec<usize> {
+        let mut processors: Vec<usize> = self.cores.iter().flatten().copied().collect();
+        processors.sort_unstable();
+        processors
+    }
+
+    /// The hyperthreads of each core.
+    #[must_use]
+    pub fn cores(&self) -> &[Vec<usize>] {
+        &self.cores
+    }
+
+    /// Whether any core has more than one thread that this process may use.
+    #[must_use]
+    pub fn has_hyperthreads(&self) -> bool {
+        self.cores.iter().any(|core| core.len() > 1)
+    }
+
+    /// Whether two processors are threads of one core.
+    #[must_use]
+    pub fn share_a_core(&self, one: usize, other: usize) -> bool {
+        self.cores.iter().any(|core| core.contains(&one) && core.contains(&other))
+    }
+}
+
+/// The processors that the calling thread may use.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
+}
+
+/// Keeps the calling thread, and whatever it starts from now on, on these processors.
+///
+/// # Errors
+/// Where the kernel refuses, because none of them may be used.
+pub fn keep_on(processors: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    processors.iter().for_each(|processor| set.set(*processor));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// A list as the kernel writes it: `0-3,8,10-11`.
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    let mut processors = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        processors.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(processors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine whose cores have these threads.
+    fn machine(cores: &[&[usize]]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for core in cores {
+            let list: Vec<String> = core.iter().map(ToString::to_string).collect();
+            for processor in *core {
+                let topology = directory.path().join(format!("cpu{processor}/topology"));
+                fs::create_dir_all(&topology).unwrap();
+                fs::write(topology.join("thread_siblings_list"), format!("{}\n", list.join(","))).unwrap();
+            }
+        }
+        directory
+    }
+
+    #[test]
+    fn siblings_are_one_core() {
+        let directory = machine(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]);
+        let topology = Topology::read(directory.path(), &(0..8).collect::<Vec<_>>());
+        assert_eq!(topology.cores(), [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        assert_eq!(topology.processors(), (0..8).collect::<Vec<_>>());
+        assert!(topology.share_a_core(1, 5) && !topology.share_a_core(1, 2));
+    }
+
+    #[test]
+    fn only_allowed_processors_count() {
+        let directory = machine(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]);
+        let topology = Topology::read(directory.path(), &[1, 5, 6]);
+        assert_eq!(topology.cores(), [vec![1, 5], vec![6]]);
+    }
+
+    #[test]
+    fn a_silent_kernel_means_cores_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let topology = Topology::read(directory.path(), &[0, 1]);
+        assert_eq!(topology.cores(), [[0], [1]]);
+        assert!(!topology.has_hyperthreads());
+    }
+
+    #[test]
+    fn lists_have_ranges() {
+        assert_eq!(parse_list("0-3,8,10-11"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+        assert_eq!(parse_list("0-x"), None);
+    }
+}
