@@ -1,13 +1,269 @@
 //! `shoal-lab compare`.
 
-use std::process::ExitCode;
+mod order;
+mod screen;
+mod table;
+mod tools;
 
-/// The arguments.
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use shoal_compare::comparison;
+use shoal_compare::division::CpuMode;
+use shoal_compare::order::{Asked, Interrupt};
+use shoal_compare::result::Comparison;
+use shoal_net::Backend;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::load::udp::duration;
+use crate::shape::Shape;
+
+/// Runs trackers side by side under the same load: each is started pinned to its processors, filled, loaded from the
+/// other processors as hard as it answers, then timed at a fixed rate, and stopped. Rounds of all trackers are
+/// interleaved. What it reads: replies a second by kind, CPU time of a reply, memory, latency.
+///
+/// The result is a folder with raw data, configurations, a table, plots and a page. Trackers that are not there are
+/// reported as absent. What goes wrong with one tracker does not keep the others from being measured.
+///
+/// Ctrl-C ends after the present run, a second one at once; what was measured is kept. Exit code 0: measured; 1: failed,
+/// or nothing could be measured; 2: the command line is wrong.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Compare {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Compare {
+    /// Only these trackers, by name, such as shoal-mmsg,opentracker,echo-mmsg [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    trackers: Vec<String>,
+
+    /// One more tracker, described in this file (see --print-tracker); may be given several times
+    #[arg(long, value_name = "FILE")]
+    tracker_file: Vec<PathBuf>,
+
+    /// Where the program of a tracker is, such as opentracker=/opt/opentracker; may be given several times
+    #[arg(long, value_name = "NAME=PATH", value_parser = program)]
+    program: Vec<(String, PathBuf)>,
+
+    /// Where --install puts tools, and where they are looked for [default: shoal-lab/tools in the user's cache]
+    #[arg(long, value_name = "DIR")]
+    tools: Option<PathBuf>,
+
+    #[command(flatten)]
+    processors: Processors,
+
+    #[command(flatten)]
+    shape: Shape,
+
+    #[command(flatten)]
+    measurement: Measurement,
+
+    #[command(flatten)]
+    results: Results,
+
+    #[command(flatten)]
+    instead: Instead,
+}
+
+/// Who runs where.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Processors")]
+struct Processors {
+    /// How many cores the tracker has, one comparison for each number, such as 1,2,4
+    #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',')]
+    cores: Vec<usize>,
+
+    /// How cores are taken: subsequent, split-pairs, subsequent-pairs, subsequent-one-per-pair
+    #[arg(long, value_name = "MODE", default_value_t = CpuMode::default())]
+    cpu_mode: CpuMode,
+
+    /// How many cores the load has, the highest ones [default: all that the tracker has not]
+    #[arg(long, value_name = "N")]
+    load_cores: Option<usize>,
+
+    /// Let tracker and load share processors; then the figures say little
+    #[arg(long)]
+    allow_overlap: bool,
+}
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The measurement")]
+struct Measurement {
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value = "5")]
+    rounds: NonZeroUsize,
+
+    /// How long each closed loop lasts
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+
+    /// Requests in flight in the closed loop, for each processor of the tracker
+    #[arg(long, value_name = "N", default_value = "256")]
+    window: NonZeroUsize,
+
+    /// Requests a second of the open loop, in which latency is measured; 0: none
+    #[arg(long, value_name = "PER-SECOND", default_value = "50000", value_parser = latency_rate)]
+    latency_rate: f64,
+
+    /// How long each open loop lasts
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    latency_duration: Duration,
+
+    /// A request that is not answered within this time is lost
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    timeout: Duration,
+
+    /// Sockets of each thread of the load, up to 64
+    #[arg(long, value_name = "N", default_value = "8")]
+    sockets: NonZeroUsize,
+
+    /// What moves the datagrams of the load: mmsg or uring
+    #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
+    io: Backend,
+
+    /// The port of the trackers, one after the other [default: any free one]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+}
+
+/// Where results go.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Results")]
+struct Results {
+    /// A folder named by date and --name is made in this one
+    #[arg(long, value_name = "DIR", default_value = "bench-runs")]
+    output: PathBuf,
+
+    /// What the folder is called besides its date [default: the preset]
+    #[arg(long, value_name = "NAME", value_parser = folder_name)]
+    name: Option<String>,
+
+    /// Print the result as JSON, on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to do instead of a comparison.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Instead of a comparison")]
+#[group(multiple = false)]
+struct Instead {
+    /// List all trackers, whether they are there, and their versions
+    #[arg(long)]
+    list: bool,
+
+    /// Print the description of a tracker, as an example for one of your own
+    #[arg(long, value_name = "NAME")]
+    print_tracker: Option<String>,
+
+    /// Bring the rivals that package registries have into the tools folder: all, or those named
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0..)]
+    install: Option<Vec<String>>,
+
+    /// Draw the book of the result in this folder again
+    #[arg(long, value_name = "DIR")]
+    book: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  shoal-lab compare --install
+  shoal-lab compare --list
+  shoal-lab compare --trackers shoal-mmsg,opentracker,aquatic_udp-mio,echo-mmsg --rounds 7
+  shoal-lab compare --cores 1,2,4,8 --cpu-mode subsequent-one-per-pair --preset announces
+  shoal-lab compare --print-tracker opentracker > mine.toml";
 
 impl Compare {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        anyhow::bail!("compare is not there yet")
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Some(names) = &self.instead.install {
+            return tools::install(names, &self.tools_folder()?);
+        }
+        if let Some(name) = &self.instead.print_tracker {
+            return tools::print_description(name);
+        }
+        if let Some(folder) = &self.instead.book {
+            return self.draw(&comparison::load(folder)?, folder);
+        }
+        if self.instead.list {
+            return tools::list(&self.contenders()?, self.results.json);
+        }
+        self.compare()
+    }
+
+    fn compare(&self) -> Result<ExitCode> {
+        let order = self.order()?;
+        let interrupt = listen()?;
+        let mut screen = screen::Screen::new();
+        let made = comparison::make(&order, &interrupt, &mut |event| screen.show(event));
+        screen.end();
+        let comparison = made?;
+        let code = self.draw(&comparison, &order.folder)?;
+        if comparison.partial {
+            eprintln!("Ended early, as asked: the result is marked as partial.");
+        }
+        Ok(code)
+    }
+
+    /// Draws the book, and tells the result.
+    fn draw(&self, comparison: &Comparison, folder: &std::path::Path) -> Result<ExitCode> {
+        let drawn = shoal_compare::book::write(comparison, folder);
+        let mut out = io::stdout().lock();
+        if self.results.json {
+            serde_json::to_writer_pretty(&mut out, comparison).context("cannot write to standard output")?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", table::text(comparison))?;
+        }
+        drawn.with_context(|| {
+            format!("the raw result is in {}, but it could not be drawn", folder.display())
+        })?;
+        eprintln!("The result is in {}", folder.display());
+        let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
+        let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));
+        Ok(if measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
+
+/// Ctrl-C is a request to end after the present run, and a second one to end at once, as is SIGTERM.
+fn listen() -> Result<Arc<Interrupt>> {
+    let interrupt = Arc::new(Interrupt::default());
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
+    let asked = Arc::clone(&interrupt);
+    let wait = move || {
+        for signal in signals.forever() {
+            if signal != SIGINT {
+                asked.ask_at_once();
+            } else if asked.ask() == Asked::AfterThisRun {
+                eprintln!("\nEnds after this run. Ctrl-C again ends it at once.");
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
+    Ok(interrupt)
+}
+
+fn program(text: &str) -> Result<(String, PathBuf)> {
+    let (name, path) =
+        text.split_once('=').context("give NAME=PATH, such as opentracker=/opt/opentracker")?;
+    Ok((name.to_owned(), path.into()))
+}
+
+fn latency_rate(text: &str) -> Result<f64> {
+    let rate = text.parse().ok().filter(|rate: &f64| *rate == 0.0 || (0.001..=1e8).contains(rate));
+    rate.context("give requests a second, from 0.001 to 100000000, or 0 for none")
+}
+
+fn folder_name(text: &str) -> Result<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_good = !text.is_empty() && text.bytes().all(is_plain);
+    is_good.then(|| text.to_owned()).context("give letters, digits, \"-\", \"_\" and \".\"")
+}
+
+/// An address of a tracker, to check a plan by before there is one.
+const ANY_TRACKER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6969);

@@ -1,8 +1,8 @@
 //! `shoal-lab load`.
 
-mod live;
+pub(crate) mod live;
 mod table;
-mod udp;
+pub(crate) mod udp;
 
 use std::process::ExitCode;
 

@@ -29,7 +29,7 @@ enum Command {
     /// Put load on a tracker and measure what it answers
     Load(Box<load::Load>),
     /// Run trackers side by side under the same load
-    Compare(compare::Compare),
+    Compare(Box<compare::Compare>),
     /// Tell what a tracker does right and wrong, rule by rule
     Conform(conform::Conform),
     /// Answer like a tracker that does nothing: the limit that kernel and back end set

@@ -45,6 +45,13 @@ pub fn markdown(comparison: &Comparison) -> String {
     markdown::render(comparison, &plot::plots(comparison))
 }
 
+/// The table that most readers want, for whoever shows it elsewhere: its head and its rows.
+#[must_use]
+pub fn summary(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let table = tables::main(&row::rows(comparison));
+    (table.head, table.rows)
+}
+
 /// The book as one page of HTML, plots included.
 pub fn html(comparison: &Comparison) -> anyhow::Result<String> {
     html::render(comparison, &plot::plots(comparison))

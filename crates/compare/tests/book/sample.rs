@@ -130,7 +130,7 @@ fn cell(line: &Line, cores: usize) -> Cell {
 fn round(line: &Line, cores: usize, number: usize) -> Round {
     let &(name, _, rate, user_us, system_us, megabytes, p50_us) = line;
     // A few per cent up and down, another sequence for each tracker.
-    let wobble = 1.0 + 0.03 * f64::from(u32::try_from((number * 7 + name.len() * 3) % 5).unwrap() - 2);
+    let wobble = 1.0 + 0.03 * f64::from(i32::try_from((number * 7 + name.len() * 3) % 5).unwrap() - 2);
     let cores_f64 = f64::from(u32::try_from(cores).unwrap());
     let scaling = if name == "chihaya" { cores_f64.min(2.2) } else { cores_f64.powf(0.96) };
     let each = whole(rate * scaling * wobble * 10.0 / 101.0);

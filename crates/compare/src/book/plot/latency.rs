@@ -140,8 +140,13 @@ fn by_rarity(report: &shoal_load::Report) -> Vec<(f64, f64)> {
     finite.map(|point| (100.0 / (100.0 - point.percentile), point.latency_us)).collect()
 }
 
+/// Between two points of the curve as the line between them goes.
 fn value_at(curve: &[(f64, f64)], rarity: f64) -> Option<f64> {
-    curve.iter().find(|point| point.0 >= rarity * (1.0 - 1e-9)).map(|point| point.1)
+    let after = curve.iter().position(|point| point.0 >= rarity * (1.0 - 1e-9))?;
+    let (above, high) = curve[after];
+    let (below, low) = curve[after.saturating_sub(1)];
+    let share = if above > below { (rarity / below).ln() / (above / below).ln() } else { 1.0 };
+    Some((high - low).mul_add(share.min(1.0), low))
 }
 
 /// Evenly spread, and the named ones among them.

@@ -1,0 +1,98 @@
+//! How a comparison goes, on standard error: a live line on a terminal, plain lines elsewhere.
+
+use std::io::{self, IsTerminal};
+
+use shoal_compare::order::{Event, Phase};
+use shoal_compare::result::Round;
+use shoal_load::{Report, Verdict};
+
+use crate::load::live::Line;
+
+/// What is shown.
+pub(super) struct Screen {
+    on_terminal: bool,
+    runs: usize,
+    line: Option<Line>,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        Self { on_terminal: io::stderr().is_terminal(), runs: 0, line: None }
+    }
+
+    pub(super) fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Began { runs, folder } => {
+                self.runs = *runs;
+                eprintln!("{runs} runs; the result grows in {}", folder.display());
+            }
+            Event::Absent { tracker, reason } => eprintln!("absent: {tracker}: {reason}"),
+            Event::Doubt(doubt) => eprintln!("note: {doubt}"),
+            Event::Run { run, round, tracker, cores } => {
+                let unit = if *cores == 1 { "core" } else { "cores" };
+                eprintln!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs);
+            }
+            Event::Phase(phase) => self.begin(*phase),
+            Event::Progress(progress) => {
+                if let Some(line) = &self.line {
+                    line.show(progress);
+                }
+            }
+            Event::Ended(round) => {
+                self.end();
+                eprintln!("    {}", in_words(round));
+            }
+            Event::NotWritten(error) => eprintln!("warning: the result could not be written: {error}"),
+        }
+    }
+
+    /// Removes the live line.
+    pub(super) fn end(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.end();
+        }
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        self.end();
+        let name = match phase {
+            Phase::Starting => "start",
+            Phase::Preparing => "peers",
+            Phase::Filling => "fill",
+            Phase::Loading => "load",
+            Phase::Timing => "time",
+            Phase::Stopping => "stop",
+        };
+        self.line = Some(Line::new(name, self.on_terminal));
+    }
+}
+
+/// A run in a line.
+fn in_words(round: &Round) -> String {
+    let mut words = Vec::new();
+    if let Some(load) = &round.load {
+        words.push(format!("{:.0} replies/s", load.responses_per_s));
+        words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage.exact_s?)));
+        if load.verdict == Verdict::GeneratorBound {
+            words.push("generator bound".to_owned());
+        }
+        let counts = [("lost", load.lost), ("errors", load.errors), ("wrong", load.wrong.total())];
+        words.extend(
+            counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")),
+        );
+    }
+    words.extend(round.resident_filled_bytes.map(|bytes| format!("{} MB resident", bytes / 1_000_000)));
+    words.extend(round.latency.as_ref().map(|latency| {
+        format!("p50 {:.0} µs, p99 {:.0} µs", latency.latency.p50_us, latency.latency.p99_us)
+    }));
+    words.extend(round.failure.as_ref().map(|failure| format!("FAILED: {failure}")));
+    if words.is_empty() { "nothing was measured".to_owned() } else { words.join(", ") }
+}
+
+/// CPU time of a reply; of every one that was sent, good or not.
+fn cost(load: &Report, exact_s: f64) -> Option<String> {
+    let replies = load.responses.total() + load.wrong.total() + load.errors + load.late;
+    #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
+    let us = exact_s * 1e6 / replies as f64;
+    (replies > 0).then(|| format!("{us:.2} µs CPU a reply"))
+}
