@@ -23,6 +23,17 @@ pub(super) fn hundredths(value: f64) -> String {
     grouped(value, 2)
 }
 
+/// The values that an axis names, all with as many decimals as the step between them needs.
+pub(super) fn ticks(values: &[f64]) -> Vec<String> {
+    let step = values.get(1).copied().unwrap_or(1.0);
+    let is_enough = |decimals: &usize| {
+        let factor = [1.0, 10.0, 100.0, 1000.0][*decimals];
+        (step * factor - (step * factor).round()).abs() < 1e-6
+    };
+    let decimals = (0..3).find(is_enough).unwrap_or(3);
+    values.iter().map(|value| grouped(*value, decimals)).collect()
+}
+
 /// Without decimals.
 pub(super) fn whole(value: f64) -> String {
     grouped(value, 0)
@@ -88,6 +99,8 @@ mod tests {
         let shown: Vec<String> = [0.0, 0.3517, 4.214, 43.06, 231_034.4, 999.6].map(figure).to_vec();
         assert_eq!(shown, ["0", "0.352", "4.21", "43.1", "231,034", "1,000"]);
         assert_eq!(hundredths(1234.5), "1,234.50");
+        assert_eq!(ticks(&[0.0, 5.0, 10.0]), ["0", "5", "10"]);
+        assert_eq!(ticks(&[0.0, 0.25, 0.5]), ["0.00", "0.25", "0.50"]);
         let shares = [0.0, 0.000_01, 0.0123, 0.5, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "< 0.01 %", "1.23 %", "50 %", "100 %"]);
         let durations = [85.0, 1240.0, 3_100_000.0].map(duration_us);

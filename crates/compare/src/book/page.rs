@@ -154,9 +154,11 @@ fn left_out(rows: &[Row<'_>]) -> Vec<String> {
             Outcome::Measured(_) | Outcome::Failed(_) => {}
         }
         let cores = tables::cores(row);
-        let failure =
-            |(round, why): &(usize, String)| format!("{title}, cores: {cores}, round {round}: failed: {why}");
-        lines.extend(row.left_out.iter().map(failure));
+        for same in row.left_out.chunk_by(|a, b| a.1 == b.1) {
+            let rounds: Vec<String> = same.iter().map(|(round, _)| round.to_string()).collect();
+            let (rounds, reason) = (rounds.join(", "), &same[0].1);
+            lines.push(format!("{title}, cores: {cores}, round {rounds}: failed: {reason}"));
+        }
     }
     lines
 }

@@ -1,5 +1,6 @@
 //! How Shoal stands to the best rival and to the ceiling, on the same number of cores: ratios of medians.
 
+use super::round::Marks;
 use super::row::{Measured, Row};
 use super::spread::Spread;
 
@@ -9,6 +10,15 @@ pub(super) struct Against<'a> {
     pub(super) ratio: f64,
     /// The other.
     pub(super) other: &'a Row<'a>,
+    /// What applies to any of the two.
+    pub(super) marks: Marks,
+}
+
+impl Against<'_> {
+    /// What is measured before the load cannot be disturbed by it.
+    fn unmarked(self) -> Self {
+        Self { marks: Marks::default(), ..self }
+    }
 }
 
 /// One of Shoal's rows and what it is held against; nothing where there is nobody, or a figure is missing.
@@ -43,7 +53,7 @@ fn standing<'a>(row: &'a Row<'a>, rows: &'a [Row<'a>]) -> Standing<'a> {
         row,
         user: least(row, &rivals, |measured| measured.user_us),
         whole: least(row, &rivals, |measured| measured.whole_us),
-        memory: least(row, &rivals, |measured| measured.resident_mb),
+        memory: least(row, &rivals, |measured| measured.resident_mb).map(Against::unmarked),
         rival_throughput: most(row, &rivals, |measured| measured.responses_per_s),
         ceiling_throughput: most(row, &ceilings, |measured| measured.responses_per_s),
     }
@@ -70,6 +80,7 @@ fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'
 }
 
 fn against<'a>(row: &Row<'_>, (other, value): (&'a Row<'a>, f64), figure: Figure) -> Option<Against<'a>> {
-    let own = figure(row.measured()?)?.median;
-    (value > 0.0).then(|| Against { ratio: own / value, other })
+    let (own, others) = (row.measured()?, other.measured()?);
+    let ratio = figure(own)?.median / value;
+    (value > 0.0).then(|| Against { ratio, other, marks: own.marks.or(others.marks) })
 }

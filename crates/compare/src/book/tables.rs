@@ -8,7 +8,7 @@ use super::standing::{Against, Standing};
 use crate::result::{Cell, Comparison, Round};
 
 /// A reason longer than this is told in full in the list of what did not count.
-const REASON_CHARS_MAX: usize = 56;
+const REASON_CHARS_MAX: usize = 40;
 
 /// The table that most readers want.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
@@ -202,10 +202,8 @@ fn latency_figures(latency: &MeasuredLatency) -> Vec<String> {
 }
 
 fn against(against: Option<&Against<'_>>) -> String {
-    against.map_or_else(
-        || NOTHING.into(),
-        |against| format!("{:.2} × {}", against.ratio, against.other.tracker.title),
-    )
+    let Some(Against { ratio, other, marks }) = against else { return NOTHING.into() };
+    format!("{ratio:.2}{} × {}", marks.signs(), other.tracker.title)
 }
 
 fn rounds(row: &Row<'_>) -> String {

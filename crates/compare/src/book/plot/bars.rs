@@ -52,10 +52,10 @@ impl Bars {
         let scale = Scale::linear((0.0, ticks.last().copied().unwrap_or(1.0)), (left, right));
         sheet::title(&mut drawing, &self.title, &self.subtitle);
         self.draw_legend(&mut drawing, left);
-        for tick in &ticks {
+        for (tick, name) in ticks.iter().zip(number::ticks(&ticks)) {
             let x = scale.at(*tick);
             drawing.line(&[(x, TOP - 8.0), (x, rows_end + 8.0)], 2, GRID);
-            drawing.text(&number::figure(*tick), (x, rows_end + 30.0), SMALL, FAINT, Anchor::Centre);
+            drawing.text(&name, (x, rows_end + 30.0), SMALL, FAINT, Anchor::Centre);
         }
         drawing.text(self.unit, (f64::midpoint(left, right), rows_end + 70.0), SMALL, INK, Anchor::Centre);
         for at in 0..self.bars.len() {

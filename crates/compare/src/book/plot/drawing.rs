@@ -90,6 +90,16 @@ impl Drawing {
         self.shapes.push(Shape::Disc { centre, radius, colour });
     }
 
+    /// The outline of a disc.
+    pub(super) fn circle(&mut self, (x, y): Point, radius: f64, colour: Colour) {
+        let corner = |step: i32| {
+            let angle = f64::from(step) * std::f64::consts::TAU / 36.0;
+            (angle.cos().mul_add(radius, x), angle.sin().mul_add(radius, y))
+        };
+        let points: Vec<Point> = (0..=36).map(corner).collect();
+        self.line(&points, 2, colour);
+    }
+
     pub(super) fn text(&mut self, text: &str, at: Point, size: f64, colour: Colour, anchor: Anchor) {
         let text = text.to_owned();
         self.shapes.push(Shape::Text { text, at, size, colour, anchor, upwards: false });

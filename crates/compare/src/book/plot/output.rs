@@ -18,11 +18,25 @@ const FAMILY: &str = "sans-serif";
 /// plotters writes a size as that divided by this into SVG.
 const SIZE_FACTOR: f64 = 1.24;
 
+/// How a text has to be handed over so that it looks right.
+#[derive(Clone, Copy)]
+struct Type {
+    /// What plotters calls the middle of a text lies so far above the middle, as a share of the size.
+    drop: f64,
+    /// What separates words.
+    space: char,
+}
+
+/// Browsers know best.
+const SVG_TYPE: Type = Type { drop: 0.0, space: ' ' };
+/// The font draws a space towards some letters until it is gone, but not one that may not be broken.
+const PNG_TYPE: Type = Type { drop: 0.2, space: '\u{a0}' };
+
 /// The drawing as a document of SVG.
 pub(super) fn svg(drawing: &Drawing) -> anyhow::Result<String> {
     let mut out = String::new();
     let area = SVGBackend::with_string(&mut out, (drawing.width, drawing.height)).into_drawing_area();
-    play(drawing, &area)?;
+    play(drawing, &area, SVG_TYPE)?;
     drop(area);
     Ok(out)
 }
@@ -32,7 +46,7 @@ pub(super) fn png(drawing: &Drawing) -> anyhow::Result<Vec<u8>> {
     let (width, height) = (drawing.width, drawing.height);
     let mut pixels = vec![0; usize::try_from(u64::from(width) * u64::from(height) * 3)?];
     let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-    play(drawing, &area)?;
+    play(drawing, &area, PNG_TYPE)?;
     drop(area);
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(&mut out, width, height);
@@ -44,20 +58,24 @@ pub(super) fn png(drawing: &Drawing) -> anyhow::Result<Vec<u8>> {
     Ok(out)
 }
 
-fn play<B: DrawingBackend>(drawing: &Drawing, area: &DrawingArea<B, Shift>) -> anyhow::Result<()>
+fn play<B: DrawingBackend>(
+    drawing: &Drawing,
+    area: &DrawingArea<B, Shift>,
+    letters: Type,
+) -> anyhow::Result<()>
 where
     B::ErrorType: 'static,
 {
     font()?;
     area.fill(&WHITE)?;
     for shape in &drawing.shapes {
-        draw(shape, area)?;
+        draw(shape, area, letters)?;
     }
     area.present()?;
     Ok(())
 }
 
-fn draw<B: DrawingBackend>(shape: &Shape, area: &DrawingArea<B, Shift>) -> anyhow::Result<()>
+fn draw<B: DrawingBackend>(shape: &Shape, area: &DrawingArea<B, Shift>, letters: Type) -> anyhow::Result<()>
 where
     B::ErrorType: 'static,
 {
@@ -83,7 +101,9 @@ where
             let turn = if *upwards { FontTransform::Rotate270 } else { FontTransform::None };
             let font = (FAMILY, size * SIZE_FACTOR).into_font().transform(turn);
             let style = font.color(&rgb(*colour)).pos(Pos::new(horizontal, VPos::Center));
-            area.draw(&Text::new(text.as_str(), pixel(*at), style))?;
+            let drop = size * letters.drop;
+            let at = if *upwards { (at.0 + drop, at.1) } else { (at.0, at.1 + drop) };
+            area.draw(&Text::new(text.replace(' ', &letters.space.to_string()), pixel(at), style))?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::palette::Look;
 use super::scale::{Scale, ticks};
 use super::sheet::{self, Entry, SMALL, WIDTH};
 use crate::book::number;
+use crate::book::round::Marks;
 use crate::book::row::{self, Measured, Row};
 use crate::book::spread::Spread;
 
@@ -27,7 +28,7 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     }
     let entries = entries(&shown);
     let notes = notes(rows);
-    let meanings = sheet::meanings(shown.iter().map(|(_, _, measured, _)| measured.marks));
+    let meanings = meanings(&shown);
     let bottom = as_f64(meanings.len()).mul_add(-32.0, f64::from(HEIGHT) - 130.0);
     let right = f64::from(WIDTH) - sheet::legend_width(&entries, &notes) - 40.0;
     let ticks = ticks(most);
@@ -48,10 +49,12 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
                 drawing.whisker((point.0, y.at(spread.min)), (point.0, y.at(spread.max)), entry.look.colour);
             }
             entry.look.mark(&mut drawing, point);
-            let above = (point.0, y.at(spread.max) - 22.0);
-            drawing.text(&measured.marks.signs(), above, SMALL, INK, Anchor::Centre);
+            if measured.marks != Marks::default() {
+                drawing.circle(point, 17.0, INK);
+            }
         }
     }
+    let entries: Vec<Entry> = entries.into_iter().map(|entry| with_signs(entry, &shown)).collect();
     sheet::legend(&mut drawing, &entries, &notes, right + 50.0, TOP + 20.0);
     sheet::footnotes(&mut drawing, &meanings, bottom + 110.0);
     Some(drawing)
@@ -66,9 +69,9 @@ fn axes(
     right: f64,
     bottom: f64,
 ) {
-    for tick in ticks {
+    for (tick, name) in ticks.iter().zip(number::ticks(ticks)) {
         drawing.line(&[(LEFT, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
-        drawing.text(&number::figure(*tick), (LEFT - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
+        drawing.text(&name, (LEFT - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
     }
     for cores in counts {
         let at = x.at(as_f64(*cores));
@@ -97,14 +100,38 @@ fn entries(shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Vec<Entry> {
     entries
 }
 
-/// What has no point, and why.
+/// The entry with the signs of all points of its tracker.
+fn with_signs(entry: Entry, shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Entry {
+    let own = shown.iter().filter(|(row, ..)| row.tracker.title == entry.title);
+    let marks = own.fold(Marks::default(), |marks, (_, _, measured, _)| marks.or(measured.marks));
+    Entry { title: format!("{}{}", entry.title, marks.signs()), ..entry }
+}
+
+/// What the circles around points, and the signs in the legend, mean.
+fn meanings(shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Vec<String> {
+    let mut lines = sheet::meanings(shown.iter().map(|(_, _, measured, _)| measured.marks));
+    if !lines.is_empty() {
+        lines.insert(0, "Circled points are to be read with care:".into());
+    }
+    lines
+}
+
+/// What has no point, and why; a line for each tracker.
 fn notes(rows: &[(&Row<'_>, Look)]) -> Vec<String> {
-    let without = rows.iter().filter(|(row, _)| row.measured().is_none());
-    let note = |(row, _): &(&Row<'_>, Look)| {
-        let on = row.cores().map(|cores| format!(" (cores: {cores})")).unwrap_or_default();
-        format!("{}: {}{on}", row.tracker.title, sheet::missing(row))
+    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
+    for (row, _) in rows.iter().filter(|(row, _)| row.measured().is_none()) {
+        let note = format!("{}: {}", row.tracker.title, sheet::missing(row));
+        let cores = row.cores().map(|cores| cores.to_string());
+        match notes.last_mut() {
+            Some((last, on)) if *last == note => on.extend(cores),
+            _ => notes.push((note, cores.into_iter().collect())),
+        }
+    }
+    let line = |(note, on): (String, Vec<String>)| match on.as_slice() {
+        [] => note,
+        _ => format!("{note} (cores: {})", on.join(", ")),
     };
-    without.map(note).collect()
+    notes.into_iter().map(line).collect()
 }
 
 fn cores(row: &Row<'_>) -> f64 {
