@@ -78,6 +78,12 @@ impl fmt::Debug for InfoHash {
     }
 }
 
+/// A seed for a run that nobody needs to repeat. Short enough to be copied, and exact in any reader of JSON.
+#[must_use]
+pub fn random_seed() -> u64 {
+    fastrand::u32(..).into()
+}
+
 /// Every info hash that these cases use with this seed, over both families: what a tracker that serves listed
 /// torrents only has to list.
 pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {

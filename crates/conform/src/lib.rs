@@ -20,7 +20,7 @@ mod trace;
 pub mod udp;
 
 pub use case::{Case, Severity, Verdict};
-pub use context::{InfoHash, Target, Timing, info_hashes};
+pub use context::{InfoHash, Target, Timing, info_hashes, random_seed};
 pub use junit::junit;
 pub use report::{Finding, Report, Run, SCHEMA, Summary};
 pub use run::{Unreachable, probe, run};

@@ -1,0 +1,107 @@
+//! The report for people.
+
+use std::env;
+use std::fmt::Write;
+use std::io::{IsTerminal, stdout};
+
+use shoal_conform::{Case, Direction, Finding, Report, Run, Verdict};
+
+/// Whether stdout takes colours: a terminal, and a user who has not refused them (<https://no-color.org>).
+pub(super) fn is_coloured() -> bool {
+    let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stdout().is_terminal() && !is_refused
+}
+
+/// The cases, with their rules.
+pub(super) fn list(cases: &[&Case]) -> String {
+    let mut text = String::new();
+    for case in cases {
+        let slow = if case.is_slow { ", only with --slow" } else { "" };
+        let _ = writeln!(text, "{} ({}{slow})", case.id, case.severity.word());
+        let _ = writeln!(text, "    {}", case.rule);
+        let _ = writeln!(text, "    {}", case.source);
+    }
+    let info_hashes: usize = cases.iter().map(|case| case.info_hashes).sum();
+    let _ = writeln!(text, "{} cases, with {info_hashes} info hashes in each family", cases.len());
+    text
+}
+
+/// Everything that was found out, the verdicts first, then what is wrong in detail, and the sum at the end.
+pub(super) fn report(report: &Report, is_coloured: bool) -> String {
+    let mut text = String::new();
+    for run in &report.runs {
+        write_run(&mut text, run, is_coloured);
+    }
+    let verdict = if report.is_conforming {
+        paint("Every must is kept.", GREEN, is_coloured)
+    } else {
+        paint("Not every must is kept.", RED, is_coloured)
+    };
+    let _ = writeln!(text, "{verdict} (--seed {} repeats the info hashes)", report.seed);
+    text
+}
+
+fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
+    match run.address {
+        Some(address) => _ = writeln!(text, "{} at {address}", run.url),
+        None => _ = writeln!(text, "{}", run.url),
+    }
+    if let Some(reason) = &run.unreachable {
+        let _ = writeln!(text, "  {} {reason}\n", paint("unreachable:", RED, is_coloured));
+        return;
+    }
+    let width = run.findings.iter().map(|finding| finding.id.len()).max().unwrap_or_default();
+    for finding in &run.findings {
+        // Padded before it is painted, since colours take no room on the screen.
+        let verdict = format!("{:<13}", finding.verdict.word());
+        let verdict = paint(&verdict, colour(finding.verdict), is_coloured);
+        let severity = finding.severity.word();
+        let _ = writeln!(text, "  {verdict}  {severity:<6}  {:<width$}  {}", finding.id, finding.source);
+    }
+    for finding in run.findings.iter().filter(|finding| finding.verdict != Verdict::Pass) {
+        write_details(text, finding, is_coloured);
+    }
+    let sum = run.summary;
+    let _ = writeln!(
+        text,
+        "\n  {} passed, {} musts failed, {} shoulds failed, {} not supported\n",
+        sum.passed, sum.musts_failed, sum.shoulds_failed, sum.not_supported
+    );
+}
+
+fn write_details(text: &mut String, finding: &Finding, is_coloured: bool) {
+    let verdict = paint(finding.verdict.word(), colour(finding.verdict), is_coloured);
+    let _ = writeln!(text, "\n  {verdict} ({}): {}", finding.severity.word(), finding.id);
+    let _ = writeln!(text, "    rule      {}", finding.rule);
+    let _ = writeln!(text, "    source    {}", finding.source);
+    if finding.verdict == Verdict::NotSupported {
+        let _ = writeln!(text, "    reason    {}", finding.seen);
+        return;
+    }
+    let _ = writeln!(text, "    expected  {}", finding.expected);
+    let _ = writeln!(text, "    seen      {}", finding.seen);
+    for event in &finding.exchange {
+        let arrow = match event.direction {
+            Direction::Sent => "sent",
+            Direction::Seen => "got ",
+        };
+        let _ = writeln!(text, "      {arrow} {}", event.words);
+        let _ = writeln!(text, "           {}", event.hex);
+    }
+}
+
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+
+const fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => GREEN,
+        Verdict::Fail => RED,
+        Verdict::NotSupported => YELLOW,
+    }
+}
+
+fn paint(text: &str, colour: &str, is_coloured: bool) -> String {
+    if is_coloured { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}

@@ -1,0 +1,95 @@
+//! The URL of a tracker, and the addresses behind it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// `udp://HOST:PORT`, with or without a path. UDP trackers do not need the path; users copy it from their clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TrackerUrl {
+    /// As the user wrote it.
+    pub(super) text: String,
+    host: String,
+    port: u16,
+}
+
+impl FromStr for TrackerUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let accepted = "accepts udp://HOST:PORT and udp://HOST:PORT/announce";
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(format!("there is no protocol in it; {accepted}"));
+        };
+        if !scheme.eq_ignore_ascii_case("udp") {
+            return Err(format!("there is no suite for {scheme}:// yet; {accepted}"));
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let Some((host, port)) = authority.rsplit_once(':') else {
+            return Err(format!("there is no port in it; {accepted}"));
+        };
+        let port = port.parse().ok().filter(|&port| port != 0);
+        let Some(port) = port else {
+            return Err(format!("the port is no number from 1 to 65535; {accepted}"));
+        };
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        if host.is_empty() || (host.contains(':') && !is_bracketed) {
+            return Err(format!("the host makes no sense (IPv6 addresses go in brackets); {accepted}"));
+        }
+        let host = if is_bracketed { &host[1..host.len() - 1] } else { host };
+        Ok(Self { text: text.to_owned(), host: host.to_owned(), port })
+    }
+}
+
+impl TrackerUrl {
+    /// The first address of each family, IPv4 first.
+    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        let resolved = (self.host.as_str(), self.port).to_socket_addrs();
+        let resolved: Vec<SocketAddr> = match resolved {
+            Ok(resolved) => resolved.collect(),
+            Err(error) => return Err(format!("cannot resolve {}: {error}", self.host)),
+        };
+        let first = |is_v4: bool| resolved.iter().copied().find(|address| address.is_ipv4() == is_v4);
+        let addresses: Vec<SocketAddr> = [first(true), first(false)].into_iter().flatten().collect();
+        if addresses.is_empty() { Err(format!("{} has no address", self.host)) } else { Ok(addresses) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TrackerUrl;
+
+    #[test]
+    fn urls_are_read() {
+        for (text, host, port) in [
+            ("udp://tracker.example:6969/announce", "tracker.example", 6969),
+            ("UDP://127.0.0.1:80", "127.0.0.1", 80),
+            ("udp://[::1]:6969/", "::1", 6969),
+            ("udp://a:1?x=y", "a", 1),
+        ] {
+            let url: TrackerUrl = text.parse().unwrap();
+            assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_is_accepted() {
+        for (text, word) in [
+            ("127.0.0.1:6969", "protocol"),
+            ("http://a:80/announce", "http://"),
+            ("udp://a", "port"),
+            ("udp://a:0", "port"),
+            ("udp://a:65536", "port"),
+            ("udp://:80", "host"),
+            ("udp://::1:80", "brackets"),
+        ] {
+            let error = text.parse::<TrackerUrl>().unwrap_err();
+            assert!(error.contains(word) && error.contains("udp://HOST:PORT"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_resolves_to_itself() {
+        let url: TrackerUrl = "udp://[::1]:6969".parse().unwrap();
+        assert_eq!(url.addresses(), Ok(vec!["[::1]:6969".parse().unwrap()]));
+    }
+}
