@@ -89,7 +89,7 @@ impl Bars {
                     drawing.whisker((scale.at(range.0), y), (scale.at(range.1), y), INK);
                 }
                 let end = scale.at(sum.max(range.1));
-                drawing.text(text, (end + 16.0, y), SMALL, INK, Anchor::Left);
+                drawing.text_on_paper(text, (end + 16.0, y), SMALL, INK);
             }
         }
     }

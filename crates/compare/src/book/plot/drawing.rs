@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour(pub(super) u8, pub(super) u8, pub(super) u8);
 
+pub(super) const PAPER: Colour = Colour(0xff, 0xff, 0xff);
 pub(super) const INK: Colour = Colour(0x1c, 0x1e, 0x21);
 pub(super) const FAINT: Colour = Colour(0x5b, 0x61, 0x68);
 pub(super) const GRID: Colour = Colour(0xe3, 0xe6, 0xea);
@@ -90,19 +91,16 @@ impl Drawing {
         self.shapes.push(Shape::Disc { centre, radius, colour });
     }
 
-    /// The outline of a disc.
-    pub(super) fn circle(&mut self, (x, y): Point, radius: f64, colour: Colour) {
-        let corner = |step: i32| {
-            let angle = f64::from(step) * std::f64::consts::TAU / 36.0;
-            (angle.cos().mul_add(radius, x), angle.sin().mul_add(radius, y))
-        };
-        let points: Vec<Point> = (0..=36).map(corner).collect();
-        self.line(&points, 2, colour);
-    }
-
     pub(super) fn text(&mut self, text: &str, at: Point, size: f64, colour: Colour, anchor: Anchor) {
         let text = text.to_owned();
         self.shapes.push(Shape::Text { text, at, size, colour, anchor, upwards: false });
+    }
+
+    /// A text from the left, on paper of its own, so that no line of the grid goes through it.
+    pub(super) fn text_on_paper(&mut self, text: &str, (x, y): Point, size: f64, colour: Colour) {
+        let (width, half_height) = (text_width(text, size), size * 0.6);
+        self.rectangle((x - 4.0, y - half_height), (x + width, y + half_height), PAPER);
+        self.text(text, (x, y), size, colour, Anchor::Left);
     }
 
     /// A text that is read from below.

@@ -55,7 +55,7 @@ pub(super) fn curves(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Drawing>
     let subtitle =
         "From when a request should have left to its reply; medians over the rounds; dashed: the ceiling";
     sheet::title(&mut drawing, &format!("Latency at a fixed rate, {on}"), subtitle);
-    axes(&mut drawing, &ticks, rarity, &x, &y, right, bottom);
+    draw_axes(&mut drawing, &ticks, rarity, &x, &y);
     for curve in &curves {
         curve.draw(&mut drawing, &x, &y);
     }
@@ -64,25 +64,22 @@ pub(super) fn curves(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Drawing>
     Some(drawing)
 }
 
-fn axes(drawing: &mut Drawing, ticks: &[f64], rarity: f64, x: &Scale, y: &Scale, right: f64, bottom: f64) {
+fn draw_axes(drawing: &mut Drawing, ticks: &[f64], rarity: f64, x: &Scale, y: &Scale) {
+    let ((left, right), (bottom, top)) = (x.ends(), y.ends());
     for tick in ticks {
-        drawing.line(&[(LEFT, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
-        drawing.text(&number::duration_us(*tick), (LEFT - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
+        drawing.line(&[(left, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
+        let name = number::duration_us(*tick);
+        drawing.text(&name, (left - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
     }
     for (value, name) in NAMED.iter().filter(|(value, _)| *value <= rarity * 1.001) {
         let at = x.at(*value);
-        drawing.line(&[(at, TOP), (at, bottom + 10.0)], 2, GRID);
+        drawing.line(&[(at, top), (at, bottom + 10.0)], 2, GRID);
         drawing.text(name, (at, bottom + 30.0), SMALL, FAINT, Anchor::Centre);
     }
-    drawing.line(&[(LEFT, bottom), (right, bottom)], 2, FAINT);
-    drawing.text(
-        "percentile of the replies",
-        (f64::midpoint(LEFT, right), bottom + 66.0),
-        SMALL,
-        INK,
-        Anchor::Centre,
-    );
-    drawing.text_upwards("latency", (40.0, f64::midpoint(TOP, bottom)), SMALL, INK);
+    drawing.line(&[(left, bottom), (right, bottom)], 2, FAINT);
+    let middle = f64::midpoint(left, right);
+    drawing.text("percentile of the replies", (middle, bottom + 66.0), SMALL, INK, Anchor::Centre);
+    drawing.text_upwards("latency", (40.0, f64::midpoint(top, bottom)), SMALL, INK);
 }
 
 impl Curve {

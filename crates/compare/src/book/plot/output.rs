@@ -23,14 +23,15 @@ const SIZE_FACTOR: f64 = 1.24;
 struct Type {
     /// What plotters calls the middle of a text lies so far above the middle, as a share of the size.
     drop: f64,
-    /// What separates words.
-    space: char,
+    /// The space between words, as a share of the size; none if whoever draws the text knows it.
+    word_gap: Option<f64>,
 }
 
 /// Browsers know best.
-const SVG_TYPE: Type = Type { drop: 0.0, space: ' ' };
-/// The font draws a space towards some letters until it is gone, but not one that may not be broken.
-const PNG_TYPE: Type = Type { drop: 0.2, space: '\u{a0}' };
+const SVG_TYPE: Type = Type { drop: 0.0, word_gap: None };
+/// The kerning of the font makes the space after some letters vanish at the sizes of a plot, so each word is put in its
+/// place.
+const PNG_TYPE: Type = Type { drop: 0.2, word_gap: Some(0.27) };
 
 /// The drawing as a document of SVG.
 pub(super) fn svg(drawing: &Drawing) -> anyhow::Result<String> {
@@ -93,19 +94,76 @@ where
             area.draw(&Circle::new(pixel(*centre), *radius, rgb(*colour).filled()))?;
         }
         Shape::Text { text, at, size, colour, anchor, upwards } => {
-            let horizontal = match anchor {
-                Anchor::Left => HPos::Left,
-                Anchor::Centre => HPos::Center,
-                Anchor::Right => HPos::Right,
-            };
-            let turn = if *upwards { FontTransform::Rotate270 } else { FontTransform::None };
-            let font = (FAMILY, size * SIZE_FACTOR).into_font().transform(turn);
-            let style = font.color(&rgb(*colour)).pos(Pos::new(horizontal, VPos::Center));
-            let drop = size * letters.drop;
-            let at = if *upwards { (at.0 + drop, at.1) } else { (at.0, at.1 + drop) };
-            area.draw(&Text::new(text.replace(' ', &letters.space.to_string()), pixel(at), style))?;
+            let line = Line { at: *at, size: *size, colour: *colour, anchor: *anchor, upwards: *upwards };
+            match letters.word_gap {
+                Some(gap) => draw_words(text, &line, gap * size, area, letters)?,
+                None => draw_text(text, &line, area, letters)?,
+            }
         }
     }
+    Ok(())
+}
+
+/// Where and how a text stands.
+#[derive(Clone, Copy)]
+struct Line {
+    at: Point,
+    size: f64,
+    colour: Colour,
+    anchor: Anchor,
+    upwards: bool,
+}
+
+fn draw_words<B: DrawingBackend>(
+    text: &str,
+    line: &Line,
+    gap: f64,
+    area: &DrawingArea<B, Shift>,
+    letters: Type,
+) -> anyhow::Result<()>
+where
+    B::ErrorType: 'static,
+{
+    let font = (FAMILY, line.size * SIZE_FACTOR).into_font();
+    let width = |word: &str| font.box_size(word).map(|(width, _)| f64::from(width));
+    let words: Vec<&str> = text.split(' ').collect();
+    let widths: Vec<f64> = words.iter().map(|word| width(word)).collect::<Result<_, _>>()?;
+    let gaps = u32::try_from(words.len().saturating_sub(1)).map_or(0.0, f64::from);
+    let whole = gaps.mul_add(gap, widths.iter().sum());
+    let mut along = match line.anchor {
+        Anchor::Left => 0.0,
+        Anchor::Centre => -whole / 2.0,
+        Anchor::Right => -whole,
+    };
+    for (word, width) in words.iter().zip(widths) {
+        let (x, y) = line.at;
+        let at = if line.upwards { (x, y - along - width / 2.0) } else { (x + along + width / 2.0, y) };
+        draw_text(word, &Line { at, anchor: Anchor::Centre, ..*line }, area, letters)?;
+        along += width + gap;
+    }
+    Ok(())
+}
+
+fn draw_text<B: DrawingBackend>(
+    text: &str,
+    line: &Line,
+    area: &DrawingArea<B, Shift>,
+    letters: Type,
+) -> anyhow::Result<()>
+where
+    B::ErrorType: 'static,
+{
+    let horizontal = match line.anchor {
+        Anchor::Left => HPos::Left,
+        Anchor::Centre => HPos::Center,
+        Anchor::Right => HPos::Right,
+    };
+    let turn = if line.upwards { FontTransform::Rotate270 } else { FontTransform::None };
+    let font = (FAMILY, line.size * SIZE_FACTOR).into_font().transform(turn);
+    let style = font.color(&rgb(line.colour)).pos(Pos::new(horizontal, VPos::Center));
+    let drop = line.size * letters.drop;
+    let at = if line.upwards { (line.at.0 + drop, line.at.1) } else { (line.at.0, line.at.1 + drop) };
+    area.draw(&Text::new(text.to_owned(), pixel(at), style))?;
     Ok(())
 }
 

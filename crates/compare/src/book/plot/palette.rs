@@ -1,7 +1,7 @@
 //! How each tracker looks in every plot: a colour that colour-blind people can tell from the others (after Okabe and
 //! Ito, and Tol), and a marker of its own.
 
-use super::drawing::{Colour, Drawing, Point};
+use super::drawing::{Colour, Drawing, INK, PAPER, Point};
 use crate::result::Tracker;
 
 /// The look of a tracker.
@@ -45,7 +45,7 @@ const CEILINGS: [(Colour, Marker); 2] =
 
 /// Those that look the same in every comparison, whoever else takes part: beginnings of names, and entries of
 /// [`LOOKS`].
-const FIXED: [(&str, usize); 9] = [
+const FIXED: [(&str, usize); 10] = [
     ("shoal-mmsg", 0),
     ("shoal-uring", 1),
     ("aquatic_udp-io_uring", 2),
@@ -55,6 +55,7 @@ const FIXED: [(&str, usize); 9] = [
     ("mochi", 6),
     ("torrust", 7),
     ("bittorrent-tracker", 8),
+    ("wt-tracker", 9),
 ];
 
 /// The look of each tracker, in their order. Trackers without a place of their own take those that are free.
@@ -81,23 +82,28 @@ pub(super) fn looks(trackers: &[Tracker]) -> Vec<Look> {
     trackers.iter().zip(places).map(look).collect()
 }
 
+/// A circle for what is to be read with care; it is drawn below lines and markers.
+pub(super) fn circle(drawing: &mut Drawing, point: Point) {
+    drawing.disc(point, 19.0, INK);
+    drawing.disc(point, 16.5, PAPER);
+}
+
 impl Look {
     /// The marker, at a point.
     pub(super) fn mark(self, drawing: &mut Drawing, (x, y): Point) {
         const R: f64 = 9.0;
         let colour = self.colour;
-        let white = Colour(255, 255, 255);
         let square = |r: f64| ((x - r, y - r), (x + r, y + r));
         match self.marker {
             Marker::Disc => drawing.disc((x, y), R, colour),
             Marker::Ring => {
                 drawing.disc((x, y), R + 1.0, colour);
-                drawing.disc((x, y), R - 3.0, white);
+                drawing.disc((x, y), R - 3.0, PAPER);
             }
             Marker::Square => drawing.rectangle(square(R - 1.0).0, square(R - 1.0).1, colour),
             Marker::Frame => {
                 drawing.rectangle(square(R).0, square(R).1, colour);
-                drawing.rectangle(square(R - 4.0).0, square(R - 4.0).1, white);
+                drawing.rectangle(square(R - 4.0).0, square(R - 4.0).1, PAPER);
             }
             Marker::Up => {
                 drawing.polygon(vec![(x, y - R - 2.0), (x + R + 2.0, y + R), (x - R - 2.0, y + R)], colour)

@@ -21,6 +21,11 @@ impl Scale {
         Self { low, high, from, to, is_logarithmic: true }
     }
 
+    /// Where the lowest and the highest value lie.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.from, self.to)
+    }
+
     /// Where a value lies; what is outside of the range is put at its border.
     pub(super) fn at(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);

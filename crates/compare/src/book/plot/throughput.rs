@@ -1,12 +1,12 @@
 //! Responses a second over the number of cores, a line for each tracker.
 
-use super::drawing::{Anchor, Drawing, FAINT, GRID, INK};
-use super::palette::Look;
+use super::drawing::{Anchor, Drawing, FAINT, GRID, INK, Point};
+use super::palette::{self, Look};
 use super::scale::{Scale, ticks};
 use super::sheet::{self, Entry, SMALL, WIDTH};
 use crate::book::number;
 use crate::book::round::Marks;
-use crate::book::row::{self, Measured, Row};
+use crate::book::row::{self, Row};
 use crate::book::spread::Spread;
 
 const HEIGHT: u32 = 1000;
@@ -15,20 +15,29 @@ const LEFT: f64 = 190.0;
 /// Trackers on the same number of cores stand so far apart that their whiskers can be told apart.
 const ASIDE: f64 = 9.0;
 
+/// A tracker's points, at least one.
+struct Series<'a> {
+    name: &'a str,
+    title: &'a str,
+    look: Look,
+    points: Vec<Measure>,
+}
+
+/// Responses a second on a number of cores.
+struct Measure {
+    cores: f64,
+    spread: Spread,
+    marks: Marks,
+}
+
 /// The chart; for at least two numbers of cores.
 pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
-    let shown: Vec<(&Row<'_>, Look, &Measured, Spread)> = (rows.iter())
-        .filter_map(|(row, look)| Some((*row, *look, row.measured()?, row.measured()?.responses_per_s?)))
-        .collect();
-    let most = shown.iter().map(|(.., spread)| spread.max).fold(0.0, f64::max);
+    let series = series(rows);
+    let points = || series.iter().flat_map(|series| &series.points);
+    let most = points().map(|point| point.spread.max).reduce(f64::max)?;
     let counts = row::core_counts(rows.iter().map(|(row, _)| *row));
     let cores_max = counts.last().map(|cores| as_f64(*cores))?;
-    if shown.is_empty() {
-        return None;
-    }
-    let entries = entries(&shown);
-    let notes = notes(rows);
-    let meanings = meanings(&shown);
+    let (entries, notes, meanings) = (entries(&series), notes(rows), meanings(points()));
     let bottom = as_f64(meanings.len()).mul_add(-32.0, f64::from(HEIGHT) - 130.0);
     let right = f64::from(WIDTH) - sheet::legend_width(&entries, &notes) - 40.0;
     let ticks = ticks(most);
@@ -37,79 +46,81 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     let mut drawing = Drawing::new(WIDTH, HEIGHT);
     let subtitle = "Medians over the rounds, with least and most; dashed: the ceiling, no tracker";
     sheet::title(&mut drawing, "Throughput over cores", subtitle);
-    axes(&mut drawing, &counts, &ticks, &x, &y, right, bottom);
-    for (at, entry) in entries.iter().enumerate() {
-        let aside = (as_f64(at) - (as_f64(entries.len()) - 1.0) / 2.0) * ASIDE;
-        let own: Vec<_> = shown.iter().filter(|(row, ..)| row.tracker.title == entry.title).collect();
-        let points: Vec<_> =
-            own.iter().map(|(row, .., spread)| (x.at(cores(row)) + aside, y.at(spread.median))).collect();
-        entry.look.line(&mut drawing, &points);
-        for ((.., measured, spread), point) in own.iter().zip(points) {
-            if spread.min < spread.max {
-                drawing.whisker((point.0, y.at(spread.min)), (point.0, y.at(spread.max)), entry.look.colour);
-            }
-            entry.look.mark(&mut drawing, point);
-            if measured.marks != Marks::default() {
-                drawing.circle(point, 17.0, INK);
-            }
-        }
-    }
-    let entries: Vec<Entry> = entries.into_iter().map(|entry| with_signs(entry, &shown)).collect();
+    draw_axes(&mut drawing, &counts, &ticks, &x, &y);
+    draw_series(&mut drawing, &series, &x, &y);
     sheet::legend(&mut drawing, &entries, &notes, right + 50.0, TOP + 20.0);
     sheet::footnotes(&mut drawing, &meanings, bottom + 110.0);
     Some(drawing)
 }
 
-fn axes(
-    drawing: &mut Drawing,
-    counts: &[usize],
-    ticks: &[f64],
-    x: &Scale,
-    y: &Scale,
-    right: f64,
-    bottom: f64,
-) {
+fn draw_axes(drawing: &mut Drawing, counts: &[usize], ticks: &[f64], x: &Scale, y: &Scale) {
+    let ((left, right), (bottom, top)) = (x.ends(), y.ends());
     for (tick, name) in ticks.iter().zip(number::ticks(ticks)) {
-        drawing.line(&[(LEFT, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
-        drawing.text(&name, (LEFT - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
+        drawing.line(&[(left, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
+        drawing.text(&name, (left - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
     }
     for cores in counts {
         let at = x.at(as_f64(*cores));
         drawing.line(&[(at, bottom), (at, bottom + 10.0)], 2, FAINT);
         drawing.text(&cores.to_string(), (at, bottom + 30.0), SMALL, FAINT, Anchor::Centre);
     }
-    drawing.line(&[(LEFT, bottom), (right, bottom)], 2, FAINT);
-    drawing.text(
-        "cores of the tracker",
-        (f64::midpoint(LEFT, right), bottom + 66.0),
-        SMALL,
-        INK,
-        Anchor::Centre,
-    );
-    drawing.text_upwards("good responses a second", (48.0, f64::midpoint(TOP, bottom)), SMALL, INK);
+    drawing.line(&[(left, bottom), (right, bottom)], 2, FAINT);
+    let middle = f64::midpoint(left, right);
+    drawing.text("cores of the tracker", (middle, bottom + 66.0), SMALL, INK, Anchor::Centre);
+    drawing.text_upwards("good responses a second", (48.0, f64::midpoint(top, bottom)), SMALL, INK);
 }
 
-/// One for each tracker that has a point, in the order of the rows.
-fn entries(shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
-    for (row, look, ..) in shown {
-        if entries.iter().all(|entry| entry.title != row.tracker.title) {
-            entries.push(Entry { look: *look, title: row.tracker.title.clone() });
+fn draw_series(drawing: &mut Drawing, series: &[Series<'_>], x: &Scale, y: &Scale) {
+    let aside = |at: usize| (as_f64(at) - (as_f64(series.len()) - 1.0) / 2.0) * ASIDE;
+    let place = |at: usize, point: &Measure| (x.at(point.cores) + aside(at), y.at(point.spread.median));
+    for (at, Series { points, .. }) in series.iter().enumerate() {
+        for point in points.iter().filter(|point| point.marks != Marks::default()) {
+            palette::circle(drawing, place(at, point));
         }
     }
-    entries
+    for (at, Series { points, look, .. }) in series.iter().enumerate() {
+        let places: Vec<Point> = points.iter().map(|point| place(at, point)).collect();
+        look.line(drawing, &places);
+        for (Measure { spread, .. }, place) in points.iter().zip(places) {
+            if spread.min < spread.max {
+                drawing.whisker((place.0, y.at(spread.min)), (place.0, y.at(spread.max)), look.colour);
+            }
+            look.mark(drawing, place);
+        }
+    }
 }
 
-/// The entry with the signs of all points of its tracker.
-fn with_signs(entry: Entry, shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Entry {
-    let own = shown.iter().filter(|(row, ..)| row.tracker.title == entry.title);
-    let marks = own.fold(Marks::default(), |marks, (_, _, measured, _)| marks.or(measured.marks));
-    Entry { title: format!("{}{}", entry.title, marks.signs()), ..entry }
+/// The trackers with at least one point, in the order of the rows.
+fn series<'a>(rows: &[(&'a Row<'a>, Look)]) -> Vec<Series<'a>> {
+    let mut all: Vec<Series<'_>> = Vec::new();
+    for (row, look) in rows {
+        let Some(point) = measure(row) else { continue };
+        let (name, title) = (row.tracker.name.as_str(), row.tracker.title.as_str());
+        match all.last_mut() {
+            Some(last) if last.name == name => last.points.push(point),
+            _ => all.push(Series { name, title, look: *look, points: vec![point] }),
+        }
+    }
+    all
+}
+
+fn measure(row: &Row<'_>) -> Option<Measure> {
+    let measured = row.measured()?;
+    Some(Measure { cores: as_f64(row.cores()?), spread: measured.responses_per_s?, marks: measured.marks })
+}
+
+/// The legend, with the signs of all points of a tracker.
+fn entries(series: &[Series<'_>]) -> Vec<Entry> {
+    let entry = |series: &Series<'_>| {
+        let marks = series.points.iter().fold(Marks::default(), |marks, point| marks.or(point.marks));
+        Entry { look: series.look, title: format!("{}{}", series.title, marks.signs()) }
+    };
+    series.iter().map(entry).collect()
 }
 
 /// What the circles around points, and the signs in the legend, mean.
-fn meanings(shown: &[(&Row<'_>, Look, &Measured, Spread)]) -> Vec<String> {
-    let mut lines = sheet::meanings(shown.iter().map(|(_, _, measured, _)| measured.marks));
+fn meanings<'a>(points: impl Iterator<Item = &'a Measure>) -> Vec<String> {
+    let mut lines = sheet::meanings(points.map(|point| point.marks));
     if !lines.is_empty() {
         lines.insert(0, "Circled points are to be read with care:".into());
     }
@@ -132,10 +143,6 @@ fn notes(rows: &[(&Row<'_>, Look)]) -> Vec<String> {
         _ => format!("{note} (cores: {})", on.join(", ")),
     };
     notes.into_iter().map(line).collect()
-}
-
-fn cores(row: &Row<'_>) -> f64 {
-    row.cores().map_or(0.0, as_f64)
 }
 
 fn as_f64(count: usize) -> f64 {
