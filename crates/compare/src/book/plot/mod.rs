@@ -4,6 +4,7 @@ mod bars;
 mod cost;
 mod drawing;
 mod latency;
+mod letters;
 mod output;
 mod palette;
 mod scale;
