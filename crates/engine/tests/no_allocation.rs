@@ -1,11 +1,9 @@
 //! Nothing is allocated per datagram. A binary of its own, since it replaces the allocator.
-#![expect(unsafe_code, reason = "a global allocator cannot be written without")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_counting::{Counting, allocations};
 use shoal_engine::connection::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
@@ -15,30 +13,8 @@ use shoal_store::Store;
 use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
-thread_local! {
-    // Initialised without allocation, and without a destructor that would outlive its use.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is handed to the system allocator unchanged, which keeps the contract; counting touches only a
-// thread-local number.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller promises a layout of non-zero size, to us as to `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: every block came from `System.alloc` above, with the layout that the caller repeats.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
@@ -77,9 +53,9 @@ impl World {
                     Exchange { source, request: &buffer[..bytes], reply, reply_len: 0 }
                 })
                 .collect();
-            let before = ALLOCATIONS.get();
+            let before = allocations();
             self.responder.serve(&mut batch, NOW);
-            allocations += ALLOCATIONS.get() - before;
+            allocations += allocations() - before;
         }
         allocations
     }

@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
-mod counting;
 
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, bind_one, connect};
-use counting::{Counting, allocations};
+use shoal_counting::{Counting, allocations};
 use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX};
 
 over_every_back_end! {

@@ -4,7 +4,9 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use shoal_net::{BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, Sockets};
+use shoal_net::{
+    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, Sockets,
+};
 use shoal_wire::datagram::Exchange;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -264,7 +264,7 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         next_socket: 0,
         next_sweep_ns: 0,
         heard_ns: 0,
-        unheard: Vec::new(),
+        unheard: None,
     })
 }
 

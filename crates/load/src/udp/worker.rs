@@ -13,7 +13,7 @@ use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo};
 
 use super::Shared;
 use super::check::{Judge, Line, Rules};
-use super::flight::{Asked, Flight, IN_FLIGHT_MAX};
+use super::flight::{Asked, Flight, IN_FLIGHT_MAX, Landed};
 use super::pace::{Arrivals, Timing};
 use super::press::{Press, Sheet};
 use crate::clock::{nanoseconds, thread_cpu};
@@ -43,8 +43,8 @@ pub(super) struct Worker {
     pub(super) next_sweep_ns: u64,
     /// When the last reply came, of any kind.
     pub(super) heard_ns: u64,
-    /// Peers whose announce did not get through while the tracker was filled.
-    pub(super) unheard: Vec<u32>,
+    /// Peers whose announce did not get through while the tracker is filled; elsewhere `None`.
+    pub(super) unheard: Option<Vec<u32>>,
 }
 
 /// What a worker is told to do.
@@ -94,6 +94,7 @@ impl Worker {
         self.flight = Flight::new(slots);
         let (began_ns, cpu) = (self.shared.clock.now_ns(), thread_cpu());
         self.heard_ns = began_ns;
+        self.unheard = matches!(order, Order::Fill).then(Vec::new);
         let outcome = match order {
             Order::Fill => self.fill(),
             Order::Closed { timing, .. } => self.closed(timing),
@@ -147,12 +148,13 @@ impl Worker {
             }
             let mut all_asked = true;
             for (socket, next) in next.iter_mut().enumerate() {
-                if self.flight.room() >= BURST && (*next < self.peers.len() || !self.unheard.is_empty()) {
+                if self.flight.room() >= BURST {
                     self.fill_some(socket, next, now_ns);
                 }
                 all_asked &= *next >= self.peers.len();
             }
-            if all_asked && self.unheard.is_empty() && self.flight.in_flight() == 0 {
+            let all_heard = self.unheard.as_ref().is_none_or(Vec::is_empty);
+            if all_asked && all_heard && self.flight.in_flight() == 0 {
                 return Ok(());
             }
             self.turn(TURN_NS_MAX)?;
@@ -164,8 +166,10 @@ impl Worker {
         let sockets = self.lines.len();
         self.keep_connected(socket, now_ns);
         for _ in 0..BURST.min(self.flight.room()) {
-            let peer = match self.unheard.last() {
-                Some(peer) if *peer as usize % sockets == socket => self.unheard.pop(),
+            let of_this_socket = |peer: &mut u32| *peer as usize % sockets == socket;
+            let unheard = self.unheard.as_mut().and_then(|unheard| unheard.pop_if(of_this_socket));
+            let peer = match unheard {
+                Some(peer) => Some(peer),
                 _ if *next < self.peers.len() => {
                     let peer = u32::try_from(*next).ok();
                     *next += sockets;
@@ -325,10 +329,8 @@ impl Worker {
             *count += sent as u64;
             for transaction_id in sheet.transactions(sent) {
                 tally.send_failures += 1;
-                if let super::flight::Landed::Known(asked) = flight.land(transaction_id)
-                    && asked.kind == Kind::Announce
-                {
-                    unheard.push(asked.peer);
+                if let Landed::Known(asked) = flight.land(transaction_id) {
+                    note_unheard(unheard, &asked);
                 }
             }
             sheet.clear();
@@ -381,9 +383,7 @@ impl Worker {
         let Self { flight, tally, unheard, .. } = self;
         flight.give_up(now_ns.saturating_sub(timeout_ns), looks, |asked| {
             tally.lost += 1;
-            if asked.kind == Kind::Announce {
-                unheard.push(asked.peer);
-            }
+            note_unheard(unheard, &asked);
         });
         let done = self.tally.replies();
         self.shared.lives[self.index].show(
@@ -392,6 +392,13 @@ impl Worker {
             self.tally.wrong.total(),
             done,
         );
+    }
+}
+
+/// Has an announce repeated that did not get through.
+fn note_unheard(unheard: &mut Option<Vec<u32>>, asked: &Asked) {
+    if let (Some(unheard), Kind::Announce) = (unheard, asked.kind) {
+        unheard.push(asked.peer);
     }
 }
 

@@ -65,7 +65,8 @@ pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<L
 fn explain(local: SocketAddr, doing: &str, errno: Errno) -> String {
     match errno {
         Errno::MFILE | Errno::NFILE => {
-            "there are no more file descriptors: raise the limit (ulimit -n), or ask for fewer sockets".to_owned()
+            "there are no more file descriptors: raise the limit (ulimit -n), or ask for fewer sockets"
+                .to_owned()
         }
         Errno::ADDRINUSE | Errno::AGAIN => format!("{} has no free port", local.ip()),
         Errno::ADDRNOTAVAIL => format!("this host does not have the address {}", local.ip()),
