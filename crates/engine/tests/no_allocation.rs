@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_counting::{Counting, allocations};
+use shoal_counting::Counting;
 use shoal_engine::connection::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
@@ -53,9 +53,9 @@ impl World {
                     Exchange { source, request: &buffer[..bytes], reply, reply_len: 0 }
                 })
                 .collect();
-            let before = allocations();
+            let before = shoal_counting::allocations();
             self.responder.serve(&mut batch, NOW);
-            allocations += allocations() - before;
+            allocations += shoal_counting::allocations() - before;
         }
         allocations
     }
