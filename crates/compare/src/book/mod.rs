@@ -39,7 +39,7 @@ pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathB
     files.into_iter().map(|(name, content)| write_file(folder.join(name), &content)).collect()
 }
 
-/// The book as Markdown; it refers to the plots that [`write`] makes.
+/// The book as Markdown; it refers to the plots that [`write()`] makes.
 #[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
     markdown::render(comparison, &plot::plots(comparison))
