@@ -6,6 +6,9 @@ use std::io::{IsTerminal, stdout};
 
 use shoal_conform::{Case, Direction, Finding, Report, Run, Verdict};
 
+/// Most events that are shown of a case. The JSON has more.
+const EVENTS_MAX: usize = 4;
+
 /// Whether stdout takes colours: a terminal, and a user who has not refused them (<https://no-color.org>).
 pub(super) fn is_coloured() -> bool {
     let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -80,7 +83,8 @@ fn write_details(text: &mut String, finding: &Finding, is_coloured: bool) {
     }
     let _ = writeln!(text, "    expected  {}", finding.expected);
     let _ = writeln!(text, "    seen      {}", finding.seen);
-    for event in &finding.exchange {
+    let earlier = finding.exchange.len().saturating_sub(EVENTS_MAX);
+    for event in finding.exchange.iter().skip(earlier) {
         let arrow = match event.direction {
             Direction::Sent => "sent",
             Direction::Seen => "got ",

@@ -3,6 +3,7 @@
 //! The rules come from BEP 15 and BEP 41, and from what real clients send and other trackers got wrong.
 
 mod announce;
+mod conformance;
 mod connection;
 mod family;
 mod malformed;

@@ -8,8 +8,6 @@ use crate::udp::{Way, hash, over_every_way};
 over_every_way!(
     numwant_is_kept_up_to_the_cap,
     a_reply_fits_the_payload_limit,
-    a_seeder_is_handed_leechers_only,
-    a_leecher_is_offered_seeders_and_leechers,
     no_peer_is_handed_twice_in_a_reply,
     every_peer_is_handed_out_about_equally_often,
 );
@@ -49,31 +47,10 @@ fn a_reply_fits_the_payload_limit(way: Way) {
     assert_eq!(client.ask(&packet).len(), reply_bytes(way, expected));
 }
 
-/// Two seeders and three leechers, and one announce of each kind.
-fn mixed_swarm(way: Way) -> (Announced, Announced) {
-    let tracker = way.start(&[]);
-    let client = way.client(&tracker);
-    client.announce_all((1..=2).map(|port| Announce::seeder(hash(1), port)));
-    client.announce_all((11..=13).map(|port| Announce::leecher(hash(1), port)));
-    (client.announce(&Announce::seeder(hash(1), 3)), client.announce(&Announce::leecher(hash(1), 14)))
-}
-
 fn ports(reply: &Announced) -> Vec<u16> {
     let mut ports: Vec<u16> = reply.peers.iter().map(|peer| peer.port()).collect();
     ports.sort_unstable();
     ports
-}
-
-fn a_seeder_is_handed_leechers_only(way: Way) {
-    let (to_seeder, _) = mixed_swarm(way);
-    assert_eq!((to_seeder.seeders, to_seeder.leechers), (3, 3));
-    assert_eq!(ports(&to_seeder), [11, 12, 13]);
-}
-
-fn a_leecher_is_offered_seeders_and_leechers(way: Way) {
-    let (_, to_leecher) = mixed_swarm(way);
-    assert_eq!((to_leecher.seeders, to_leecher.leechers), (3, 4));
-    assert_eq!(ports(&to_leecher), [1, 2, 3, 11, 12, 13]);
 }
 
 fn no_peer_is_handed_twice_in_a_reply(way: Way) {

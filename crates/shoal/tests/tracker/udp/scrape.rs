@@ -1,13 +1,12 @@
 //! Scrapes: counts of several torrents in the order of the request.
 
-use crate::client::{Announce, COMPLETED, Counts, scrape_packet};
+use crate::client::{Announce, COMPLETED, Counts};
 use crate::udp::{Way, hash, over_every_way};
 
 over_every_way!(
     every_number_of_hashes_up_to_the_cap_is_answered_in_order,
     beyond_the_cap_the_first_hashes_are_answered,
     unknown_torrents_are_zeros,
-    a_repeated_hash_is_answered_each_time,
 );
 
 const CAP: u32 = 74;
@@ -65,13 +64,4 @@ fn unknown_torrents_are_zeros(way: Way) {
     let one = Counts { seeders: 1, ..Counts::default() };
     assert_eq!(client.scrape(&[hash(2), hash(1), hash(3)]), [Counts::default(), one, Counts::default()]);
     assert_eq!(tracker.metric("shoal_swarms", &[way.family()]), 1);
-}
-
-fn a_repeated_hash_is_answered_each_time(way: Way) {
-    let tracker = way.start(&[]);
-    let client = way.client(&tracker);
-    client.announce(&Announce::leecher(hash(1), 1001));
-    let reply = client.ask(&scrape_packet(client.connect(), 9, &[hash(1); 3]));
-    assert_eq!(reply.len(), 8 + 3 * 12);
-    assert_eq!(client.scrape(&[hash(1); 3]), [Counts { leechers: 1, ..Counts::default() }; 3]);
 }

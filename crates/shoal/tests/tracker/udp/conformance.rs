@@ -1,0 +1,33 @@
+//! Every rule of the public suite, the "should" ones too. What stands beside this looks inside the tracker, sets it
+//! up in a special way, or demands more than the suite may demand of any tracker.
+
+use std::time::Duration;
+
+use shoal_conform::{Case, Finding, Target, Verdict, random_seed, run, udp};
+
+use crate::udp::{Way, over_every_way};
+
+over_every_way!(every_rule_is_kept);
+
+/// What takes a second local address, of which a host has none with IPv6.
+const TAKES_TWO_ADDRESSES: [&str; 2] =
+    ["udp-connection-id-of-another-address-is-refused", "udp-peer-of-another-host-is-out-of-reach"];
+
+fn every_rule_is_kept(way: Way) {
+    let tracker = way.start(&[]);
+    let mut target = Target::new(tracker.udp[usize::from(way.v6)], random_seed());
+    target.other_family = Some(tracker.udp[usize::from(!way.v6)]);
+    // A busy machine is no fault of the tracker.
+    target.timing.reply = Duration::from_secs(5);
+    let cases: Vec<&Case> = udp::cases().into_iter().filter(|case| !case.is_slow).collect();
+    let findings = run(&cases, &target, |_| {});
+    assert_eq!(findings.len(), cases.len());
+    let failed: Vec<&Finding> = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported);
+    let unsupported: Vec<&str> = unsupported.map(|finding| finding.id.as_str()).collect();
+    assert_eq!(unsupported, if way.v6 { &TAKES_TWO_ADDRESSES[..] } else { &[] });
+
+    // The suite leaves nothing behind.
+    assert_eq!(tracker.metric("shoal_swarms", &[]), 0);
+}
