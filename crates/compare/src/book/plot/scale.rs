@@ -40,7 +40,10 @@ impl Scale {
 
 /// Round values from 0 to at least `most`, about five of them.
 pub(super) fn ticks(most: f64) -> Vec<f64> {
-    let step = round_up(most.max(f64::MIN_POSITIVE) / 5.0);
+    if most <= 0.0 {
+        return vec![0.0, 1.0];
+    }
+    let step = round_up(most / 5.0);
     let mut ticks = vec![0.0];
     while ticks.last().is_some_and(|last| *last < most) && ticks.len() < 12 {
         let next = u32::try_from(ticks.len()).map_or(0.0, f64::from) * step;
@@ -80,6 +83,8 @@ mod tests {
     #[test]
     fn ticks_are_round_and_reach_over_the_data() {
         assert_eq!(ticks(231_000.0), [0.0, 50_000.0, 100_000.0, 150_000.0, 200_000.0, 250_000.0]);
+        assert_eq!(ticks(0.0), [0.0, 1.0]);
+        assert_eq!(decades(100.0, 100.0), [100.0, 200.0]);
         assert_eq!(ticks(4.0), [0.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!(decades(30.0, 150.0), [20.0, 50.0, 100.0, 200.0]);
         assert_eq!(decades(30.0, 2_500_000.0), [10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7]);
