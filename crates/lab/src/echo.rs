@@ -1,5 +1,7 @@
 //! `shoal-lab echo`.
 
+mod bundled;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use shoal_load::udp::Echo as Service;
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -32,6 +34,11 @@ pub(crate) struct Echo {
     /// Bytes of an announce reply, rounded down to whole peers
     #[arg(long, value_name = "BYTES", default_value = "200")]
     announce_reply_bytes: usize,
+
+    /// Send the replies of a batch that go to the same socket in one system call. No tracker could do that, whose
+    /// clients are many; it takes so much work off the echo that a load generator finds its own limit
+    #[arg(long)]
+    bundle: bool,
 }
 
 /// As a tracker asks for; the kernel may grant less.
@@ -52,6 +59,7 @@ impl Echo {
             send_buffer_bytes: BUFFER_BYTES,
         };
         let settings: Vec<_> = self.listen.iter().map(settings).collect();
+        ensure!(!self.bundle || settings.len() == 1, "--bundle takes one --listen address");
         let sockets = Sockets::bind(&settings, self.workers)?;
         let listening =
             sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()).collect());
@@ -62,8 +70,15 @@ impl Echo {
         thread::scope(|scope| {
             let serve = |sockets| {
                 let stop = &stop;
-                let io = self.io;
-                scope.spawn(move || serve(io, sockets, service, stop))
+                let (io, bundle) = (self.io, self.bundle);
+                scope.spawn(move || {
+                    if bundle {
+                        let bundled = bundled::Bundled::new(service, &sockets);
+                        serve(io, sockets, bundled, stop)
+                    } else {
+                        serve(io, sockets, service, stop)
+                    }
+                })
             };
             let workers: Vec<_> = sockets.into_iter().map(serve).collect();
             workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
@@ -72,7 +87,12 @@ impl Echo {
     }
 }
 
-fn serve(io: Backend, sockets: Sockets, mut service: Service, stop: &AtomicBool) -> Result<()> {
+fn serve(
+    io: Backend,
+    sockets: Sockets,
+    mut service: impl shoal_net::Service,
+    stop: &AtomicBool,
+) -> Result<()> {
     let mut io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
     while !stop.load(Ordering::Relaxed) {
         io.turn(TURN, &mut service).context("the sockets failed")?;

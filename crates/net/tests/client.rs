@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use shoal_net::{
-    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, Sockets,
+    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, SocketSettings,
+    Sockets,
 };
 use shoal_wire::datagram::Exchange;
 
@@ -45,7 +47,7 @@ fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
     let mut bundler = sockets.bundler();
     for (index, count) in [(0, 1), (1, 2), (0, BUNDLE_MAX)] {
         let bundle: Vec<u8> = (0..count).flat_map(|number| [u8::try_from(number).unwrap(); 98]).collect();
-        assert_eq!(bundler.send(index, &bundle, 98), Ok(count));
+        assert_eq!(bundler.send(index, None, &bundle, 98), Ok(count));
         for number in 0..count {
             let mut datagram = [0; 200];
             let (bytes, source) = server.recv_from(&mut datagram).unwrap();
@@ -54,7 +56,23 @@ fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
         }
     }
     // What is more than a bundle stays with the caller.
-    assert_eq!(bundler.send(0, &[0; 20 * (BUNDLE_MAX + 1)], 20), Ok(BUNDLE_MAX));
+    assert_eq!(bundler.send(0, None, &[0; 20 * (BUNDLE_MAX + 1)], 20), Ok(BUNDLE_MAX));
+}
+
+#[test]
+fn a_socket_that_is_not_connected_sends_bundles_to_anyone() {
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let addr = bind.parse().unwrap();
+        let settings = SocketSettings { addr, recv_buffer_bytes: 1 << 16, send_buffer_bytes: 1 << 16 };
+        let sockets = Sockets::bind(&[settings], NonZeroUsize::MIN).unwrap();
+        let client = UdpSocket::bind(bind).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = Some(client.local_addr().unwrap());
+        for count in [1, 5] {
+            assert_eq!(sockets[0].bundler().send(0, to, &vec![7; 40 * count], 40), Ok(count));
+            (0..count).for_each(|_| assert_eq!(client.recv(&mut [0; 100]).unwrap(), 40));
+        }
+    }
 }
 
 #[test]
@@ -85,7 +103,7 @@ fn that_nobody_listens_is_counted_and_ends_nothing() {
         let sockets = connect(&["127.0.0.1:0"], nobody).unwrap();
         let (counters, mut bundler) = (sockets.counters(), sockets.bundler());
         let mut io = backend.open(sockets).unwrap();
-        bundler.send(0, &[0; 16], 16).unwrap();
+        bundler.send(0, None, &[0; 16], 16).unwrap();
         while counters.v4.receive_failed.read() == 0 {
             io.turn(Duration::from_millis(10), &mut Listener::default()).unwrap();
         }

@@ -1,4 +1,4 @@
-//! When requests are due, and when a run is over.
+//! When requests are due, when a run is over, and when to look for replies.
 
 use std::time::Duration;
 
@@ -18,6 +18,14 @@ pub(super) struct Arrivals {
     spacing_ns: f64,
     /// How many are past.
     passed: u64,
+}
+
+/// A short sleep while many requests are on their way, so that replies gather: whoever wakes up for each of them uses
+/// up its own time, and the tracker's, whose every reply would have to wake somebody.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nap {
+    window: usize,
+    time: Duration,
 }
 
 impl Timing {
@@ -78,9 +86,42 @@ impl Arrivals {
     }
 }
 
+impl Nap {
+    /// Longest nap: it must not be felt in a latency of milliseconds.
+    const MAX: Duration = Duration::from_micros(300);
+
+    pub(super) fn new(window: usize) -> Self {
+        Self { window, time: Duration::from_micros(10) }
+    }
+
+    pub(super) fn take(&self) {
+        std::thread::sleep(self.time);
+    }
+
+    /// Makes naps so long that an eighth to a half of the window is answered after one.
+    pub(super) fn learn(&mut self, answered: usize) {
+        if answered > self.window / 2 {
+            self.time /= 2;
+        } else if answered < self.window / 8 {
+            self.time = (self.time + self.time / 4 + Duration::from_micros(1)).min(Self::MAX);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn naps_fit_the_pace_of_the_tracker() {
+        let mut nap = Nap::new(256);
+        (0..100).for_each(|_| nap.learn(0));
+        assert_eq!(nap.time, Nap::MAX);
+        (0..100).for_each(|_| nap.learn(64));
+        assert_eq!(nap.time, Nap::MAX);
+        (0..100).for_each(|_| nap.learn(256));
+        assert!(nap.time < Duration::from_micros(1), "{:?}", nap.time);
+    }
 
     #[test]
     fn arrivals_keep_their_pace_whatever_happens() {

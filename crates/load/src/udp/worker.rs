@@ -14,7 +14,7 @@ use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo};
 use super::Shared;
 use super::check::{Judge, Line, Rules};
 use super::flight::{Asked, Flight, IN_FLIGHT_MAX, Landed};
-use super::pace::{Arrivals, Timing};
+use super::pace::{Arrivals, Nap, Timing};
 use super::press::{Press, Sheet};
 use crate::clock::{nanoseconds, thread_cpu};
 use crate::population::{Peers, Say};
@@ -187,6 +187,7 @@ impl Worker {
     fn closed(&mut self, timing: Timing) -> Result<(), String> {
         let window = self.flight.room();
         let burst = BURST.min(window.div_ceil(4));
+        let mut nap = Nap::new(window);
         loop {
             let now_ns = self.shared.clock.now_ns();
             self.sweep(now_ns);
@@ -200,7 +201,12 @@ impl Worker {
                 }
                 self.ask_some(count, now_ns, |_| now_ns);
             }
+            if self.flight.room() < burst {
+                nap.take();
+            }
+            let before = self.flight.in_flight();
             self.turn(TURN_NS_MAX.min(timing.end_ns.saturating_sub(now_ns)))?;
+            nap.learn(before - self.flight.in_flight());
         }
     }
 
@@ -407,7 +413,7 @@ fn send(bundler: &mut Bundler, socket: usize, sheet: &Sheet) -> usize {
     let (bundle, datagram_bytes) = sheet.bundle();
     let (mut sent, mut refusals) = (0, 0);
     while sent < sheet.len() {
-        match bundler.send(socket, &bundle[sent * datagram_bytes..], datagram_bytes) {
+        match bundler.send(socket, None, &bundle[sent * datagram_bytes..], datagram_bytes) {
             Ok(count) => sent += count,
             // The error of an earlier datagram, which this one did not cause.
             Err(Errno::CONNREFUSED | Errno::INTR) if refusals < 3 => refusals += 1,

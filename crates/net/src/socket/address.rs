@@ -1,4 +1,4 @@
-//! The source of a datagram, from the form in which the kernel gives it.
+//! Addresses of datagrams, in the form in which the kernel gives and takes them.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -40,6 +40,22 @@ fn decode_v6(name: &Name, port: u16) -> SocketAddr {
             SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope_id))
         }
     }
+}
+
+/// The name of an address, as `sendmsg` takes it.
+pub(crate) fn encode(addr: SocketAddr) -> Name {
+    let mut name = [0; NAME_BYTES];
+    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    name[..2].copy_from_slice(&u16::try_from(family).expect("families are small numbers").to_ne_bytes());
+    name[2..4].copy_from_slice(&addr.port().to_be_bytes());
+    match addr {
+        SocketAddr::V4(addr) => name[4..8].copy_from_slice(&addr.ip().octets()),
+        SocketAddr::V6(addr) => {
+            name[8..24].copy_from_slice(&addr.ip().octets());
+            name[24..28].copy_from_slice(&addr.scope_id().to_ne_bytes());
+        }
+    }
+    name
 }
 
 #[cfg(test)]
@@ -84,5 +100,13 @@ mod tests {
     fn other_families_are_none() {
         assert_eq!(decode_source(&name(&[])), None);
         assert_eq!(decode_source(&[0xff; NAME_BYTES]), None);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for addr in ["192.0.2.7:6881", "[2001:db8::7]:6881", "[fe80::1%3]:1"] {
+            let addr = addr.parse().unwrap();
+            assert_eq!(decode_source(&encode(addr)), Some(addr));
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source};
+pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source, encode};
 pub use bind::{BufferShortfall, SocketSettings};
 pub use connect::{ClientSettings, ConnectError};
 pub use error::BindError;

@@ -1,0 +1,63 @@
+//! The echo with its replies in bundles.
+
+use std::net::SocketAddr;
+
+use shoal_load::udp::Echo;
+use shoal_net::{Bundler, Service, Sockets};
+use shoal_wire::datagram::Exchange;
+
+/// Answers as [`Echo`] does, and sends by itself.
+#[derive(Debug)]
+pub(super) struct Bundled {
+    echo: Echo,
+    bundler: Bundler,
+    bundles: Vec<Bundle>,
+}
+
+/// Replies of one size to one client, back to back.
+#[derive(Debug)]
+struct Bundle {
+    to: SocketAddr,
+    datagram_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+/// Clients and sizes that are remembered; beyond that, they begin anew.
+const BUNDLES_MAX: usize = 256;
+
+impl Bundled {
+    /// For the one socket of a worker.
+    pub(super) fn new(echo: Echo, sockets: &Sockets) -> Self {
+        Self { echo, bundler: sockets.bundler(), bundles: Vec::new() }
+    }
+
+    fn gather(&mut self, to: SocketAddr, reply: &[u8]) {
+        let fits = |bundle: &&mut Bundle| bundle.to == to && bundle.datagram_bytes == reply.len();
+        match self.bundles.iter_mut().find(fits) {
+            Some(bundle) => bundle.bytes.extend_from_slice(reply),
+            None => {
+                self.bundles.push(Bundle { to, datagram_bytes: reply.len(), bytes: reply.to_vec() });
+            }
+        }
+    }
+}
+
+impl Service for Bundled {
+    fn serve(&mut self, batch: &mut [Exchange<'_>]) {
+        self.echo.serve(batch);
+        for exchange in batch {
+            if exchange.reply_len > 0 {
+                self.gather(exchange.source, &exchange.reply[..exchange.reply_len]);
+                exchange.reply_len = 0;
+            }
+        }
+        for bundle in self.bundles.iter_mut().filter(|bundle| !bundle.bytes.is_empty()) {
+            // What the kernel does not take is lost, as with every tracker; a batch is never more than a bundle.
+            let _ = self.bundler.send(0, Some(bundle.to), &bundle.bytes, bundle.datagram_bytes);
+            bundle.bytes.clear();
+        }
+        if self.bundles.len() > BUNDLES_MAX {
+            self.bundles.clear();
+        }
+    }
+}
