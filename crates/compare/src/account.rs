@@ -154,13 +154,13 @@ fn resident_of(pid: u32) -> Option<u64> {
 /// in user and nice already.
 fn processor_ticks(text: &str) -> BTreeMap<usize, Ticks> {
     let lines = text.lines().filter_map(|line| {
-        let mut fields = line.strip_prefix("cpu")?.split_whitespace();
-        let processor = fields.next()?.parse().ok()?;
+        // The line of the whole machine has no number behind "cpu".
+        let (processor, ticks) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let (processor, fields) = (processor.parse().ok()?, ticks.split_whitespace());
         let fields: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
         let [.., idle, waiting, _, _, steal] = fields[..] else { return None };
         Some((processor, Ticks { idle: idle + waiting, steal, total: fields.iter().sum() }))
     });
-    // The line of the whole machine has no number, so it is none of these.
     lines.collect()
 }
 

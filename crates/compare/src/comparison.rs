@@ -67,7 +67,8 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
             }
         }
     }
-    comparison.partial = false;
+    // The last run may have been cut short.
+    comparison.partial = interrupt.is_at_once();
     save(&comparison, &order.folder)?;
     Ok(comparison)
 }

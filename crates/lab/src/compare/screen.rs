@@ -76,6 +76,10 @@ fn in_words(round: &Round) -> String {
         if load.verdict == Verdict::GeneratorBound {
             words.push("generator bound".to_owned());
         }
+        let share = round.usage.as_ref().and_then(|usage| tracker_share(usage, processors));
+        words.extend(share.filter(|share| *share < SATURATED_SHARE).map(|share| {
+            format!("the tracker had only {:.0} % of its processors' time", 100.0 * share)
+        }));
         let counts = [("lost", load.lost), ("errors", load.errors), ("wrong", load.wrong.total())];
         words.extend(
             counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")),

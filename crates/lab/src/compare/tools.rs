@@ -12,7 +12,7 @@ use shoal_compare::install::TOOLS;
 use shoal_compare::order::Contender;
 
 /// How tables look on a terminal.
-pub(super) const STYLE: comfy_table::TableStyle = presets::UTF8_HORIZONTAL_ONLY;
+pub(super) const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
 
 /// Of `--list --json`.
 #[derive(Serialize)]

@@ -1,0 +1,95 @@
+//! Ends before the time.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::laboratory::{Laboratory, read};
+
+/// Starts a comparison of many rounds and waits for the line that has `text`.
+fn start(
+    laboratory: &Laboratory,
+    arguments: &str,
+    text: &str,
+) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut command = laboratory.tiny(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(text) {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before {text:?}");
+    }
+    (child, lines)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Whether any process has `text` in its command line.
+fn is_running(text: &str) -> bool {
+    fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit())
+            && String::from_utf8_lossy(&command).contains(text)
+    })
+}
+
+#[test]
+fn the_first_ctrl_c_ends_after_the_present_run() {
+    let laboratory = Laboratory::new();
+    let (mut child, _lines) =
+        start(&laboratory, "--trackers echo-mmsg --rounds 500 --duration 1s", "[1/500]");
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "what was measured is a result");
+    let result = only_result(&laboratory);
+    assert_eq!(result["partial"], true);
+    let rounds = result["cells"][0]["rounds"].as_array().unwrap();
+    assert!(!rounds.is_empty() && rounds.len() < 500, "{}", rounds.len());
+    assert!(rounds.iter().all(|round| round["failure"].is_null()), "the present run is finished: {rounds:?}");
+}
+
+#[test]
+fn the_second_ends_at_once_and_leaves_no_tracker_behind() {
+    let laboratory = Laboratory::new();
+    let marker = format!("marker-{}", std::process::id());
+    let tracker = laboratory.describe(
+        "slow",
+        &format!("trap '' TERM INT; : {marker}; LAB echo --listen {{address}} & while :; do sleep 0.1; done"),
+        "[stop]\npatience_s = 300",
+    );
+    // The quotes of the trap would end the string of the description.
+    let file = laboratory.path().join("slow.toml");
+    let text = fs::read_to_string(&file).unwrap().replace("trap '' TERM", "trap \"\" TERM");
+    fs::write(&file, text).unwrap();
+    let arguments = format!("--trackers slow {tracker} --duration 600s");
+    let (mut child, mut lines) = start(&laboratory, &arguments, "[1/1]");
+    while !is_running(&marker) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(&child, Signal::INT);
+    let mut line = String::new();
+    while !line.contains("Ctrl-C again") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the first Ctrl-C should be answered");
+    }
+    signal(&child, Signal::INT);
+    assert!(child.wait().unwrap().code().is_some(), "it ends by itself");
+    assert!(!is_running(&marker), "the tracker is still there");
+    let result = only_result(&laboratory);
+    assert_eq!(result["partial"], true);
+    assert!(
+        result["cells"][0]["rounds"][0]["failure"].as_str().unwrap().contains("interrupted"),
+        "{result:#}"
+    );
+    assert!(laboratory.path().join("bench-runs").read_dir().unwrap().count() == 1);
+}
+
+fn only_result(laboratory: &Laboratory) -> serde_json::Value {
+    let mut runs = fs::read_dir(laboratory.path().join("bench-runs")).unwrap();
+    read(&runs.next().unwrap().unwrap().path())
+}

@@ -1,0 +1,8 @@
+//! `shoal-lab compare` as its users run it: tiny comparisons, trackers that misbehave, and ends before the time.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
+
+mod bad_input;
+mod end;
+mod laboratory;
+mod misbehaviour;
+mod result;
