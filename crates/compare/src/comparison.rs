@@ -54,6 +54,7 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
                     round,
                     tracker: &description.title,
                     cores: division.cores,
+                    processors: division.tracker.len(),
                 });
                 let (load, port) = (&order.load, order.port);
                 let run = Run { description, found, division, load, port, announce_reply_bytes, interrupt };

@@ -147,6 +147,8 @@ pub enum Event<'e> {
         tracker: &'e str,
         /// On so many cores.
         cores: usize,
+        /// Which are so many processors.
+        processors: usize,
     },
     /// The run is now at this.
     Phase(Phase),

@@ -125,3 +125,15 @@ pub struct Usage {
     /// Share of the time that the hypervisor took away, 0 to 1.
     pub steal: f64,
 }
+
+impl Usage {
+    /// Below this share of its processors' time a tracker was not at its limit: it waited for work, or others ran there.
+    pub const SATURATED_SHARE: f64 = 0.9;
+
+    /// How much of the time of so many processors the process used, 0 to 1.
+    #[must_use]
+    pub fn share_of(&self, processors: usize) -> Option<f64> {
+        let available_s = self.elapsed_s * f64::from(u32::try_from(processors).ok()?);
+        (available_s > 0.0).then(|| self.exact_s.unwrap_or(self.user_s + self.system_s) / available_s)
+    }
+}

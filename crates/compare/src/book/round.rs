@@ -71,19 +71,26 @@ pub(super) struct Marks {
     pub(super) stolen: bool,
     /// The run was ended before its time.
     pub(super) cut_short: bool,
+    /// The tracker's process did not have all of its processors' time.
+    pub(super) unsaturated: bool,
 }
 
 impl Marks {
     /// Every sign with its meaning.
-    pub(super) const LEGEND: [(char, &'static str); 3] = [
+    pub(super) const LEGEND: [(char, &'static str); 4] = [
         ('†', "the generator was the bottleneck in at least one round: the tracker may be able to do more"),
         ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
         ('§', "at least one round was ended before its time"),
+        (
+            '¶',
+            "the tracker used less than 90 % of its processors' time in at least one round: it waited for work, or \
+             something else ran there",
+        ),
     ];
 
     /// The signs that apply, in the order of the legend.
     pub(super) fn signs(self) -> String {
-        let set = [self.generator_bound, self.stolen, self.cut_short];
+        let set = [self.generator_bound, self.stolen, self.cut_short, self.unsaturated];
         Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
     }
 
@@ -93,6 +100,7 @@ impl Marks {
             generator_bound: self.generator_bound || other.generator_bound,
             stolen: self.stolen || other.stolen,
             cut_short: self.cut_short || other.cut_short,
+            unsaturated: self.unsaturated || other.unsaturated,
         }
     }
 }
@@ -121,7 +129,11 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         load_busy: busy(&cell.load_cpus),
         resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
         latency: round.latency.as_ref().and_then(latency),
-        marks: Marks { stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX), ..marks(load) },
+        marks: Marks {
+            stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
+            unsaturated: usage.is_some_and(|usage| is_unsaturated(usage, cell.tracker_cpus.len())),
+            ..marks(load)
+        },
     })
 }
 
@@ -156,6 +168,10 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
     }
     let first = load.first_error.as_ref().map(|error| format!(", the first: {error}")).unwrap_or_default();
     Err(format!("no good reply; {} wrong and {} error replies{first}", load.wrong.total(), load.errors))
+}
+
+fn is_unsaturated(usage: &Usage, processors: usize) -> bool {
+    usage.share_of(processors).is_some_and(|share| share < Usage::SATURATED_SHARE)
 }
 
 /// Microseconds in user mode, in the kernel, and together.
@@ -193,6 +209,7 @@ fn marks(report: &Report) -> Marks {
         generator_bound: report.verdict == Verdict::GeneratorBound,
         stolen: false,
         cut_short: report.ended_early,
+        unsaturated: false,
     }
 }
 

@@ -145,8 +145,11 @@ fn doubtful_rounds_are_marked_and_not_hidden() {
     bound.load.as_mut().unwrap().verdict = Verdict::GeneratorBound;
     let mut robbed = round(2, None);
     robbed.usage.as_mut().unwrap().steal = 0.11;
-    let markdown = book::markdown(&with_shoal(vec![bound, robbed]));
-    assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[2], "100,000†‡");
+    let mut waiting = round(3, None);
+    waiting.usage.as_mut().unwrap().elapsed_s *= 1.2;
+    let markdown = book::markdown(&with_shoal(vec![bound, robbed, waiting]));
+    assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[2], "100,000†‡¶");
+    assert!(markdown.contains("- ¶ the tracker used less than 90 %"));
     assert!(markdown.contains("- † the generator was the bottleneck"));
     assert!(markdown.contains("- ‡ the hypervisor took away more than 10 %"));
     assert!(!markdown.contains('§'), "signs that do not occur are not explained");

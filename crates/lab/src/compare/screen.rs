@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use shoal_compare::order::{Event, Phase};
-use shoal_compare::result::Round;
+use shoal_compare::result::{Round, Usage};
 use shoal_load::{Report, Verdict};
 
 use crate::load::live::Line;
@@ -12,12 +12,14 @@ use crate::load::live::Line;
 pub(super) struct Screen {
     on_terminal: bool,
     runs: usize,
+    /// How many processors the present tracker has.
+    processors: usize,
     line: Option<Line>,
 }
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Self { on_terminal: io::stderr().is_terminal(), runs: 0, line: None }
+        Self { on_terminal: io::stderr().is_terminal(), runs: 0, processors: 1, line: None }
     }
 
     pub(super) fn show(&mut self, event: &Event<'_>) {
@@ -28,7 +30,8 @@ impl Screen {
             }
             Event::Absent { tracker, reason } => eprintln!("absent: {tracker}: {reason}"),
             Event::Doubt(doubt) => eprintln!("note: {doubt}"),
-            Event::Run { run, round, tracker, cores } => {
+            Event::Run { run, round, tracker, cores, processors } => {
+                self.processors = *processors;
                 let unit = if *cores == 1 { "core" } else { "cores" };
                 eprintln!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs);
             }
@@ -40,7 +43,7 @@ impl Screen {
             }
             Event::Ended(round) => {
                 self.end();
-                eprintln!("    {}", in_words(round));
+                eprintln!("    {}", in_words(round, self.processors));
             }
             Event::NotWritten(error) => eprintln!("warning: the result could not be written: {error}"),
         }
@@ -68,7 +71,7 @@ impl Screen {
 }
 
 /// A run in a line.
-fn in_words(round: &Round) -> String {
+fn in_words(round: &Round, processors: usize) -> String {
     let mut words = Vec::new();
     if let Some(load) = &round.load {
         words.push(format!("{:.0} replies/s", load.responses_per_s));
@@ -76,10 +79,12 @@ fn in_words(round: &Round) -> String {
         if load.verdict == Verdict::GeneratorBound {
             words.push("generator bound".to_owned());
         }
-        let share = round.usage.as_ref().and_then(|usage| tracker_share(usage, processors));
-        words.extend(share.filter(|share| *share < SATURATED_SHARE).map(|share| {
-            format!("the tracker had only {:.0} % of its processors' time", 100.0 * share)
-        }));
+        let share = round.usage.as_ref().and_then(|usage| usage.share_of(processors));
+        words.extend(
+            share
+                .filter(|share| *share < Usage::SATURATED_SHARE)
+                .map(|share| format!("the tracker had only {:.0} % of its processors' time", 100.0 * share)),
+        );
         let counts = [("lost", load.lost), ("errors", load.errors), ("wrong", load.wrong.total())];
         words.extend(
             counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")),
