@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-use shoal_load::udp::Session;
+use shoal_load::udp::{OpenError, Session};
 use shoal_load::{Pace, Plan, Preset, Report, Sources, Stop, Verdict, Watch};
 use shoal_net::Backend;
 
@@ -105,6 +105,9 @@ struct Generator {
     io: Backend,
 }
 
+/// The exit code of a command line that asks for the impossible.
+const USAGE: u8 = 2;
+
 const EXAMPLES: &str = "\
 Examples:
   shoal-lab load udp 127.0.0.1:6969 --torrents 100000 --peers 200000
@@ -145,7 +148,13 @@ impl Udp {
             self.duration.or(if self.requests.is_none() { Some(Duration::from_secs(10)) } else { None });
         let stop = Stop { after, requests: self.requests };
         let interrupt = Interrupt::listen()?;
-        let mut session = Session::open(&plan)?;
+        let mut session = match Session::open(&plan) {
+            Err(error @ (OpenError::Plan(_) | OpenError::Processor { .. })) => {
+                eprintln!("shoal-lab: {error}");
+                return Ok(ExitCode::from(USAGE));
+            }
+            opened => opened?,
+        };
         let fill =
             if self.no_fill { None } else { Some(watch("fill", &interrupt, |watch| session.fill(watch))) };
         if let Some(fill) = fill.as_ref().filter(|fill| fill.failure.is_some() || fill.responses.total() == 0)

@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shoal_net::{ClientSettings, Sockets};
 
@@ -48,6 +49,14 @@ pub enum OpenError {
     /// The plan contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// This process may not run where the plan wants it.
+    #[error("cannot run on processor {processor}: {errno}; give processors that this process may use")]
+    Processor {
+        /// Where it was to run.
+        processor: usize,
+        /// What the kernel says.
+        errno: Errno,
+    },
     /// This host lacks something.
     #[error("{0}")]
     Host(String),
@@ -95,7 +104,9 @@ impl Session {
         }
         drop(ready_sender);
         let outcomes: Vec<Result<(), OpenError>> = ready.iter().collect();
+        let opened = outcomes.len();
         outcomes.into_iter().collect::<Result<(), _>>()?;
+        assert_eq!(opened, plan.workers.len(), "every worker tells how it opened, unless it panics");
         Ok(session)
     }
 
@@ -220,10 +231,7 @@ impl Drop for Session {
 /// Opens worker `index`, on its own thread.
 fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker, OpenError> {
     if let Some(processor) = plan.workers[index] {
-        let mut set = CpuSet::new();
-        set.set(processor);
-        sched_setaffinity(None, &set)
-            .map_err(|errno| OpenError::Host(format!("cannot run on processor {processor}: {errno}")))?;
+        pin(processor)?;
     }
     // Sleeps end when they should, and not up to 50 µs later. Where that is not to be had, they end a little later.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -268,6 +276,17 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         heard_ns: 0,
         unheard: None,
     })
+}
+
+/// Keeps this thread on a processor.
+fn pin(processor: usize) -> Result<(), OpenError> {
+    let refused = |errno| OpenError::Processor { processor, errno };
+    if processor >= CpuSet::MAX_CPU {
+        return Err(refused(Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(None, &set).map_err(refused)
 }
 
 impl Plan {

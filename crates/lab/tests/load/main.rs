@@ -1,0 +1,171 @@
+//! `shoal-lab load` from outside, against `shoal-lab echo`: what it prints, and how it ends.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A running echo. Killed on drop.
+struct Echo {
+    child: Child,
+    addr: String,
+}
+
+impl Echo {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = lab(&["echo"]);
+        let mut child = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let addr = line.split_whitespace().find(|word| word.contains(':'));
+        Self { child, addr: addr.unwrap_or_else(|| panic!("{line}")).to_owned() }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // Both fail only where it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn load(addr: &str, arguments: &[&str]) -> Output {
+    let small = ["--torrents", "100", "--peers", "400"];
+    lab(&["load", "udp", addr]).args(small).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn json_tells_what_was_measured_over_either_family_and_back_end() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        for io in ["mmsg", "uring"] {
+            let echo = Echo::start(&["--listen", listen]);
+            let output = load(&echo.addr, &["--io", io, "--requests", "5000", "--timeout", "5s", "--json"]);
+            let stderr = text(&output.stderr);
+            if stderr.contains("io_uring") {
+                eprintln!("skipped: {stderr}");
+                continue;
+            }
+            assert!(output.status.success(), "{stderr}");
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(document["schema_version"], 1);
+            assert_eq!(document["fill"]["responses"]["announce"], 400);
+            let run = &document["run"];
+            let good: u64 = ["connect", "announce", "scrape"]
+                .iter()
+                .map(|kind| run["responses"][kind].as_u64().unwrap())
+                .sum();
+            assert_eq!(good, 5000, "{run:#}");
+            assert!(run["latency"]["p99_us"].as_f64().unwrap() > 0.0);
+            assert_eq!(run["verdict"], "tracker");
+            assert_eq!(document["pace"]["kind"], "closed");
+        }
+    }
+}
+
+#[test]
+fn the_table_names_what_people_look_for() {
+    let echo = Echo::start(&["--listen", "127.0.0.1:0", "--announce-reply-bytes", "80"]);
+    let output = load(&echo.addr, &["--rate", "2000", "--duration", "600ms", "--timeout", "5s"]);
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    for words in
+        ["open loop, 2000 requests", "good replies", "p99.9", "sent late by", "10.0 peers, 80 bytes", "lost"]
+    {
+        assert!(table.contains(words), "{words:?} is not in\n{table}");
+    }
+}
+
+#[test]
+fn an_echo_in_bundles_answers_the_same() {
+    let echo = Echo::start(&["--listen", "127.0.0.1:0", "--bundle"]);
+    let output = load(&echo.addr, &["--requests", "5000", "--timeout", "5s", "--json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["run"]["lost"], 0, "{document:#}");
+    assert!(output.status.success());
+}
+
+#[test]
+fn ctrl_c_ends_early_with_what_was_measured() {
+    let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
+    let mut command = lab(&["load", "udp", &echo.addr, "--peers", "400", "--duration", "10m", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Long enough that it runs. Were it still filling, it would say so, and that would be a fault of the test.
+    thread::sleep(Duration::from_secs(2));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["run"]["ended_early"], true);
+    assert!(document["run"]["responses_per_s"].as_f64().unwrap() > 0.0);
+    assert!(text(&output.stderr).contains("ended early"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn nobody_and_silence_are_told_apart() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = load(&nobody.to_string(), &["--timeout", "200ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
+
+    let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let output = load(&mute.local_addr().unwrap().to_string(), &["--timeout", "200ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("does not answer"), "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_could() {
+    for (arguments, words) in [
+        (&["--rate", "0"][..], "from 0.001"),
+        (&["--duration", "10 years"], "500ms, 10s or 2m"),
+        (&["--popularity", "zipf"], "zipf:EXPONENT"),
+        (&["--mix", "1:1"], "50:50:1"),
+        (&["--io", "epoll"], "\"mmsg\" or \"uring\""),
+        (&["--preset", "huge"], "published, announces, ten-million"),
+        (&["--rate", "5", "--window", "5"], "cannot be used with"),
+    ] {
+        let output = load("127.0.0.1:9", arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+    }
+    for (arguments, words) in [
+        (&["--seeders", "1.5"][..], "seeder share cannot be 1.5"),
+        (&["--scrape-hashes", "75"], "1 to 74"),
+        (&["--sockets", "65"], "at most 64"),
+        (&["--source", "::1"], "family"),
+        (&["--cpus", "4000"], "processor 4000"),
+    ] {
+        let output = load("127.0.0.1:9", arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_said() {
+    let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
+    let limited = format!("ulimit -n 30; exec \"$0\" load udp {} --sockets 64 --peers 400", echo.addr);
+    let program = env!("CARGO_BIN_EXE_shoal-lab");
+    let output = Command::new("sh").args(["-c", &limited, program]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("ulimit -n"), "{}", text(&output.stderr));
+}
