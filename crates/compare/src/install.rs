@@ -15,7 +15,9 @@ use crate::find::on_path;
 
 /// The release of aquatic that the descriptions were written for.
 const AQUATIC: &str = "0.9.0";
-const BITTORRENT_TRACKER: &str = "bittorrent-tracker@11";
+
+/// The last series whose server runs without a native WebRTC library, which npm would fetch from elsewhere or build.
+const BITTORRENT_TRACKER: &str = "bittorrent-tracker@10";
 
 /// Something to install.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,12 @@ pub enum Source {
         program: &'static str,
     },
     /// An npm package.
-    Npm(&'static str),
+    Npm {
+        /// Its name, which its program has too.
+        package: &'static str,
+        /// The same with the wanted version.
+        release: &'static str,
+    },
 }
 
 /// Everything that registries have.
@@ -56,7 +63,10 @@ pub const TOOLS: [Tool; 10] = [
         source: Source::Debian { package: "opentracker", program: "usr/bin/opentracker" },
     },
     Tool { name: "hitch", source: Source::Debian { package: "hitch", program: "usr/sbin/hitch" } },
-    Tool { name: "bittorrent-tracker", source: Source::Npm(BITTORRENT_TRACKER) },
+    Tool {
+        name: "bittorrent-tracker",
+        source: Source::Npm { package: "bittorrent-tracker", release: BITTORRENT_TRACKER },
+    },
     aquatic("aquatic_udp", "aquatic_udp", "", ""),
     aquatic("aquatic_udp-io_uring", "aquatic_udp", "io-uring", "uring"),
     aquatic("aquatic_udp_load_test", "aquatic_udp_load_test", "", ""),
@@ -99,7 +109,7 @@ impl Tool {
                 format!("build {package} {AQUATIC} from crates.io, with {features}")
             }
             Source::Debian { package, .. } => format!("unpack the Debian package {package}"),
-            Source::Npm(package) => format!("install {package} from npm"),
+            Source::Npm { release, .. } => format!("install {release} from npm"),
         }
     }
 
@@ -112,14 +122,21 @@ impl Tool {
         match self.source {
             Source::Crate { package, features, root } => build(package, features, &tools.join(root)),
             Source::Debian { package, program } => unpack(package, program, tools),
-            Source::Npm(package) => {
-                let npm = on_path(OsStr::new("npm")).context("there is no npm: install Node.js")?;
-                let mut command = Command::new(npm);
-                command.args(["install", "--no-fund", "--no-audit", "--omit=dev", "--prefix"]);
-                finish(command.arg(tools.join("npm")).arg(package))
-            }
+            Source::Npm { package, release } => from_npm(package, release, &tools.join("npm")),
         }
     }
+}
+
+/// Without scripts: what they build serves browsers only, and is not needed.
+fn from_npm(package: &str, release: &str, folder: &Path) -> Result<()> {
+    let npm = on_path(OsStr::new("npm")).context("there is no npm: install Node.js")?;
+    let mut command = Command::new(npm);
+    command.args(["install", "--no-fund", "--no-audit", "--omit=dev", "--ignore-scripts", "--prefix"]);
+    finish(command.arg(folder).arg(release))?;
+    let modules = folder.join("node_modules");
+    let about = fs::read_to_string(modules.join(package).join("package.json"))?;
+    let about: serde_json::Value = serde_json::from_str(&about)?;
+    note_version(&modules.join(".bin").join(package), about["version"].as_str().unwrap_or("unknown"))
 }
 
 /// Without the versions that the crate was released with: with them aquatic 0.9.0 does not compile any more.
@@ -143,8 +160,10 @@ fn unpack(package: &str, program: &str, tools: &Path) -> Result<()> {
     }
     let folder = tools.join("debian");
     let download = tempfile::Builder::new().prefix("download-").tempdir_in(tools)?;
-    // Packages are fetched by a user of their own, if the folder lets it; otherwise apt-get warns and goes on.
-    finish(Command::new("apt-get").args(["--quiet", "download", package]).current_dir(download.path()))?;
+    // As root it would fetch as another user, who may not write here.
+    let sandbox = "APT::Sandbox::User=root";
+    let arguments = ["--quiet", "-o", sandbox, "download", package];
+    finish(Command::new("apt-get").args(arguments).current_dir(download.path()))?;
     let archive = fs::read_dir(download.path())?.filter_map(Result::ok).map(|entry| entry.path());
     let Some(archive) = archive.into_iter().find(|path| path.extension() == Some(OsStr::new("deb"))) else {
         bail!("apt-get downloaded nothing");
@@ -155,9 +174,14 @@ fn unpack(package: &str, program: &str, tools: &Path) -> Result<()> {
     // The name is PACKAGE_VERSION_ARCHITECTURE.deb; the unpacked program may not tell its version itself.
     let name = archive.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let version = name.split('_').nth(1).unwrap_or("unknown").replace("%3a", ":");
-    let mut beside = program.into_os_string();
+    note_version(&program, &version)
+}
+
+/// Leaves the version where [`crate::find`] looks for it.
+fn note_version(program: &Path, version: &str) -> Result<()> {
+    let mut beside = program.as_os_str().to_owned();
     beside.push(".version");
-    Ok(fs::write(beside, version + "\n")?)
+    Ok(fs::write(beside, format!("{version}\n"))?)
 }
 
 /// An unpacked program has no package manager that sees to its libraries.
@@ -205,7 +229,7 @@ mod tests {
                 Source::Crate { package, root: "", .. } => format!("bin/{package}"),
                 Source::Crate { package, root, .. } => format!("{root}/bin/{package}"),
                 Source::Debian { program, .. } => format!("debian/{program}"),
-                Source::Npm(_) => format!("npm/node_modules/.bin/{}", tool.name),
+                Source::Npm { .. } => format!("npm/node_modules/.bin/{}", tool.name),
             };
             let is_udp_tracker = !["hitch", "aquatic_http", "aquatic_ws"].contains(&tool.name);
             let expected = is_udp_tracker && !tool.name.ends_with("load_test");

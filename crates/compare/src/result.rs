@@ -112,7 +112,7 @@ pub struct Round {
 /// CPU time that a process used during a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Usage {
-    /// Seconds of wall-clock time.
+    /// Seconds of wall-clock time that the load lasted.
     pub elapsed_s: f64,
     /// CPU time of the process in user mode.
     pub user_s: f64,

@@ -26,7 +26,7 @@ use crate::load::Load;
 use crate::order::{Event, Interrupt, Observer, Phase};
 use crate::probe::{Probe, free_port};
 use crate::process::{Process, Program, in_words};
-use crate::result::Round;
+use crate::result::{Round, Usage};
 use crate::topology::{allowed, keep_on};
 
 /// What a run needs to know.
@@ -152,17 +152,46 @@ impl Run<'_> {
         }
         outcome.resident_filled_bytes = Some(resident_bytes(process.group())?);
         observer(&Event::Phase(Phase::Loading));
-        let ((pace, stop), processors) = (self.load.closed(self.division), self.division.all());
-        let before = Snapshot::take(process.group(), &processors)?;
-        let end = self.load_it(&mut outcome.load, process, observer, |watch| session.run(pace, stop, watch));
-        // A process that ended meanwhile has no account any more; then the end says so.
-        outcome.usage = Snapshot::take(process.group(), &processors).ok().map(|after| before.until(&after));
-        end?;
+        self.closed_loop(&mut session, process, outcome, observer)?;
         if let Some((pace, stop)) = self.load.open() {
             observer(&Event::Phase(Phase::Timing));
             self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
         }
         Ok(())
+    }
+
+    /// The closed loop, and what it cost.
+    ///
+    /// A run ends with a wait for the last replies, in which the tracker has nothing to do. So what processors did is
+    /// read at the last look while requests were still being sent; CPU time is read when every reply is in.
+    fn closed_loop(
+        &self,
+        session: &mut Session,
+        process: &mut Process,
+        outcome: &mut Round,
+        observer: &mut Observer<'_>,
+    ) -> Result<()> {
+        let ((pace, stop), processors, group) =
+            (self.load.closed(self.division), self.division.all(), process.group());
+        let before = Snapshot::take(group, &processors)?;
+        let mut at_work = None;
+        let mut watching = |event: &Event<'_>| {
+            if matches!(event, Event::Progress(progress) if progress.elapsed <= self.load.duration) {
+                at_work = Snapshot::take(group, &processors).ok();
+            }
+            observer(event);
+        };
+        let end =
+            self.load_it(&mut outcome.load, process, &mut watching, |watch| session.run(pace, stop, watch));
+        // A process that ended meanwhile has no account any more; then the end says so.
+        let after = Snapshot::take(group, &processors).ok();
+        outcome.usage = after.map(|after| {
+            let at_work = before.until(at_work.as_ref().unwrap_or(&after));
+            let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
+            let (processors, steal) = (at_work.processors, at_work.steal);
+            Usage { elapsed_s, processors, steal, ..before.until(&after) }
+        });
+        end
     }
 
     /// Loads the tracker and keeps the report, also of a load that ends early because the tracker is gone, or because
