@@ -1,6 +1,7 @@
 //! Installs what the tests need, on Debian, Ubuntu and their kin. Does nothing, fast, where all is there.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +13,7 @@ pub(crate) fn run() -> Result<()> {
     title("set-up");
     install_packages()?;
     unpack_transmission()?;
+    unpack_opentracker()?;
     add_component("rustfmt", "fmt")?;
     add_component("clippy", "clippy")?;
     make_python_environment()?;
@@ -51,18 +53,36 @@ fn unpack_transmission() -> Result<()> {
     if tools::transmission().is_ok() {
         return Ok(());
     }
-    let directory = tools::transmission_directory()?;
-    eprintln!("unpacking Transmission's daemon to {}", directory.display());
+    unpack(&["transmission-daemon"], tools::transmission_directory()?)?;
+    output(Command::new(tools::transmission()?).arg("--version"))
+        .context("Transmission's daemon does not start")?;
+    Ok(())
+}
+
+/// Unpacks a tracker of others, by which the conformance suite is tested, for the same reason.
+fn unpack_opentracker() -> Result<()> {
+    if tools::opentracker().is_ok() {
+        return Ok(());
+    }
+    unpack(&["opentracker", "libowfat0"], tools::opentracker_directory()?)?;
+    // It has no option that does nothing: this one prints the help and ends with an error.
+    let help = tools::opentracker()?.arg("-h").output().context("opentracker does not start")?;
+    let text = [help.stdout, help.stderr].concat();
+    ensure!(String::from_utf8_lossy(&text).contains("Usage"), "opentracker does not start");
+    Ok(())
+}
+
+/// Downloads Debian packages and unpacks them to a directory, without installing them.
+fn unpack(packages: &[&str], directory: &Path) -> Result<()> {
+    eprintln!("unpacking Debian packages to {}: {}", directory.display(), packages.join(" "));
     let download = directory.join("download");
     fs::create_dir_all(&download).with_context(|| format!("cannot create {}", download.display()))?;
     // The sandbox is for root, whose files apt's own user cannot write.
-    let mut fetch = command("apt-get", &["--quiet", "--option", "APT::Sandbox::User=root"]);
-    shell::run(fetch.args(["download", "transmission-daemon"]).current_dir(&download))?;
+    let mut fetch = command("apt-get", &["--quiet", "--option", "APT::Sandbox::User=root", "download"]);
+    shell::run(fetch.args(packages).current_dir(&download))?;
     for package in fs::read_dir(&download).with_context(|| format!("cannot read {}", download.display()))? {
         shell::run(command("dpkg-deb", &["--extract"]).arg(package?.path()).arg(directory))?;
     }
-    output(Command::new(tools::transmission()?).arg("--version"))
-        .context("Transmission's daemon does not start")?;
     Ok(())
 }
 

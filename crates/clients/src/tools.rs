@@ -87,6 +87,32 @@ pub fn transmission() -> Result<PathBuf> {
     if unpacked.is_file() { Ok(unpacked) } else { program("transmission-daemon") }
 }
 
+/// Where the package `opentracker` is unpacked with its library, since to install it is to start a service.
+///
+/// # Errors
+/// Where cargo does not tell its target directory.
+pub fn opentracker_directory() -> Result<&'static Path> {
+    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    once(&DIRECTORY, || Ok(target_directory()?.join("opentracker")))
+}
+
+/// A command that runs opentracker, unpacked or installed.
+///
+/// # Errors
+/// Where it is missing, with the command that unpacks it.
+pub fn opentracker() -> Result<Command> {
+    let directory = opentracker_directory()?;
+    let unpacked = directory.join("usr/bin/opentracker");
+    if !unpacked.is_file() {
+        return Ok(Command::new(program("opentracker")?));
+    }
+    let mut command = Command::new(unpacked);
+    // Debian is moving its libraries from the one directory to the other.
+    let libraries = env::join_paths([directory.join("lib"), directory.join("usr/lib")])?;
+    command.env("LD_LIBRARY_PATH", libraries);
+    Ok(command)
+}
+
 /// The tracker: what `TEST_SHOAL_BINARY` names, or else built now, once, in the profile of the tests.
 ///
 /// # Errors

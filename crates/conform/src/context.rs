@@ -1,6 +1,6 @@
 //! What a case is handed: the tracker, the addresses to ask from, patience, and info hashes of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -110,14 +110,18 @@ fn derive(seed: u64, case_id: &str, is_v4: bool, index: usize) -> InfoHash {
 pub(crate) struct Context<'t> {
     pub(crate) target: &'t Target,
     pub(crate) trace: RefCell<Trace>,
+    /// Times that a request is sent before silence counts as the answer.
+    pub(crate) tries: u32,
+    /// How many requests got no answer at all.
+    pub(crate) silences: Cell<u32>,
     case: &'t Case,
     rng: RefCell<fastrand::Rng>,
 }
 
 impl<'t> Context<'t> {
-    pub(crate) fn new(target: &'t Target, case: &'t Case) -> Self {
+    pub(crate) fn new(target: &'t Target, case: &'t Case, tries: u32) -> Self {
         let rng = RefCell::new(fastrand::Rng::new());
-        Self { target, case, rng, trace: RefCell::default() }
+        Self { target, case, rng, tries, silences: Cell::new(0), trace: RefCell::default() }
     }
 
     /// An info hash of this case.

@@ -22,6 +22,7 @@ use std::net::UdpSocket;
 
 use crate::case::{Case, Unmet};
 use crate::context::{Context, Target};
+use crate::run::TRIES;
 
 use self::client::Client;
 
@@ -48,7 +49,7 @@ pub fn cases() -> Vec<&'static Case> {
 pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let address = target.address;
     let no_case = Case::must("udp-probe", "", "", |_| Ok(()));
-    let context = Context::new(target, &no_case);
+    let context = Context::new(target, &no_case, TRIES);
     let answered =
         Client::new(&context).and_then(|client| client.ask_anything(&packet::connect(context.random())));
     match answered {

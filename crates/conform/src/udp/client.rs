@@ -14,9 +14,6 @@ use crate::case::{Checked, Unmet, ensure};
 use crate::context::Context;
 use crate::trace::Direction;
 
-/// Times that a request is sent before silence counts as the answer.
-const TRIES: u32 = 3;
-
 /// Most requests on the way at a time: few enough for any socket buffer.
 pub(crate) const ON_THE_WAY_MAX: usize = 64;
 
@@ -119,7 +116,7 @@ impl<'c> Client<'c> {
 
     /// Sends a request and returns the next datagram, whatever it is.
     pub(crate) fn ask_anything(&self, packet: &[u8]) -> Checked<Datagram> {
-        for _ in 0..TRIES {
+        for _ in 0..self.context.tries {
             self.send(packet)?;
             if let Some(datagram) = self.receive(self.context.target.timing.reply)? {
                 return Ok(datagram);
@@ -130,7 +127,7 @@ impl<'c> Client<'c> {
 
     /// Sends a request and returns the reply with its transaction id.
     pub(crate) fn ask(&self, packet: &[u8]) -> Checked<Vec<u8>> {
-        for _ in 0..TRIES {
+        for _ in 0..self.context.tries {
             self.send(packet)?;
             if let Some(reply) = self.receive_reply_to(packet, self.context.target.timing.reply)? {
                 return Ok(reply);
@@ -151,11 +148,13 @@ impl<'c> Client<'c> {
     }
 
     fn silence(&self, packet: &[u8]) -> Unmet {
+        self.context.silences.set(self.context.silences.get() + 1);
+        let tries = self.context.tries;
         let reply_s = self.context.target.timing.reply.as_secs_f32();
         Unmet::Fail {
             expected: format!("a reply to: {}", words::request(packet)),
             seen: format!(
-                "no reply with this transaction id, after {TRIES} requests and {reply_s} s for each"
+                "no reply with this transaction id, after {tries} requests and {reply_s} s for each"
             ),
         }
     }
@@ -168,7 +167,7 @@ impl<'c> Client<'c> {
             some.iter().try_for_each(|packet| self.send(packet))?;
             let barrier = connect(self.context.random());
             let mut is_through = false;
-            'tries: for _ in 0..TRIES {
+            'tries: for _ in 0..self.context.tries {
                 self.send(&barrier)?;
                 let mut patience = self.context.target.timing.reply;
                 for _ in 0..DATAGRAMS_MAX {
@@ -243,7 +242,7 @@ impl<'c> Client<'c> {
         let mut replies = Vec::with_capacity(packets.len());
         for some in packets.chunks(ON_THE_WAY_MAX) {
             let mut answered = BTreeMap::new();
-            for _ in 0..TRIES {
+            for _ in 0..self.context.tries {
                 let missing = some.iter().filter(|packet| !answered.contains_key(transaction_id(packet)));
                 missing.cloned().collect::<Vec<_>>().iter().try_for_each(|packet| self.send(packet))?;
                 for _ in 0..DATAGRAMS_MAX {

@@ -1,0 +1,160 @@
+//! A check that cannot fail is worth nothing. So the suite is run against a tracker that keeps every rule, and then
+//! against the same tracker with one fault after the other: the right case has to fail, and no other.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
+
+mod fault;
+mod reply;
+mod tracker;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use shoal_conform::{Case, Finding, InfoHash, Target, Verdict, info_hashes, probe, run, udp};
+
+use crate::fault::{FAULTS, Fails, Fault};
+use crate::tracker::Tracker;
+
+/// Trackers that are tested at a time. Most of a test is waiting.
+const AT_A_TIME: usize = 12;
+
+const FOREVER: Duration = Duration::from_secs(3600);
+const SEED: u64 = 15;
+
+fn target(tracker: &Tracker, is_v4: bool) -> Target {
+    let (own, other) = if is_v4 { (tracker.v4, tracker.v6) } else { (tracker.v6, tracker.v4) };
+    let mut target = Target::new(own, SEED);
+    target.other_family = Some(other);
+    target.timing.reply = Duration::from_millis(250);
+    target.timing.quiet = Duration::from_millis(20);
+    target.timing.minute = Duration::from_millis(1500);
+    target
+}
+
+fn cases(is_wanted: impl Fn(&Case) -> bool) -> Vec<&'static Case> {
+    udp::cases().into_iter().filter(|case| is_wanted(case)).collect()
+}
+
+fn failed(findings: &[Finding]) -> BTreeSet<&str> {
+    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail);
+    failed.map(|finding| finding.id.as_str()).collect()
+}
+
+/// What is wrong about how the suite takes this fault.
+fn complaint(fault: Fault, fails: Fails) -> Option<String> {
+    let tracker = Tracker::start(fault, FOREVER);
+    let findings = run(&cases(|case| !case.is_slow), &target(&tracker, true), |_| {});
+    let seen = failed(&findings);
+    let (is_right, expected) = match fails {
+        Fails::Just(ids) => (seen == ids.iter().copied().collect(), ids),
+        Fails::AtLeast(ids) => (ids.iter().all(|id| seen.contains(id)), ids),
+    };
+    let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
+    let details = wrong.iter().map(|finding| format!("    {}: {}\n", finding.id, finding.seen));
+    (!is_right).then(|| format!("{fault:?}: expected {expected:?}, seen\n{}", details.collect::<String>()))
+}
+
+#[test]
+fn each_fault_fails_the_right_cases() {
+    let (rest, complaints) = (Mutex::new(FAULTS.iter()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let next = rest.lock().unwrap().next();
+                    let Some(&(fault, fails)) = next else { break };
+                    complaints.lock().unwrap().extend(complaint(fault, fails));
+                }
+            });
+        }
+    });
+    let complaints = complaints.into_inner().unwrap();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn every_case_can_fail() {
+    let noticed: BTreeSet<&str> = FAULTS
+        .iter()
+        .flat_map(|(_, fails)| match fails {
+            Fails::Just(ids) | Fails::AtLeast(ids) => ids.iter().copied(),
+        })
+        .collect();
+    // Those about the life of a connection id have a test of their own below.
+    let fast = cases(|case| !case.id.contains("-lives-for-"));
+    let fast: BTreeSet<&str> = fast.iter().map(|case| case.id).collect();
+    assert_eq!(noticed, fast);
+}
+
+#[test]
+fn a_correct_tracker_passes_everything_over_both_families() {
+    for is_v4 in [true, false] {
+        let tracker = Tracker::start(Fault::None, FOREVER);
+        let findings = run(&udp::cases(), &target(&tracker, is_v4), |_| {});
+        assert_eq!(failed(&findings), BTreeSet::new());
+        let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported).count();
+        assert_eq!(unsupported, if is_v4 { 0 } else { 2 }, "{findings:#?}");
+    }
+}
+
+/// A minute of these tests lasts 1.5 seconds, some seconds last 50 milliseconds.
+#[test]
+fn connection_ids_that_die_early_are_noticed() {
+    let (seconds, minute, two_minutes) = (
+        "udp-connection-id-lives-for-seconds",
+        "udp-connection-id-lives-for-a-minute",
+        "udp-connection-id-lives-for-two-minutes",
+    );
+    for (life_ms, expected) in [
+        (20, vec![minute, seconds, two_minutes]),
+        (700, vec![minute, two_minutes]),
+        (2200, vec![two_minutes]),
+        (20_000, vec![]),
+    ] {
+        let tracker = Tracker::start(Fault::None, Duration::from_millis(life_ms));
+        let findings = run(&cases(|case| case.id.contains("-lives-for-")), &target(&tracker, true), |_| {});
+        assert_eq!(failed(&findings), expected.into_iter().collect(), "{life_ms}");
+    }
+}
+
+/// What a tracker with a list has to list is what the suite uses, and the peers of the suite are gone in the end.
+#[test]
+fn info_hashes_are_those_that_are_printed() {
+    let all = udp::cases();
+    let printed: BTreeSet<InfoHash> = info_hashes(&all, SEED).into_iter().collect();
+    assert_eq!(printed.len(), info_hashes(&all, SEED).len(), "each is used once");
+    assert_ne!(info_hashes(&all, SEED + 1), info_hashes(&all, SEED));
+    let tracker = Tracker::start(Fault::None, FOREVER);
+    run(&cases(|case| !case.is_slow), &target(&tracker, true), |_| {});
+    let state = tracker.state.lock().unwrap();
+    let unlisted: Vec<InfoHash> =
+        state.info_hashes.iter().map(|&hash| InfoHash(hash)).filter(|hash| !printed.contains(hash)).collect();
+    assert_eq!(unlisted, []);
+    assert!(state.info_hashes.len() > 100);
+    assert_eq!(state.peers(), 0, "peers were left behind");
+}
+
+#[test]
+fn nobody_there_is_told_at_once() {
+    let nobody = {
+        let tracker = Tracker::start(Fault::None, FOREVER);
+        target(&tracker, true)
+    };
+    let reason = probe(&nobody).unwrap_err().to_string();
+    assert!(reason.contains("connection refused"), "{reason}");
+}
+
+/// The first case of a tracker that dies is told from the rest, and the rest does not wait.
+#[test]
+fn a_tracker_that_dies_ends_the_run() {
+    let tracker = Tracker::start(Fault::DiesOfLongDatagrams, FOREVER);
+    let target = target(&tracker, true);
+    let mut told = 0;
+    let findings = run(&cases(|case| !case.is_slow), &target, |_| told += 1);
+    assert_eq!(told, findings.len());
+    let last = findings.last().unwrap();
+    assert_eq!(last.verdict, Verdict::Fail);
+    assert!(last.seen.contains("since the case udp-garbage-does-not-end-the-service"), "{last:?}");
+}

@@ -1,0 +1,92 @@
+//! The command line: lists, patterns, what it refuses, and trackers that are not there.
+
+use std::net::UdpSocket;
+
+use crate::{conform, stderr, stdout};
+
+/// A port on which nobody listens, and one on which somebody listens but never answers.
+fn nobody() -> (String, (String, UdpSocket)) {
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    (format!("udp://{closed}"), (format!("udp://{address}/announce"), silent))
+}
+
+#[test]
+fn unreachable_trackers_are_told_apart_and_the_others_go_on() {
+    let (closed, (silent, _socket)) = nobody();
+    let output = conform(&["--reply-ms", "50", &closed, &silent, "udp://name.invalid:6969"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    for words in ["connection refused", "does not answer UDP connect requests", "cannot resolve name.invalid"]
+    {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "colours in a pipe:\n{text}");
+    assert_eq!(stderr(&output), "", "progress in a pipe");
+}
+
+#[test]
+fn an_unreachable_tracker_is_an_error_in_json_and_junit() {
+    let (closed, _) = nobody();
+    let directory = tempfile::tempdir().unwrap();
+    let junit = directory.path().join("report.xml");
+    let output = conform(&["--json", "--junit", junit.to_str().unwrap(), "--reply-ms", "50", &closed]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "shoal-lab-conform/1");
+    assert_eq!(report["is_conforming"], false);
+    assert!(report["runs"][0]["unreachable"].as_str().unwrap().contains("connection refused"));
+    let xml = std::fs::read_to_string(junit).unwrap();
+    assert!(xml.contains("errors=\"1\"") && xml.contains("connection refused"), "{xml}");
+}
+
+#[test]
+fn the_list_has_every_case_and_patterns_choose() {
+    let all = stdout(&conform(&["--list"]));
+    for words in [
+        "udp-connect-layout (must)",
+        "lives-for-two-minutes (should, only with --slow)",
+        "BEP 15, \"Scrape\"",
+    ] {
+        assert!(all.contains(words), "{words} is not in\n{all}");
+    }
+    let some =
+        stdout(&conform(&["--list", "--only", "udp-scrape", "--only", "numwant*kept", "--skip", "74"]));
+    assert!(some.contains("udp-scrape-layout") && some.contains("udp-numwant-is-kept"), "{some}");
+    assert!(!some.contains("udp-scrape-of-74") && !some.contains("udp-connect-layout"), "{some}");
+}
+
+#[test]
+fn info_hashes_are_printed_for_lists() {
+    let print =
+        |seed| stdout(&conform(&["--print-info-hashes", "--seed", seed, "--only", "udp-numwant-is-kept"]));
+    let seven = print("7");
+    assert_eq!(seven.lines().count(), 2, "one in each family: {seven}");
+    assert!(seven.lines().all(|line| line.len() == 40 && line.chars().all(|char| char.is_ascii_hexdigit())));
+    assert_eq!(seven, print("7"));
+    assert_ne!(seven, print("8"));
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_exit_code_2() {
+    let wrong: [(&[&str], &str); 6] = [
+        (&[], "URL"),
+        (&["127.0.0.1:6969"], "udp://HOST:PORT"),
+        (&["http://127.0.0.1:6969/announce"], "udp://HOST:PORT"),
+        (&["--only", "no-such-case", "udp://127.0.0.1:1"], "--list"),
+        (&["--only", "two-minutes", "udp://127.0.0.1:1"], "--slow"),
+        (&["--print-info-hashes"], "--seed"),
+    ];
+    for (arguments, words) in wrong {
+        let output = conform(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn help_tells_of_the_exit_codes() {
+    let help = stdout(&conform(&["--help"]));
+    assert!(help.contains("Exit codes: 0") && help.contains("--print-info-hashes"), "{help}");
+}
