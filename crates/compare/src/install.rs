@@ -120,7 +120,7 @@ impl Tool {
     pub fn install(&self, tools: &Path) -> Result<()> {
         fs::create_dir_all(tools).with_context(|| format!("cannot create {}", tools.display()))?;
         match self.source {
-            Source::Crate { package, features, root } => build(package, features, &tools.join(root)),
+            Source::Crate { package, features, root } => build(package, features, root, tools),
             Source::Debian { package, program } => unpack(package, program, tools),
             Source::Npm { package, release } => from_npm(package, release, &tools.join("npm")),
         }
@@ -140,14 +140,13 @@ fn from_npm(package: &str, release: &str, folder: &Path) -> Result<()> {
 }
 
 /// Without the versions that the crate was released with: with them aquatic 0.9.0 does not compile any more.
-fn build(package: &str, features: &str, root: &Path) -> Result<()> {
+fn build(package: &str, features: &str, root: &str, tools: &Path) -> Result<()> {
     let cargo = env::var_os("CARGO").map(PathBuf::from).or_else(|| on_path(OsStr::new("cargo")));
     let mut command = Command::new(cargo.context("there is no cargo: install Rust")?);
     command.args(["install", package, "--version", AQUATIC, "--features", features]);
+    command.arg("--root").arg(tools.join(root));
     // One place to build in, so that what crates have in common is built once.
-    let target = root.join("../build");
-    let target = if root.ends_with("uring") { target } else { root.join("build") };
-    command.arg("--root").arg(root).env("CARGO_TARGET_DIR", target);
+    command.env("CARGO_TARGET_DIR", tools.join("build"));
     finish(&mut command)
 }
 

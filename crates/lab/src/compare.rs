@@ -8,16 +8,16 @@ mod tools;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use shoal_compare::comparison;
 use shoal_compare::division::CpuMode;
-use shoal_compare::order::{Asked, Interrupt};
+use shoal_compare::order::{Asked, Interrupt, Order};
 use shoal_compare::result::Comparison;
 use shoal_net::Backend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -26,17 +26,9 @@ use signal_hook::iterator::Signals;
 use crate::load::udp::duration;
 use crate::shape::Shape;
 
-/// Runs trackers side by side under the same load: each is started pinned to its processors, filled, loaded from the
-/// other processors as hard as it answers, then timed at a fixed rate, and stopped. Rounds of all trackers are
-/// interleaved. What it reads: replies a second by kind, CPU time of a reply, memory, latency.
-///
-/// The result is a folder with raw data, configurations, a table, plots and a page. Trackers that are not there are
-/// reported as absent. What goes wrong with one tracker does not keep the others from being measured.
-///
-/// Ctrl-C ends after the present run, a second one at once; what was measured is kept. Exit code 0: measured; 1: failed,
-/// or nothing could be measured; 2: the command line is wrong.
+/// The arguments.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = NOTES)]
 pub(crate) struct Compare {
     /// Only these trackers, by name, such as shoal-mmsg,opentracker,echo-mmsg [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -171,7 +163,18 @@ struct Instead {
     book: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "\
+/// What `--help` adds.
+const NOTES: &str = "\
+Each tracker is started pinned to its processors, filled, loaded from the other processors as hard as it answers, then
+timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What is read: replies a second by kind, CPU
+time of a reply, memory, latency. The result is a folder with raw data, configurations, tables, plots and a page.
+
+Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being
+measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept.
+
+Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that
+makes no sense.
+
 Examples:
   shoal-lab compare --install
   shoal-lab compare --list
@@ -179,25 +182,34 @@ Examples:
   shoal-lab compare --cores 1,2,4,8 --cpu-mode subsequent-one-per-pair --preset announces
   shoal-lab compare --print-tracker opentracker > mine.toml";
 
+/// The exit code of a command line that makes no sense.
+const USAGE: u8 = 2;
+
 impl Compare {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(names) = &self.instead.install {
-            return tools::install(names, &self.tools_folder()?);
+            return with(tools::chosen(names), |tools| tools::install(&tools, &self.tools_folder()?));
         }
         if let Some(name) = &self.instead.print_tracker {
-            return tools::print_description(name);
+            return with(tools::description(name), tools::print_description);
         }
         if let Some(folder) = &self.instead.book {
             return self.draw(&comparison::load(folder)?, folder);
         }
         if self.instead.list {
-            return tools::list(&self.contenders()?, self.results.json);
+            return with(self.contenders(), |contenders| tools::list(&contenders, self.results.json));
         }
-        self.compare()
+        with(self.order(), |order| self.compare(order))
     }
 
-    fn compare(&self) -> Result<ExitCode> {
-        let order = self.order()?;
+    fn compare(&self, mut order: Order) -> Result<ExitCode> {
+        if order.contenders.iter().all(|contender| contender.found.is_err()) {
+            let reasons = order.contenders.iter().filter_map(|contender| {
+                Some(format!("\n  {}: {}", contender.description.name, contender.found.as_ref().err()?))
+            });
+            bail!("none of the trackers is there:{}", reasons.collect::<String>());
+        }
+        order.folder = comparison::new_folder(&self.results.output, &self.folder_name())?;
         let interrupt = listen()?;
         let mut screen = screen::Screen::new();
         let made = comparison::make(&order, &interrupt, &mut |event| screen.show(event));
@@ -210,8 +222,12 @@ impl Compare {
         Ok(code)
     }
 
+    fn folder_name(&self) -> String {
+        self.results.name.clone().unwrap_or_else(|| self.shape.preset.name.to_owned())
+    }
+
     /// Draws the book, and tells the result.
-    fn draw(&self, comparison: &Comparison, folder: &std::path::Path) -> Result<ExitCode> {
+    fn draw(&self, comparison: &Comparison, folder: &Path) -> Result<ExitCode> {
         let drawn = shoal_compare::book::write(comparison, folder);
         let mut out = io::stdout().lock();
         if self.results.json {
@@ -227,6 +243,17 @@ impl Compare {
         let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
         let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));
         Ok(if measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Goes on with what the command line says, or tells why it makes no sense.
+fn with<T>(said: Result<T>, go_on: impl FnOnce(T) -> Result<ExitCode>) -> Result<ExitCode> {
+    match said {
+        Ok(said) => go_on(said),
+        Err(error) => {
+            eprintln!("shoal-lab: {error:#}");
+            Ok(ExitCode::from(USAGE))
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use shoal_compare::description::SHIPPED;
-use shoal_compare::install::TOOLS;
+use shoal_compare::install::{TOOLS, Tool};
 use shoal_compare::order::Contender;
 
 /// How tables look on a terminal.
@@ -57,19 +57,21 @@ fn listed(contender: &Contender) -> Listed<'_> {
     }
 }
 
-/// Prints a shipped description.
-pub(super) fn print_description(name: &str) -> Result<ExitCode> {
-    let names = SHIPPED.map(|(name, _)| name).join(", ");
+/// The text of a shipped description.
+pub(super) fn description(name: &str) -> Result<&'static str> {
     let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
-    ensure!(shipped.is_some(), "there is no description {name:?}: use {names}");
-    if let Some((_, text)) = shipped {
-        write!(io::stdout().lock(), "{text}")?;
-    }
+    let names = SHIPPED.map(|(name, _)| name).join(", ");
+    Ok(shipped.with_context(|| format!("there is no description {name:?}: use {names}"))?.1)
+}
+
+/// Prints a description.
+pub(super) fn print_description(text: &str) -> Result<ExitCode> {
+    write!(io::stdout().lock(), "{text}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Brings the rivals that registries have, all or those named, and tells at the end what could not be had.
-pub(super) fn install(names: &[String], folder: &Path) -> Result<ExitCode> {
+/// The tools of these names; all if there are none.
+pub(super) fn chosen(names: &[String]) -> Result<Vec<Tool>> {
     let known = TOOLS.map(|tool| tool.name);
     for name in names {
         ensure!(
@@ -78,13 +80,17 @@ pub(super) fn install(names: &[String], folder: &Path) -> Result<ExitCode> {
             known.join(", ")
         );
     }
+    let is_chosen = |tool: &Tool| names.is_empty() || names.iter().any(|name| name == tool.name);
+    Ok(TOOLS.into_iter().filter(is_chosen).collect())
+}
+
+/// Brings rivals that registries have, and tells at the end what could not be had.
+pub(super) fn install(chosen: &[Tool], folder: &Path) -> Result<ExitCode> {
     let folder = std::path::absolute(folder)?;
-    let chosen: Vec<_> =
-        TOOLS.iter().filter(|tool| names.is_empty() || names.iter().any(|name| name == tool.name)).collect();
     eprintln!("Into {}:", folder.display());
     chosen.iter().for_each(|tool| eprintln!("  {}: {}", tool.name, tool.plan()));
     let mut failures = Vec::new();
-    for tool in &chosen {
+    for tool in chosen {
         eprintln!("\n{}: {}", tool.name, tool.plan());
         if let Err(error) = tool.install(&folder) {
             eprintln!("{}: {error:#}", tool.name);

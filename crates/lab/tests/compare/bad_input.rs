@@ -15,21 +15,21 @@ fn refused(arguments: &str, code: i32) -> String {
 
 #[test]
 fn impossible_processors_are_refused_with_those_that_there_are() {
-    let said = refused("--trackers echo-mmsg --cores 5000", 1);
+    let said = refused("--trackers echo-mmsg --cores 5000", 2);
     assert!(said.contains("--cores 5000") && said.contains("this machine has"), "{said}");
     let said = refused("--trackers echo-mmsg --cpu-mode pairs", 2);
     assert!(said.contains("subsequent-one-per-pair"), "{said}");
     let all = std::thread::available_parallelism().unwrap();
-    let said = refused(&format!("--trackers echo-mmsg --cores {all}"), 1);
+    let said = refused(&format!("--trackers echo-mmsg --cores {all}"), 2);
     assert!(said.contains("--allow-overlap"), "{said}");
 }
 
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
-    let said = refused("--trackers opentraker", 1);
+    let said = refused("--trackers opentraker", 2);
     assert!(said.contains("\"opentraker\"") && said.contains("aquatic_udp-io_uring"), "{said}");
-    assert!(refused("--print-tracker nobody", 1).contains("opentracker"));
-    assert!(refused("--install nothing", 1).contains("bittorrent-tracker"));
+    assert!(refused("--print-tracker nobody", 2).contains("opentracker"));
+    assert!(refused("--install nothing", 2).contains("bittorrent-tracker"));
     assert!(refused("--preset nothing", 2).contains("ten-million"));
     assert!(refused("--program opentracker", 2).contains("NAME=PATH"));
     assert!(refused("--name ../x", 2).contains("letters"));
@@ -39,7 +39,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
 #[test]
 fn impossible_loads_are_refused_before_anything_runs() {
     assert!(
-        refused("--trackers echo-mmsg --cores 1 --load-cores 1 --allow-overlap --peers 3", 1)
+        refused("--trackers echo-mmsg --cores 1 --load-cores 1 --allow-overlap --peers 3", 2)
             .contains("peers")
     );
 }
@@ -58,7 +58,7 @@ fn bad_descriptions_are_refused_with_file_and_key() {
         fs::write(&file, good.replace(from, to)).unwrap();
         let output = laboratory.run("--list --tracker-file mine.toml");
         let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("mine.toml") && expected.iter().all(|word| said.contains(word)), "{said}");
     }
     fs::write(&file, good.replace("name = \"opentracker\"", "name = \"mine\"")).unwrap();

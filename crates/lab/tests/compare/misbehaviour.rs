@@ -103,3 +103,19 @@ fn a_white_list_holds_the_torrents_of_the_load() {
     assert!(output.status.success(), "{} {result:#}", stderr(&output));
     assert!(round(&result, "listed")["failure"].is_null());
 }
+
+#[test]
+fn too_few_descriptors_are_told_with_what_to_do() {
+    let laboratory = Laboratory::new();
+    let command = laboratory.tiny("--trackers echo-mmsg --sockets 64");
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    let output = limited.current_dir(laboratory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let result = crate::laboratory::read(&laboratory.only_result(&output));
+    let failure = round(&result, "echo-mmsg")["failure"].as_str().unwrap();
+    assert!(failure.contains("file descriptors") && failure.contains("ulimit"), "{failure}");
+}
