@@ -85,7 +85,7 @@ fn prepare(order: &Order) -> Result<Comparison> {
         command: order.command.clone(),
         commit: machine::commit(),
         machine: Machine::this(),
-        load: order.load.settings(),
+        load: order.load.settings().into_iter().chain(order.doubts.iter().map(|doubt| note(doubt))).collect(),
         cpu_mode: order.cpu_mode.to_string(),
         rounds: order.rounds,
         trackers: trackers?,
@@ -101,6 +101,11 @@ fn prepare(order: &Order) -> Result<Comparison> {
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(comparison)
+}
+
+/// Something that the reader should know, among the settings.
+fn note(doubt: &str) -> (String, String) {
+    ("note".to_owned(), doubt.to_owned())
 }
 
 fn cells(order: &Order) -> Vec<Cell> {
@@ -122,9 +127,6 @@ fn tracker(order: &Order, contender: &Contender) -> Result<Tracker> {
     let mut notes = description.notes.clone();
     let found = contender.found.as_ref();
     notes.extend(found.map(|found| found.doubts.clone()).unwrap_or_default());
-    if contender.found.is_ok() {
-        notes.extend(order.doubts.iter().cloned());
-    }
     Ok(Tracker {
         name: description.name.clone(),
         title: description.title.clone(),
@@ -140,13 +142,14 @@ fn tracker(order: &Order, contender: &Contender) -> Result<Tracker> {
     })
 }
 
-/// The configuration on the fewest cores, without what is different in each run: `FOLDER`, and port 6969 unless one
-/// was asked for.
+/// The configuration on the fewest cores, without what is different in each run: `FOLDER`, `BYTES`, and port 6969
+/// unless one was asked for.
 fn as_used(order: &Order, description: &Description, found: &Found) -> Result<String> {
     let fewest = order.divisions.iter().min_by_key(|division| division.cores);
     let workers = fewest.map_or(1, |division| division.tracker.len());
     let address = ([127, 0, 0, 1], order.port.unwrap_or(6969)).into();
-    let values = configuration::values(address, workers, "FOLDER", &order.load, 0);
+    let mut values = configuration::values(address, workers, "FOLDER", &order.load, 0);
+    values.set("announce_reply_bytes", "BYTES");
     let program = found.program.file_name().unwrap_or_default().to_string_lossy();
     Ok(configuration::in_full(description, &program, &values)?)
 }

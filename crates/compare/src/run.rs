@@ -262,11 +262,16 @@ const HURRIED_PATIENCE: Duration = Duration::from_secs(1);
 
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 
-/// The info hashes of the load, in hexadecimal, one to a line.
+/// The info hashes of the load, in hexadecimal, one to a line. There may be ten million of them, so no formatting.
 fn write_whitelist(file: &Path, load: &Load) -> std::io::Result<()> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = BufWriter::new(File::create(file)?);
+    let mut line = [b'\n'; 41];
     for torrent in 0..load.population.torrents {
-        writeln!(out, "{:?}", info_hash(load.seed, torrent))?;
+        for (digits, byte) in line.chunks_exact_mut(2).zip(info_hash(load.seed, torrent).0) {
+            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        out.write_all(&line)?;
     }
     out.flush()
 }
