@@ -40,8 +40,8 @@ fn a_tracker_that_dies_under_load_keeps_what_was_measured() {
         &format!("{SERVES} & tracker=$!; sleep 1.2; echo out of luck >&2; kill -9 $tracker; exit 9"),
         "",
     );
-    let (output, _, result) = laboratory.compare(&format!("--trackers echo-mmsg {dying} --duration 20s"));
-    assert!(output.status.success(), "{}", stderr(&output));
+    let (output, _, result) = laboratory.compare(&format!("--trackers dying {dying} --duration 20s"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let died = round(&result, "dying");
     let failure = died["failure"].as_str().unwrap();
     assert!(failure.contains("exit code 9") && failure.contains("out of luck"), "{failure}");
@@ -58,8 +58,8 @@ fn a_tracker_that_falls_silent_is_given_up() {
         &format!("{SERVES} & tracker=$!; sleep 1.2; kill -STOP $tracker; exec sleep 600"),
         "[stop]\npatience_s = 1",
     );
-    let (output, _, result) = laboratory.compare(&format!("--trackers echo-mmsg {silent} --duration 20s"));
-    assert!(output.status.success(), "{}", stderr(&output));
+    let (output, _, result) = laboratory.compare(&format!("--trackers silent {silent} --duration 20s"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let failure = round(&result, "silent")["failure"].as_str().unwrap();
     assert!(failure.contains("does not answer"), "{failure}");
 }
