@@ -105,8 +105,9 @@ fn command_line(words: &[String]) -> String {
 fn reading() -> String {
     "Medians over the rounds that count, least and most in parentheses. Responses are good replies only. CPU time is \
      that of the tracker's process, for each reply that it sent (good or not); the user part is the tracker's own \
-     code, the rest the kernel's. Memory is what is resident after the fill, 1 MB = 1,000,000 bytes. p99 is latency at \
-     the fixed rate. The ceiling is no tracker: it does nothing but send a reply of the same size."
+     code, the rest the kernel's. Memory is what is resident after the fill, 1 MB = 1,000,000 bytes; \"of it fill\" is \
+     what the fill added, without what the tracker had before any peer came (its program, its buffers, a white list). \
+     p99 is latency at the fixed rate. The ceiling is no tracker: it does nothing but send a reply of the same size."
         .into()
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Figures {
     pub(super) load_busy: Option<f64>,
     /// Resident memory after the fill.
     pub(super) resident_mb: Option<f64>,
+    /// How much of it the fill added: what a tracker holds for its peers, without what it needs to be there at all.
+    pub(super) filled_mb: Option<f64>,
     /// Latency at the fixed rate.
     pub(super) latency: Option<Latency>,
     /// What the reader should know of the closed loop of this round.
@@ -128,6 +130,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         tracker_busy: busy(&cell.tracker_cpus),
         load_busy: busy(&cell.load_cpus),
         resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
+        filled_mb: filled_mb(round),
         latency: round.latency.as_ref().and_then(latency),
         marks: Marks {
             stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
@@ -186,6 +189,13 @@ fn cpu_of_a_reply(usage: &Usage, replies: u64) -> (Option<f64>, Option<f64>, Opt
     let scale = ratio(exact_s, counted_s);
     let part = |seconds: f64| scale.and_then(|scale| us_each(seconds * scale));
     (part(usage.user_s), part(usage.system_s), us_each(exact_s))
+}
+
+/// Nothing where nothing was filled, as in a ceiling. A tracker may also have shrunk.
+fn filled_mb(round: &Round) -> Option<f64> {
+    round.fill.as_ref()?;
+    let bytes = as_f64(round.resident_filled_bytes?) - as_f64(round.resident_before_bytes?);
+    Some(bytes / MEGABYTE)
 }
 
 fn busy_share(usage: &Usage, cpus: &[usize]) -> Option<f64> {

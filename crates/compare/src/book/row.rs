@@ -46,6 +46,7 @@ pub(super) struct Measured {
     pub(super) tracker_busy: Option<Spread>,
     pub(super) load_busy: Option<Spread>,
     pub(super) resident_mb: Option<Spread>,
+    pub(super) filled_mb: Option<Spread>,
     pub(super) latency: Option<MeasuredLatency>,
     /// What applies to any of the rounds.
     pub(super) marks: Marks,
@@ -150,6 +151,7 @@ impl Measured {
             tracker_busy: known(|round| round.tracker_busy),
             load_busy: known(|round| round.load_busy),
             resident_mb: known(|round| round.resident_mb),
+            filled_mb: known(|round| round.filled_mb),
             latency: MeasuredLatency::of(&latencies),
             marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),
         }

@@ -31,6 +31,8 @@ pub(super) struct Standing<'a> {
     pub(super) whole: Option<Against<'a>>,
     /// Resident memory against the least of the rivals.
     pub(super) memory: Option<Against<'a>>,
+    /// What the fill added to it, against the least that it added to a rival.
+    pub(super) filled_memory: Option<Against<'a>>,
     /// Responses a second against the most of the rivals.
     pub(super) rival_throughput: Option<Against<'a>>,
     /// Responses a second against the responder that does nothing, on the same back end.
@@ -54,6 +56,7 @@ fn standing<'a>(row: &'a Row<'a>, rows: &'a [Row<'a>]) -> Standing<'a> {
         user: least(row, &rivals, |measured| measured.user_us),
         whole: least(row, &rivals, |measured| measured.whole_us),
         memory: least(row, &rivals, |measured| measured.resident_mb).map(Against::unmarked),
+        filled_memory: least(row, &rivals, |measured| measured.filled_mb).map(Against::unmarked),
         rival_throughput: most(row, &rivals, |measured| measured.responses_per_s),
         ceiling_throughput: most(row, &ceilings, |measured| measured.responses_per_s),
     }
@@ -76,11 +79,12 @@ fn most<'a>(row: &Row<'a>, others: &[&'a Row<'a>], figure: Figure) -> Option<Aga
 }
 
 fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'a Row<'a>, f64)> {
-    others.iter().filter_map(move |other| Some((*other, figure(other.measured()?)?.median)))
+    let known = others.iter().filter_map(move |other| Some((*other, figure(other.measured()?)?.median)));
+    // Nothing can be held against zero, or against a tracker that shrank while it was filled.
+    known.filter(|(_, median)| *median > 0.0)
 }
 
 fn against<'a>(row: &Row<'_>, (other, value): (&'a Row<'a>, f64), figure: Figure) -> Option<Against<'a>> {
     let (own, others) = (row.measured()?, other.measured()?);
-    let ratio = figure(own)?.median / value;
-    (value > 0.0).then(|| Against { ratio, other, marks: own.marks.or(others.marks) })
+    Some(Against { ratio: figure(own)?.median / value, other, marks: own.marks.or(others.marks) })
 }

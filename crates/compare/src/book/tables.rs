@@ -12,8 +12,16 @@ const REASON_CHARS_MAX: usize = 40;
 
 /// The table that most readers want.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
-    let head =
-        vec!["Tracker", "Cores", "Responses/s", "CPU µs each", "of it user", "Memory MB", "p99 µs at rate"];
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Responses/s",
+        "CPU µs each",
+        "of it user",
+        "Memory MB",
+        "of it fill",
+        "p99 µs at rate",
+    ];
     table(head, rows, why, |row| {
         let marks = row.marks;
         let latency = row.latency.as_ref();
@@ -23,6 +31,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
             number::spread(row.whole_us, marks, number::hundredths),
             number::spread(row.user_us, marks, number::hundredths),
             number::spread(row.resident_mb, Marks::default(), number::figure),
+            number::spread(row.filled_mb, Marks::default(), number::figure),
             number::spread(latency.and_then(|latency| latency.p99_us), latency_marks, number::figure),
         ]
     })
@@ -95,6 +104,7 @@ pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
         "CPU, user part",
         "CPU, whole",
         "Memory",
+        "Memory, fill",
         "Responses/s",
         "Responses/s to the ceiling",
     ];
@@ -103,6 +113,7 @@ pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
             &standing.user,
             &standing.whole,
             &standing.memory,
+            &standing.filled_memory,
             &standing.rival_throughput,
             &standing.ceiling_throughput,
         ];
@@ -124,6 +135,7 @@ pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
         "User µs",
         "System µs",
         "Memory MB",
+        "of it fill",
         "p99 µs",
         "Lost",
         "Steal",
@@ -160,6 +172,7 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
         show(figures.and_then(|figures| figures.user_us), number::hundredths),
         show(figures.and_then(|figures| figures.system_us), number::hundredths),
         show(figures.and_then(|figures| figures.resident_mb), number::figure),
+        show(figures.and_then(|figures| figures.filled_mb), number::figure),
         show(latency.map(|latency| latency.summary.p99_us), number::figure),
         show(figures.and_then(|figures| figures.loss_share), number::percent),
         show(steal, number::percent),

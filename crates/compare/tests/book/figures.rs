@@ -25,8 +25,10 @@ fn round(number: usize, exact_s: Option<f64>) -> Round {
     load.wrong = WrongReplies { malformed: 40_000, own_address: 50_000, ..WrongReplies::default() };
     load.own_address_tolerated = 10_000;
     Round {
+        fill: Some(report(Kinds { connect: 0, announce: 2000, scrape: 0 })),
         load: Some(load),
         usage: Some(usage(1.0, 3.0, exact_s)),
+        resident_before_bytes: Some(3_100_000),
         resident_filled_bytes: Some(43_100_000),
         ..empty_round(number)
     }
@@ -46,7 +48,7 @@ fn cpu_time_is_for_every_reply_that_was_sent() {
     // 4 s / 1.2 M = 3.33 µs, of which a quarter is user time.
     let markdown = book::markdown(&with_shoal(vec![round(1, None)]));
     let main = line(&markdown, "Result", "Shoal (mmsg)");
-    assert_eq!(main, ["Shoal (mmsg)", "1", "100,000", "3.33", "0.83", "43.1", "–"]);
+    assert_eq!(main, ["Shoal (mmsg)", "1", "100,000", "3.33", "0.83", "43.1", "40.0", "–"]);
     let processors = line(&markdown, "Processors", "Shoal (mmsg)");
     assert_eq!(processors, ["Shoal (mmsg)", "1", "0.83", "2.50", "100 %", "70 %"]);
     let replies = line(&markdown, "Replies", "Shoal (mmsg)");
@@ -81,7 +83,11 @@ fn medians_leave_failed_rounds_out() {
 fn ratios_are_to_the_best_rival_and_to_the_ceiling_of_the_same_back_end() {
     let mut comparison = with_shoal(vec![round(1, None)]);
     // Opentracker becomes the leanest in everything but speed; echo-mmsg answers 125,000 a second.
-    let rival = Round { resident_filled_bytes: Some(86_200_000), ..round(1, Some(8.0)) };
+    let rival = Round {
+        resident_before_bytes: Some(6_200_000),
+        resident_filled_bytes: Some(86_200_000),
+        ..round(1, Some(8.0))
+    };
     cell_of(&mut comparison, "opentracker", 1).rounds = vec![rival];
     for name in ["aquatic_udp-io_uring", "aquatic_udp-mio", "chihaya"] {
         let mut slow = Round { resident_filled_bytes: Some(900_000_000), ..round(1, Some(16.0)) };
@@ -91,9 +97,13 @@ fn ratios_are_to_the_best_rival_and_to_the_ceiling_of_the_same_back_end() {
     let mut ceiling = round(1, Some(0.1));
     ceiling.load.as_mut().unwrap().responses_per_s = 125_000.0;
     cell_of(&mut comparison, "echo-mmsg", 1).rounds = vec![ceiling];
+    // What shrank while it was filled is the best of nobody.
+    let shrunk = Round { resident_before_bytes: Some(950_000_000), ..round(1, Some(16.0)) };
+    cell_of(&mut comparison, "torrust-tracker", 1).rounds = vec![shrunk];
     let markdown = book::markdown(&comparison);
     let standing = line(&markdown, "Shoal against the best rival", "Shoal (mmsg)");
     let expected = [
+        "0.50 × opentracker",
         "0.50 × opentracker",
         "0.50 × opentracker",
         "0.50 × opentracker",
@@ -107,7 +117,7 @@ fn ratios_are_to_the_best_rival_and_to_the_ceiling_of_the_same_back_end() {
 fn absent_and_failed_are_never_zero() {
     let markdown = book::markdown(&sample::comparison(&[1, 2]));
     let absent = line(&markdown, "Result", "mochi");
-    assert_eq!(absent, ["mochi", "–", "absent: no program \\`mochi\\` on PATH", "–", "–", "–", "–"]);
+    assert_eq!(absent, ["mochi", "–", "absent: no program \\`mochi\\` on PATH", "–", "–", "–", "–", "–"]);
     let failed = line(&markdown, "Result", "torrust-tracker");
     assert!(failed[2].starts_with("failed: the tracker ended"), "{failed:?}");
     for heading in ["Result", "Processors", "Latency at a fixed rate"] {

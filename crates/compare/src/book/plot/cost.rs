@@ -40,12 +40,17 @@ pub(super) fn cpu(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
 
 /// Resident memory after the fill.
 pub(super) fn memory(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
-    let content =
-        |row: &Measured, look: Look| plain(row.resident_mb?, look, Marks::default(), number::figure);
+    let content = |row: &Measured, look: Look| {
+        let Spread { median, min, max } = row.resident_mb?;
+        let fill = row.filled_mb.map(|fill| format!(", fill {}", number::figure(fill.median)));
+        let text = number::figure(median) + &fill.unwrap_or_default();
+        Some(Content::Parts { parts: vec![(median, look.colour)], range: (min, max), text })
+    };
     let shown = |row: &Measured| row.resident_mb.map(|_| Marks::default());
     chart(rows, content, shown).map(|bars| {
         let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)";
-        Bars { title: "Memory".into(), subtitle: MEDIANS.into(), unit, ..bars }.draw()
+        let subtitle = format!("{MEDIANS}; fill: how much of it the fill added");
+        Bars { title: "Memory".into(), subtitle, unit, ..bars }.draw()
     })
 }
 
