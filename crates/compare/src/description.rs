@@ -26,6 +26,9 @@ pub const SHIPPED: [(&str, &str); 12] = [
 /// The name of the file with the load's info hashes, where a description asks for one.
 pub const WHITELIST: &str = "whitelist";
 
+/// The most that a description can ask for.
+const PATIENCE_S_MAX: u64 = 3600;
+
 /// A tracker, or an echo.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -168,7 +171,7 @@ pub struct File {
 #[derive(Debug, thiserror::Error)]
 pub enum BadDescription {
     /// Not the TOML that is expected.
-    #[error("{0}")]
+    #[error(transparent)]
     Toml(#[from] toml::de::Error),
     /// A placeholder that there is not.
     #[error("{place}: {problem}")]
@@ -234,6 +237,14 @@ impl Description {
         if let Some(file) = self.files.iter().find(|file| !is_plain(&file.name) || file.name == WHITELIST) {
             let accepted = "a name without directories, other than \"whitelist\"";
             return Err(BadDescription::Value { key: "files.name", value: file.name.clone(), accepted });
+        }
+        let patience =
+            [("start.patience_s", self.start.patience_s), ("stop.patience_s", self.stop.patience_s)];
+        if let Some((key, value)) =
+            patience.into_iter().find(|(_, value)| !(1..=PATIENCE_S_MAX).contains(value))
+        {
+            let accepted = "seconds from 1 to 3600";
+            return Err(BadDescription::Value { key, value: value.to_string(), accepted });
         }
         let find = &self.find;
         if !find.this_program && find.beside.is_empty() && find.tools.is_empty() && find.path.is_empty() {
@@ -323,5 +334,13 @@ mod tests {
         assert!(refused(&SMALLEST.replace("\"mine\"\ntitle", "\"../mine\"\ntitle")).contains("../mine"));
         assert!(refused(&format!("{SMALLEST}[[files]]\nname = \"../x\"\ntext = \"\"\n")).contains("../x"));
         assert!(refused(&SMALLEST.replace("path = [\"mine\"]", "")).contains("path"));
+    }
+
+    #[test]
+    fn patience_has_bounds() {
+        for (table, patience_s) in [("start", 0), ("stop", 3601), ("start", i64::MAX), ("stop", -1)] {
+            let message = refused(&format!("{SMALLEST}[{table}]\npatience_s = {patience_s}\n"));
+            assert!(message.contains(&patience_s.to_string()), "{message}");
+        }
     }
 }

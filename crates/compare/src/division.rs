@@ -40,10 +40,26 @@ pub enum Impossible {
     /// A tracker without processors.
     #[error("--cores 0: a tracker needs at least one")]
     None,
+    /// A load without processors.
+    #[error("--load-cores 0: the load needs at least one")]
+    NoLoad,
+    /// More than there are for the load.
+    #[error("--load-cores {load_cores}: in mode {mode} this machine has {has}; use at most {most}")]
+    LoadTooMany {
+        /// Asked for.
+        load_cores: usize,
+        /// The mode.
+        mode: CpuMode,
+        /// Units that there are.
+        has: usize,
+        /// The largest number that works.
+        most: usize,
+    },
     /// More than there are.
     #[error(
         "--cores {cores}: in mode {mode} this machine has {has} (processors {processors:?}), and the load needs at \
-         least one of them; use at most {most}, or --allow-overlap to let tracker and load share"
+         least one of them; {instead}, or --allow-overlap to let tracker and load share",
+        instead = at_most(*most)
     )]
     TooMany {
         /// Asked for.
@@ -67,6 +83,13 @@ pub enum Impossible {
         /// The mode that fits.
         use_instead: CpuMode,
     },
+}
+
+fn at_most(most: usize) -> String {
+    match most {
+        0 => "use --cpu-mode subsequent and few --load-cores".to_owned(),
+        most => format!("use at most {most}"),
+    }
 }
 
 impl CpuMode {
@@ -138,7 +161,15 @@ impl Division {
         if cores == 0 {
             return Err(Impossible::None);
         }
-        if cores > most || load_cores_min > has || load_cores_min == 0 {
+        if load_cores_min == 0 {
+            return Err(Impossible::NoLoad);
+        }
+        // Where the tracker alone would fit, it is the load that asks for too much.
+        let load_most = if overlap { has } else { has.saturating_sub(cores) };
+        if load_cores_min > load_most && load_cores.is_some() && load_most > 0 {
+            return Err(Impossible::LoadTooMany { load_cores: load_cores_min, mode, has, most: load_most });
+        }
+        if cores > most {
             return Err(Impossible::TooMany { cores, mode, has, processors: topology.processors(), most });
         }
         let load_first = match load_cores {
@@ -277,6 +308,14 @@ mod tests {
         assert_eq!(load_on_one.load, [1]);
         assert!(Division::new(&two, CpuMode::Subsequent, 3, None, true).is_err());
         assert!(Division::new(&two, CpuMode::Subsequent, 0, None, true).is_err());
+        let refused = |cores, load| {
+            Division::new(&two, CpuMode::Subsequent, cores, Some(load), false).unwrap_err().to_string()
+        };
+        assert!(refused(1, 0).contains("--load-cores 0"));
+        assert!(refused(1, 2).contains("--load-cores 2") && refused(1, 2).contains("use at most 1"));
+        assert!(refused(2, 2).contains("--cores 2"));
+        let pair = Division::new(&two, CpuMode::SubsequentPairs, 1, None, false).unwrap_err().to_string();
+        assert!(pair.contains("--cpu-mode subsequent") && !pair.contains("at most"), "{pair}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,7 +113,9 @@ pub fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // On Debian a user's own PATH lacks the directories where daemons live.
     let directories = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    directories.map(|directory: PathBuf| directory.join(name)).find(|candidate| is_program(candidate))
+    let program = directories.map(|directory: PathBuf| directory.join(name)).find(|file| is_program(file))?;
+    // The PATH may hold relative directories, and programs are started from another one.
+    std::path::absolute(program).ok()
 }
 
 fn is_program(file: &Path) -> bool {
@@ -150,10 +152,12 @@ fn doubts(expected: &Version, version: Option<&str>) -> Vec<String> {
     doubts
 }
 
-/// The first line that `program` prints, if it ends in time.
+/// The first line that `program` prints, if it ends in time. It prints into a file, since a pipe would stay open for as
+/// long as anybody lives whom it has started.
 fn ask(program: &Path, arguments: &[String]) -> Option<String> {
+    let mut output = tempfile::tempfile().ok()?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone().ok()?).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let deadline = clock::now() + VERSION_PATIENCE;
     let in_time = loop {
@@ -170,7 +174,8 @@ fn ask(program: &Path, arguments: &[String]) -> Option<String> {
         return None;
     }
     let mut text = Vec::new();
-    child.stdout.take()?.take(VERSION_BYTES_MAX).read_to_end(&mut text).ok()?;
+    output.rewind().ok()?;
+    output.take(VERSION_BYTES_MAX).read_to_end(&mut text).ok()?;
     first_line(&String::from_utf8_lossy(&text))
 }
 
@@ -221,6 +226,16 @@ mod tests {
         fs::write(directory.path().join("tools/mine.version"), "1.2.9-3\n").unwrap();
         let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
         assert_eq!((found.version.as_deref(), found.doubts.len()), (Some("1.2.9-3"), 0));
+    }
+
+    #[test]
+    fn a_program_that_leaves_somebody_behind_tells_its_version() {
+        let directory = tempfile::tempdir().unwrap();
+        script(directory.path(), "tools/mine", "sleep 5 & echo mine 1.2.3");
+        let began = clock::now();
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        assert_eq!(found.version.as_deref(), Some("mine 1.2.3"));
+        assert!(clock::now().duration_since(began) < Duration::from_secs(4));
     }
 
     #[test]

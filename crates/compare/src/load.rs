@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use shoal_load::{Mix, Pace, Plan, Population, Preset, Sources, Stop};
+use shoal_load::{Mix, Pace, Plan, Popularity, Population, Preset, Sources, Stop};
 use shoal_net::Backend;
 
 use crate::division::Division;
@@ -116,7 +116,7 @@ impl Load {
             row("connects : announces : scrapes", format!("{connect} : {announce} : {scrape}")),
             row("torrents", torrents.to_string()),
             row("peers", peers.to_string()),
-            row("popularity", format!("{popularity:?}")),
+            row("popularity", in_words(popularity)),
             row("seeder share", seeder_share.to_string()),
             row("lives of peers", lives),
             row("peers wanted", self.numwant.to_string()),
@@ -138,5 +138,17 @@ impl Load {
             row("generator's back end", self.io.to_string()),
             row("seed", self.seed.to_string()),
         ]
+    }
+}
+
+fn in_words(popularity: Popularity) -> String {
+    match popularity {
+        Popularity::Uniform => "uniform".to_owned(),
+        Popularity::Zipf { exponent } => format!("Zipf, exponent {exponent}"),
+        Popularity::Pareto { shape } => format!("Pareto, shape {shape}"),
+        Popularity::Exponential { head_share, head_width } => format!(
+            "{head_share} of the peers in a head that falls to 1/e within {head_width} of the torrents, the others \
+             anywhere"
+        ),
     }
 }

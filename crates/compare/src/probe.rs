@@ -104,6 +104,15 @@ impl Probe {
     }
 }
 
+/// Whether nobody has this port of the loopback address for UDP. Whoever has it would be measured in place of the
+/// tracker.
+///
+/// # Errors
+/// Where somebody has.
+pub fn is_free(port: u16) -> io::Result<()> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map(|_| ())
+}
+
 /// A port of the loopback address that neither UDP nor TCP has in use.
 ///
 /// # Errors

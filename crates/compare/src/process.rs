@@ -1,26 +1,37 @@
 //! A tracker's process: pinned to its processors, its errors kept, its end made sure of.
 //!
 //! It is the leader of a process group, so that a Ctrl-C at the terminal does not reach it, and whatever it starts
-//! ends with it.
+//! ends with it. Who leaves the group, as a daemon does, is known by a variable of the environment and ends, too. Only
+//! a laboratory that is killed itself (SIGKILL) leaves its tracker behind.
 
 use std::env;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::clock;
 use crate::topology::keep_on;
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Most lines of its output that are told when it fails.
+/// Most lines of its output that are told when it fails, most characters of each, and how much is read for them.
 const TAIL_LINES_MAX: usize = 12;
+const TAIL_LINE_CHARS_MAX: usize = 300;
+const TAIL_BYTES_MAX: u64 = 16 * 1024;
+
+/// By this variable, which holds the folder of the run, processes are known that a tracker started. It does not begin
+/// with SHOAL, because Shoal refuses variables of its own that it does not know.
+const MARK: &str = "TRACKER_LAB_RUN";
+
+/// How often those who left the group are looked for: each may have started another one meanwhile.
+const STRAY_HUNTS_MAX: usize = 5;
 
 /// A program that is about to be started.
 #[derive(Clone, Debug)]
@@ -42,6 +53,8 @@ pub struct Program {
 pub struct Process {
     child: Child,
     output: PathBuf,
+    /// What the environment of everybody holds that it started.
+    mark: Vec<u8>,
 }
 
 impl Program {
@@ -57,11 +70,13 @@ impl Program {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).env_clear();
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.env(MARK, &self.folder);
         // A child inherits the processors of the thread that starts it.
         let start = || keep_on(&self.processors).and_then(|()| command.spawn());
         let child = thread::scope(|scope| scope.spawn(start).join());
         let child = child.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok(Process { child, output })
+        let mark = [MARK.as_bytes(), b"=", self.folder.as_os_str().as_bytes()].concat();
+        Ok(Process { child, output, mark })
     }
 }
 
@@ -80,12 +95,13 @@ impl Process {
         self.child.try_wait()
     }
 
-    /// Asks it to end by `signal`, and kills it where it has not after `patience`. Says whether it had to be killed.
-    pub fn stop(&mut self, signal: Signal, patience: Duration) -> bool {
+    /// Asks it to end by `signal`, and kills it where it has not after `patience`, which may become less meanwhile. Says
+    /// whether it had to be killed.
+    pub fn stop(&mut self, signal: Signal, patience: impl Fn() -> Duration) -> bool {
         self.signal(signal);
-        let deadline = clock::now() + patience;
+        let began = clock::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if clock::now() >= deadline {
+            if clock::now().duration_since(began) >= patience() {
                 self.kill();
                 return true;
             }
@@ -95,13 +111,17 @@ impl Process {
         false
     }
 
-    /// The last lines of its output, without empty ones.
+    /// The last lines of its output, without empty ones, and without what would make a terminal do something.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {
-        let text = fs::read(&self.output).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(TAIL_LINES_MAX)..].iter().map(ToString::to_string).collect()
+        let bytes = end_of(&self.output).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let plain = |line: &str| -> String {
+            let plain = line.trim_end().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+            plain.take(TAIL_LINE_CHARS_MAX).collect()
+        };
+        let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(TAIL_LINES_MAX)..].to_vec()
     }
 
     fn signal(&self, signal: Signal) {
@@ -109,10 +129,19 @@ impl Process {
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 
-    /// Ends the whole group at once.
+    /// Ends the whole group at once, and whoever left it.
     fn kill(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
+        for _ in 0..STRAY_HUNTS_MAX {
+            let strays = marked(&self.mark);
+            if strays.is_empty() {
+                return;
+            }
+            // One may have ended just now.
+            strays.into_iter().for_each(|stray| _ = kill_process(stray, Signal::KILL));
+            thread::sleep(POLL);
+        }
     }
 }
 
@@ -120,6 +149,28 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The last bytes of a file, which may be large.
+fn end_of(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The processes whose environment holds `mark`.
+fn marked(mark: &[u8]) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let marked = processes.filter_map(|entry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        // That of others cannot be read, and that of the dead is empty.
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark).then_some(pid)
+    });
+    marked.collect()
 }
 
 /// An exit status in words.
@@ -164,7 +215,7 @@ mod tests {
         let mut process = shell(&folder, script);
         assert_eq!(in_words(wait(&mut process)), "ended with exit code 3");
         let first = allowed().unwrap()[0];
-        assert_eq!(process.tail(), ["0", "red", &format!("Cpus_allowed_list:\t{first}")]);
+        assert_eq!(process.tail(), ["0", "red", &format!("Cpus_allowed_list: {first}")]);
     }
 
     #[test]
@@ -174,7 +225,7 @@ mod tests {
         while process.tail().is_empty() {
             thread::sleep(POLL);
         }
-        assert!(process.stop(Signal::TERM, Duration::from_millis(200)));
+        assert!(process.stop(Signal::TERM, || Duration::from_millis(200)));
         assert_eq!(in_words(wait(&mut process)), "was ended by signal 9");
     }
 
@@ -185,16 +236,44 @@ mod tests {
         while process.tail().is_empty() {
             thread::sleep(POLL);
         }
-        let grandchild: i32 = process.tail()[0].parse().unwrap();
-        assert!(!process.stop(Signal::TERM, Duration::from_secs(5)));
+        assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
+        wait_until_gone(&process.tail()[0]);
+    }
+
+    #[test]
+    fn a_daemon_ends_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = shell(&folder, "setsid sh -c 'echo $$; exec sleep 600' & exit 0");
+        while process.tail().is_empty() {
+            thread::sleep(POLL);
+        }
+        wait(&mut process);
+        let daemon = process.tail()[0].clone();
+        assert!(Path::new("/proc").join(&daemon).exists(), "it should outlive its parent");
+        drop(process);
+        wait_until_gone(&daemon);
+    }
+
+    fn wait_until_gone(pid: &str) {
         let gone = || {
-            let status = fs::read_to_string(format!("/proc/{grandchild}/status")).unwrap_or_default();
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.is_empty() || status.contains("State:\tZ")
         };
         let patience = clock::now() + Duration::from_secs(5);
         while !gone() {
-            assert!(clock::now() < patience, "the grandchild is still there");
+            assert!(clock::now() < patience, "{pid} is still there");
             thread::sleep(POLL);
         }
+    }
+
+    #[test]
+    fn what_it_says_is_cut_to_what_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "head -c 3000000 /dev/zero | tr '\\0' x; printf '\\n\\033[31mred\\007\\n\\nlast\\n'";
+        let mut process = shell(&folder, script);
+        wait(&mut process);
+        let tail = process.tail();
+        assert_eq!(tail[1..], [" [31mred ", "last"]);
+        assert_eq!(tail[0].len(), TAIL_LINE_CHARS_MAX);
     }
 }

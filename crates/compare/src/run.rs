@@ -7,6 +7,7 @@ use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::division::Division;
 use crate::find::Found;
 use crate::load::Load;
 use crate::order::{Event, Interrupt, Observer, Phase};
-use crate::probe::{Probe, free_port};
+use crate::probe::{Probe, free_port, is_free};
 use crate::process::{Process, Program, in_words};
 use crate::result::{Round, Usage};
 use crate::topology::{allowed, keep_on};
@@ -68,7 +69,13 @@ impl Run<'_> {
     }
 
     fn on_stage(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
-        let port = self.port.map_or_else(free_port, Ok).context("no free port")?;
+        let port = match self.port {
+            Some(port) => {
+                is_free(port).with_context(|| format!("--port {port}: somebody listens there already"))?;
+                port
+            }
+            None => free_port().context("no free port")?,
+        };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         observer(&Event::Phase(Phase::Starting));
         let folder = self.folder(address)?;
@@ -77,7 +84,7 @@ impl Run<'_> {
         observer(&Event::Phase(Phase::Stopping));
         let died = process.ended().ok().flatten();
         let end = match (end, died) {
-            (_, Some(status)) => Err(anyhow::anyhow!("the tracker {}", in_words(status))),
+            (_, Some(status)) => Err(its_end(status)),
             (end, None) => end,
         };
         let tail = process.tail();
@@ -86,8 +93,8 @@ impl Run<'_> {
             StopSignal::Int => Signal::INT,
         };
         // Who wants the end at once does not want to wait for a tracker that writes its memoirs.
-        let hurried = if self.interrupt.is_at_once() { HURRIED_PATIENCE } else { Duration::MAX };
-        process.stop(signal, self.description.stop_patience().min(hurried));
+        let hurried = || if self.interrupt.is_at_once() { HURRIED_PATIENCE } else { Duration::MAX };
+        process.stop(signal, || self.description.stop_patience().min(hurried()));
         end.map_err(|error| {
             if tail.is_empty() { error } else { anyhow::anyhow!("{error:#}; it said: {}", tail.join(" | ")) }
         })
@@ -223,7 +230,7 @@ impl Run<'_> {
     fn check_goes_on(&self, process: &mut Process) -> Result<()> {
         ensure!(!self.interrupt.is_at_once(), "interrupted");
         if let Some(status) = process.ended()? {
-            bail!("the tracker {}", in_words(status));
+            return Err(its_end(status));
         }
         Ok(())
     }
@@ -256,6 +263,12 @@ impl Run<'_> {
             Some(words) => bail!("it still refused the load's torrents after {patience_s} s: {words}"),
         }
     }
+}
+
+/// Why a tracker is not there any more. One that ends at once without an error has most likely become a daemon.
+fn its_end(status: ExitStatus) -> anyhow::Error {
+    let advice = if status.success() { ": it must stay in the foreground" } else { "" };
+    anyhow::anyhow!("the tracker {}{advice}", in_words(status))
 }
 
 const HURRIED_PATIENCE: Duration = Duration::from_secs(1);

@@ -5,7 +5,6 @@ mod screen;
 mod table;
 mod tools;
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::load::udp::duration;
+use crate::output;
 use crate::shape::Shape;
 
 /// The arguments.
@@ -170,7 +170,8 @@ timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What
 time of a reply, memory, latency. The result is a folder with raw data, configurations, tables, plots and a page.
 
 Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being
-measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept.
+measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left
+behind, unless the laboratory itself is killed (SIGKILL): then end the present one yourself.
 
 Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that
 makes no sense.
@@ -209,7 +210,8 @@ impl Compare {
             });
             bail!("none of the trackers is there:{}", reasons.collect::<String>());
         }
-        order.folder = comparison::new_folder(&self.results.output, &self.folder_name())?;
+        order.folder =
+            comparison::new_folder(&self.results.output, &self.folder_name()).context("--output")?;
         let interrupt = listen()?;
         let mut screen = screen::Screen::new();
         let made = comparison::make(&order, &interrupt, &mut |event| screen.show(event));
@@ -217,7 +219,7 @@ impl Compare {
         let comparison = made?;
         let code = self.draw(&comparison, &order.folder)?;
         if comparison.partial {
-            eprintln!("Ended early, as asked: the result is marked as partial.");
+            output::tell("Ended early, as asked: the result is marked as partial.");
         }
         Ok(code)
     }
@@ -229,17 +231,15 @@ impl Compare {
     /// Draws the book, and tells the result.
     fn draw(&self, comparison: &Comparison, folder: &Path) -> Result<ExitCode> {
         let drawn = shoal_compare::book::write(comparison, folder);
-        let mut out = io::stdout().lock();
         if self.results.json {
-            serde_json::to_writer_pretty(&mut out, comparison).context("cannot write to standard output")?;
-            writeln!(out)?;
+            output::print(&(serde_json::to_string_pretty(comparison)? + "\n"))?;
         } else {
-            write!(out, "{}", table::text(comparison))?;
+            output::print(&table::text(comparison))?;
         }
         drawn.with_context(|| {
             format!("the raw result is in {}, but it could not be drawn", folder.display())
         })?;
-        eprintln!("The result is in {}", folder.display());
+        output::tell(&format!("The result is in {}", folder.display()));
         let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
         let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));
         Ok(if measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -267,7 +267,7 @@ fn listen() -> Result<Arc<Interrupt>> {
             if signal != SIGINT {
                 asked.ask_at_once();
             } else if asked.ask() == Asked::AfterThisRun {
-                eprintln!("\nEnds after this run. Ctrl-C again ends it at once.");
+                output::tell("\nEnds after this run. Ctrl-C again ends it at once.");
             }
         }
     };

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use shoal_conform::{Case, Report, Run, Target, info_hashes, junit, probe, random_seed, run, udp};
 
 use self::url::TrackerUrl;
+use crate::output;
 
 /// What `--help` adds.
 const NOTES: &str = "\
@@ -86,12 +87,13 @@ impl Conform {
             return Ok(ExitCode::from(2));
         }
         if self.list {
-            print!("{}", table::list(&cases));
+            output::print(&table::list(&cases))?;
             return Ok(ExitCode::SUCCESS);
         }
         let seed = self.seed.unwrap_or_else(random_seed);
         if self.print_info_hashes {
-            info_hashes(&cases, seed).iter().for_each(|hash| println!("{hash}"));
+            let lines = info_hashes(&cases, seed).into_iter().map(|hash| format!("{hash}\n"));
+            output::print(&lines.collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
         let runs = self.urls.iter().flat_map(|url| self.test(url, &cases, seed)).collect();
@@ -129,16 +131,16 @@ impl Conform {
     }
 
     fn tell(&self, report: &Report) -> anyhow::Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(report).context("cannot write the report as JSON")?);
-        } else {
-            print!("{}", table::report(report, table::is_coloured()));
-        }
+        // The file first: standard output may be closed by whoever has read enough of it.
         if let Some(file) = &self.junit {
             let xml = junit(report).context("cannot write the report as XML")?;
             std::fs::write(file, xml).with_context(|| format!("--junit: cannot write {}", file.display()))?;
         }
-        Ok(())
+        if self.json {
+            let json = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
+            return output::print(&(json + "\n"));
+        }
+        output::print(&table::report(report, table::is_coloured()))
     }
 }
 

@@ -10,6 +10,7 @@ mod conform;
 mod echo;
 mod interrupt;
 mod load;
+mod output;
 mod shape;
 
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Command::Echo(echo) => echo.run(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("shoal-lab: {error:#}");
+        output::tell(&format!("shoal-lab: {error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -29,7 +29,7 @@ impl Compare {
         let contenders = self.contenders()?;
         Ok(Order {
             title: title(&preset),
-            command: iter::once("shoal-lab".to_owned()).chain(env::args().skip(1)).collect(),
+            command: command(),
             load,
             cpu_mode: self.processors.cpu_mode,
             divisions,
@@ -113,6 +113,12 @@ impl Compare {
             ..Load::of(preset)
         }
     }
+}
+
+/// The command line. Names of files need not be text, and then they are shown as well as can be.
+fn command() -> Vec<String> {
+    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    iter::once("shoal-lab".to_owned()).chain(words).collect()
 }
 
 fn title(preset: &Preset) -> String {

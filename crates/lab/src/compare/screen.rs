@@ -7,6 +7,7 @@ use shoal_compare::result::{Round, Usage};
 use shoal_load::{Report, Verdict};
 
 use crate::load::live::Line;
+use crate::output;
 
 /// What is shown.
 pub(super) struct Screen {
@@ -26,14 +27,14 @@ impl Screen {
         match event {
             Event::Began { runs, folder } => {
                 self.runs = *runs;
-                eprintln!("{runs} runs; the result grows in {}", folder.display());
+                output::tell(&format!("{runs} runs; the result grows in {}", folder.display()));
             }
-            Event::Absent { tracker, reason } => eprintln!("absent: {tracker}: {reason}"),
-            Event::Doubt(doubt) => eprintln!("note: {doubt}"),
+            Event::Absent { tracker, reason } => output::tell(&format!("absent: {tracker}: {reason}")),
+            Event::Doubt(doubt) => output::tell(&format!("note: {doubt}")),
             Event::Run { run, round, tracker, cores, processors } => {
                 self.processors = *processors;
                 let unit = if *cores == 1 { "core" } else { "cores" };
-                eprintln!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs);
+                output::tell(&format!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs));
             }
             Event::Phase(phase) => self.begin(*phase),
             Event::Progress(progress) => {
@@ -43,9 +44,11 @@ impl Screen {
             }
             Event::Ended(round) => {
                 self.end();
-                eprintln!("    {}", in_words(round, self.processors));
+                output::tell(&format!("    {}", in_words(round, self.processors)));
             }
-            Event::NotWritten(error) => eprintln!("warning: the result could not be written: {error}"),
+            Event::NotWritten(error) => {
+                output::tell(&format!("warning: the result could not be written: {error}"))
+            }
         }
     }
 

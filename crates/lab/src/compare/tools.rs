@@ -1,6 +1,5 @@
 //! What `compare` does besides comparing: lists trackers, prints descriptions, installs rivals.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +9,8 @@ use serde::Serialize;
 use shoal_compare::description::SHIPPED;
 use shoal_compare::install::{TOOLS, Tool};
 use shoal_compare::order::Contender;
+
+use crate::output;
 
 /// How tables look on a terminal.
 pub(super) const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
@@ -26,11 +27,9 @@ struct Listed<'l> {
 
 /// Says of every tracker whether it is there.
 pub(super) fn list(contenders: &[Contender], json: bool) -> Result<ExitCode> {
-    let mut out = io::stdout().lock();
     if json {
         let listed: Vec<Listed<'_>> = contenders.iter().map(listed).collect();
-        serde_json::to_writer_pretty(&mut out, &listed)?;
-        writeln!(out)?;
+        output::print(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();
@@ -42,7 +41,7 @@ pub(super) fn list(contenders: &[Contender], json: bool) -> Result<ExitCode> {
         let place = entry.doubts.iter().fold(place, |place, doubt| format!("{place}\n({doubt})"));
         table.add_row([entry.name, entry.version.unwrap_or("-"), &place]);
     }
-    writeln!(out, "{table}")?;
+    output::print(&format!("{table}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -66,7 +65,7 @@ pub(super) fn description(name: &str) -> Result<&'static str> {
 
 /// Prints a description.
 pub(super) fn print_description(text: &str) -> Result<ExitCode> {
-    write!(io::stdout().lock(), "{text}")?;
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

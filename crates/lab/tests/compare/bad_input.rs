@@ -33,6 +33,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert!(refused("--preset nothing", 2).contains("ten-million"));
     assert!(refused("--program opentracker", 2).contains("NAME=PATH"));
     assert!(refused("--name ../x", 2).contains("letters"));
+    assert!(refused("--trackers echo-mmsg --load-cores 0", 2).contains("--load-cores 0"));
     assert!(refused("--trackers wt-tracker", 1).contains("none of the trackers is there"));
 }
 
@@ -59,6 +60,7 @@ fn bad_descriptions_are_refused_with_file_and_key() {
         let output = laboratory.run("--list --tracker-file mine.toml");
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.matches("TOML parse error").count() <= 1, "told twice: {said}");
         assert!(said.contains("mine.toml") && expected.iter().all(|word| said.contains(word)), "{said}");
     }
     fs::write(&file, good.replace("name = \"opentracker\"", "name = \"mine\"")).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::laboratory::{Laboratory, read};
+use crate::laboratory::{Laboratory, is_running, read};
 
 /// Starts a comparison of many rounds and waits for the line that has `text`.
 fn start(
@@ -28,15 +28,6 @@ fn start(
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// Whether any process has `text` in its command line.
-fn is_running(text: &str) -> bool {
-    fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit())
-            && String::from_utf8_lossy(&command).contains(text)
-    })
 }
 
 #[test]
@@ -87,6 +78,19 @@ fn the_second_ends_at_once_and_leaves_no_tracker_behind() {
         "{result:#}"
     );
     assert!(laboratory.path().join("bench-runs").read_dir().unwrap().count() == 1);
+}
+
+/// `shoal-lab compare … 2>&1 | head -1` with somebody who has seen enough.
+#[test]
+fn readers_that_leave_do_not_end_it() {
+    let laboratory = Laboratory::new();
+    let mut command = laboratory.tiny("--trackers echo-mmsg --rounds 2 --json");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let result = only_result(&laboratory);
+    assert_eq!(result["partial"], false);
+    assert_eq!(result["cells"][0]["rounds"].as_array().unwrap().len(), 2);
 }
 
 fn only_result(laboratory: &Laboratory) -> serde_json::Value {

@@ -103,3 +103,12 @@ pub(crate) fn round<'v>(result: &'v Value, tracker: &str) -> &'v Value {
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+/// Whether any process has `text` in its command line.
+pub(crate) fn is_running(text: &str) -> bool {
+    fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit())
+            && String::from_utf8_lossy(&command).contains(text)
+    })
+}

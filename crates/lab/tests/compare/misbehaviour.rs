@@ -1,6 +1,6 @@
 //! Trackers that do not do what trackers do. The others are measured all the same.
 
-use crate::laboratory::{Laboratory, round, stderr};
+use crate::laboratory::{Laboratory, is_running, round, stderr};
 
 /// A tracker that serves, by the laboratory's own echo.
 const SERVES: &str = "LAB echo --listen {address} --announce-reply-bytes 20";
@@ -30,6 +30,33 @@ fn what_does_not_start_is_told_and_the_rest_goes_on() {
     assert_eq!(result["partial"], false);
     let book = std::fs::read_to_string(folder.join("README.md")).unwrap();
     assert!(book.contains("port is cursed") && book.contains("Missing"), "{book}");
+}
+
+#[test]
+fn a_daemon_is_told_to_stay_in_the_foreground_and_is_not_left_behind() {
+    let laboratory = Laboratory::new();
+    let marker = format!("daemon-{}", std::process::id());
+    let daemon = laboratory.describe(
+        "daemon",
+        &format!("setsid sh -c ': {marker}; {SERVES} & wait' & sleep 1; exit 0"),
+        "",
+    );
+    let (output, _, result) = laboratory.compare(&format!("--trackers daemon {daemon} --duration 20s"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let failure = round(&result, "daemon")["failure"].as_str().unwrap();
+    assert!(failure.contains("must stay in the foreground"), "{failure}");
+    assert!(!is_running(&marker), "the daemon is still there");
+}
+
+#[test]
+fn a_port_that_somebody_has_is_told_and_nobody_else_is_measured() {
+    let laboratory = Laboratory::new();
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    let (output, _, result) = laboratory.compare(&format!("--trackers echo-mmsg --port {port}"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let failure = round(&result, "echo-mmsg")["failure"].as_str().unwrap();
+    assert!(failure.contains(&format!("--port {port}: somebody listens there already")), "{failure}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line: lists, patterns, what it refuses, and trackers that are not there.
 
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 
 use crate::{conform, stderr, stdout};
 
@@ -89,4 +90,18 @@ fn a_command_line_that_makes_no_sense_is_exit_code_2() {
 fn help_tells_of_the_exit_codes() {
     let help = stdout(&conform(&["--help"]));
     assert!(help.contains("Exit codes: 0") && help.contains("--print-info-hashes"), "{help}");
+}
+
+/// `shoal-lab conform … | head -1`: the exit code tells of the tracker all the same.
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let (closed, _) = nobody();
+    for (arguments, code) in [(vec!["--list"], 0), (vec!["--json", "--reply-ms", "50", &closed], 1)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
+        command.arg("conform").args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output)), (Some(code), String::new()), "{arguments:?}");
+    }
 }
