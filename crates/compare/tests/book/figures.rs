@@ -98,8 +98,8 @@ fn ratios_are_to_the_best_rival_and_to_the_ceiling_of_the_same_back_end() {
     ceiling.load.as_mut().unwrap().responses_per_s = 125_000.0;
     cell_of(&mut comparison, "echo-mmsg", 1).rounds = vec![ceiling];
     // What shrank while it was filled is the best of nobody.
-    let shrunk = Round { resident_before_bytes: Some(950_000_000), ..round(1, Some(16.0)) };
-    cell_of(&mut comparison, "torrust-tracker", 1).rounds = vec![shrunk];
+    let shrunk = &mut cell_of(&mut comparison, "chihaya", 1).rounds[0];
+    shrunk.resident_before_bytes = Some(950_000_000);
     let markdown = book::markdown(&comparison);
     let standing = line(&markdown, "Shoal against the best rival", "Shoal (mmsg)");
     let expected = [
