@@ -35,11 +35,14 @@ pub(super) fn report(report: &Report, is_coloured: bool) -> String {
     for run in &report.runs {
         write_run(&mut text, run, is_coloured);
     }
-    let verdict = if report.is_conforming {
-        paint("Every must is kept.", GREEN, is_coloured)
+    let (verdict, colour) = if report.is_conforming {
+        ("Every must is kept.", GREEN)
+    } else if report.runs.iter().any(|run| run.summary.musts_failed > 0) {
+        ("Not every must is kept.", RED)
     } else {
-        paint("Not every must is kept.", RED, is_coloured)
+        ("Not every tracker could be tested.", RED)
     };
+    let verdict = paint(verdict, colour, is_coloured);
     let _ = writeln!(text, "{verdict} (--seed {} repeats the info hashes)", report.seed);
     text
 }

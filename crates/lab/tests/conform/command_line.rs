@@ -23,6 +23,7 @@ fn unreachable_trackers_are_told_apart_and_the_others_go_on() {
     {
         assert!(text.contains(words), "{words} is not in\n{text}");
     }
+    assert!(text.contains("Not every tracker could be tested"), "no must was broken:\n{text}");
     assert!(!text.contains('\x1b'), "colours in a pipe:\n{text}");
     assert_eq!(stderr(&output), "", "progress in a pipe");
 }
