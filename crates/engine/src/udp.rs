@@ -68,6 +68,8 @@ struct Pending<'b> {
     index: usize,
     query: Query,
     lookup: Lookup<'b>,
+    /// The seed of its sample, which is known so early that the sample can be loaded in advance.
+    dice: u64,
 }
 
 impl Responder {
@@ -108,7 +110,7 @@ impl Responder {
                 }
                 Verdict::Grant(query, lookup) => {
                     self.tally.request(query.family, query.kind);
-                    pending.push(Pending { index, query, lookup });
+                    pending.push(Pending { index, query, lookup, dice: self.rng.u64(..) });
                 }
             }
         }
@@ -116,10 +118,14 @@ impl Responder {
             lookup.prefetch_swarms(&self.store);
         }
         for Pending { lookup, .. } in &pending {
-            lookup.prefetch_peer(&self.store);
+            lookup.prefetch_large(&self.store);
         }
-        for Pending { index, query, lookup } in &pending {
-            self.grant(&mut chunk[*index], *query, lookup, now);
+        // What is drawn here is drawn again when the sample is taken.
+        for Pending { lookup, dice, .. } in &pending {
+            lookup.prefetch_peers(&self.store, fastrand::Rng::with_seed(*dice));
+        }
+        for Pending { index, query, lookup, dice } in &pending {
+            self.grant(&mut chunk[*index], *query, lookup, now, *dice);
         }
     }
 
@@ -212,11 +218,11 @@ impl Responder {
     }
 
     /// Last pass: does what was granted. The store may still refuse it.
-    fn grant(&mut self, exchange: &mut Exchange<'_>, query: Query, lookup: &Lookup<'_>, now: Now) {
+    fn grant(&mut self, exchange: &mut Exchange<'_>, query: Query, lookup: &Lookup<'_>, now: Now, dice: u64) {
         let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
         let interval_s = self.policy.interval_s(&mut self.rng);
         let terms = Terms { transaction_id: query.transaction_id, interval_s };
-        match lookup.answer(&self.store, terms, now, &mut self.rng, out) {
+        match lookup.answer(&self.store, terms, now, &mut fastrand::Rng::with_seed(dice), out) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Ok, reply_bytes),
             Err(refusal) => self.refuse(exchange, query, refusal),
         }

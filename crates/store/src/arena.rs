@@ -3,8 +3,9 @@
 //! Owns the mapping and knows which pages are out. A [`Page`] is a unique token for its bytes, as a `Box` is, so
 //! everything above this module is safe Rust. Must not know what is in a page.
 //!
-//! Up to [`SMALL_PAGES_BYTES`] the kernel backs the stretch with its ordinary pages, so that a small store takes
-//! little; behind that with huge ones (`MADV_HUGEPAGE`), because a random access then costs one miss, not two.
+//! Up to [`SMALL_PAGES_BYTES`] the kernel backs the stretch with its ordinary pages at first, so that a small store
+//! takes little; behind that with huge ones (`MADV_HUGEPAGE`), because a random access then costs one miss, not two.
+//! Ordinary pages are put together to huge ones as soon as a whole huge page of them is in use ([`Arena::settle`]).
 #![allow(unsafe_code, reason = "the mapping itself; the rest of the crate is safe")]
 
 use core::ffi::c_void;
@@ -87,6 +88,8 @@ pub(crate) struct Arena {
     used: AtomicUsize,
     /// Offset in bytes up to which the kernel was asked to back the stretch ahead of need.
     ready_bytes: AtomicUsize,
+    /// Offset in bytes up to which ordinary pages were put together.
+    settled_bytes: AtomicUsize,
     free: Mutex<Free>,
 }
 
@@ -153,6 +156,7 @@ impl Arena {
             overdraft_pages,
             used: AtomicUsize::new(0),
             ready_bytes: AtomicUsize::new(SMALL_PAGES_BYTES),
+            settled_bytes: AtomicUsize::new(0),
             free: Mutex::new(Free { resident: VecDeque::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
@@ -232,6 +236,7 @@ impl Arena {
     /// virtual machine whose host has to find the memory first up to ten. For a thread that nobody waits for.
     pub(crate) fn make_ready(&self) {
         let fresh = self.free.lock().fresh;
+        self.settle(fresh);
         let wanted = ((fresh + READY_PAGES_MIN) * PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
         let ready = self.ready_bytes.load(Ordering::Relaxed);
         if fresh * PAGE_BYTES + READY_PAGES_MIN * PAGE_BYTES <= SMALL_PAGES_BYTES
@@ -247,6 +252,26 @@ impl Arena {
         let _refused =
             unsafe { madvise(start.as_ptr().cast::<c_void>(), wanted - from, Advice::LinuxPopulateWrite) };
         self.ready_bytes.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Has the kernel put the next huge page's worth of ordinary pages together, once all of them were handed out: then
+    /// it takes no more memory than before. Whoever touches them meanwhile waits for a copy of 2 MiB, which happens
+    /// once for each in the life of a store.
+    fn settle(&self, fresh: usize) {
+        let from = self.settled_bytes.load(Ordering::Relaxed);
+        let to = from + HUGE_PAGE_BYTES;
+        if to > (fresh * PAGE_BYTES).min(SMALL_PAGES_BYTES).min(self.usable_bytes) {
+            return;
+        }
+        self.settled_bytes.store(to, Ordering::Relaxed);
+        // SAFETY: `from` is below `to`, which lies inside the stretch.
+        let start = unsafe { self.base.add(from) }.as_ptr().cast::<c_void>();
+        // SAFETY: the range lies inside the mapping, and the advice changes no content. Where huge pages are switched
+        // off the kernel refuses, which is as well.
+        let _refused = unsafe { madvise(start, HUGE_PAGE_BYTES, Advice::LinuxHugepage) };
+        // SAFETY: as above: the bytes move to other memory, but stay at their addresses. Kernels before 6.1 refuse, and
+        // do the same by themselves after a while.
+        let _refused = unsafe { libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
     }
 
     /// Gives memory of free pages back to the kernel, a bounded number a call. Returns whether there is more.
@@ -297,5 +322,39 @@ impl fmt::Debug for Arena {
             .field("pages_max", &self.pages_max)
             .field("used", &self.used)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settling_keeps_every_byte() {
+        const PAGES: usize = 3 * HUGE_PAGE_BYTES / PAGE_BYTES;
+        let arena = Arena::new(64 << 20).unwrap();
+        let mut pages = Vec::new();
+        assert_eq!(arena.take(PAGES, Purpose::Growing, &mut pages), PAGES);
+        for (number, page) in (0_u32..).zip(&mut pages) {
+            page[..4].copy_from_slice(&number.to_le_bytes());
+            page[PAGE_BYTES - 4..].copy_from_slice(&number.to_le_bytes());
+        }
+        (0..5).for_each(|_| arena.make_ready());
+        assert_eq!(arena.settled_bytes.load(Ordering::Relaxed), 3 * HUGE_PAGE_BYTES);
+        for (number, page) in (0_u32..).zip(&pages) {
+            assert_eq!(page[..4], number.to_le_bytes());
+            assert_eq!(page[PAGE_BYTES - 4..], number.to_le_bytes());
+        }
+        arena.put(pages.into_iter());
+    }
+
+    #[test]
+    fn what_is_not_all_in_use_stays_as_it_is() {
+        let arena = Arena::new(64 << 20).unwrap();
+        let mut pages = Vec::new();
+        arena.take(HUGE_PAGE_BYTES / PAGE_BYTES - 1, Purpose::Growing, &mut pages);
+        arena.make_ready();
+        assert_eq!(arena.settled_bytes.load(Ordering::Relaxed), 0);
+        arena.put(pages.into_iter());
     }
 }

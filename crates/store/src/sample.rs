@@ -4,6 +4,7 @@
 //! from a peer chosen uniformly; a run that would touch an earlier one is drawn again. Nothing in this prefers one
 //! place of the ring to another, so every peer is equally likely, while only a few cache lines are touched.
 
+use arrayvec::ArrayVec;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::family::{Family, PeerRow};
@@ -104,13 +105,38 @@ where
         return 0;
     }
     let ring = Ring { table, memory, skip };
-    // Runs need space between them to be placed at random.
-    if wanted * 3 <= others && ring.sample_runs(wanted, rng, out) {
+    if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
     // A table of which expiry has just emptied most lines hands out the peers of a few: nobody waits for a long walk.
     let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
     written
+}
+
+/// Starts loading what [`sample_table`] will look at first, if it is given the same wish and an equal `rng`. Should the
+/// table change in between, that is all the harm there is: other lines are looked at than those that were loaded.
+pub(crate) fn prefetch_table<B: Bucket>(
+    table: &Table<B>,
+    memory: &Memory,
+    wanted: usize,
+    rng: &mut fastrand::Rng,
+) {
+    let others = table.len() as usize;
+    let wanted = wanted.min(others);
+    if wanted == 0 {
+        return;
+    }
+    let ring = Ring { table, memory, skip: None };
+    if has_space_for_runs(wanted, others) {
+        ring.starts(wanted, rng);
+    } else {
+        table.prefetch_two(memory, ring.draw(rng).line);
+    }
+}
+
+/// Runs need space between them to be placed at random.
+fn has_space_for_runs(wanted: usize, others: usize) -> bool {
+    wanted * 3 <= others
 }
 
 /// The peers of a table as a ring of lines.
@@ -148,18 +174,13 @@ impl<B: Bucket> Ring<'_, B> {
     where
         B: PeerRow<P>,
     {
-        let length = wanted.div_ceil(RUNS_MAX).max(B::SLOTS);
-        let mut starts = [At { line: 0, slot: 0 }; STARTS_PREFETCHED];
-        let drawn = wanted.div_ceil(length) * 3 / 2;
-        for start in &mut starts[..drawn] {
-            *start = self.draw(rng);
-            self.table.prefetch_two(self.memory, start.line);
-        }
+        let length = Self::run_length(wanted);
+        let starts = self.starts(wanted, rng);
         let mut scratch = <[B::Slots; 4]>::new_zeroed();
         let places = u64::from(self.table.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
-        let mut starts = starts[..drawn].iter().copied();
+        let mut starts = starts.into_iter();
         for _ in 0..DRAWS_MAX {
             let start = starts.next().unwrap_or_else(|| self.draw(rng));
             let count = length.min(wanted - written / size_of::<P>());
@@ -175,6 +196,23 @@ impl<B: Bucket> Ring<'_, B> {
             }
         }
         false
+    }
+
+    /// Peers of a run, where so many are wanted in all.
+    fn run_length(wanted: usize) -> usize {
+        wanted.div_ceil(RUNS_MAX).max(B::SLOTS)
+    }
+
+    /// Draws the first starting points of runs, and starts loading their lines.
+    #[inline]
+    fn starts(&self, wanted: usize, rng: &mut fastrand::Rng) -> ArrayVec<At, STARTS_PREFETCHED> {
+        let runs = wanted.div_ceil(Self::run_length(wanted));
+        let draw = |_| {
+            let start = self.draw(rng);
+            self.table.prefetch_two(self.memory, start.line);
+            start
+        };
+        (0..runs * 3 / 2).map(draw).collect()
     }
 
     /// Writes `count` peers from `start` on, in the quickest way that will do; nothing if `start` is no peer.

@@ -10,6 +10,7 @@ use crate::hash::HashKey;
 use crate::large::Large;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
+use crate::prefetch::prefetch;
 use crate::small::Small;
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::swarm::{Landed, Outcome};
@@ -97,13 +98,38 @@ impl<P: Family> Shard<P> {
         self.swarms.prefetch(&self.memory, place.position());
     }
 
-    /// Starts loading where the peer is or would be.
+    /// Starts loading what a large swarm is made of.
     #[inline]
-    pub(crate) fn prefetch_peer(&self, place: &Place, peer: &P) {
+    pub(crate) fn prefetch_large(&self, place: &Place) {
+        if let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) {
+            prefetch(self.larges.large(index));
+        }
+    }
+
+    /// Starts loading where the peer is or would be, and what an announce with an equal `rng` will sample.
+    #[inline]
+    pub(crate) fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, rng: &mut fastrand::Rng) {
         match self.find(place).and_then(|at| self.form(at)) {
             None | Some(Form::Single { .. }) => {}
             Some(Form::Small { block, .. }) => self.memory.prefetch_block(block),
-            Some(Form::Large { index }) => self.larges.large(index).prefetch(&self.memory, &self.key, peer),
+            Some(Form::Large { index }) => {
+                let (large, memory) = (self.larges.large(index), &self.memory);
+                large.prefetch(memory, &self.key, &announce.peer);
+                let wanted = announce.peers_wanted;
+                match announce.action {
+                    Action::Stop => {}
+                    Action::Seed | Action::Complete => {
+                        sample::prefetch_table(&large.leechers, memory, wanted, rng);
+                    }
+                    Action::Leech => {
+                        let (seeders, leechers) = (large.seeders.len(), large.leechers.len());
+                        let share =
+                            sample::share_of_seeders(wanted, seeders as usize, leechers as usize, rng);
+                        sample::prefetch_table(&large.seeders, memory, share, rng);
+                        sample::prefetch_table(&large.leechers, memory, wanted - share, rng);
+                    }
+                }
+            }
         }
     }
 

@@ -116,11 +116,20 @@ impl<P: Family> Swarms<P> {
         }
     }
 
-    /// Second step of a batch: starts loading where `peer` is or would be. Changes nothing.
+    /// Second step of a batch: starts loading what the swarm is made of. Changes nothing.
     #[inline]
-    pub fn prefetch_peer(&self, place: &Place, peer: &P) {
+    pub fn prefetch_large(&self, place: &Place) {
         if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
-            shard.prefetch_peer(place, peer);
+            shard.prefetch_large(place);
+        }
+    }
+
+    /// Third step of a batch: starts loading where the peer is or would be, and the peers that it will be handed if
+    /// the announce itself is given an equal `rng`. Changes nothing.
+    #[inline]
+    pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, mut rng: fastrand::Rng) {
+        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
+            shard.prefetch_peers(place, announce, &mut rng);
         }
     }
 

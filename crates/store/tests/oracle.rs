@@ -156,8 +156,9 @@ impl<P: Numbered> World<'_, P> {
         let mut out = [0; 80 * 18];
         let place = self.swarms.locate(&hash);
         self.swarms.prefetch_swarm(&place);
-        self.swarms.prefetch_peer(&place, &peer);
         let announce = Announce { peer, action, peers_wanted: wanted };
+        self.swarms.prefetch_large(&place);
+        self.swarms.prefetch_peers(&place, &announce, self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
         assert_eq!(answer.counts, self.model.announce(hash, peer, action, self.now_s));
         let candidates = self.model.candidates(hash, peer);

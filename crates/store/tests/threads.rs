@@ -38,8 +38,9 @@ fn work(store: &Store, seed: u8) {
             let peer = PeerV4([1, 2, rng.u8(..), rng.u8(..16), 5, 6]);
             let action = [Action::Leech, Action::Seed, Action::Complete, Action::Stop][rng.usize(..4)];
             store.v4.prefetch_swarm(&place);
-            store.v4.prefetch_peer(&place, &peer);
             let announce = Announce { peer, action, peers_wanted: 50 };
+            store.v4.prefetch_large(&place);
+            store.v4.prefetch_peers(&place, &announce, rng.clone());
             if let Ok(announced) = store.v4.announce(&place, &announce, now_s, &mut rng, &mut out) {
                 let handed_out = out[..announced.peers * 6].chunks_exact(6);
                 assert!(

@@ -61,11 +61,19 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// Starts loading the announcing peer, now that its swarm is there.
-    pub(super) fn prefetch_peer(&self, store: &Store) {
+    /// Starts loading what the swarm is made of, now that its entry is there.
+    pub(super) fn prefetch_large(&self, store: &Store) {
         match self {
-            Self::V4(step) => step.prefetch_peer(&store.v4),
-            Self::V6(step) => step.prefetch_peer(&store.v6),
+            Self::V4(step) => step.prefetch_large(&store.v4),
+            Self::V6(step) => step.prefetch_large(&store.v6),
+        }
+    }
+
+    /// Starts loading the announcing peer and those that it will be handed if `answer` is given an equal `rng`.
+    pub(super) fn prefetch_peers(&self, store: &Store, rng: fastrand::Rng) {
+        match self {
+            Self::V4(step) => step.prefetch_peers(&store.v4, rng),
+            Self::V6(step) => step.prefetch_peers(&store.v6, rng),
         }
     }
 
@@ -102,9 +110,15 @@ impl<P: shoal_store::Family> Step<'_, P> {
         }
     }
 
-    fn prefetch_peer(&self, swarms: &Swarms<P>) {
+    fn prefetch_large(&self, swarms: &Swarms<P>) {
+        if let Self::Announce { place, .. } = self {
+            swarms.prefetch_large(place);
+        }
+    }
+
+    fn prefetch_peers(&self, swarms: &Swarms<P>, rng: fastrand::Rng) {
         if let Self::Announce { place, announce } = self {
-            swarms.prefetch_peer(place, &announce.peer);
+            swarms.prefetch_peers(place, announce, rng);
         }
     }
 

@@ -81,9 +81,17 @@ pub(crate) fn put_batch<P: Random>(
     let mut places = Vec::with_capacity(batch.len());
     places.extend(batch.iter().map(|(info_hash, ..)| swarms.locate(info_hash)));
     places.iter().for_each(|place| swarms.prefetch_swarm(place));
-    places.iter().zip(batch).for_each(|(place, (_, peer, _))| swarms.prefetch_peer(place, peer));
-    for (place, (_, peer, action)) in places.iter().zip(batch) {
-        let announce = Announce { peer: *peer, action: *action, peers_wanted: 0 };
+    places.iter().for_each(|place| swarms.prefetch_large(place));
+    let announce = |(_, peer, action): &(InfoHash, P, Action)| Announce {
+        peer: *peer,
+        action: *action,
+        peers_wanted: 0,
+    };
+    for (place, entry) in places.iter().zip(batch) {
+        swarms.prefetch_peers(place, &announce(entry), rng.clone());
+    }
+    for (place, entry) in places.iter().zip(batch) {
+        let announce = announce(entry);
         let stored = swarms.announce(place, &announce, 1000, rng, &mut []);
         assert!(stored.is_ok(), "the store has room");
     }
