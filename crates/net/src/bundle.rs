@@ -18,6 +18,9 @@ use crate::socket::{NAME_LEN, encode};
 /// Most datagrams in a bundle: `UDP_MAX_SEGMENTS` of linux/udp.h before it was raised to 128.
 pub const BUNDLE_MAX: usize = 64;
 
+/// Most bytes in a bundle: on its way to be cut up it is one UDP datagram over IPv4.
+const BUNDLE_BYTES_MAX: usize = 65_507;
+
 /// Sends from the sockets of a client.
 #[derive(Debug)]
 pub struct Bundler {
@@ -44,7 +47,7 @@ impl Bundler {
 
     /// Sends the datagrams that lie back to back in `bundle`, each `datagram_bytes` long, from socket `index` to `to`, or
     /// with `None` to where it is connected. Returns how many the kernel took; it does not take more than
-    /// [`BUNDLE_MAX`] at once, and never waits.
+    /// [`BUNDLE_MAX`] at once, of large ones fewer, and never waits.
     ///
     /// # Errors
     /// Where it takes none. `CONNREFUSED` tells of an earlier datagram: the server's host says that nobody listens.
@@ -55,7 +58,8 @@ impl Bundler {
         bundle: &[u8],
         datagram_bytes: usize,
     ) -> Result<usize, Errno> {
-        let bundle = &bundle[..bundle.len().min(BUNDLE_MAX * datagram_bytes)];
+        let fitting = (BUNDLE_BYTES_MAX / datagram_bytes).clamp(1, BUNDLE_MAX);
+        let bundle = &bundle[..bundle.len().min(fitting * datagram_bytes)];
         let socket = &self.sockets[index];
         if self.segments && bundle.len() > datagram_bytes {
             match send_segments(socket, to, bundle, datagram_bytes) {

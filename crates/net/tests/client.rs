@@ -60,6 +60,21 @@ fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
 }
 
 #[test]
+fn a_bundle_of_large_datagrams_goes_in_pieces() {
+    // 64 scrapes of 74 torrents are more bytes than the kernel takes at once.
+    const DATAGRAM_BYTES: usize = 16 + 74 * 20;
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sockets = connect(&["127.0.0.1:0"], server.local_addr().unwrap()).unwrap();
+    let (mut bundler, bundle) = (sockets.bundler(), vec![0; BUNDLE_MAX * DATAGRAM_BYTES]);
+    let (mut sent, mut calls) = (0, 0);
+    while sent < BUNDLE_MAX {
+        sent += bundler.send(0, None, &bundle[sent * DATAGRAM_BYTES..], DATAGRAM_BYTES).unwrap();
+        calls += 1;
+    }
+    assert_eq!((sent, calls), (BUNDLE_MAX, 2));
+}
+
+#[test]
 fn a_socket_that_is_not_connected_sends_bundles_to_anyone() {
     for bind in ["127.0.0.1:0", "[::1]:0"] {
         let addr = bind.parse().unwrap();

@@ -52,8 +52,14 @@ impl Service for Bundled {
             }
         }
         for bundle in self.bundles.iter_mut().filter(|bundle| !bundle.bytes.is_empty()) {
-            // What the kernel does not take is lost, as with every tracker; a batch is never more than a bundle.
-            let _ = self.bundler.send(0, Some(bundle.to), &bundle.bytes, bundle.datagram_bytes);
+            let mut rest = &bundle.bytes[..];
+            while !rest.is_empty() {
+                // What the kernel does not take is lost, as with every tracker.
+                let Ok(sent) = self.bundler.send(0, Some(bundle.to), rest, bundle.datagram_bytes) else {
+                    break;
+                };
+                rest = &rest[sent * bundle.datagram_bytes..];
+            }
             bundle.bytes.clear();
         }
         if self.bundles.len() > BUNDLES_MAX {
