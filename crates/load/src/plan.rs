@@ -93,7 +93,7 @@ pub struct Mix {
 pub struct Sources {
     /// The first address; where it is a loopback address of IPv4, sockets take the ones after it in turn.
     pub first: IpAddr,
-    /// How many different addresses there are, for all workers together.
+    /// How many different addresses there are, for all workers together; at most one for each socket.
     pub addresses: NonZeroUsize,
     /// Sockets of each worker, each with a port of its own; at most [`shoal_net::SOCKETS_MAX`].
     pub sockets_per_worker: NonZeroUsize,
@@ -140,6 +140,9 @@ pub struct PlanError {
 /// BEP 15, "scrape": "up to about 74 torrents can be scraped at once".
 const SCRAPE_HASHES_MAX: usize = 74;
 
+/// As many processors as a set of them has places for.
+const WORKERS_MAX: usize = 1024;
+
 impl Plan {
     /// Whether the plan is possible.
     ///
@@ -152,10 +155,14 @@ impl Plan {
         demand((1..=u64::from(u32::MAX)).contains(&weights), "mix", weights, "a sum of 1 to 4,294,967,295")?;
         let hashes = self.scrape_hashes_max;
         demand((1..=SCRAPE_HASHES_MAX).contains(&hashes), "scrape hashes", hashes, "1 to 74")?;
-        demand(!self.workers.is_empty(), "workers", 0, "at least 1")?;
+        let workers = self.workers.len();
+        demand((1..=WORKERS_MAX).contains(&workers), "workers", workers, "1 to 1024")?;
         demand(!self.timeout.is_zero(), "timeout", "0", "above 0")?;
         self.sources.check(self.target)?;
-        let sockets = self.workers.len() * self.sources.sockets_per_worker.get();
+        let sockets = workers * self.sources.sockets_per_worker.get();
+        let addresses = self.sources.addresses.get();
+        let most = format!("at most one for each of the {sockets} sockets");
+        demand(addresses <= sockets, "number of source addresses", addresses, &most)?;
         let peers = self.population.peers;
         let enough = usize::try_from(peers).is_ok_and(|peers| peers >= sockets);
         demand(enough, "peers", peers, &format!("at least one for each of the {sockets} sockets"))

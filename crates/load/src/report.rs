@@ -10,17 +10,24 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Seconds that it took.
+    /// Seconds that it took: to the end of its time, or to the last reply if it was to make a number of requests, or if
+    /// the tracker died.
     pub elapsed_s: f64,
     /// Requests that were sent, by kind.
     pub requests: Kinds,
     /// Good replies, by kind: these alone make the headline.
     pub responses: Kinds,
-    /// Good replies a second.
+    /// Good replies a second: those that came before the end of the run.
     pub responses_per_s: f64,
     /// Requests to which no reply came in time.
     pub lost: u64,
-    /// Replies that came when their request had been given up.
+    /// Those of them that an open loop did not even send, because too many others were without an answer.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Replies that came and for which the generator's own sockets had no room; their requests are among the lost.
+    #[serde(default)]
+    pub receive_drops: u64,
+    /// Replies that came after the timeout; their requests are among the lost.
     pub late: u64,
     /// Error replies.
     pub errors: u64,
@@ -44,7 +51,8 @@ pub struct Report {
     pub send_delay: Option<LatencySummary>,
     /// CPU time of all workers of the generator.
     pub generator_cpu_s: f64,
-    /// Share of their time in which the workers of the generator were busy, 0 to 1, the busiest of them.
+    /// Share of their time in which the workers of the generator were busy, or waited for a processor that others kept
+    /// busy, 0 to 1, the busiest of them.
     pub generator_busy: f64,
     /// Whether the run can be trusted to speak of the tracker.
     pub verdict: Verdict,
@@ -72,7 +80,7 @@ pub struct WrongReplies {
     pub malformed: u64,
     /// The action is not that of the request.
     pub action: u64,
-    /// The transaction id belongs to no request of this socket.
+    /// The transaction id belongs to no request of this worker.
     pub transaction_id: u64,
     /// More peers than were asked for, or not as many scrape entries as hashes.
     pub count: u64,
@@ -112,7 +120,8 @@ pub struct Percentile {
 pub enum Verdict {
     /// The generator had time to spare.
     Tracker,
-    /// A worker of the generator was busy nearly all the time: the tracker may be able to do more.
+    /// A worker of the generator was busy nearly all the time, was late, or had no room for the replies: the tracker may
+    /// be able to do more.
     GeneratorBound,
     /// The tracker never answered.
     Unanswered,

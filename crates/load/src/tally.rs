@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::clock::Effort;
 use crate::report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};
 
 /// A kind of request.
@@ -22,6 +23,10 @@ pub(crate) struct Tally {
     /// Good replies that came before the end of the run; those that came after it are none of the throughput's.
     pub(crate) responses_in_time: u64,
     pub(crate) lost: u64,
+    /// Those of them that an open loop did not even send.
+    pub(crate) unsent: u64,
+    /// Replies that the generator's own sockets had no room for.
+    pub(crate) receive_drops: u64,
     pub(crate) late: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
@@ -33,16 +38,22 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,
     pub(crate) elapsed: Duration,
-    pub(crate) cpu: Duration,
+    pub(crate) effort: Effort,
     pub(crate) ended_early: bool,
     pub(crate) failure: Option<String>,
 }
 
-/// Latencies are kept to three digits, from 1 ns to this.
-const LATENCY_NS_MAX: u64 = 100_000_000_000;
+/// Latencies are kept to three digits, from 1 ns to this: a day.
+const LATENCY_NS_MAX: u64 = 86_400_000_000_000;
 
 /// A closed loop whose busiest worker is busy for more than this share of the time speaks of the generator.
 const BUSY_SHARE_MAX: f64 = 0.9;
+
+/// In a shorter run than this the share says nothing.
+const BUSY_ELAPSED_MIN: Duration = Duration::from_millis(100);
+
+/// Any run speaks of the generator if its own sockets dropped more than this share of the good replies.
+const DROPS_SHARE_MAX: f64 = 0.01;
 
 /// An open loop speaks of the generator if one request in a hundred left later than this, and than this share of the
 /// latency.
@@ -57,6 +68,8 @@ impl Tally {
             responses: Kinds::default(),
             responses_in_time: 0,
             lost: 0,
+            unsent: 0,
+            receive_drops: 0,
             late: 0,
             errors: 0,
             first_error: None,
@@ -68,7 +81,7 @@ impl Tally {
             latency: histogram.clone(),
             send_delay: histogram,
             elapsed: Duration::ZERO,
-            cpu: Duration::ZERO,
+            effort: Effort::default(),
             ended_early: false,
             failure: None,
         }
@@ -83,9 +96,15 @@ impl Tally {
         self.responses.total() + self.errors + self.wrong.total() + self.late
     }
 
-    /// Share of the run in which this worker was busy.
+    /// Requests so far, with those that should have been sent.
+    pub(crate) fn asked(&self) -> u64 {
+        self.requests.total() + self.unsent
+    }
+
+    /// Share of the run in which this worker was busy, or would have been if others had let it.
     fn busy(&self) -> f64 {
-        if self.elapsed.is_zero() { 0.0 } else { self.cpu.as_secs_f64() / self.elapsed.as_secs_f64() }
+        let busy = self.effort.cpu + self.effort.waited;
+        if self.elapsed.is_zero() { 0.0 } else { (busy.as_secs_f64() / self.elapsed.as_secs_f64()).min(1.0) }
     }
 
     fn add(&mut self, other: Self) {
@@ -93,6 +112,8 @@ impl Tally {
         self.responses.add(&other.responses);
         self.responses_in_time += other.responses_in_time;
         self.lost += other.lost;
+        self.unsent += other.unsent;
+        self.receive_drops += other.receive_drops;
         self.late += other.late;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
@@ -104,7 +125,7 @@ impl Tally {
         self.latency += other.latency;
         self.send_delay += other.send_delay;
         self.elapsed = self.elapsed.max(other.elapsed);
-        self.cpu += other.cpu;
+        self.effort.cpu += other.effort.cpu;
         self.ended_early |= other.ended_early;
         self.failure = self.failure.take().or(other.failure);
     }
@@ -117,15 +138,16 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     tallies.into_iter().for_each(|tally| sum.add(tally));
     let latency = summary(&sum.latency);
     let send_delay = is_open_loop.then(|| summary(&sum.send_delay));
-    let is_generator_bound = match &send_delay {
+    let too_many_drops = float(sum.receive_drops) > DROPS_SHARE_MAX * float(sum.responses.total());
+    let is_late_or_busy = match &send_delay {
         Some(delay) => {
             delay.p99_us > SEND_DELAY_US_MAX && delay.p99_us > SEND_DELAY_SHARE_MAX * latency.p99_us
         }
-        None => generator_busy > BUSY_SHARE_MAX,
+        None => generator_busy > BUSY_SHARE_MAX && sum.elapsed >= BUSY_ELAPSED_MIN,
     };
     let verdict = if sum.replies() == 0 {
         Verdict::Unanswered
-    } else if is_generator_bound {
+    } else if is_late_or_busy || too_many_drops {
         Verdict::GeneratorBound
     } else {
         Verdict::Tracker
@@ -137,6 +159,8 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         responses: sum.responses,
         responses_per_s: ratio(sum.responses_in_time, sum.elapsed.as_secs_f64()),
         lost: sum.lost,
+        unsent: sum.unsent,
+        receive_drops: sum.receive_drops,
         late: sum.late,
         errors: sum.errors,
         first_error: sum.first_error,
@@ -148,7 +172,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         latency,
         latency_curve: curve(&sum.latency),
         send_delay,
-        generator_cpu_s: sum.cpu.as_secs_f64(),
+        generator_cpu_s: sum.effort.cpu.as_secs_f64(),
         generator_busy,
         verdict,
         ended_early: sum.ended_early,
@@ -231,7 +255,7 @@ mod tests {
         tally.responses.announce = good;
         tally.responses_in_time = good;
         tally.elapsed = Duration::from_secs(1);
-        tally.cpu = Duration::from_millis(cpu_ms);
+        tally.effort.cpu = Duration::from_millis(cpu_ms);
         (1..=good).for_each(|number| tally.record_latency(number * 1000));
         tally
     }
@@ -254,6 +278,13 @@ mod tests {
     fn a_run_speaks_of_whoever_was_busy() {
         assert_eq!(report(vec![tally(10, 100), tally(10, 950)], false).verdict, Verdict::GeneratorBound);
         assert_eq!(report(vec![tally(0, 950)], false).verdict, Verdict::Unanswered);
+        // Half of a processor that it shares with others is all that it could have.
+        let mut hindered = tally(10, 500);
+        hindered.effort.waited = Duration::from_millis(480);
+        assert_eq!(report(vec![hindered], false).verdict, Verdict::GeneratorBound);
+        let mut overrun = tally(10, 100);
+        overrun.receive_drops = 1;
+        assert_eq!(report(vec![overrun], false).verdict, Verdict::GeneratorBound);
         // An open loop spins while it waits, so that its delay counts and not its CPU time.
         let mut late = tally(10, 1000);
         assert_eq!(report(vec![late.clone()], true).verdict, Verdict::Tracker);

@@ -197,7 +197,7 @@ fn replies_to_nobody_are_wrong_and_the_requests_are_lost() {
     let report = run(IMPATIENCE, |request, _, _| {
         let mut reply = good(request);
         if request[11] == 1 {
-            reply[7] ^= 0x80; // beyond the slots of a window of 64
+            reply[7] ^= 0x80; // another request of the same slot, in a window of 64
         }
         Some(reply)
     });
@@ -261,11 +261,95 @@ fn nobody_at_all_is_said_so() {
 }
 
 #[test]
+fn a_tracker_that_dies_at_the_end_is_said_and_one_that_loses_the_end_is_not() {
+    // The last of a thousand requests are lost; then it is dead, or answers again.
+    let dead = run(IMPATIENCE, |request, _, before| (before < 900).then(|| good(request)));
+    assert!(dead.failure.is_some_and(|words| words.contains("fell silent")));
+    assert!(dead.lost >= 64 && dead.ended_early);
+    let lossy = run(IMPATIENCE, |request, _, before| (!(900..1005).contains(&before)).then(|| good(request)));
+    assert_eq!((lossy.failure.as_deref(), lossy.ended_early), (None, false));
+    assert!(lossy.lost >= 64 && lossy.responses.total() + lossy.lost == 1000, "{lossy:?}");
+}
+
+#[test]
 fn a_tracker_that_dies_ends_the_run_with_what_was_measured() {
     let report = run(IMPATIENCE, |request, _, before| (before < 300).then(|| good(request)));
-    assert!(report.ended_early && report.failure.is_some(), "{report:?}");
+    let failure = report.failure.as_deref().unwrap_or_default();
+    assert!(report.ended_early && failure.contains("fell silent"), "{report:?}");
     assert!((200..=300).contains(&report.responses.total()), "{report:?}");
     assert!(report.lost > 0);
+    // It was silent for 3 s, which are none of what was measured.
+    assert!(report.elapsed_s < 2.0, "{report:?}");
+}
+
+#[test]
+fn few_requests_are_waited_for() {
+    // All have left before the first is answered.
+    let report = {
+        let answer = |request: &[u8], _, _| {
+            thread::sleep(Duration::from_millis(20));
+            Some(good(request))
+        };
+        let tracker = Tracker::start("127.0.0.1:0", Box::new(answer));
+        let mut session = Session::open(&plan(tracker.addr)).unwrap();
+        watched(|watch| session.run(CLOSED, requests(10), watch))
+    };
+    assert_eq!(report.responses.total(), 10);
+    assert!(report.elapsed_s > 0.19 && (5.0..51.0).contains(&report.responses_per_s), "{report:?}");
+}
+
+#[test]
+fn a_reply_after_the_timeout_is_none() {
+    let report = run(IMPATIENCE, |request, _, before| {
+        // The last of what is then on its way waits for 400 ms, the first for none.
+        if before > 300 && before < 340 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some(good(request))
+    });
+    assert!(report.late > 0 && report.lost >= report.late, "{report:?}");
+    assert!(report.latency.max_us <= 301e3, "{report:?}");
+    assert_eq!(report.responses.total() + report.lost, 1000);
+    assert_eq!(report.wrong.total(), 0);
+}
+
+#[test]
+fn what_comes_late_from_one_run_does_not_spoil_the_next() {
+    // Announces are answered once the run is over: with the connects of the next one.
+    let kept = std::sync::Mutex::new(Vec::<Vec<u8>>::new());
+    let (socket, answers) = (UdpSocket::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let (addr, stop) = (socket.local_addr().unwrap(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut packet = [0; 2048];
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((bytes, source)) = socket.recv_from(&mut packet) else { continue };
+                let reply = good(&packet[..bytes]);
+                if packet[11] != 0 && !answers.load(Ordering::Relaxed) {
+                    kept.lock().unwrap().push(reply);
+                    continue;
+                }
+                if !answers.load(Ordering::Relaxed) {
+                    socket.send_to(&reply, source).unwrap();
+                    continue;
+                }
+                for late in kept.lock().unwrap().drain(..) {
+                    socket.send_to(&late, source).unwrap();
+                }
+                socket.send_to(&reply, source).unwrap();
+            }
+        });
+        let mix = Mix { connect: 1, announce: 1, scrape: 0 };
+        let mut session = Session::open(&Plan { mix, timeout: IMPATIENCE, ..plan(addr) }).unwrap();
+        let first = watched(|watch| session.run(CLOSED, requests(64), watch));
+        answers.store(true, Ordering::Relaxed);
+        let second = watched(|watch| session.run(CLOSED, requests(64), watch));
+        stop.store(true, Ordering::Relaxed);
+        assert!(first.lost > 0 && first.responses.connect > 0, "{first:?}");
+        assert_eq!((second.responses, second.lost), (second.requests, 0), "{second:?}");
+        assert_eq!((second.wrong.total(), second.late > 0), (0, true), "{second:?}");
+    });
 }
 
 #[test]
@@ -281,6 +365,8 @@ fn cancelling_ends_a_run() {
     let report = session.run(CLOSED, stop, &mut Watch { cancel: &cancel, progress: &mut progress });
     assert!(report.ended_early && report.failure.is_none());
     assert!(report.responses.total() > 0 && looks > 0);
+    // What was on its way is no loss: it is answered, or not waited for.
+    assert_eq!(report.lost, 0, "{report:?}");
 }
 
 #[test]
@@ -298,5 +384,8 @@ fn impossible_plans_are_refused() {
     assert!(words(|plan| plan.mix = Mix { connect: 0, announce: 0, scrape: 0 }).contains("mix"));
     assert!(words(|plan| plan.sources.first = "::1".parse().unwrap()).contains("family"));
     assert!(words(|plan| plan.sources.first = "10.0.0.1".parse().unwrap()).contains("loopback"));
+    let many = |plan: &mut Plan| plan.sources.addresses = NonZeroUsize::new(5).unwrap();
+    assert!(words(many).contains("at most one for each of the 4 sockets"));
+    assert!(words(|plan| plan.workers = vec![None; 1025]).contains("1 to 1024"));
     assert!(words(|plan| plan.workers = vec![Some(1000)]).contains("processor 1000"));
 }

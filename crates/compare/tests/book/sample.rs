@@ -80,6 +80,8 @@ pub(crate) fn report(responses: Kinds) -> Report {
         responses,
         responses_per_s: f64::from(u32::try_from(responses.total()).unwrap()) / 10.0,
         lost: 0,
+        unsent: 0,
+        receive_drops: 0,
         late: 0,
         errors: 0,
         first_error: None,

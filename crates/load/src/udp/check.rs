@@ -7,6 +7,7 @@ use shoal_protocol::{PeerV4, PeerV6};
 use shoal_wire::datagram::Exchange;
 use shoal_wire::udp::{ConnectionId, Peers, Reply, TransactionId};
 
+use super::ask::note_unheard;
 use super::flight::{Asked, Flight, Landed};
 use crate::clock::Clock;
 use crate::progress::Live;
@@ -27,6 +28,8 @@ pub(super) struct Rules {
     /// Negative where the tracker may send as many peers as it likes.
     pub(super) numwant: i32,
     pub(super) own_address_is_wrong: bool,
+    /// A reply that takes longer comes too late.
+    pub(super) timeout_ns: u64,
 }
 
 /// Takes what one turn of the back end brings.
@@ -38,6 +41,8 @@ pub(super) struct Judge<'j> {
     pub(super) flight: &'j mut Flight,
     pub(super) lines: &'j mut [Line],
     pub(super) tally: &'j mut Tally,
+    /// See [`super::worker::Worker`].
+    pub(super) unheard: &'j mut Option<Vec<u32>>,
     pub(super) live: &'j Live,
 }
 
@@ -61,6 +66,12 @@ impl Judge<'_> {
         };
         let id = u32::from_be_bytes(id.try_into().expect("four bytes"));
         match self.flight.land(TransactionId(id)) {
+            Landed::Known(asked) if self.now_ns.saturating_sub(asked.due_ns) > self.rules.timeout_ns => {
+                // Nobody had given it up yet.
+                self.tally.lost += 1;
+                self.tally.late += 1;
+                note_unheard(self.unheard, &asked);
+            }
             Landed::Known(asked) => self.judge(&asked, reply),
             Landed::GivenUp => self.tally.late += 1,
             Landed::Unknown => self.tally.wrong.transaction_id += 1,

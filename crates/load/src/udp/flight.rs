@@ -1,7 +1,8 @@
 //! Requests that are on their way: which transaction id stands for what.
 //!
 //! Owns a fixed number of slots. A transaction id is the index of a slot and the number of times that it was used, so
-//! that a reply that comes late, or twice, is not taken for that of another request.
+//! that a reply that comes late, or twice, is not taken for that of another request. Each run hides both under a number
+//! of its own, so that what comes late from the run before is not taken for a reply to this one either.
 
 use shoal_wire::udp::TransactionId;
 
@@ -41,28 +42,39 @@ pub(super) struct Flight {
     free: Vec<u32>,
     /// Where the next look for lost requests begins.
     hand: usize,
-    /// Requests that were given up, and whose replies may still come.
+    /// Requests that were given up in this run, and whose replies may still come.
     given_up: u64,
+    /// The same of the runs before it.
+    given_up_before: u64,
+    /// Bits of a transaction id that are the index of a slot; the others count uses.
+    index_bits: u32,
+    /// What the ids of this run are hidden under.
+    mask: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     asked: Option<Asked>,
-    uses: u16,
+    uses: u32,
 }
 
-/// Bits of a transaction id that are the index of a slot; the others count uses.
-const INDEX_BITS: u32 = 20;
-
-/// Most requests on their way.
-pub(crate) const IN_FLIGHT_MAX: usize = 1 << INDEX_BITS;
+/// Most requests of a worker that are on their way at once.
+pub const IN_FLIGHT_MAX: usize = 1 << 20;
 
 impl Flight {
-    /// Room for `slots` requests, at least 1 and at most [`IN_FLIGHT_MAX`].
-    pub(super) fn new(slots: usize) -> Self {
+    /// Room for `slots` requests, at least 1 and at most [`IN_FLIGHT_MAX`]. The ids of each run have another `mask`.
+    pub(super) fn new(slots: usize, mask: u32) -> Self {
         let slots = slots.clamp(1, IN_FLIGHT_MAX);
         let free = (0..u32::try_from(slots).expect("there are at most 2^20")).rev().collect();
-        Self { slots: vec![Slot { asked: None, uses: 0 }; slots].into(), free, hand: 0, given_up: 0 }
+        let index_bits = slots.next_power_of_two().ilog2();
+        let slots = vec![Slot { asked: None, uses: 0 }; slots].into();
+        Self { slots, free, hand: 0, given_up: 0, given_up_before: 0, index_bits, mask }
+    }
+
+    /// Begins a new run. Replies to requests of the one before may still come.
+    pub(super) fn renew(&mut self, slots: usize, mask: u32) {
+        let given_up_before = self.given_up_before + self.given_up + self.in_flight() as u64;
+        *self = Self { given_up_before, ..Self::new(slots, mask) };
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -79,24 +91,29 @@ impl Flight {
         let slot = &mut self.slots[index as usize];
         slot.asked = Some(asked);
         slot.uses = slot.uses.wrapping_add(1);
-        Some(TransactionId(slot.transaction(index)))
+        Some(TransactionId(transaction(slot.uses, index, self.index_bits) ^ self.mask))
     }
 
     /// Frees the slot of a reply.
     pub(super) fn land(&mut self, TransactionId(id): TransactionId) -> Landed {
-        let index = id & ((1 << INDEX_BITS) - 1);
-        let Some(slot) = self.slots.get_mut(index as usize) else { return Landed::Unknown };
-        if slot.transaction(index) == id
+        let id = id ^ self.mask;
+        let index = id & ((1 << self.index_bits) - 1);
+        let uses = self.slots.get(index as usize).map_or(0, |slot| slot.uses);
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && transaction(slot.uses, index, self.index_bits) == id
             && let Some(asked) = slot.asked.take()
         {
             self.free.push(index);
             return Landed::Known(asked);
         }
-        if self.given_up > 0 {
-            self.given_up -= 1;
-            return Landed::GivenUp;
+        // An id that this run has not given out may be one of the runs before it.
+        let was_given_out = (1..=uses).contains(&(id >> self.index_bits));
+        let given_up = if was_given_out { &mut self.given_up } else { &mut self.given_up_before };
+        if *given_up == 0 {
+            return Landed::Unknown;
         }
-        Landed::Unknown
+        *given_up -= 1;
+        Landed::GivenUp
     }
 
     /// Looks at some slots, the next ones each time, and gives up requests that left before `before_ns`.
@@ -115,10 +132,9 @@ impl Flight {
     }
 }
 
-impl Slot {
-    fn transaction(&self, index: u32) -> u32 {
-        u32::from(self.uses) << INDEX_BITS | index
-    }
+/// A transaction id before it is hidden. Uses beyond its bits begin anew.
+fn transaction(uses: u32, index: u32, index_bits: u32) -> u32 {
+    uses << index_bits | index
 }
 
 #[cfg(test)]
@@ -129,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_reply_finds_its_request_once() {
-        let mut flight = Flight::new(4);
+        let mut flight = Flight::new(4, 0x1234_5678);
         let (first, second) = (flight.launch(ASKED).unwrap(), flight.launch(ASKED).unwrap());
         assert_eq!(flight.in_flight(), 2);
         assert_eq!(flight.land(first), Landed::Known(ASKED));
@@ -145,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_may_come_late() {
-        let mut flight = Flight::new(2);
+        let mut flight = Flight::new(2, 0);
         let id = flight.launch(ASKED).unwrap();
         flight.launch(Asked { due_ns: 100, ..ASKED }).unwrap();
         assert_eq!(flight.launch(ASKED), None);
@@ -155,5 +171,17 @@ mod tests {
         assert_eq!(flight.in_flight(), 1);
         assert_eq!(flight.land(id), Landed::GivenUp);
         assert_eq!(flight.land(id), Landed::Unknown);
+    }
+
+    #[test]
+    fn what_comes_late_from_the_run_before_answers_nothing() {
+        let mut flight = Flight::new(2, 7);
+        let stale = flight.launch(ASKED).unwrap();
+        flight.renew(1000, 0xdead_beef);
+        for _ in 0..1000 {
+            flight.launch(ASKED).unwrap();
+        }
+        assert_eq!(flight.land(stale), Landed::GivenUp);
+        assert_eq!(flight.in_flight(), 1000);
     }
 }

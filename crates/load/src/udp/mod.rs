@@ -3,6 +3,7 @@
 //! A [`Session`] owns the threads of the generator and the peers that it plays. Its runs follow each other on the same
 //! peers: fill, then measure as often as one likes.
 
+mod ask;
 mod check;
 mod echo;
 mod flight;
@@ -30,6 +31,7 @@ use crate::{Pace, Plan, Report, Stop, Watch};
 use check::{Line, Rules};
 pub use echo::Echo;
 use flight::Flight;
+pub use flight::IN_FLIGHT_MAX as WINDOW_MAX;
 use pace::Timing;
 use press::Press;
 use worker::{Order, Worker};
@@ -135,8 +137,9 @@ impl Session {
             }
         };
         let done = move |sight: &Sight, elapsed: Duration| {
+            let ended = sight.responses + sight.lost + sight.errors + sight.wrong;
             #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
-            let by_requests = stop.requests.map(|all| (sight.responses + sight.lost) as f64 / all as f64);
+            let by_requests = stop.requests.map(|all| ended as f64 / all as f64);
             let by_time = stop.after.map(|after| elapsed.as_secs_f64() / after.as_secs_f64().max(1e-9));
             by_requests.into_iter().chain(by_time).reduce(f64::max)
         };
@@ -163,7 +166,7 @@ impl Session {
         while tallies.len() < self.threads.len() {
             match self.tallies.recv_timeout(LOOK_EVERY) {
                 Ok(tally) => tallies.push(tally),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => assert!(!self.has_lost_a_worker(), "a worker has panicked"),
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the session holds its workers"),
             }
             if watch.cancel.load(Ordering::Relaxed) {
@@ -179,6 +182,11 @@ impl Session {
             }
         }
         report(tallies, is_open_loop)
+    }
+
+    /// Whether a worker has ended by itself, which none does.
+    fn has_lost_a_worker(&self) -> bool {
+        self.threads.iter().any(|thread| thread.handle.as_ref().is_some_and(JoinHandle::is_finished))
     }
 
     fn spawn(
@@ -244,7 +252,7 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         send_buffer_bytes: SOCKET_BUFFER_BYTES,
     };
     let sockets = Sockets::connect(&settings).map_err(|error| OpenError::Host(error.to_string()))?;
-    let (bundler, counters) = (sockets.bundler(), sockets.counters());
+    let (bundler, counters, probes) = (sockets.bundler(), sockets.counters(), sockets.probes().collect());
     let line = |local: SocketAddr| Line { ip: local.ip(), connection_id: None, connected_ns: 0 };
     let lines: Vec<Line> = sockets.local_addrs().map(line).collect();
     let open = plan.io.open(sockets);
@@ -253,11 +261,16 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
     let workers = plan.workers.len();
     let all_peers = plan.population.peers as usize;
     let count = all_peers / workers + usize::from(index < all_peers % workers);
-    let rules = Rules { numwant: plan.numwant, own_address_is_wrong: plan.own_address_is_wrong };
+    let rules = Rules {
+        numwant: plan.numwant,
+        own_address_is_wrong: plan.own_address_is_wrong,
+        timeout_ns: nanoseconds(plan.timeout),
+    };
     Ok(Worker {
         io,
         bundler,
         counters,
+        probes,
         shared,
         index,
         server: plan.target,
@@ -266,14 +279,15 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         scrape_hashes_max: u8::try_from(plan.scrape_hashes_max).expect("the plan was checked"),
         timeout: plan.timeout,
         peers: Peers::new(&plan.population, count, lines.len(), plan.seed.wrapping_add(index as u64)),
-        press: Press::new(plan.seed, plan.numwant, plan.scrape_hashes_max),
-        flight: Flight::new(lines.len()),
+        press: Press::new(plan.seed, index, plan.numwant, plan.scrape_hashes_max),
+        flight: Flight::new(lines.len(), 0),
         lines,
         tally: Tally::new(),
         random: Worker::random(plan, index),
         next_socket: 0,
         next_sweep_ns: 0,
         heard_ns: 0,
+        refusals_before: 0,
         unheard: None,
     })
 }

@@ -22,6 +22,8 @@ pub(super) struct Sheet {
 #[derive(Debug)]
 pub(super) struct Press {
     seed: u64,
+    /// Peers of different workers have the same numbers, and must not have the same ids.
+    worker: u64,
     pub(super) connects: Sheet,
     pub(super) announces: Sheet,
     pub(super) scrapes: Sheet,
@@ -36,7 +38,7 @@ const NO_CONNECTION: ConnectionId = ConnectionId(0);
 const NO_TRANSACTION: TransactionId = TransactionId(0);
 
 impl Press {
-    pub(super) fn new(seed: u64, numwant: i32, scrape_hashes_max: usize) -> Self {
+    pub(super) fn new(seed: u64, worker: usize, numwant: i32, scrape_hashes_max: usize) -> Self {
         let announce = Announce {
             info_hash: InfoHash([0; HASH_BYTES]),
             peer_id: PeerId([0; 20]),
@@ -63,6 +65,7 @@ impl Press {
         };
         Self {
             seed,
+            worker: worker as u64,
             connects: Sheet::of(&connect, HEAD_BYTES),
             announces: Sheet::of(&announce, ANNOUNCE_BYTES),
             scrapes: Sheet::of(&scrape, HEAD_BYTES + scrape_hashes_max * HASH_BYTES),
@@ -75,12 +78,12 @@ impl Press {
     }
 
     pub(super) fn announce(&mut self, id: ConnectionId, transaction_id: TransactionId, say: &Say) {
-        let seed = self.seed;
+        let (seed, worker) = (self.seed, self.worker);
         let datagram = self.announces.next();
         address(datagram, id, transaction_id);
         let (announce, _) = Announce::mut_from_prefix(&mut datagram[HEAD_BYTES..]).expect("it has that size");
         announce.info_hash = info_hash(seed, say.torrent);
-        announce.peer_id = peer_id(seed, u64::from(say.peer) << 8 | u64::from(say.generation));
+        announce.peer_id = peer_id(seed, worker << 40 | u64::from(say.peer) << 8 | u64::from(say.generation));
         announce.left_bytes.set(say.left_bytes);
         announce.event = Announce::event_number(say.event);
         announce.port.set(say.port);
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn announces_say_what_the_peer_says() {
-        let mut press = Press::new(9, 30, 10);
+        let mut press = Press::new(9, 2, 30, 10);
         for round in 1..=2 {
             for port in 1..=3 {
                 let (event, left_bytes) = (Event::Started, i64::from(port));
@@ -193,6 +196,7 @@ mod tests {
                 };
                 assert_eq!((connection_id, transaction_id), (ID, TransactionId(u32::from(port * round))));
                 assert_eq!(announce.info_hash, info_hash(9, 77));
+                assert_eq!(announce.peer_id, peer_id(9, 2 << 40 | 5 << 8 | 1));
                 assert_eq!((announce.port.get(), announce.num_want.get()), (port, 30));
                 assert_eq!((announce.event(), announce.left_bytes.get()), (Event::Started, i64::from(port)));
             }
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn scrapes_of_any_size_stay_scrapes() {
-        let mut press = Press::new(9, 30, 10);
+        let mut press = Press::new(9, 2, 30, 10);
         for hashes in [1, 10, 3, 10, 7, 1] {
             press.size_scrapes(hashes);
             let mut torrents = 0..;
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn connects_differ_by_transaction() {
-        let mut press = Press::new(9, 30, 10);
+        let mut press = Press::new(9, 2, 30, 10);
         (1..=3).for_each(|transaction| press.connect(TransactionId(transaction)));
         let expected = [1, 2, 3].map(|id| Request::Connect { transaction_id: TransactionId(id) });
         assert_eq!(decoded(&press.connects), expected);

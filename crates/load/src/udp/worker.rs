@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use rustix::io::Errno;
-use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo};
+use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo, SocketProbe};
 
 use super::Shared;
+use super::ask::{CONNECTION_NS_MAX, note_unheard};
 use super::check::{Judge, Line, Rules};
-use super::flight::{Asked, Flight, IN_FLIGHT_MAX, Landed};
+use super::flight::{Flight, IN_FLIGHT_MAX};
 use super::pace::{Arrivals, Nap, Timing};
-use super::press::{Press, Sheet};
-use crate::clock::{nanoseconds, thread_cpu};
-use crate::population::{Peers, Say};
-use crate::tally::{Kind, Tally};
+use super::press::Press;
+use crate::clock::{Effort, nanoseconds};
+use crate::population::Peers;
+use crate::tally::Tally;
 use crate::{Mix, Plan};
 
 /// One thread of the generator.
@@ -26,6 +26,7 @@ pub(super) struct Worker {
     pub(super) io: AnyIo,
     pub(super) bundler: Bundler,
     pub(super) counters: Arc<Counters>,
+    pub(super) probes: Vec<SocketProbe>,
     pub(super) shared: Arc<Shared>,
     pub(super) index: usize,
     pub(super) server: SocketAddr,
@@ -43,6 +44,8 @@ pub(super) struct Worker {
     pub(super) next_sweep_ns: u64,
     /// When the last reply came, of any kind.
     pub(super) heard_ns: u64,
+    /// How often, before this run, the server's host had said that nobody listens.
+    pub(super) refusals_before: u64,
     /// Peers whose announce did not get through while the tracker is filled; elsewhere `None`.
     pub(super) unheard: Option<Vec<u32>>,
 }
@@ -67,22 +70,34 @@ const FILL_LOSSES_MAX: usize = 3;
 /// Requests of one bundle in a closed loop. It waits for room for so many, because bundles save most of its time.
 const BURST: usize = 32;
 
+/// Most bundles of a closed loop between two looks for replies, whatever the window.
+const BUNDLES_PER_TURN: usize = 16;
+
 /// Longest wait for replies before the loop looks at the time again.
 const TURN_NS_MAX: u64 = 10_000_000;
 
 /// A tracker that says nothing at all for so long, while requests are on their way, is taken for dead.
 const SILENCE_NS_MAX: u64 = 3_000_000_000;
 
-/// A connection id may be used for a minute (BEP 15, "connect"); it is renewed before that.
-const CONNECTION_NS_MAX: u64 = 50_000_000_000;
+/// Longest wait for the last replies once the user has asked for an end.
+const PARTING_NS_MAX: u64 = 1_000_000_000;
 
 /// Below this time the loop does not go to sleep before the next arrival, because waking up takes as long.
 const SPIN_NS_MAX: u64 = 200_000;
 
+impl Order {
+    /// Whether a number of requests was to be made, and all of them were.
+    fn has_asked_all(&self, tally: &Tally) -> bool {
+        match self {
+            Order::Fill => false,
+            Order::Closed { timing, .. } | Order::Open { timing, .. } => timing.left(tally.asked()) == 0,
+        }
+    }
+}
+
 impl Worker {
     /// Carries out an order and returns what it counted.
     pub(super) fn carry_out(&mut self, order: Order) -> Tally {
-        self.tally = Tally::new();
         let slots = match order {
             Order::Fill => FILL_WINDOW,
             Order::Closed { window, .. } => window,
@@ -91,24 +106,72 @@ impl Worker {
                 Arrivals::within(rate, self.timeout).saturating_mul(2).clamp(1024, IN_FLIGHT_MAX)
             }
         };
-        self.flight = Flight::new(slots);
-        let (began_ns, cpu) = (self.shared.clock.now_ns(), thread_cpu());
+        let connected = self.renew_old_connections();
+        self.tally = Tally::new();
+        self.renew_flight(slots);
+        let (began_ns, effort, drops) = (self.shared.clock.now_ns(), Effort::of_thread(), self.drops());
         self.heard_ns = began_ns;
+        self.refusals_before = self.refusals();
         self.unheard = matches!(order, Order::Fill).then(Vec::new);
-        let outcome = match order {
+        let outcome = connected.and_then(|()| match order {
             Order::Fill => self.fill(),
             Order::Closed { timing, .. } => self.closed(timing),
             Order::Open { rate, timing } => self.open(rate, timing),
-        };
-        self.tally.elapsed = Duration::from_nanos(self.shared.clock.now_ns() - began_ns);
-        self.tally.cpu = thread_cpu() - cpu;
-        self.tally.responses_in_time = self.tally.responses.total();
-        if let Err(failure) = outcome.and_then(|()| self.drain()) {
+        });
+        self.take_stock(began_ns, self.shared.clock.now_ns(), effort);
+        let outcome = outcome.and_then(|()| self.drain());
+        if outcome.is_err() || order.has_asked_all(&self.tally) {
+            // A tracker that died is measured up to its last reply; and so is one that had to answer a number of
+            // requests, which may be on their way all at once.
+            self.take_stock(began_ns, self.heard_ns, effort);
+        }
+        if let Err(failure) = outcome {
             self.tally.failure = Some(failure);
             self.tally.ended_early = true;
         }
-        self.tally.lost += self.flight.in_flight() as u64;
+        if !self.is_cancelled() {
+            self.tally.lost += self.flight.in_flight() as u64;
+        }
+        self.tally.receive_drops = u64::from(self.drops().wrapping_sub(drops));
         std::mem::replace(&mut self.tally, Tally::new())
+    }
+
+    /// Notes what counts as the run: from `began_ns` to `end_ns`, with all replies so far.
+    fn take_stock(&mut self, began_ns: u64, end_ns: u64, before: Effort) {
+        self.tally.elapsed = Duration::from_nanos(end_ns - began_ns);
+        self.tally.effort = Effort::of_thread() - before;
+        self.tally.responses_in_time = self.tally.responses.total();
+    }
+
+    fn renew_flight(&mut self, slots: usize) {
+        let mask = self.random.random();
+        self.flight.renew(slots, mask);
+    }
+
+    /// Replies that the kernel dropped because the sockets of this worker were full; wraps around.
+    fn drops(&self) -> u32 {
+        let memory = |probe: &SocketProbe| probe.read().ok().flatten();
+        self.probes.iter().filter_map(memory).fold(0, |sum, memory| sum.wrapping_add(memory.receive_drops))
+    }
+
+    /// How often the server's host has said that nobody listens.
+    fn refusals(&self) -> u64 {
+        self.counters.v4.receive_failed.read() + self.counters.v6.receive_failed.read()
+    }
+
+    /// Connects anew where nothing was asked for so long that the connection id is no longer good.
+    fn renew_old_connections(&mut self) -> Result<(), String> {
+        let now_ns = self.shared.clock.now_ns();
+        for line in &mut self.lines {
+            if now_ns.saturating_sub(line.connected_ns) > CONNECTION_NS_MAX {
+                line.connection_id = None;
+            }
+        }
+        if self.lines.iter().all(|line| line.connection_id.is_some()) {
+            return Ok(());
+        }
+        self.renew_flight(self.lines.len());
+        self.connect()
     }
 
     /// Gets a connection id for every socket.
@@ -128,8 +191,11 @@ impl Worker {
                 self.sweep(now_ns);
             }
         }
-        let deaf = self.lines.iter().filter(|line| line.connection_id.is_none()).count();
-        if deaf > 0 { Err(self.why_silent(deaf)) } else { Ok(()) }
+        if self.lines.iter().any(|line| line.connection_id.is_none()) {
+            Err(self.why_silent())
+        } else {
+            Ok(())
+        }
     }
 
     fn fill(&mut self) -> Result<(), String> {
@@ -194,18 +260,21 @@ impl Worker {
             if self.is_over(&timing, now_ns) {
                 return Ok(());
             }
-            while self.flight.room() >= burst {
-                let count = self.flight.room().min(BUNDLE_MAX).min(timing.left(self.tally.requests.total()));
+            let mut bundles = 0;
+            while bundles < BUNDLES_PER_TURN && self.flight.room() >= burst {
+                let count = self.flight.room().min(BUNDLE_MAX).min(timing.left(self.tally.asked()));
                 if count == 0 {
                     break;
                 }
                 self.ask_some(count, now_ns, |_| now_ns);
+                bundles += 1;
             }
             if self.flight.room() < burst {
                 nap.take();
             }
             let before = self.flight.in_flight();
-            self.turn(TURN_NS_MAX.min(timing.end_ns.saturating_sub(now_ns)))?;
+            let wait_ns = if bundles == BUNDLES_PER_TURN { 0 } else { TURN_NS_MAX };
+            self.turn(wait_ns.min(timing.end_ns.saturating_sub(now_ns)))?;
             nap.learn(before - self.flight.in_flight());
         }
     }
@@ -218,15 +287,16 @@ impl Worker {
             if self.is_over(&timing, now_ns) {
                 return Ok(());
             }
-            let due = arrivals.due(now_ns).min(BUNDLE_MAX).min(timing.left(self.tally.requests.total()));
+            let due = arrivals.due(now_ns).min(BUNDLE_MAX).min(timing.left(self.tally.asked()));
             if due > 0 && self.flight.room() >= due {
                 for arrival in 0..due {
-                    self.tally.send_delay.saturating_record(now_ns - arrivals.at(arrival));
+                    self.tally.send_delay.saturating_record(now_ns.saturating_sub(arrivals.at(arrival)));
                 }
                 self.ask_some(due, now_ns, |arrival| arrivals.at(arrival));
             } else {
                 // So many are unanswered that these cannot even be asked; to a client that is the same.
                 self.tally.lost += due as u64;
+                self.tally.unsent += due as u64;
             }
             arrivals.pass(due);
             let wait_ns = arrivals.at(0).saturating_sub(self.shared.clock.now_ns());
@@ -237,126 +307,57 @@ impl Worker {
 
     /// Waits for the answers to what was asked before the run ended.
     fn drain(&mut self) -> Result<(), String> {
-        let end_ns = self.shared.clock.now_ns().saturating_add(nanoseconds(self.timeout));
-        while self.flight.in_flight() > 0 && !self.is_cancelled() {
+        let (began_ns, waiting) = (self.shared.clock.now_ns(), self.flight.in_flight());
+        while self.flight.in_flight() > 0 {
             let now_ns = self.turn(TURN_NS_MAX)?;
             self.sweep(now_ns);
-            if now_ns >= end_ns {
+            let timeout_ns = nanoseconds(self.timeout);
+            let patience_ns = if self.is_cancelled() { timeout_ns.min(PARTING_NS_MAX) } else { timeout_ns };
+            if now_ns - began_ns >= patience_ns {
                 break;
             }
         }
-        Ok(())
+        let is_silent = self.heard_ns < began_ns && waiting > 0;
+        if is_silent && !self.is_cancelled() { self.ask_again() } else { Ok(()) }
+    }
+
+    /// Whether a tracker that left the last requests of a run unanswered is still there, or has died. Counts nothing.
+    fn ask_again(&mut self) -> Result<(), String> {
+        let mut tally = std::mem::replace(&mut self.tally, Tally::new());
+        tally.lost += self.flight.in_flight() as u64;
+        let (lines, heard_ns) = (self.lines.clone(), self.heard_ns);
+        self.lines.iter_mut().for_each(|line| line.connection_id = None);
+        self.renew_flight(lines.len());
+        let some_deaf = self.connect().is_err();
+        let all_deaf = some_deaf && self.lines.iter().all(|line| line.connection_id.is_none());
+        (self.lines, self.tally, self.heard_ns) = (lines, tally, heard_ns);
+        if all_deaf { Err(self.why_silent()) } else { Ok(()) }
     }
 
     fn is_over(&mut self, timing: &Timing, now_ns: u64) -> bool {
         let is_cancelled = self.is_cancelled();
         self.tally.ended_early |= is_cancelled;
-        is_cancelled || now_ns >= timing.end_ns || timing.left(self.tally.requests.total()) == 0
+        is_cancelled || now_ns >= timing.end_ns || timing.left(self.tally.asked()) == 0
     }
 
     fn is_cancelled(&self) -> bool {
         self.shared.cancel.load(Ordering::Relaxed)
     }
 
-    /// Asks `count` times, by the weights of the mix, through the next socket in turn.
-    fn ask_some(&mut self, count: usize, now_ns: u64, due_ns: impl Fn(usize) -> u64) {
-        let socket = self.next_socket;
-        self.next_socket = (socket + 1) % self.lines.len();
-        self.keep_connected(socket, now_ns);
-        let hashes = self.random.random_range(1..=self.scrape_hashes_max);
-        self.press.size_scrapes(usize::from(hashes));
-        let Mix { connect, announce, scrape } = self.mix;
-        for index in 0..count.min(self.flight.room()) {
-            let due_ns = due_ns(index);
-            let drawn = self.random.random_range(0..connect + announce + scrape);
-            if drawn < connect {
-                self.ask_connect(socket, due_ns);
-            } else {
-                let peer = self.peers.any(socket);
-                if drawn < connect + announce {
-                    let say = self.peers.next(peer);
-                    self.ask_announce(socket, due_ns, &say);
-                } else {
-                    self.ask_scrape(socket, due_ns, peer, hashes);
-                }
-            }
-        }
-        self.flush(socket);
-    }
-
-    /// Renews the connection id of a socket in time.
-    fn keep_connected(&mut self, socket: usize, now_ns: u64) {
-        let line = &mut self.lines[socket];
-        if now_ns.saturating_sub(line.connected_ns) > CONNECTION_NS_MAX && self.flight.room() > 0 {
-            // Asked again after a while, should the answer be lost.
-            line.connected_ns += CONNECTION_NS_MAX / 8;
-            self.ask_connect(socket, now_ns);
-        }
-    }
-
-    fn ask_connect(&mut self, socket: usize, due_ns: u64) {
-        let asked = Asked { due_ns, peer: 0, port: 0, socket: small(socket), hashes: 0, kind: Kind::Connect };
-        if let Some(transaction_id) = self.flight.launch(asked) {
-            self.press.connect(transaction_id);
-        }
-    }
-
-    fn ask_announce(&mut self, socket: usize, due_ns: u64, say: &Say) {
-        let Some(id) = self.lines[socket].connection_id else { return };
-        let (peer, port) = (say.peer, say.port);
-        let asked = Asked { due_ns, peer, port, socket: small(socket), hashes: 0, kind: Kind::Announce };
-        if let Some(transaction_id) = self.flight.launch(asked) {
-            self.press.announce(id, transaction_id, say);
-        }
-    }
-
-    fn ask_scrape(&mut self, socket: usize, due_ns: u64, peer: u32, hashes: u8) {
-        let Some(id) = self.lines[socket].connection_id else { return };
-        let asked = Asked { due_ns, peer, port: 0, socket: small(socket), hashes, kind: Kind::Scrape };
-        let Some(transaction_id) = self.flight.launch(asked) else { return };
-        let Self { press, peers, .. } = self;
-        press.scrape(id, transaction_id, || {
-            let peer = peers.any(socket);
-            peers.torrent(peer)
-        });
-    }
-
-    /// Sends what is on the sheets.
-    fn flush(&mut self, socket: usize) {
-        let Self { bundler, press, flight, tally, unheard, .. } = self;
-        let requests = &mut tally.requests;
-        let sheets = [
-            (&mut press.connects, &mut requests.connect),
-            (&mut press.announces, &mut requests.announce),
-            (&mut press.scrapes, &mut requests.scrape),
-        ];
-        for (sheet, count) in sheets {
-            let sent = send(bundler, socket, sheet);
-            *count += sent as u64;
-            for transaction_id in sheet.transactions(sent) {
-                tally.send_failures += 1;
-                if let Landed::Known(asked) = flight.land(transaction_id) {
-                    note_unheard(unheard, &asked);
-                }
-            }
-            sheet.clear();
-        }
-    }
-
     /// Takes the replies that are there, or that come within `wait_ns`. Returns the time after that.
     fn turn(&mut self, wait_ns: u64) -> Result<u64, String> {
-        let Self { io, flight, lines, tally, shared, rules, .. } = self;
+        let Self { io, flight, lines, tally, shared, rules, unheard, .. } = self;
         // The time is read when the replies are there: before they are judged, and after the wait.
         let clock = shared.clock;
-        let mut judge =
-            Judge { rules: *rules, clock, now_ns: 0, flight, lines, tally, live: &shared.lives[self.index] };
+        let live = &shared.lives[self.index];
+        let mut judge = Judge { rules: *rules, clock, now_ns: 0, flight, lines, tally, unheard, live };
         let replies =
             io.turn(Duration::from_nanos(wait_ns), &mut judge).map_err(|error| self.explain(&error))?;
         let now_ns = clock.now_ns();
         if replies > 0 || self.flight.in_flight() == 0 {
             self.heard_ns = now_ns;
         } else if now_ns - self.heard_ns > SILENCE_NS_MAX.max(2 * nanoseconds(self.timeout)) {
-            return Err(self.why_silent(self.lines.len()));
+            return Err(self.why_silent());
         }
         Ok(now_ns)
     }
@@ -365,15 +366,25 @@ impl Worker {
         format!("the sockets to {} failed: {error}", self.server)
     }
 
-    fn why_silent(&self, sockets: usize) -> String {
-        let server = self.server;
-        if self.counters.v4.receive_failed.read() + self.counters.v6.receive_failed.read() > 0 {
+    fn why_silent(&self) -> String {
+        let (server, timeout) = (self.server, self.timeout);
+        if self.refusals() > self.refusals_before {
             return format!("nobody listens at UDP {server}: its host refuses what is sent there");
         }
+        let sockets = self.lines.len();
+        let deaf = self.lines.iter().filter(|line| line.connection_id.is_none()).count();
+        if deaf == 0 {
+            let silence = Duration::from_nanos(self.shared.clock.now_ns() - self.heard_ns);
+            return format!("UDP {server} fell silent: no reply for {:.1} s", silence.as_secs_f64());
+        }
+        if self.tally.late > 0 {
+            return format!(
+                "UDP {server} answers later than within {timeout:?}: give it more time (--timeout)"
+            );
+        }
         format!(
-            "UDP {server} does not answer: {sockets} of {} sockets heard nothing. Is it a UDP tracker, does a firewall \
-             drop the datagrams, or does it refuse the source addresses?",
-            self.lines.len()
+            "UDP {server} does not answer within {timeout:?}: {deaf} of {sockets} sockets heard nothing. Is it a UDP \
+             tracker, does a firewall drop the datagrams, or does it refuse the source addresses?",
         )
     }
 
@@ -399,32 +410,6 @@ impl Worker {
             done,
         );
     }
-}
-
-/// Has an announce repeated that did not get through.
-fn note_unheard(unheard: &mut Option<Vec<u32>>, asked: &Asked) {
-    if let (Some(unheard), Kind::Announce) = (unheard, asked.kind) {
-        unheard.push(asked.peer);
-    }
-}
-
-/// Sends the datagrams of a sheet, and returns how many the kernel took.
-fn send(bundler: &mut Bundler, socket: usize, sheet: &Sheet) -> usize {
-    let (bundle, datagram_bytes) = sheet.bundle();
-    let (mut sent, mut refusals) = (0, 0);
-    while sent < sheet.len() {
-        match bundler.send(socket, None, &bundle[sent * datagram_bytes..], datagram_bytes) {
-            Ok(count) => sent += count,
-            // The error of an earlier datagram, which this one did not cause.
-            Err(Errno::CONNREFUSED | Errno::INTR) if refusals < 3 => refusals += 1,
-            Err(_) => break,
-        }
-    }
-    sent
-}
-
-fn small(socket: usize) -> u8 {
-    u8::try_from(socket).expect("a worker has at most SOCKETS_MAX sockets")
 }
 
 impl Worker {
