@@ -15,8 +15,14 @@ use shoal_load::udp::Echo as Service;
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Answers UDP tracker requests with replies of the right form and size, and does nothing else: what no tracker can
-/// beat on this machine with this back end. Compared with it, a figure says what a tracker itself costs.
+use crate::output;
+
+/// Answers like a tracker that does nothing: the limit that kernel and back end set.
+///
+/// Replies have the form and size of a tracker's. No tracker can beat it on the same machine with the same back end, so
+/// what a tracker falls short of it is what the tracker itself costs.
+///
+/// It answers everybody, with more bytes than were sent: do not let it be reached from the internet. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Echo {
     /// Where to listen; with several addresses, separated by commas, on all of them
@@ -31,9 +37,10 @@ pub(crate) struct Echo {
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
 
-    /// Bytes of an announce reply, rounded down to whole peers
-    #[arg(long, value_name = "BYTES", default_value = "200")]
-    announce_reply_bytes: usize,
+    /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers
+    #[arg(long, value_name = "BYTES", default_value = "200",
+        value_parser = clap::value_parser!(u16).range(20..=1452))]
+    announce_reply_bytes: u16,
 
     /// Send the replies of a batch that go to the same socket in one system call. No tracker could do that, whose
     /// clients are many; it takes so much work off the echo that a load generator finds its own limit
@@ -64,9 +71,9 @@ impl Echo {
         let listening =
             sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()).collect());
         let listening: Vec<String> = listening.unwrap_or_default();
-        eprintln!("echo listens on UDP {} by {}", listening.join(", "), self.io);
+        output::tell(&format!("echo listens on UDP {} by {}", listening.join(", "), self.io));
         let v4 = self.listen.iter().all(SocketAddr::is_ipv4);
-        let service = Service::new(self.announce_reply_bytes, if v4 { 6 } else { 18 });
+        let service = Service::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
         thread::scope(|scope| {
             let serve = |sockets| {
                 let stop = &stop;

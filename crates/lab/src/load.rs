@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Puts load on a tracker and tells what it answered, how fast, and how much of it was wrong.
+/// Puts load on a tracker and tells what it answered, how fast, and how much of it was wrong
 #[derive(Debug, clap::Args)]
 pub(crate) struct Load {
     #[command(subcommand)]
@@ -17,7 +17,7 @@ pub(crate) struct Load {
 
 #[derive(Debug, clap::Subcommand)]
 enum Protocol {
-    /// Over UDP (BEP 15)
+    // Without a comment here it has that of its struct, with the long help.
     Udp(udp::Udp),
 }
 

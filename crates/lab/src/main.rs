@@ -27,13 +27,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put load on a tracker and measure what it answers
+    // Without a comment here it has that of its struct, with the long help; so has echo.
     Load(Box<load::Load>),
     /// Run trackers side by side under the same load
     Compare(Box<compare::Compare>),
     /// Tell what a tracker does right and wrong, rule by rule
     Conform(conform::Conform),
-    /// Answer like a tracker that does nothing: the limit that kernel and back end set
     Echo(echo::Echo),
 }
 

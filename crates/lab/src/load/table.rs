@@ -5,14 +5,10 @@ use std::fmt::Write;
 use shoal_load::{Kinds, LatencySummary, Pace, Report, Verdict, WrongReplies};
 
 /// The table at the end of a run.
-pub(crate) fn text(pace: Pace, fill: Option<&Report>, run: &Report) -> String {
+pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) -> String {
     let mut out = String::new();
     if let Some(fill) = fill {
-        line(
-            &mut out,
-            "filled",
-            &format!("{} announces in {:.1} s", fill.responses.announce, fill.elapsed_s),
-        );
+        filled(&mut out, peers, fill);
     }
     let how = match pace {
         Pace::Closed { window } => format!("closed loop, {window} in flight for each worker"),
@@ -36,12 +32,23 @@ pub(crate) fn text(pace: Pace, fill: Option<&Report>, run: &Report) -> String {
     let generator =
         format!("{:.0} % busy, {:.1} s of CPU time", 100.0 * run.generator_busy, run.generator_cpu_s);
     line(&mut out, "generator", &generator);
-    conclusion(&mut out, run);
+    conclusion(&mut out, pace, run);
     out
 }
 
 fn line(out: &mut String, name: &str, value: &str) {
     writeln!(out, "{name:<17} {value}").expect("a string takes everything");
+}
+
+fn filled(out: &mut String, peers: u32, fill: &Report) {
+    let mut value =
+        format!("{} of {peers} peers announced in {:.1} s", fill.responses.announce, fill.elapsed_s);
+    for (count, what) in [(fill.errors, "errors"), (fill.wrong.total(), "wrong replies")] {
+        if count > 0 {
+            value += &format!(", {count} {what}");
+        }
+    }
+    line(out, "filled", &value);
 }
 
 fn kinds(out: &mut String, run: &Report) {
@@ -66,7 +73,7 @@ fn latency(out: &mut String, name: &str, latency: &LatencySummary) {
 }
 
 fn faults(out: &mut String, run: &Report) {
-    let asked = run.requests.total().max(1);
+    let asked = (run.requests.total() + run.unsent).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
     let percent = 100.0 * run.lost as f64 / asked as f64;
     line(out, "lost", &format!("{} ({percent:.2} %), {} of them answered too late", run.lost, run.late));
@@ -87,22 +94,34 @@ fn faults(out: &mut String, run: &Report) {
     if run.own_address_tolerated > 0 {
         line(out, "tolerated", &format!("{} that handed the announcer to itself", run.own_address_tolerated));
     }
-    if run.send_failures > 0 {
-        line(out, "not sent", &format!("{}: this host's kernel did not take them", run.send_failures));
+    for (count, name, why) in [
+        (run.send_failures, "not sent", "this host's kernel did not take them"),
+        (run.unsent, "not even sent", "too many others were without an answer; they count as lost"),
+        (run.receive_drops, "dropped here", "the generator's own sockets were full; they count as lost"),
+    ] {
+        if count > 0 {
+            line(out, name, &format!("{count}: {why}"));
+        }
     }
 }
 
-fn conclusion(out: &mut String, run: &Report) {
+fn conclusion(out: &mut String, pace: Pace, run: &Report) {
     let words = match run.verdict {
-        Verdict::Tracker => {
-            "the tracker's limit, or the rate that was asked for; the generator had time to spare"
-        }
+        _ if run.verdict != Verdict::Unanswered && run.responses.total() == 0 => "not one good reply",
+        Verdict::Tracker => match pace {
+            Pace::Closed { .. } => {
+                "what the tracker answers with so many in flight; the generator had time to spare"
+            }
+            Pace::Open { .. } => "the tracker at this rate; requests left in time",
+        },
         Verdict::GeneratorBound => {
-            "THE GENERATOR WAS THE BOTTLENECK: give it more processors (--cpus) or a lower --rate"
+            "THE GENERATOR WAS THE BOTTLENECK: give it more processors (--cpus), or ask for less (--rate, --window)"
         }
         Verdict::Unanswered => "the tracker did not answer",
     };
-    line(out, "this shows", words);
+    if run.failure.is_none() {
+        line(out, "this shows", words);
+    }
     if let Some(failure) = &run.failure {
         line(out, "ended early", failure);
     } else if run.ended_early {

@@ -1,6 +1,6 @@
 //! `shoal-lab load udp`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-use shoal_load::udp::{OpenError, Session};
+use shoal_load::udp::{OpenError, Session, WINDOW_MAX};
 use shoal_load::{Pace, Plan, Preset, Report, Sources, Stop, Verdict, Watch};
 use shoal_net::Backend;
 
 use super::{live, table};
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::shape::Shape;
 
 /// Puts load on a UDP tracker: fills it with peers, then measures.
@@ -27,7 +28,7 @@ use crate::shape::Shape;
 /// Good replies make the headline. Errors, and replies that break a rule, are counted apart.
 ///
 /// Ctrl-C ends the run early with what was measured. Exit code 0: measured; 1: failed, or the tracker fell silent, or
-/// not one reply was good; 2: the command line is wrong.
+/// not one reply was good; 2: the command line is wrong; 130: Ctrl-C before anything was measured, or twice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Udp {
@@ -40,8 +41,8 @@ pub(crate) struct Udp {
     rate: Option<f64>,
 
     /// Requests in flight in the closed loop, of each worker. More than the tracker's socket buffer holds are lost
-    #[arg(long, value_name = "N", default_value = "256", conflicts_with = "rate")]
-    window: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value = "256", conflicts_with = "rate", value_parser = window)]
+    window: usize,
 
     /// Measure for so long, such as 10s, 500ms or 2m [default: 10s, unless --requests is given]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -91,8 +92,8 @@ struct Generator {
     #[arg(long, value_name = "IP")]
     source: Option<IpAddr>,
 
-    /// How many addresses to send from, beginning with the first; more than one must be in 127.0.0.0/8 [default: one
-    /// for each socket to a loopback address of IPv4, else 1]
+    /// How many addresses to send from, beginning with the first, at most one for each socket; more than one must be in
+    /// 127.0.0.0/8 [default: one for each socket to a loopback address of IPv4, else 1]
     #[arg(long, value_name = "N")]
     sources: Option<NonZeroUsize>,
 
@@ -107,6 +108,9 @@ struct Generator {
 
 /// The exit code of a command line that asks for the impossible.
 const USAGE: u8 = 2;
+
+/// The exit code where Ctrl-C came before there was a result, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -134,7 +138,11 @@ struct LoadDocument {
     seed: u64,
     workers: usize,
     sockets_per_worker: usize,
+    first_source: IpAddr,
     source_addresses: usize,
+    io: String,
+    timeout_s: f64,
+    own_address_is_wrong: bool,
 }
 
 impl Udp {
@@ -142,7 +150,7 @@ impl Udp {
         let plan = self.plan()?;
         let pace = match self.rate {
             Some(rate) => Pace::Open { rate },
-            None => Pace::Closed { window: self.window.get() },
+            None => Pace::Closed { window: self.window },
         };
         let after =
             self.duration.or(if self.requests.is_none() { Some(Duration::from_secs(10)) } else { None });
@@ -150,17 +158,18 @@ impl Udp {
         let interrupt = Interrupt::listen()?;
         let mut session = match Session::open(&plan) {
             Err(error @ (OpenError::Plan(_) | OpenError::Processor { .. })) => {
-                eprintln!("shoal-lab: {error}");
+                output::tell(&format!("shoal-lab: {error}"));
                 return Ok(ExitCode::from(USAGE));
             }
             opened => opened?,
         };
         let fill =
             if self.no_fill { None } else { Some(watch("fill", &interrupt, |watch| session.fill(watch))) };
-        if let Some(fill) = fill.as_ref().filter(|fill| fill.failure.is_some() || fill.responses.total() == 0)
-        {
-            let reason = fill.failure.clone().or_else(|| fill.first_error.clone());
-            let reason = reason.unwrap_or_else(|| "no reply was good".to_owned());
+        if interrupt.flag().load(Ordering::Relaxed) {
+            output::tell("shoal-lab: ended while the tracker was filled, before anything was measured");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        if let Some(reason) = fill.as_ref().and_then(why_not_filled) {
             return Err(anyhow!("the tracker could not be filled: {reason}"));
         }
         let run = watch("load", &interrupt, |watch| session.run(pace, stop, watch));
@@ -202,8 +211,7 @@ impl Udp {
     }
 
     fn print(&self, plan: &Plan, pace: Pace, fill: Option<&Report>, run: &Report) -> Result<()> {
-        let mut out = io::stdout().lock();
-        if self.json {
+        let text = if self.json {
             let load = LoadDocument {
                 population: plan.population,
                 mix: plan.mix,
@@ -212,17 +220,33 @@ impl Udp {
                 seed: plan.seed,
                 workers: plan.workers.len(),
                 sockets_per_worker: plan.sources.sockets_per_worker.get(),
+                first_source: plan.sources.first,
                 source_addresses: plan.sources.addresses.get(),
+                io: plan.io.to_string(),
+                timeout_s: plan.timeout.as_secs_f64(),
+                own_address_is_wrong: plan.own_address_is_wrong,
             };
             let target = plan.target.to_string();
             let document = Document { schema_version: run.schema_version, target, pace, load, fill, run };
-            serde_json::to_writer_pretty(&mut out, &document).context("cannot write to standard output")?;
-            writeln!(out)?;
+            serde_json::to_string_pretty(&document)? + "\n"
         } else {
-            write!(out, "{}", table::text(pace, fill, run))?;
-        }
-        Ok(())
+            table::text(pace, plan.population.peers, fill, run)
+        };
+        output::print(&text)
     }
+}
+
+/// Why a fill is not good enough to go on.
+fn why_not_filled(fill: &Report) -> Option<String> {
+    let Report { failure, first_error, responses, wrong, .. } = fill;
+    if let Some(failure) = failure {
+        return Some(failure.clone());
+    }
+    if responses.announce > 0 {
+        return None;
+    }
+    let error = first_error.as_ref().map(|words| format!("it answers with the error \"{words}\""));
+    Some(error.unwrap_or_else(|| format!("no reply was good, {} were wrong", wrong.total())))
 }
 
 /// Runs something of a session while a live line shows how it goes.
@@ -232,7 +256,7 @@ fn watch(name: &str, interrupt: &Interrupt, run: impl FnOnce(&mut Watch<'_>) -> 
     let report = run(&mut Watch { cancel, progress: &mut |progress| line.show(progress) });
     line.end();
     if cancel.load(Ordering::Relaxed) {
-        eprintln!("{name}: ended early, as asked");
+        output::tell(&format!("{name}: ended early, as asked"));
     }
     report
 }
@@ -265,6 +289,11 @@ fn target(text: &str) -> Result<SocketAddr> {
         return Err(anyhow!("port 0 is no port; {accepted}"));
     }
     Ok(address)
+}
+
+fn window(text: &str) -> Result<usize> {
+    let window = text.parse().ok().filter(|window| (1..=WINDOW_MAX).contains(window));
+    window.with_context(|| format!("give a whole number from 1 to {WINDOW_MAX}"))
 }
 
 fn rate(text: &str) -> Result<f64> {
