@@ -30,10 +30,10 @@ const REPLY_HEAD_BYTES: usize = 20;
 const PEER_BYTES: usize = 6;
 
 /// Makes the comparison. The result is written after every run, so that nothing is lost if the next one brings the
-/// machine down.
+/// machine down; there it is partial, until whoever asked writes what this returns by [`save`].
 ///
 /// # Errors
-/// Where results cannot be written at all. What goes wrong with a tracker is in the result.
+/// Where results cannot be written even before the first run. What goes wrong with a tracker is in the result.
 pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
     let mut comparison = prepare(order)?;
     tell_beforehand(order, &comparison, observer);
@@ -70,7 +70,6 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
     }
     // The last run may have been cut short.
     comparison.partial = interrupt.is_at_once();
-    save(&comparison, &order.folder)?;
     Ok(comparison)
 }
 

@@ -217,7 +217,11 @@ impl Compare {
         let made = comparison::make(&order, &interrupt, &mut |event| screen.show(event));
         screen.end();
         let comparison = made?;
-        let code = self.draw(&comparison, &order.folder)?;
+        // Where there is no space any more, hours of measurements are shown at least.
+        let saved = comparison::save(&comparison, &order.folder);
+        let code = self.draw(&comparison, &order.folder);
+        saved?;
+        let code = code?;
         if comparison.partial {
             output::tell("Ended early, as asked: the result is marked as partial.");
         }
@@ -236,9 +240,7 @@ impl Compare {
         } else {
             output::print(&table::text(comparison))?;
         }
-        drawn.with_context(|| {
-            format!("the raw result is in {}, but it could not be drawn", folder.display())
-        })?;
+        drawn.with_context(|| format!("the book of {} could not be drawn", folder.display()))?;
         output::tell(&format!("The result is in {}", folder.display()));
         let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
         let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));

@@ -93,6 +93,26 @@ fn readers_that_leave_do_not_end_it() {
     assert_eq!(result["cells"][0]["rounds"].as_array().unwrap().len(), 2);
 }
 
+/// As on a disk that is full: what was measured is shown at least.
+#[test]
+fn a_result_that_cannot_be_written_is_shown() {
+    let laboratory = Laboratory::new();
+    let mut command = laboratory.tiny("--trackers echo-mmsg --rounds 2 --json");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("[1/2]")), "it should begin");
+    let runs = laboratory.path().join("bench-runs");
+    fs::remove_dir_all(&runs).unwrap();
+    fs::write(&runs, "no folder").unwrap();
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said:#?}");
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["cells"][0]["rounds"].as_array().unwrap().len(), 2);
+    let told = |words: &str| said.iter().any(|line| line.contains(words));
+    assert!(told("warning: the result could not be written") && told("shoal-lab: cannot write"), "{said:#?}");
+}
+
 fn only_result(laboratory: &Laboratory) -> serde_json::Value {
     let mut runs = fs::read_dir(laboratory.path().join("bench-runs")).unwrap();
     read(&runs.next().unwrap().unwrap().path())

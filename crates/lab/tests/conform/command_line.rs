@@ -106,3 +106,20 @@ fn a_reader_that_leaves_is_no_error() {
         assert_eq!((output.status.code(), stderr(&output)), (Some(code), String::new()), "{arguments:?}");
     }
 }
+
+/// The book of the cases says what the cases say.
+#[test]
+fn the_documentation_has_every_case() {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
+    let book = std::fs::read_to_string(book).unwrap();
+    let list = stdout(&conform(&["--list"]));
+    let lines: Vec<&str> = list.lines().map(str::trim).collect();
+    let (cases, sum) = lines.as_chunks::<3>();
+    assert_eq!(sum.len(), 1, "{sum:?}");
+    for [head, rule, source] in cases {
+        let (id, weight) = head.trim_end_matches(')').split_once(" (").unwrap();
+        let weight = weight.replace(", only with --slow", " (slow)");
+        let row = format!("| `{id}` | {weight} | {rule} | {source} |");
+        assert!(book.contains(&row), "docs/conformance.md lacks\n{row}");
+    }
+}
