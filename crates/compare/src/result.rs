@@ -126,6 +126,13 @@ pub struct Usage {
     pub steal: f64,
 }
 
+/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
+/// tolerated are among the good ones.
+#[must_use]
+pub fn replies(load: &Report) -> u64 {
+    load.responses.total() + load.wrong.total() + load.errors + load.late
+}
+
 impl Usage {
     /// Below this share of its processors' time a tracker was not at its limit: it waited for work, or others ran there.
     pub const SATURATED_SHARE: f64 = 0.9;
@@ -134,6 +141,12 @@ impl Usage {
     #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
         let available_s = self.elapsed_s * f64::from(u32::try_from(processors).ok()?);
-        (available_s > 0.0).then(|| self.exact_s.unwrap_or(self.user_s + self.system_s) / available_s)
+        (available_s > 0.0).then(|| self.cpu_s() / available_s)
+    }
+
+    /// CPU time of the process in all, by the exact account if there is one.
+    #[must_use]
+    pub fn cpu_s(&self) -> f64 {
+        self.exact_s.unwrap_or(self.user_s + self.system_s)
     }
 }

@@ -4,7 +4,7 @@
 
 use shoal_load::{LatencySummary, Report, Verdict};
 
-use crate::result::{Cell, Round, Usage};
+use crate::result::{Cell, Round, Usage, replies};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 pub(super) const STEAL_MAX: f64 = 0.1;
@@ -138,12 +138,6 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
             ..marks(load)
         },
     })
-}
-
-/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
-/// tolerated are among the good ones.
-pub(super) fn replies(load: &Report) -> u64 {
-    load.responses.total() + load.wrong.total() + load.errors + load.late
 }
 
 /// A count as a number to calculate with.

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use shoal_compare::order::{Event, Phase};
-use shoal_compare::result::{Round, Usage};
+use shoal_compare::result::{Round, Usage, replies};
 use shoal_load::{Report, Verdict};
 
 use crate::load::live::Line;
@@ -78,7 +78,7 @@ fn in_words(round: &Round, processors: usize) -> String {
     let mut words = Vec::new();
     if let Some(load) = &round.load {
         words.push(format!("{:.0} replies/s", load.responses_per_s));
-        words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage.exact_s?)));
+        words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage.cpu_s())));
         if load.verdict == Verdict::GeneratorBound {
             words.push("generator bound".to_owned());
         }
@@ -102,9 +102,9 @@ fn in_words(round: &Round, processors: usize) -> String {
 }
 
 /// CPU time of a reply; of every one that was sent, good or not.
-fn cost(load: &Report, exact_s: f64) -> Option<String> {
-    let replies = load.responses.total() + load.wrong.total() + load.errors + load.late;
+fn cost(load: &Report, cpu_s: f64) -> Option<String> {
+    let replies = replies(load);
     #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
-    let us = exact_s * 1e6 / replies as f64;
+    let us = cpu_s * 1e6 / replies as f64;
     (replies > 0).then(|| format!("{us:.2} µs CPU a reply"))
 }
