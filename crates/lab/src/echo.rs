@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::output;
 
-/// Answers like a tracker that does nothing: the limit that kernel and back end set.
+/// Answer like a tracker that does nothing: the limit that kernel and back end set.
 ///
 /// Replies have the form and size of a tracker's. No tracker can beat it on the same machine with the same back end, so
 /// what a tracker falls short of it is what the tracker itself costs.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Puts load on a tracker and tells what it answered, how fast, and how much of it was wrong
+/// Put load on a tracker and tell what it answered, how fast, and how much of it was wrong
 #[derive(Debug, clap::Args)]
 pub(crate) struct Load {
     #[command(subcommand)]

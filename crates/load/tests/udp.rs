@@ -258,6 +258,15 @@ fn nobody_at_all_is_said_so() {
     let plan = Plan { timeout: IMPATIENCE, ..plan(mute.local_addr().unwrap()) };
     let refused = Session::open(&plan).unwrap_err();
     assert!(matches!(&refused, OpenError::Unreachable(words) if words.contains("firewall")), "{refused}");
+
+    for (reply, expected) in
+        [(&b"\0\0\0\x03...."[..], "0 wrong replies and 12 errors"), (b"\0\0\0\x02....", "12 wrong")]
+    {
+        let answer = |request: &[u8], _, _| Some([&reply[..4], &request[12..16], b"no"].concat());
+        let tracker = Tracker::start("127.0.0.1:0", Box::new(answer));
+        let refused = Session::open(&Plan { target: tracker.addr, ..plan.clone() }).unwrap_err();
+        assert!(refused.to_string().contains(expected), "{refused}");
+    }
 }
 
 #[test]

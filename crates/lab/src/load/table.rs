@@ -29,9 +29,11 @@ pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) 
         format!("{:.1} peers, {:.0} bytes each", run.peers_per_announce, run.announce_reply_bytes);
     line(&mut out, "announce replies", &announces);
     faults(&mut out, run);
-    let generator =
-        format!("{:.0} % busy, {:.1} s of CPU time", 100.0 * run.generator_busy, run.generator_cpu_s);
-    line(&mut out, "generator", &generator);
+    let busy = match pace {
+        Pace::Closed { .. } => format!("{:.0} % busy", 100.0 * run.generator_busy),
+        Pace::Open { .. } => "it spins while it waits".to_owned(),
+    };
+    line(&mut out, "generator", &format!("{busy}, {:.1} s of CPU time", run.generator_cpu_s));
     conclusion(&mut out, pace, run);
     out
 }
@@ -79,18 +81,7 @@ fn faults(out: &mut String, run: &Report) {
     line(out, "lost", &format!("{} ({percent:.2} %), {} of them answered too late", run.lost, run.late));
     let first = run.first_error.as_ref().map(|words| format!(", the first: \"{words}\"")).unwrap_or_default();
     line(out, "errors", &format!("{}{first}", run.errors));
-    let WrongReplies { malformed, action, transaction_id, count, own_address } = run.wrong;
-    let rules = [
-        (malformed, "malformed"),
-        (action, "of another kind"),
-        (transaction_id, "to no request"),
-        (count, "with a wrong number of entries"),
-        (own_address, "handed the announcer to itself"),
-    ];
-    let broken: Vec<String> =
-        rules.iter().filter(|(count, _)| *count > 0).map(|(count, rule)| format!("{count} {rule}")).collect();
-    let broken = if broken.is_empty() { String::new() } else { format!(": {}", broken.join(", ")) };
-    line(out, "wrong replies", &format!("{}{broken}", run.wrong.total()));
+    line(out, "wrong replies", &wrong(&run.wrong));
     if run.own_address_tolerated > 0 {
         line(out, "tolerated", &format!("{} that handed the announcer to itself", run.own_address_tolerated));
     }
@@ -103,6 +94,22 @@ fn faults(out: &mut String, run: &Report) {
             line(out, name, &format!("{count}: {why}"));
         }
     }
+}
+
+/// How many replies broke a rule, and which.
+pub(super) fn wrong(wrong: &WrongReplies) -> String {
+    let WrongReplies { malformed, action, transaction_id, count, own_address } = *wrong;
+    let rules = [
+        (malformed, "malformed"),
+        (action, "of another kind"),
+        (transaction_id, "to no request"),
+        (count, "with a wrong number of entries"),
+        (own_address, "handed the announcer to itself (some trackers do by design: --tolerate-own-address)"),
+    ];
+    let broken: Vec<String> =
+        rules.iter().filter(|(count, _)| *count > 0).map(|(count, rule)| format!("{count} {rule}")).collect();
+    let broken = if broken.is_empty() { String::new() } else { format!(": {}", broken.join(", ")) };
+    format!("{}{broken}", wrong.total())
 }
 
 fn conclusion(out: &mut String, pace: Pace, run: &Report) {

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::shape::Shape;
 
-/// Puts load on a UDP tracker: fills it with peers, then measures.
+/// Put load on a UDP tracker (BEP 15): fill it with peers, then measure.
 ///
 /// Without --rate the loop is closed: so many requests are in flight, and each reply makes room for the next; this
 /// finds the most that the tracker answers. With --rate the loop is open: requests leave at a fixed rate, and latency
@@ -246,7 +246,7 @@ fn why_not_filled(fill: &Report) -> Option<String> {
         return None;
     }
     let error = first_error.as_ref().map(|words| format!("it answers with the error \"{words}\""));
-    Some(error.unwrap_or_else(|| format!("no reply was good, {} were wrong", wrong.total())))
+    Some(error.unwrap_or_else(|| format!("no reply was good, {} wrong", table::wrong(wrong))))
 }
 
 /// Runs something of a session while a live line shows how it goes.

@@ -117,6 +117,50 @@ fn ctrl_c_ends_early_with_what_was_measured() {
 }
 
 #[test]
+fn ctrl_c_before_anything_was_measured_is_no_result() {
+    // Answers connects only, so that it is never full.
+    let tracker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    tracker.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let addr = tracker.local_addr().unwrap().to_string();
+    let mut command = lab(&["load", "udp", &addr, "--peers", "400", "--timeout", "30s", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    loop {
+        let mut request = [0; 2048];
+        let (_, source) = tracker.recv_from(&mut request).unwrap();
+        if request[11] != 0 {
+            break;
+        }
+        tracker.send_to(&[&request[8..16], &[1; 8]].concat(), source).unwrap();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(output.stdout.is_empty());
+    assert!(text(&output.stderr).contains("before anything was measured"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn long_help_teaches() {
+    for (arguments, words) in [
+        (&["load", "udp", "--help"][..], &["the loop is closed", "Exit code 0", "Examples:"][..]),
+        (&["echo", "--help"], &["No tracker can beat it", "internet"]),
+    ] {
+        let help = text(&lab(arguments).output().unwrap().stdout);
+        words.iter().for_each(|words| assert!(help.contains(words), "{words:?} is not in\n{help}"));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_fault() {
+    let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
+    let mut command = lab(&["load", "udp", &echo.addr, "--peers", "400", "--requests", "1000"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
 fn nobody_and_silence_are_told_apart() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = load(&nobody.to_string(), &["--timeout", "200ms"]);
@@ -137,6 +181,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         (&["--duration", "10 years"], "500ms, 10s or 2m"),
         (&["--popularity", "zipf"], "zipf:EXPONENT"),
         (&["--mix", "1:1"], "50:50:1"),
+        (&["--window", "2000000"], "from 1 to 1048576"),
         (&["--io", "epoll"], "\"mmsg\" or \"uring\""),
         (&["--preset", "huge"], "published, announces, ten-million"),
         (&["--rate", "5", "--window", "5"], "cannot be used with"),
@@ -150,6 +195,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         (&["--seeders", "1.5"][..], "seeder share cannot be 1.5"),
         (&["--scrape-hashes", "75"], "1 to 74"),
         (&["--sockets", "65"], "at most 64"),
+        (&["--sources", "9"], "at most one for each of the 8 sockets"),
         (&["--source", "::1"], "family"),
         (&["--cpus", "4000"], "processor 4000"),
     ] {

@@ -382,6 +382,16 @@ impl Worker {
                 "UDP {server} answers later than within {timeout:?}: give it more time (--timeout)"
             );
         }
+        let Tally { errors, wrong, first_error, .. } = &self.tally;
+        if *errors + wrong.total() > 0 {
+            let first =
+                first_error.as_ref().map(|words| format!(", the first: \"{words}\"")).unwrap_or_default();
+            return format!(
+                "UDP {server} does not answer connects as a tracker does: {deaf} of {sockets} sockets got no connection \
+                 id, but {} wrong replies and {errors} errors{first}",
+                wrong.total()
+            );
+        }
         format!(
             "UDP {server} does not answer within {timeout:?}: {deaf} of {sockets} sockets heard nothing. Is it a UDP \
              tracker, does a firewall drop the datagrams, or does it refuse the source addresses?",
