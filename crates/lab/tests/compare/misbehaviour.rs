@@ -88,7 +88,7 @@ fn a_tracker_that_falls_silent_is_given_up() {
     let (output, _, result) = laboratory.compare(&format!("--trackers silent {silent} --duration 20s"));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let failure = round(&result, "silent")["failure"].as_str().unwrap();
-    assert!(failure.contains("does not answer"), "{failure}");
+    assert!(failure.contains("fell silent"), "{failure}");
 }
 
 #[test]
