@@ -163,17 +163,17 @@ struct Instead {
     book: Option<PathBuf>,
 }
 
-/// What `--help` adds.
+/// What `--help` adds, a paragraph in a line: clap fits it to the terminal.
 const NOTES: &str = "\
-Each tracker is started pinned to its processors, filled, loaded from the other processors as hard as it answers, then
-timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What is read: replies a second by kind, CPU
+Each tracker is started pinned to its processors, filled, loaded from the other processors as hard as it answers, then \
+timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What is read: replies a second by kind, CPU \
 time of a reply, memory, latency. The result is a folder with raw data, configurations, tables, plots and a page.
 
-Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being
-measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left
+Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being \
+measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left \
 behind, unless the laboratory itself is killed (SIGKILL): then end the present one yourself.
 
-Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that
+Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that \
 makes no sense.
 
 Examples:

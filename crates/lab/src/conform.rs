@@ -17,13 +17,13 @@ use shoal_conform::{Case, Report, Run, Target, info_hashes, junit, probe, random
 use self::url::TrackerUrl;
 use crate::output;
 
-/// What `--help` adds.
+/// What `--help` adds, a paragraph in a line: clap fits it to the terminal.
 const NOTES: &str = "\
-Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol
-recommends it, or good trackers do it). A rule that cannot be checked from here is told as \"not supported\" and counts
+Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
+recommends it, or good trackers do it). A rule that cannot be checked from here is told as \"not supported\" and counts \
 neither way. A name that resolves to IPv4 and IPv6 is tested over both.
 
-The suite does no harm to a tracker that serves others: it uses info hashes of its own, and its peers leave. For a
+The suite does no harm to a tracker that serves others: it uses info hashes of its own, and its peers leave. For a \
 tracker that serves listed torrents only, list what `--print-info-hashes --seed N` prints, then test with `--seed N`.
 
 Exit codes: 0 if every tracker was there and kept every must, 1 if not, 2 for a command line that makes no sense.";
