@@ -45,7 +45,8 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "N")]
     scrape_hashes: Option<usize>,
 
-    /// The same seed makes the same torrents, peers and requests
+    /// The same seed makes the same torrents and peers, and draws requests in the same way; which peer comes when goes also
+    /// by when replies come
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 }

@@ -24,7 +24,8 @@ pub struct Plan {
     pub sources: Sources,
     /// A thread for each entry, bound to that processor if it names one.
     pub workers: Vec<Option<usize>>,
-    /// The same seed makes the same population and the same requests.
+    /// The same seed makes the same population, and draws requests in the same way. Which peer comes when goes also by when
+    /// replies come.
     pub seed: u64,
     /// What moves the datagrams of the generator.
     pub io: Backend,

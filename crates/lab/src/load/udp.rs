@@ -25,7 +25,8 @@ use crate::shape::Shape;
 /// finds the most that the tracker answers. With --rate the loop is open: requests leave at a fixed rate, and latency
 /// counts from the moment at which each should have left, so that a stall of the tracker shows in full.
 ///
-/// Good replies make the headline. Errors, and replies that break a rule, are counted apart.
+/// Good replies make the headline, and theirs is the latency. Errors, replies that break a rule, and requests that are
+/// lost are counted apart.
 ///
 /// Ctrl-C ends the run early with what was measured. Exit code 0: measured; 1: failed, or the tracker fell silent, or
 /// not one reply was good; 2: the command line is wrong; 130: Ctrl-C before anything was measured, or twice.

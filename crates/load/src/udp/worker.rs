@@ -369,7 +369,7 @@ impl Worker {
     fn why_silent(&self) -> String {
         let (server, timeout) = (self.server, self.timeout);
         if self.refusals() > self.refusals_before {
-            return format!("nobody listens at UDP {server}: its host refuses what is sent there");
+            return format!("nobody listens at UDP {server}, or no way leads there: what is sent is refused");
         }
         let sockets = self.lines.len();
         let deaf = self.lines.iter().filter(|line| line.connection_id.is_none()).count();
