@@ -5,6 +5,7 @@
 
 use core::marker::PhantomData;
 
+use smallvec::{SmallVec, smallvec};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::arena::{PAGE_BYTES, Page};
@@ -31,7 +32,8 @@ pub(crate) struct Lines<L> {
 #[derive(Debug)]
 enum Storage {
     Block(Block, Class),
-    Pages(Vec<Option<Page>>),
+    /// The first two have their place right here, which saves a table of some hundred peers a cache miss.
+    Pages(SmallVec<[Option<Page>; 2]>),
 }
 
 impl<L: Line> Lines<L> {
@@ -49,7 +51,7 @@ impl<L: Line> Lines<L> {
     };
 
     pub(crate) const fn new() -> Self {
-        Self { storage: Storage::Pages(Vec::new()), line: PhantomData }
+        Self { storage: Storage::Pages(SmallVec::new_const()), line: PhantomData }
     }
 
     /// The line, if its place has memory.
@@ -146,7 +148,7 @@ impl<L: Line> Lines<L> {
                     memory.put_page(page);
                 }
                 if pages.len() * 4 < pages.capacity() {
-                    pages.shrink_to(pages.len() * 2);
+                    pages.shrink_to_fit();
                 }
                 self.move_to_block(memory, end);
             }
@@ -155,7 +157,7 @@ impl<L: Line> Lines<L> {
 
     /// Gives everything back.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
-        match core::mem::replace(&mut self.storage, Storage::Pages(Vec::new())) {
+        match core::mem::replace(&mut self.storage, Storage::Pages(SmallVec::new())) {
             Storage::Block(block, _) => memory.put_block(block),
             Storage::Pages(pages) => pages.into_iter().flatten().for_each(|page| memory.put_page(page)),
         }
@@ -187,7 +189,7 @@ impl<L: Line> Lines<L> {
                     let bytes = memory.block(*block);
                     page[..bytes.len()].copy_from_slice(bytes);
                     memory.put_block(*block);
-                    self.storage = Storage::Pages(vec![Some(page)]);
+                    self.storage = Storage::Pages(smallvec![Some(page)]);
                     if index >= Self::PER_PAGE {
                         self.extend(memory, index);
                     }

@@ -19,6 +19,9 @@ const RUNS_MAX: usize = 8;
 /// on an empty slot.
 const STARTS_PREFETCHED: usize = RUNS_MAX + RUNS_MAX / 2;
 
+/// Lines of a single long run that are prefetched.
+const RUN_LINES_PREFETCHED: usize = 8;
+
 /// Draws after which a sample that finds no free places becomes a single run. Reached only in a table that expiry has
 /// just all but emptied.
 const DRAWS_MAX: usize = 256;
@@ -130,7 +133,10 @@ pub(crate) fn prefetch_table<B: Bucket>(
     if has_space_for_runs(wanted, others) {
         ring.starts(wanted, rng);
     } else {
-        table.prefetch_two(memory, ring.draw(rng).line);
+        // One run of all that are wanted, over lines that are nearly full.
+        let first = ring.draw(rng).line;
+        let lines = wanted.div_ceil(B::SLOTS).min(RUN_LINES_PREFETCHED);
+        (first..).take(lines).step_by(2).for_each(|line| table.prefetch_two(memory, line));
     }
 }
 
