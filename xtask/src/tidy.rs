@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The text files that git knows, or would know if one added everything.
+/// The files that git knows, or would know if one added everything.
 fn files() -> Result<Vec<File>> {
     let list = output(&mut command("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]));
     let list = list.context("tidy asks git which files there are")?;
@@ -63,6 +63,7 @@ fn files() -> Result<Vec<File>> {
         let Ok(bytes) = fs::read(root().join(&path)) else {
             continue; // Deleted, but not yet in git's eyes.
         };
+        let bytes = if is_picture(&path) { Vec::new() } else { bytes };
         let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
         files.push(File { path, text });
     }
@@ -72,6 +73,11 @@ fn files() -> Result<Vec<File>> {
 /// Files that machines write, and the inputs of fuzz targets.
 fn is_foreign(path: &Path) -> bool {
     path.starts_with("fuzz/corpus") || path.extension().is_some_and(|extension| extension == "lock")
+}
+
+/// Pictures: links may lead to them, but there is nothing to read.
+fn is_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "png")
 }
 
 impl File {
