@@ -1,4 +1,4 @@
-//! The keeper: a thread that answers nobody and has the kernel back the store's memory ahead of need.
+//! The keeper: a thread that answers nobody and has the kernel back the store's memory ahead of need, by huge pages.
 //!
 //! A first touch of memory may take the kernel some milliseconds, for which no request should wait.
 

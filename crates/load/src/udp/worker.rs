@@ -16,7 +16,7 @@ use super::check::{Judge, Line, Rules};
 use super::flight::{Flight, IN_FLIGHT_MAX};
 use super::pace::{Arrivals, Nap, Timing};
 use super::press::Press;
-use crate::clock::{Effort, nanoseconds};
+use crate::clock::Effort;
 use crate::population::Peers;
 use crate::tally::Tally;
 use crate::{Mix, Plan};
@@ -33,7 +33,6 @@ pub(super) struct Worker {
     pub(super) rules: Rules,
     pub(super) mix: Mix,
     pub(super) scrape_hashes_max: u8,
-    pub(super) timeout: Duration,
     pub(super) peers: Peers,
     pub(super) press: Press,
     pub(super) lines: Vec<Line>,
@@ -103,7 +102,7 @@ impl Worker {
             Order::Closed { window, .. } => window,
             // Room for all that can be unanswered at once, and some more.
             Order::Open { rate, .. } => {
-                Arrivals::within(rate, self.timeout).saturating_mul(2).clamp(1024, IN_FLIGHT_MAX)
+                Arrivals::within(rate, self.timeout()).saturating_mul(2).clamp(1024, IN_FLIGHT_MAX)
             }
         };
         let connected = self.renew_old_connections();
@@ -311,7 +310,7 @@ impl Worker {
         while self.flight.in_flight() > 0 {
             let now_ns = self.turn(TURN_NS_MAX)?;
             self.sweep(now_ns);
-            let timeout_ns = nanoseconds(self.timeout);
+            let timeout_ns = self.rules.timeout_ns;
             let patience_ns = if self.is_cancelled() { timeout_ns.min(PARTING_NS_MAX) } else { timeout_ns };
             if now_ns - began_ns >= patience_ns {
                 break;
@@ -356,10 +355,14 @@ impl Worker {
         let now_ns = clock.now_ns();
         if replies > 0 || self.flight.in_flight() == 0 {
             self.heard_ns = now_ns;
-        } else if now_ns - self.heard_ns > SILENCE_NS_MAX.max(2 * nanoseconds(self.timeout)) {
+        } else if now_ns - self.heard_ns > SILENCE_NS_MAX.max(2 * self.rules.timeout_ns) {
             return Err(self.why_silent());
         }
         Ok(now_ns)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.rules.timeout_ns)
     }
 
     fn explain(&self, error: &io::Error) -> String {
@@ -367,7 +370,7 @@ impl Worker {
     }
 
     fn why_silent(&self) -> String {
-        let (server, timeout) = (self.server, self.timeout);
+        let (server, timeout) = (self.server, self.timeout());
         if self.refusals() > self.refusals_before {
             return format!("nobody listens at UDP {server}, or no way leads there: what is sent is refused");
         }
@@ -404,7 +407,7 @@ impl Worker {
         if now_ns < self.next_sweep_ns {
             return;
         }
-        let timeout_ns = nanoseconds(self.timeout);
+        let timeout_ns = self.rules.timeout_ns;
         self.next_sweep_ns = now_ns + timeout_ns / (4 * PARTS as u64);
         let looks = (self.flight.in_flight() + self.flight.room()).div_ceil(PARTS);
         let Self { flight, tally, unheard, .. } = self;
