@@ -82,13 +82,7 @@ fn echoes_transaction_id(context: &Context<'_>) -> Checked {
     for transaction_id in [0, 1, u32::MAX, context.random()] {
         let client = Client::new(context)?;
         let packet = Announce::leecher(context.hash(0), 1001).packet(client.connection_id()?, transaction_id);
-        let reply = client.ask_anything(&packet)?.bytes;
-        let seen = words::reply(&reply, context.peer_bytes());
-        ensure(
-            word(&reply, 4) == Some(transaction_id),
-            format!("transaction id {transaction_id:#x} in the reply"),
-            seen,
-        )?;
+        client.ensure_echoed(&packet)?;
     }
     Ok(())
 }

@@ -125,6 +125,17 @@ impl<'c> Client<'c> {
         Err(self.silence(packet))
     }
 
+    /// Asks, and sees whether whatever comes carries the transaction id of the request.
+    pub(crate) fn ensure_echoed(&self, packet: &[u8]) -> Checked {
+        let reply = self.ask_anything(packet)?.bytes;
+        let wanted = word(packet, 12);
+        ensure(
+            word(&reply, 4) == wanted,
+            format!("transaction id {:#x} in the reply", wanted.unwrap_or_default()),
+            words::reply(&reply, self.context.peer_bytes()),
+        )
+    }
+
     /// Sends a request and returns the reply with its transaction id.
     pub(crate) fn ask(&self, packet: &[u8]) -> Checked<Vec<u8>> {
         for _ in 0..self.context.tries {
