@@ -39,7 +39,7 @@ pub struct UnknownBackend(pub String);
 #[error("the back end {backend} does not work here: {reason}")]
 pub struct Unsupported {
     /// Which one.
-    pub backend: Backend,
+    pub backend: &'static str,
     /// Why, in words for the operator.
     pub reason: String,
 }
@@ -70,6 +70,15 @@ impl Backend {
         }
     }
 
+    /// The name by which it is chosen.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uring => "uring",
+            Self::Mmsg => "mmsg",
+        }
+    }
+
     /// Finds out whether it works on this host: opens one, and sends a datagram through it and back.
     ///
     /// # Errors
@@ -83,7 +92,7 @@ impl Backend {
         // call the thread that had it is blocked in.
         let probe = std::thread::Builder::new().spawn(move || echo_once(self));
         let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one datagram"));
-        outcome.map_err(|error| Unsupported { backend: self, reason: explain(&error) })
+        outcome.map_err(|error| Unsupported { backend: self.name(), reason: explain(&error) })
     }
 
     /// Opens a back end of this kind on the sockets of a worker, on the thread of the worker.
@@ -112,10 +121,7 @@ impl DatagramIo for AnyIo {
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Uring => "uring",
-            Self::Mmsg => "mmsg",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_reason_names_what_to_change() {
-        let forbidden = Unsupported { backend: Backend::Uring, reason: explain(&Errno::PERM.into()) };
+        let forbidden = Unsupported { backend: Backend::Uring.name(), reason: explain(&Errno::PERM.into()) };
         assert!(forbidden.to_string().contains("kernel.io_uring_disabled"), "{forbidden}");
         assert!(explain(&io::ErrorKind::WouldBlock.into()).contains("not answered"));
     }

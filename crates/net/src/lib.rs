@@ -1,4 +1,4 @@
-//! Datagram I/O back ends behind one short trait.
+//! I/O back ends for datagrams, each behind one short trait; those for streams are in [`stream`].
 //!
 //! Owns sockets and rings, and moves bytes between them and a [`Service`]. It must not look into a datagram, nor
 //! decide anything about its sender: what an answer is, is the business of whoever implements [`Service`].
@@ -22,6 +22,7 @@ mod fault;
 mod mmsg;
 mod shared;
 mod socket;
+pub mod stream;
 mod uring;
 mod waker;
 
@@ -53,8 +54,8 @@ pub const TURN_BATCHES_MAX: usize = 4;
 /// A datagram back end of one worker: its sockets, and whatever it needs to batch over them.
 ///
 /// Duties of an implementation:
-/// - `turn` waits until a datagram has arrived on any socket, `timeout` has passed, or the worker's [`Waker`] was
-///   used, whichever is first; a wake before the turn counts too;
+/// - `turn` waits until a datagram has arrived on any socket, `timeout` has passed, the worker's [`Waker`] was used,
+///   or what [`Sockets::watch`] was given is readable, whichever is first; a wake before the turn counts too;
 /// - it hands every datagram to `service` exactly once, in batches of at most `BATCH_MAX`, then sends the replies
 ///   from the local address that was asked; when it returns, the kernel has all of them;
 /// - within one turn every socket gets at most a bounded number of batches, so that no family starves another

@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod datagram;
+pub mod stream;
 pub mod udp;

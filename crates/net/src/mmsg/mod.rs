@@ -47,9 +47,10 @@ impl MmsgIo {
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Ready> {
-        let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 1 }>::new();
+        let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 2 }>::new();
         let sockets = self.sockets.listeners.iter().map(|listener| listener.socket.as_fd());
-        for descriptor in sockets.chain([self.sockets.waker.as_fd()]) {
+        let watched = self.sockets.watched.as_ref().map(AsFd::as_fd);
+        for descriptor in sockets.chain([self.sockets.waker.as_fd()]).chain(watched) {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         }
         // A timeout that does not fit is one of many years.
@@ -59,7 +60,10 @@ impl MmsgIo {
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(errno) => return Err(errno.into()),
         }
-        let woken = descriptors.pop().is_some_and(|waker| !waker.revents().is_empty());
+        // What is watched beside ends the wait, and that is all.
+        let mut others = descriptors.drain(self.sockets.listeners.len()..);
+        let woken = others.next().is_some_and(|waker| !waker.revents().is_empty());
+        drop(others);
         if woken {
             self.sockets.waker.clear();
         }

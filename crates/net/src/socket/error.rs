@@ -17,7 +17,7 @@ pub enum BindError {
     #[error("cannot make the event descriptor of a worker: {0}")]
     Waker(#[source] io::Error),
     /// One address cannot be listened on.
-    #[error("cannot listen on UDP {addr}: {}", explain(*addr, doing, source))]
+    #[error("cannot listen on UDP {addr}: {}", explain_io(*addr, doing, source))]
     Address {
         /// Which address.
         addr: SocketAddr,
@@ -47,14 +47,20 @@ impl BindError {
     }
 }
 
-fn explain(addr: SocketAddr, doing: &str, source: &io::Error) -> String {
-    match Errno::from_io_error(source) {
-        Some(Errno::ADDRINUSE) => {
+fn explain_io(addr: SocketAddr, doing: &str, source: &io::Error) -> String {
+    Errno::from_io_error(source)
+        .map_or_else(|| format!("{doing}: {source}"), |errno| explain(addr, doing, errno))
+}
+
+/// What it means that an address cannot be listened on.
+pub(crate) fn explain(addr: SocketAddr, doing: &str, errno: Errno) -> String {
+    match errno {
+        Errno::ADDRINUSE => {
             format!("port {} is in use by another program or another copy of this one", addr.port())
         }
-        Some(Errno::ADDRNOTAVAIL) => format!("this host does not have the address {}", addr.ip()),
-        Some(Errno::ACCESS) => format!("port {} needs the capability CAP_NET_BIND_SERVICE", addr.port()),
-        Some(Errno::AFNOSUPPORT) => format!("this host has no IPv{}", if addr.is_ipv4() { 4 } else { 6 }),
-        _ => format!("{doing}: {source}"),
+        Errno::ADDRNOTAVAIL => format!("this host does not have the address {}", addr.ip()),
+        Errno::ACCESS => format!("port {} needs the capability CAP_NET_BIND_SERVICE", addr.port()),
+        Errno::AFNOSUPPORT => format!("this host has no IPv{}", if addr.is_ipv4() { 4 } else { 6 }),
+        _ => format!("{doing}: {errno}"),
     }
 }

@@ -6,7 +6,7 @@ mod address;
 mod bind;
 mod connect;
 mod error;
-mod options;
+pub(crate) mod options;
 mod pktinfo;
 mod probe;
 
@@ -19,6 +19,7 @@ pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source, encode};
 pub use bind::{BufferShortfall, SocketSettings};
 pub use connect::{ClientSettings, ConnectError};
 pub use error::BindError;
+pub(crate) use error::explain;
 pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
 pub use probe::{SocketMemory, SocketProbe};
 
@@ -32,6 +33,8 @@ pub const SOCKETS_MAX: usize = 64;
 pub struct Sockets {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) waker: Waker,
+    /// Whatever else ends a turn when it becomes readable.
+    pub(crate) watched: Option<OwnedFd>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -86,6 +89,11 @@ impl Sockets {
         Bundler::new(self.listeners.iter().map(|listener| Arc::clone(&listener.socket)).collect())
     }
 
+    /// Has a turn end as well when `descriptor` is readable, so that a worker can wait for both in one place.
+    pub fn watch(&mut self, descriptor: OwnedFd) {
+        self.watched = Some(descriptor);
+    }
+
     /// Wakes the worker that these sockets belong to.
     #[must_use]
     pub fn waker(&self) -> Waker {
@@ -115,7 +123,7 @@ impl Sockets {
 
     fn new() -> Result<Self, BindError> {
         let waker = Waker::new().map_err(BindError::Waker)?;
-        Ok(Self { listeners: Vec::new(), waker, counters: Arc::default() })
+        Ok(Self { listeners: Vec::new(), waker, watched: None, counters: Arc::default() })
     }
 
     /// The counts of the family of socket `index`.

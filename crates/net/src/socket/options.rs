@@ -44,15 +44,24 @@ pub(super) fn memory_info(socket: impl AsFd) -> Result<MemoryInfo, Errno> {
     if failed == 0 { Ok(info) } else { Err(last_errno()) }
 }
 
+/// Keeps accepted connections with the kernel until data arrive, or for this long (`tcp(7)`, TCP_DEFER_ACCEPT).
+pub(crate) fn defer_accept(socket: impl AsFd, seconds: c_int) -> Result<(), Errno> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
+}
+
 fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
-    let on: c_int = 1;
-    // SAFETY: both options take an int, and the kernel copies one from `on` before the call returns.
+    set(socket, level, option, 1)
+}
+
+/// Sets an option that takes an int, as all of those above do.
+fn set(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
+    // SAFETY: the kernel copies one int, or less, from `value` before the call returns.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             option,
-            ptr::from_ref(&on).cast(),
+            ptr::from_ref(&value).cast(),
             socklen_of::<c_int>(),
         )
     };

@@ -1,0 +1,33 @@
+//! What a stream back end counts, for whoever exports it.
+
+use crate::counters::Counter;
+
+/// The counts of one worker's connections.
+#[derive(Debug, Default)]
+#[repr(align(128))] // As `Counters`: workers do not slow each other down by counting.
+pub struct StreamCounters {
+    /// Connections accepted, those refused for want of room included.
+    pub accepted: Counter,
+    /// Connections closed, for whatever reason. Those that are open are the difference.
+    pub closed: Counter,
+    /// Refused because the tracker is full and nobody idles.
+    pub refused_full: Counter,
+    /// Refused because their source has too many.
+    pub refused_source: Counter,
+    /// Closed while idle, to make room.
+    pub evicted: Counter,
+    /// Closed because nothing was asked for too long.
+    pub timed_out_idle: Counter,
+    /// Closed because a request or handshake took too long.
+    pub timed_out_request: Counter,
+    /// Closed because the peer did not take its answers.
+    pub timed_out_send: Counter,
+    /// Closed by an error of the connection, such as a reset.
+    pub failed: Counter,
+    /// Accepts that failed, mostly for want of descriptors.
+    pub accept_failed: Counter,
+    /// Bytes received.
+    pub received_bytes: Counter,
+    /// Bytes sent.
+    pub sent_bytes: Counter,
+}

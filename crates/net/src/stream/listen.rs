@@ -1,0 +1,220 @@
+//! Opens the listeners of all workers.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt,
+};
+
+use super::{Sources, StreamCounters};
+use crate::socket::options;
+
+/// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// Seconds for which the kernel keeps a connection to itself until its first bytes arrive (`tcp(7)`,
+/// TCP_DEFER_ACCEPT). In all these protocols the client speaks first, so a connection that is accepted has something
+/// to be answered at once, and one on which nobody speaks costs the worker nothing.
+const DEFER_ACCEPT_S: i32 = 5;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP. With port 0 the kernel chooses one, the same for all workers.
+    Tcp(SocketAddr),
+    /// A Unix socket, whose file is made anew.
+    Unix(PathBuf),
+}
+
+/// What one worker accepts connections from, and where it counts them.
+#[derive(Debug)]
+pub struct StreamListeners {
+    pub(super) listeners: Vec<StreamListener>,
+    pub(super) sources: Arc<Sources>,
+    pub(super) counters: Arc<StreamCounters>,
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub(super) struct StreamListener {
+    pub(super) socket: Arc<OwnedFd>,
+    local: ListenAddress,
+    /// Removes the file of a Unix socket after its last worker.
+    _file: Option<Arc<SocketFile>>,
+}
+
+/// The file of a Unix socket.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+/// An address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {}", explain(address, doing, source))]
+pub struct ListenError {
+    /// Which one.
+    pub address: ListenAddress,
+    /// The call or option that failed.
+    doing: &'static str,
+    /// How it failed.
+    source: io::Error,
+}
+
+impl StreamListeners {
+    /// Opens the listeners of all workers. On TCP each worker has a socket of its own, among which the kernel spreads
+    /// the connections (`SO_REUSEPORT`), and the first is bound alone, so that a port that anyone else uses is an error;
+    /// of a Unix socket there is one, which all workers accept from.
+    ///
+    /// # Errors
+    /// Where an address cannot be listened on.
+    pub fn bind(addresses: &[ListenAddress], workers: NonZeroUsize) -> Result<Vec<Self>, ListenError> {
+        let sources = Arc::<Sources>::default();
+        let empty =
+            || Self { listeners: Vec::new(), sources: Arc::clone(&sources), counters: Arc::default() };
+        let mut sets: Vec<_> = (0..workers.get()).map(|_| empty()).collect();
+        for address in addresses {
+            let group = match address {
+                ListenAddress::Tcp(addr) => bind_tcp_group(*addr, workers)?,
+                ListenAddress::Unix(path) => bind_unix_group(path, workers)?,
+            };
+            for (set, listener) in sets.iter_mut().zip(group) {
+                set.listeners.push(listener);
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Where the listeners are bound, in the order of the settings; ports are the real ones.
+    pub fn local_addresses(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.listeners.iter().map(|listener| &listener.local)
+    }
+
+    /// What the worker counts.
+    #[must_use]
+    pub fn counters(&self) -> Arc<StreamCounters> {
+        Arc::clone(&self.counters)
+    }
+}
+
+fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
+    let first = open_tcp(addr)?;
+    let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
+    rustix::net::bind(&first, &addr).map_err(at("bind"))?;
+    // Only now others may join, all of this program: see `crate::Sockets::bind`.
+    sockopt::set_socket_reuseport(&first, true).map_err(at("SO_REUSEPORT"))?;
+    let local = getsockname(&first).and_then(SocketAddr::try_from).map_err(at("getsockname"))?;
+    let mut sockets = vec![first];
+    for _ in 1..workers.get() {
+        let next = open_tcp(addr)?;
+        sockopt::set_socket_reuseport(&next, true).map_err(at("SO_REUSEPORT"))?;
+        rustix::net::bind(&next, &local).map_err(at("bind"))?;
+        sockets.push(next);
+    }
+    for socket in &sockets {
+        rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
+    }
+    let listener =
+        |socket| StreamListener { socket: Arc::new(socket), local: ListenAddress::Tcp(local), _file: None };
+    Ok(sockets.into_iter().map(listener).collect())
+}
+
+/// A socket with the options that accepted connections inherit.
+fn open_tcp(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
+    let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).map_err(at("socket"))?;
+    if addr.is_ipv6() {
+        // IPv4 has listeners of its own.
+        sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
+    }
+    // A restarted tracker does not wait for the connections of the last one to be forgotten.
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(at("SO_REUSEADDR"))?;
+    // An answer is handed over whole, so there is nothing to wait for.
+    sockopt::set_tcp_nodelay(&socket, true).map_err(at("TCP_NODELAY"))?;
+    options::defer_accept(&socket, DEFER_ACCEPT_S).map_err(at("TCP_DEFER_ACCEPT"))?;
+    Ok(socket)
+}
+
+fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
+    let at = |doing| ListenError::at(ListenAddress::Unix(path.to_owned()), doing);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(at("socket"))?;
+    let name = SocketAddrUnix::new(path).map_err(at("path"))?;
+    remove_stale(path);
+    rustix::net::bind(&socket, &name).map_err(at("bind"))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(at("listen"))?;
+    let (socket, file) = (Arc::new(socket), Arc::new(SocketFile(path.to_owned())));
+    let listener = |_| StreamListener {
+        socket: Arc::clone(&socket),
+        local: ListenAddress::Unix(path.to_owned()),
+        _file: Some(Arc::clone(&file)),
+    };
+    Ok((0..workers.get()).map(listener).collect())
+}
+
+/// Removes a socket that nobody listens on any more, as a tracker that was killed leaves it behind. Nothing else is
+/// removed: then `bind` says that the name is taken.
+fn remove_stale(path: &Path) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refused = || matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_socket && refused() {
+        // If that fails, `bind` tells why.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Whoever removed it before us wanted it gone as well.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl ListenError {
+    /// Whether this host lacks the address family altogether, see [`crate::BindError::is_family_missing`].
+    #[must_use]
+    pub fn is_family_missing(&self) -> bool {
+        let ListenAddress::Tcp(addr) = self.address else { return false };
+        match Errno::from_io_error(&self.source) {
+            Some(Errno::AFNOSUPPORT) => true,
+            Some(Errno::ADDRNOTAVAIL) => addr.ip().is_unspecified(),
+            _ => false,
+        }
+    }
+
+    fn at(address: ListenAddress, doing: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self { address, doing, source: errno.into() }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => write!(f, "{addr}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+fn explain(address: &ListenAddress, doing: &str, source: &io::Error) -> String {
+    match (address, Errno::from_io_error(source)) {
+        (ListenAddress::Tcp(addr), Some(errno)) => crate::socket::explain(*addr, doing, errno),
+        (ListenAddress::Unix(_), Some(Errno::ADDRINUSE)) => {
+            "the file is there already, and either another program listens on it or it is no socket"
+                .to_owned()
+        }
+        (ListenAddress::Unix(_), Some(Errno::NAMETOOLONG)) => {
+            "a path of a Unix socket has at most 107 bytes".to_owned()
+        }
+        _ => format!("{doing}: {source}"),
+    }
+}

@@ -1,0 +1,106 @@
+//! Stream I/O back ends (TCP and Unix sockets) behind one short trait.
+//!
+//! Owns listeners, connections, their time limits and their number, and moves bytes between them and a
+//! [`StreamService`]. It must not look into what is received, nor decide anything about its sender.
+//!
+//! How a worker comes to its back end:
+//! 1. [`StreamListeners::bind`] opens the listeners of all workers, where faults of the configuration show;
+//! 2. handles for other threads are taken: [`StreamListeners::counters`];
+//! 3. each worker thread calls [`StreamBackend::open`] on its own listeners, hands [`StreamIo::readiness`] to its
+//!    datagram back end ([`crate::Sockets::watch`]), so that it waits in one place for both, and calls
+//!    [`StreamIo::turn`] from then on.
+
+mod backend;
+mod counters;
+mod epoll;
+mod limits;
+mod listen;
+mod roster;
+mod slab;
+mod sources;
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+pub use backend::{AnyStreamIo, StreamBackend, StreamChoice};
+pub use counters::StreamCounters;
+pub use epoll::EpollIo;
+pub use limits::StreamLimits;
+pub use listen::{ListenAddress, ListenError, StreamListeners};
+pub use sources::Sources;
+
+use shoal_wire::stream::{Next, Origin};
+
+/// Most bytes that are taken from a connection at a time.
+pub const INPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// A service should return [`Next::More`] rather than go on once its output exceeds this.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Most connections that a turn accepts, and most that it serves, before the worker looks after its other duties.
+pub const TURN_EVENTS_MAX: usize = 256;
+
+/// A stream back end of one worker: its listeners, its connections, and whatever it needs to serve them.
+///
+/// Duties of an implementation:
+/// - `turn` never waits: it does what can be done now. [`StreamIo::readiness`] is a descriptor that is readable when
+///   a turn has something to do;
+/// - it hands all bytes of a connection to `service` in their order, and sends what the service appends to the output
+///   in that order; while output waits for the peer to take it, nothing more is read from that connection;
+/// - an idle connection holds no buffer; a connection that waits holds what it waits with and no more;
+/// - it keeps the limits of [`StreamLimits`]: a connection that idles too long, takes too long over a request, or
+///   does not take its answers is closed; when there are too many, the one that has idled longest goes first;
+/// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
+///   reset overtakes the answer;
+/// - a turn is bounded, and no listener or connection starves another;
+/// - it counts, and never fails on what a peer can cause; out of descriptors, it closes what idles and tries again,
+///   and never spins;
+/// - in the settled state it allocates nothing for a request.
+pub trait StreamIo<S: StreamService> {
+    /// One turn, as described above, at `now_ms` (of any clock that never goes back). Returns how many accepts,
+    /// inputs and outputs it saw to: after none, the worker may wait.
+    ///
+    /// # Errors
+    /// Only for faults of this host, such as a closed ring; the worker cannot go on.
+    fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize>;
+
+    /// Accepts those who wait and then no more, and closes what idles. What is under way goes on with further turns.
+    ///
+    /// # Errors
+    /// As [`StreamIo::turn`].
+    fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()>;
+
+    /// How many connections are open.
+    fn connections(&self) -> usize;
+
+    /// A descriptor of its own that becomes readable when a turn has something to do.
+    ///
+    /// # Errors
+    /// Where the kernel has no more descriptors.
+    fn readiness(&self) -> io::Result<OwnedFd>;
+}
+
+/// Whoever speaks on connections.
+pub trait StreamService {
+    /// What it keeps of a connection from one call to the next.
+    type Session;
+
+    /// A connection was accepted.
+    fn open(&mut self, origin: &Origin) -> Self::Session;
+
+    /// Bytes have arrived: takes all of `input` (whose room it may use), appends what is to be sent to `output`, and
+    /// tells what the connection waits for. With an empty input it is asked to go on after [`Next::More`].
+    fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next;
+
+    /// The time of the connection is up, or the tracker stops. It may append last words, then it is closed.
+    fn expire(&mut self, session: &mut Self::Session, output: &mut Vec<u8>);
+
+    /// There is no room for a connection from `origin`. It may be told so, as far as that fits a packet.
+    fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>);
+
+    /// The connection is gone, for whatever reason.
+    fn close(&mut self, session: Self::Session);
+
+    /// Whether connections from there count towards the limit of their source. Those of a proxy should not.
+    fn is_limited(&self, origin: &Origin) -> bool;
+}

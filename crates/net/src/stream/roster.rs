@@ -1,0 +1,278 @@
+//! Who is connected, since when each waits for what, and whose turn it is to go.
+//!
+//! The bookkeeping that every back end needs, without any I/O. Each phase of a connection has one time limit, so the
+//! connections of a phase stand in a queue in the order in which they entered it, and only its head can be overdue:
+//! every step here takes the same time however many there are.
+
+use std::sync::Arc;
+
+use shoal_wire::stream::Origin;
+
+use super::slab::{Key, Slab};
+use super::sources::{Source, Sources};
+use super::{StreamCounters, StreamLimits};
+
+/// Longest time for which what arrives after the last answer is thrown away before the socket is closed.
+const LINGER_MS_MAX: u64 = 2_000;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A request, with nothing half done.
+    Idle,
+    /// The rest of a request or handshake.
+    Request,
+    /// The peer, to take what is sent.
+    Send,
+    /// The peer, to stop sending.
+    Linger,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Idle, Self::Request, Self::Send, Self::Linger];
+}
+
+/// Why there is no room for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// There are as many as there may be.
+    Full,
+    /// Its source has as many as it may have.
+    Source,
+}
+
+/// Leave to enter, to be handed to [`Roster::insert`].
+#[derive(Debug)]
+pub(super) struct Admission {
+    source: Option<Source>,
+}
+
+/// The connections of a worker, with a `T` for each that the back end needs.
+#[derive(Debug)]
+pub(super) struct Roster<T> {
+    slab: Slab<Entry<T>>,
+    queues: [Queue; Phase::ALL.len()],
+    limits: StreamLimits,
+    sources: Arc<Sources>,
+    counters: Arc<StreamCounters>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    thing: T,
+    source: Option<Source>,
+    phase: Phase,
+    since_ms: u64,
+    before: Option<u32>,
+    after: Option<u32>,
+}
+
+/// The connections of a phase by their places, the one that has waited longest first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    first: Option<u32>,
+    last: Option<u32>,
+}
+
+impl<T> Roster<T> {
+    pub(super) fn new(limits: StreamLimits, sources: Arc<Sources>, counters: Arc<StreamCounters>) -> Self {
+        Self { slab: Slab::new(), queues: [Queue::default(); Phase::ALL.len()], limits, sources, counters }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`.
+    pub(super) fn admit(&self, origin: &Origin, limited: bool) -> Result<Admission, Refused> {
+        if self.len() >= self.limits.connections_max {
+            return Err(Refused::Full);
+        }
+        let source = origin.peer.filter(|_| limited).map(|peer| Source::of(peer.ip()));
+        match source {
+            Some(source) if !self.sources.enter(source, self.limits.connections_per_source_max) => {
+                Err(Refused::Source)
+            }
+            source => Ok(Admission { source }),
+        }
+    }
+
+    /// Takes an admitted connection in, which has to come with its first request.
+    pub(super) fn insert(&mut self, admission: Admission, thing: T, now_ms: u64) -> Key {
+        let Admission { source } = admission;
+        let phase = Phase::Request;
+        let entry = Entry { thing, source, phase, since_ms: now_ms, before: None, after: None };
+        let key = self.slab.insert(entry);
+        self.push(key.index, phase);
+        key
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.slab.get_mut(key).map(|entry| &mut entry.thing)
+    }
+
+    pub(super) fn phase(&mut self, key: Key) -> Option<Phase> {
+        self.slab.get_mut(key).map(|entry| entry.phase)
+    }
+
+    /// The connection enters a phase, also if it is in it already: its time begins anew.
+    pub(super) fn enter(&mut self, key: Key, phase: Phase, now_ms: u64) {
+        if self.slab.get_mut(key).is_none() {
+            return;
+        }
+        self.unlink(key.index);
+        let (_, entry) = self.slab.at(key.index);
+        (entry.phase, entry.since_ms) = (phase, now_ms);
+        self.push(key.index, phase);
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        self.slab.get_mut(key)?;
+        self.unlink(key.index);
+        let entry = self.slab.remove(key)?;
+        if let Some(source) = entry.source {
+            self.sources.leave(source);
+        }
+        self.counters.closed.add(1);
+        Some(entry.thing)
+    }
+
+    /// The connection that has idled longest.
+    pub(super) fn oldest_idle(&mut self) -> Option<Key> {
+        self.first(Phase::Idle)
+    }
+
+    /// A connection whose time is up, and in which phase that befell it. Counts it.
+    pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Key, Phase)> {
+        for phase in Phase::ALL {
+            let Some(first) = self.queues[phase as usize].first else { continue };
+            let limit_ms = self.limit_ms(phase);
+            let (key, entry) = self.slab.at(first);
+            if now_ms.saturating_sub(entry.since_ms) > limit_ms {
+                match phase {
+                    Phase::Idle => self.counters.timed_out_idle.add(1),
+                    Phase::Request => self.counters.timed_out_request.add(1),
+                    Phase::Send => self.counters.timed_out_send.add(1),
+                    Phase::Linger => {}
+                }
+                return Some((key, phase));
+            }
+        }
+        None
+    }
+
+    fn limit_ms(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::Idle => self.limits.idle_ms_max,
+            Phase::Request => self.limits.request_ms_max,
+            Phase::Send => self.limits.send_ms_max,
+            Phase::Linger => LINGER_MS_MAX,
+        }
+    }
+
+    fn first(&mut self, phase: Phase) -> Option<Key> {
+        let first = self.queues[phase as usize].first?;
+        Some(self.slab.at(first).0)
+    }
+
+    /// Puts a place at the end of a queue.
+    fn push(&mut self, index: u32, phase: Phase) {
+        let last = self.queues[phase as usize].last.replace(index);
+        match last {
+            Some(last) => self.slab.at(last).1.after = Some(index),
+            None => self.queues[phase as usize].first = Some(index),
+        }
+        let (_, entry) = self.slab.at(index);
+        (entry.before, entry.after) = (last, None);
+    }
+
+    /// Takes a place out of its queue.
+    fn unlink(&mut self, index: u32) {
+        let (_, &mut Entry { phase, before, after, .. }) = self.slab.at(index);
+        match before {
+            Some(before) => self.slab.at(before).1.after = after,
+            None => self.queues[phase as usize].first = after,
+        }
+        match after {
+            Some(after) => self.slab.at(after).1.before = before,
+            None => self.queues[phase as usize].last = before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: StreamLimits = StreamLimits {
+        connections_max: 3,
+        connections_per_source_max: 2,
+        idle_ms_max: 1000,
+        request_ms_max: 100,
+        send_ms_max: 10,
+    };
+
+    fn roster() -> Roster<&'static str> {
+        Roster::new(LIMITS, Arc::default(), Arc::default())
+    }
+
+    fn origin(peer: &str) -> Origin {
+        Origin { listener: 0, peer: Some(peer.parse().unwrap()) }
+    }
+
+    fn enter(roster: &mut Roster<&'static str>, name: &'static str, peer: &str, now_ms: u64) -> Key {
+        let admission = roster.admit(&origin(peer), true).unwrap();
+        roster.insert(admission, name, now_ms)
+    }
+
+    #[test]
+    fn the_oldest_idle_is_first() {
+        let mut roster = roster();
+        let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
+        let c = enter(&mut roster, "c", "192.0.2.3:1", 0);
+        assert_eq!(roster.oldest_idle(), None);
+        for (key, now_ms) in [(a, 1), (b, 2), (c, 3), (a, 4)] {
+            roster.enter(key, Phase::Idle, now_ms);
+        }
+        for (key, name) in [(b, "b"), (c, "c"), (a, "a")] {
+            assert_eq!(roster.oldest_idle(), Some(key));
+            assert_eq!(roster.remove(key), Some(name));
+        }
+        assert_eq!(roster.oldest_idle(), None);
+    }
+
+    #[test]
+    fn each_phase_has_its_own_time() {
+        let mut roster = roster();
+        let idle = enter(&mut roster, "idle", "192.0.2.1:1", 0);
+        let asking = enter(&mut roster, "asking", "192.0.2.2:1", 0);
+        let deaf = enter(&mut roster, "deaf", "192.0.2.3:1", 0);
+        roster.enter(idle, Phase::Idle, 0);
+        roster.enter(deaf, Phase::Send, 50);
+        assert_eq!(roster.overdue(60), None);
+        assert_eq!(roster.overdue(61), Some((deaf, Phase::Send)));
+        roster.remove(deaf);
+        assert_eq!(roster.overdue(100), None);
+        assert_eq!(roster.overdue(101), Some((asking, Phase::Request)));
+        roster.remove(asking);
+        assert_eq!(roster.overdue(1000), None);
+        assert_eq!(roster.overdue(1001), Some((idle, Phase::Idle)));
+    }
+
+    #[test]
+    fn room_is_limited_in_all_and_for_each_source() {
+        let mut roster = roster();
+        let first = enter(&mut roster, "1", "192.0.2.1:1", 0);
+        enter(&mut roster, "2", "192.0.2.1:2", 0);
+        assert_eq!(roster.admit(&origin("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        // A proxy is not limited.
+        assert!(roster.admit(&origin("192.0.2.1:3"), false).is_ok());
+        enter(&mut roster, "3", "192.0.2.2:1", 0);
+        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.remove(first), Some("1"));
+        assert_eq!(roster.remove(first), None);
+        enter(&mut roster, "4", "192.0.2.1:3", 0);
+        assert_eq!(roster.len(), 3);
+    }
+}
