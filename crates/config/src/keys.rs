@@ -4,11 +4,15 @@
 //! to change it, and what the default is good for.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use shoal_wire::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
-use crate::values::{Auto, ByteSize, DatagramBackend, LogFormat, LogLevel, SecretKey};
+use crate::values::{
+    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, SecretKey, StreamBackend,
+    Trusted,
+};
 
 /// The port that BitTorrent trackers have by custom.
 const PORT: u16 = 6969;
@@ -16,8 +20,11 @@ const PORT: u16 = 6969;
 /// The port of the control listener.
 const CONTROL_PORT: u16 = 6970;
 
-/// Most addresses of `udp.listen`: each worker has a socket for each.
+/// Most addresses of each list of listeners: each worker has a socket for each.
 pub const LISTEN_ADDRESSES_MAX: usize = 16;
+
+/// Most entries of a list of files or networks.
+const FILES_MAX: usize = 256;
 
 /// Most that `scrape.hashes_max` can be. A request of 100 hashes has 2016 bytes, more than an Ethernet frame.
 pub const SCRAPE_HASHES_MAX: u32 = 100;
@@ -38,11 +45,11 @@ settings! {
     section udp: Udp {
         /// Addresses and ports to serve. IPv4 and IPv6 are separate sockets, so list both families.
         /// On a host with several addresses, replies leave from the address that was asked.
-        /// Port 0 takes any free port; the log tells which.
+        /// Port 0 takes any free port; the log tells which. [] turns UDP off.
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
-        ], in 1..=LISTEN_ADDRESSES_MAX;
+        ], in 0..=LISTEN_ADDRESSES_MAX;
 
         /// How datagrams are moved. "mmsg" is recvmmsg/sendmmsg, which works everywhere; "uring" is io_uring, which
         /// containers often forbid. "auto" takes the one that costs less of those that work, which by measurement
@@ -68,6 +75,79 @@ settings! {
         reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
     }
 
+    /// Announces and scrapes over HTTP (BEP 3), on the same swarms as UDP. Clients reach them as
+    /// http://HOST:6969/announce.
+    section http: Http {
+        /// Where to accept plain HTTP: addresses with ports, and Unix sockets ("unix:/run/shoal/http.sock") for a proxy
+        /// on this host. Behind either, " proxy-protocol" says that each connection begins with a PROXY header
+        /// (version 1 or 2), as haproxy, hitch and nginx can send it; then nobody but proxy.trusted may connect there.
+        /// [] turns plain HTTP off.
+        listen: Vec<Listen> = vec![
+            Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
+            Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
+        ], in 0..=LISTEN_ADDRESSES_MAX;
+
+        /// How connections are served, plain and TLS: by "epoll", which works everywhere, or "uring" (io_uring), which
+        /// containers often forbid. "auto" takes the one that costs less of those that work, and logs the choice.
+        io: StreamBackend = StreamBackend::Auto;
+
+        /// Leave a connection open for further requests, as HTTP/1.1 clients expect. Proxies gain most by it. An idle
+        /// connection takes a few hundred bytes here, and some KiB with TLS.
+        keep_alive: bool = true;
+
+        /// Seconds for which a connection may idle between two requests.
+        idle_timeout_s: u32 = 60, in 1..=86_400;
+
+        /// Seconds in which a request must have arrived whole, from its first byte or from the start of the
+        /// connection; a TLS handshake, too.
+        request_timeout_s: u32 = 10, in 1..=3600;
+
+        /// Seconds in which a client must take its answer (of a full scrape, each piece).
+        send_timeout_s: u32 = 10, in 1..=3600;
+
+        /// Most connections, plain and TLS, of all workers together. When it is reached, the one that has idled longest
+        /// makes room. "auto" is as many as the limit on open files allows, and the log tells how many.
+        connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000;
+
+        /// Most connections of one client address (of IPv6, one /64 network). Carriers put many clients behind
+        /// one address, so do not be too strict. Connections from proxy.trusted are not counted.
+        connections_per_source_max: u32 = 256, in 1..=100_000_000;
+
+        /// Answer a scrape without info_hash with the counts of all torrents. That tells everybody which torrents there
+        /// are, and takes time and traffic in proportion.
+        full_scrape: bool = false;
+
+        /// Most full scrapes that a worker answers at a time; others are told to come back later.
+        full_scrapes_max: u32 = 1, in 1..=64;
+    }
+
+    /// The same over TLS 1.2 and 1.3 (https://HOST:PORT/announce), without a proxy in front.
+    section tls: Tls {
+        /// Where to accept TLS, written as in http.listen. Port 443 is where clients and firewalls expect it.
+        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX;
+
+        /// Certificates in PEM, each file with its whole chain. With several, a client gets the one whose names match
+        /// the name that it asks for, and the first if none does. SIGHUP has them read again without dropping a
+        /// connection. "shoal tls self-signed" makes one for trials.
+        certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
+
+        /// The private key of each certificate, in the same order, in PEM (PKCS#8, SEC1 or PKCS#1; ECDSA P-256 costs
+        /// least). [] where each certificate file holds its key as well.
+        keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
+    }
+
+    /// Proxies in front of HTTP. Only what is listed here is believed about the addresses of clients.
+    section proxy: Proxy {
+        /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Whoever connects
+        /// from there can announce any address.
+        trusted: Vec<Trusted> = Vec::new(), in 0..=FILES_MAX;
+
+        /// The header in which they name the client. Of "x-forwarded-for" and "forwarded", which are lists, the last
+        /// address that is not itself a trusted proxy counts. Set the one that your proxy overwrites or appends to:
+        /// any other could come from the client. A PROXY header needs no key here, see http.listen.
+        header: ClientHeader = ClientHeader::None;
+    }
+
     /// The threads that serve requests.
     section workers: Workers {
         /// How many. "auto" is one for each processor that the tracker may use, as CPU affinity and cgroup quota say.
@@ -88,6 +168,10 @@ settings! {
         /// the announces of the whole world.
         interval_jitter_s: u32 = 300, in 0..=21_600;
 
+        /// Seconds that a client must let pass in any case, also when it has a reason to ask early (over HTTP, which can
+        /// say so). Never more than interval_s is sent; 0 sends none.
+        min_interval_s: u32 = 300, in 0..=21_600;
+
         /// Seconds of silence after which a peer is forgotten. Must exceed interval_s + interval_jitter_s, and some
         /// minutes more forgive a lost announce. Larger values hand out more dead peers.
         peer_timeout_s: u32 = 2700, in 2..=86_400;
@@ -96,7 +180,7 @@ settings! {
         numwant_default: u32 = 50, in 0..=1000;
 
         /// Most peers for any client. A UDP reply must have room for them (udp.reply_bytes_max_v4); over IPv6 it may
-        /// hold fewer.
+        /// hold fewer. Over HTTP all are sent.
         numwant_max: u32 = 200, in 1..=1000;
     }
 

@@ -19,13 +19,16 @@ mod value;
 mod values;
 
 pub use keys::{
-    Address, Announce, Config, ConnectionId, Control, LISTEN_ADDRESSES_MAX, Log, SCRAPE_HASHES_MAX, Scrape,
-    Store, Udp, Workers,
+    Address, Announce, Config, ConnectionId, Control, Http, LISTEN_ADDRESSES_MAX, Log, Proxy,
+    SCRAPE_HASHES_MAX, Scrape, Store, Tls, Udp, Workers,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems};
 pub use read::{ConfigFile, read};
-pub use values::{Auto, ByteSize, DatagramBackend, LogFormat, LogLevel, SecretKey};
+pub use values::{
+    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Place, SecretKey,
+    StreamBackend, Trusted,
+};
 
 /// How the name of every environment variable of the tracker begins.
 pub const ENVIRONMENT_PREFIX: &str = "SHOAL_";

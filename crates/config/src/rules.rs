@@ -1,9 +1,13 @@
 //! What no single key can tell: values that are each in range and impossible together.
 
+use core::net::SocketAddr;
+use std::path::Path;
+
 use shoal_protocol::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
+use crate::values::{ClientHeader, Place};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,20 +20,108 @@ pub(crate) struct Conflict {
 
 /// Every contradiction of `config`.
 pub(crate) fn check(config: &Config) -> Vec<Conflict> {
-    let rules =
-        [listen_once, numwant_order, timeout_after_interval, peers_fit, scrape_fits_v4, scrape_fits_v6];
+    let rules = [
+        listen_at_all,
+        udp_listens_once,
+        http_listens_once,
+        tls_has_certificates,
+        keys_match_certificates,
+        proxies_are_trusted,
+        numwant_order,
+        timeout_after_interval,
+        peers_fit,
+        scrape_fits_v4,
+        scrape_fits_v6,
+    ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
 
-fn listen_once(config: &Config) -> Option<Conflict> {
-    let addresses = &config.udp.listen;
-    let twice = addresses
+fn listen_at_all(config: &Config) -> Option<Conflict> {
+    let listens =
+        !(config.udp.listen.is_empty() && config.http.listen.is_empty() && config.tls.listen.is_empty());
+    (!listens).then(|| Conflict {
+        keys: &["udp.listen", "http.listen", "tls.listen"],
+        fault: "the tracker would listen nowhere; one of them must name an address".to_owned(),
+    })
+}
+
+fn udp_listens_once(config: &Config) -> Option<Conflict> {
+    let fault = listening_twice(&config.udp.listen)?;
+    Some(Conflict { keys: &["udp.listen"], fault })
+}
+
+fn http_listens_once(config: &Config) -> Option<Conflict> {
+    let all = || config.http.listen.iter().chain(&config.tls.listen);
+    let addresses: Vec<SocketAddr> = all()
+        .filter_map(|listen| match listen.place {
+            Place::Tcp(address) => Some(address),
+            Place::Unix(_) => None,
+        })
+        .collect();
+    let files: Vec<&Path> = all()
+        .filter_map(|listen| match &listen.place {
+            Place::Unix(path) => Some(&**path),
+            Place::Tcp(_) => None,
+        })
+        .collect();
+    let file = files.iter().enumerate().find(|(index, file)| files[..*index].contains(file));
+    let fault = listening_twice(&addresses).or_else(|| {
+        file.map(|(_, file)| format!("{} is listed twice; list each file once", file.display()))
+    })?;
+    Some(Conflict { keys: &["http.listen", "tls.listen"], fault })
+}
+
+/// What is wrong with addresses of which one covers another.
+fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
+    let pairs = addresses
         .iter()
         .enumerate()
-        .find(|(index, address)| address.port() != 0 && addresses[..*index].contains(address));
-    twice.map(|(_, address)| Conflict {
-        keys: &["udp.listen"],
-        fault: format!("{address} is listed twice; list each address once"),
+        .flat_map(|(index, second)| addresses[..index].iter().map(move |first| (first, second)));
+    pairs.filter(|(first, second)| first.port() == second.port() && first.port() != 0).find_map(
+        |(first, second)| {
+            let same_family = first.is_ipv4() == second.is_ipv4();
+            let covers = |one: &SocketAddr| same_family && one.ip().is_unspecified();
+            if first == second {
+                Some(format!("{second} is listed twice; list each address once"))
+            } else if covers(first) || covers(second) {
+                let (all, one) = if covers(first) { (first, second) } else { (second, first) };
+                Some(format!("{all} covers {one} already; list one of them, or another port"))
+            } else {
+                None
+            }
+        },
+    )
+}
+
+fn tls_has_certificates(config: &Config) -> Option<Conflict> {
+    (!config.tls.listen.is_empty() && config.tls.certificates.is_empty()).then(|| Conflict {
+        keys: &["tls.certificates", "tls.listen"],
+        fault: "TLS takes a certificate; certificates must name at least one file \
+                (`shoal tls self-signed` makes one for trials)"
+            .to_owned(),
+    })
+}
+
+fn keys_match_certificates(config: &Config) -> Option<Conflict> {
+    let (keys, certificates) = (config.tls.keys.len(), config.tls.certificates.len());
+    (keys != 0 && keys != certificates).then(|| Conflict {
+        keys: &["tls.keys", "tls.certificates"],
+        fault: format!(
+            "there are {keys} keys for {certificates} certificates; keys must be {certificates}, or none where each \
+             certificate file holds its key"
+        ),
+    })
+}
+
+fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
+    let wants_proxies =
+        config.http.listen.iter().chain(&config.tls.listen).any(|listen| listen.proxy_protocol);
+    let wants_header = config.proxy.header != ClientHeader::None;
+    let keys: &'static [&'static str] =
+        if wants_proxies { &["proxy.trusted", "http.listen"] } else { &["proxy.trusted", "proxy.header"] };
+    ((wants_proxies || wants_header) && config.proxy.trusted.is_empty()).then(|| Conflict {
+        keys,
+        fault: "nobody would be believed; trusted must name the addresses of the proxies".to_owned(),
     })
 }
 

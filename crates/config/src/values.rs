@@ -1,5 +1,7 @@
 //! The types that keys have, and how each is written.
 
+mod stream;
+
 use core::convert::Infallible;
 use core::fmt;
 use core::net::SocketAddr;
@@ -7,6 +9,8 @@ use core::ops::RangeInclusive;
 
 use crate::raw::Raw;
 use crate::value::Value;
+
+pub use stream::{Listen, Place, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +75,34 @@ choice! {
         Uring = "uring",
         /// recvmmsg and sendmmsg.
         Mmsg = "mmsg",
+    }
+}
+
+choice! {
+    /// How connections are served.
+    StreamBackend {
+        /// The one that costs less of those that work.
+        Auto = "auto",
+        /// io_uring, or no start.
+        Uring = "uring",
+        /// epoll.
+        Epoll = "epoll",
+    }
+}
+
+choice! {
+    /// Where a proxy names the client of a request.
+    ClientHeader {
+        /// Nowhere: clients are those who connect.
+        None = "none",
+        /// `X-Forwarded-For`, a list to which each proxy adds.
+        XForwardedFor = "x-forwarded-for",
+        /// `X-Real-IP`.
+        XRealIp = "x-real-ip",
+        /// `Forwarded` (RFC 7239).
+        Forwarded = "forwarded",
+        /// `CF-Connecting-IP`, of Cloudflare.
+        CfConnectingIp = "cf-connecting-ip",
     }
 }
 

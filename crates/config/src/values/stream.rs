@@ -1,0 +1,179 @@
+//! Values of the keys that are about connections: listeners, files and networks.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+use super::{parse_address, quote};
+use crate::raw::Raw;
+use crate::value::Value;
+
+/// Where connections are accepted, and how they begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub place: Place,
+    /// Whether each connection begins with a PROXY header, from a proxy that is trusted.
+    pub proxy_protocol: bool,
+}
+
+/// Where connections are accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// TCP at this address and port.
+    Tcp(SocketAddr),
+    /// A Unix socket with this file.
+    Unix(PathBuf),
+}
+
+/// Whose word about the address of a client is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trusted {
+    /// Whoever connects from this network.
+    Network(IpNet),
+    /// Whoever connects to a Unix socket.
+    Unix,
+}
+
+/// How a Unix socket is written.
+const UNIX_PREFIX: &str = "unix:";
+
+/// How it is written that connections begin with a PROXY header.
+const PROXY_SUFFIX: &str = " proxy-protocol";
+
+/// How Unix sockets are written among networks.
+const UNIX: &str = "unix";
+
+impl Listen {
+    /// TCP, without a PROXY header.
+    #[must_use]
+    pub const fn tcp(address: SocketAddr) -> Self {
+        Self { place: Place::Tcp(address), proxy_protocol: false }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (place, proxy_protocol) = match text.strip_suffix(PROXY_SUFFIX) {
+            Some(place) => (place.trim_end(), true),
+            None => (text, false),
+        };
+        let place = match place.strip_prefix(UNIX_PREFIX) {
+            Some("") => return None,
+            Some(path) => Place::Unix(PathBuf::from(path)),
+            None => Place::Tcp(parse_address(place)?),
+        };
+        Some(Self { place, proxy_protocol })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Tcp(address) => address.fmt(f)?,
+            Place::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display())?,
+        }
+        f.write_str(if self.proxy_protocol { PROXY_SUFFIX } else { "" })
+    }
+}
+
+impl fmt::Display for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(network) => network.fmt(f),
+            Self::Unix => f.write_str(UNIX),
+        }
+    }
+}
+
+impl Trusted {
+    fn parse(text: &str) -> Option<Self> {
+        if text == UNIX {
+            return Some(Self::Unix);
+        }
+        let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.ok().map(Self::Network)
+    }
+}
+
+/// Defines what lists of a type can do as values; the range limits their length.
+macro_rules! list {
+    ($Item:ty, $accepts:expr, $parse:expr, $show:expr) => {
+        impl Value for Vec<$Item> {
+            type Bound = usize;
+
+            fn accepts(range: Option<&RangeInclusive<usize>>) -> String {
+                let kind = $accepts;
+                range.map_or(kind.to_owned(), |range| {
+                    format!("{kind}, {} to {} of them", range.start(), range.end())
+                })
+            }
+
+            fn parse(raw: &Raw) -> Option<Self> {
+                raw.list()?.iter().map(|item| $parse(item.text()?)).collect()
+            }
+
+            fn within(&self, range: &RangeInclusive<usize>) -> bool {
+                range.contains(&self.len())
+            }
+
+            fn show(&self) -> String {
+                let items: Vec<String> = self.iter().map(|item| quote(&$show(item))).collect();
+                format!("[{}]", items.join(", "))
+            }
+        }
+    };
+}
+
+list!(
+    Listen,
+    "a list such as \"0.0.0.0:6969\", \"[::]:6969\" or \"unix:/run/shoal/http.sock\"",
+    Listen::parse,
+    Listen::to_string
+);
+
+list!(Trusted, "a list such as \"10.0.0.0/8\", \"::1\" or \"unix\"", Trusted::parse, Trusted::to_string);
+
+list!(
+    PathBuf,
+    "a list of files",
+    |text: &str| (!text.is_empty()).then(|| PathBuf::from(text)),
+    |path: &PathBuf| path.display().to_string()
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_read_back_as_they_are_written() {
+        for text in [
+            "0.0.0.0:6969",
+            "[::]:6969",
+            "unix:/run/shoal/http.sock",
+            "127.0.0.1:7000 proxy-protocol",
+            "unix:/run/a b.sock proxy-protocol",
+        ] {
+            let listen = Listen::parse(text).unwrap();
+            assert_eq!(listen.to_string(), text);
+            assert_eq!(listen.proxy_protocol, text.ends_with("proxy-protocol"));
+        }
+        for text in
+            ["", "6969", "unix:", "0.0.0.0", "0.0.0.0:6969 proxy", "[::ffff:1.2.3.4]:1", "localhost:1"]
+        {
+            assert_eq!(Listen::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn trusted_networks_are_read_back_as_they_are_written() {
+        for text in ["10.0.0.0/8", "2001:db8::/32", "127.0.0.1/32", "unix"] {
+            assert_eq!(Trusted::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Trusted::parse("::1"), Trusted::parse("::1/128"));
+        for text in ["", "10.0.0.0/33", "proxy.example", "10.0.0"] {
+            assert_eq!(Trusted::parse(text), None, "{text}");
+        }
+    }
+}
