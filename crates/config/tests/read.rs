@@ -108,7 +108,7 @@ fn a_value_out_of_range_is_refused() {
     assert!(refusal("[announce]\ninterval_s = 0").contains("interval_s = 0 (shoal.toml, line 2)"));
     assert!(refusal("[announce]\ninterval_s = -1").contains("1 to 21600"));
     assert!(refusal("[udp]\nreceive_buffer = \"1KiB\"").contains("64KiB to 1GiB"));
-    assert!(refusal("[udp]\nlisten = []").contains("1 to 16 of them"));
+    assert!(refusal("[http]\nfull_scrapes_max = 0").contains("1 to 64"));
     assert!(refusal("[workers]\ncount = 0").contains("\"auto\" or an integer, 1 to 1024"));
     assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("8MiB to 16TiB"));
 }
@@ -135,7 +135,7 @@ fn a_typo_is_told_with_the_nearest_name() {
 #[test]
 fn a_name_like_no_other_is_told_with_all_that_exist() {
     assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; there are scrape.hashes_max"));
-    assert!(refusal("[warehouse]").contains("[udp], [workers], [announce]"));
+    assert!(refusal("[warehouse]").contains("[udp], [http], [tls], [proxy], [workers], [announce]"));
     let problems = read_both("", &[("SHOAL_X", "1")]).expect_err("refused");
     assert!(problems[0].contains("SHOAL_<SECTION>_<KEY>"), "{problems:?}");
 }
@@ -143,7 +143,7 @@ fn a_name_like_no_other_is_told_with_all_that_exist() {
 #[test]
 fn a_key_outside_its_section_is_told_where_it_belongs() {
     assert!(refusal("interval_s = 900").ends_with("this one in [announce]"));
-    assert!(refusal("listen = \"\"").ends_with("this one in [udp] or [control]"));
+    assert!(refusal("listen = \"\"").ends_with("this one in [udp] or [http] or [tls] or [control]"));
     assert!(refusal("speed = 1").contains("every key stands in a section"));
 }
 
@@ -218,4 +218,59 @@ fn variables_that_kubernetes_sets_for_a_service_of_our_name_are_not_ours() {
         ("SHOAL_PORT_6969_UDP_ADDR", "10.0.0.1"),
     ];
     assert!(read_both("", &variables).is_ok());
+}
+
+#[test]
+fn listeners_networks_and_files() {
+    let text = "[http]\nlisten = [\"127.0.0.1:80\", \"unix:/run/shoal.sock proxy-protocol\"]\n\
+                [proxy]\ntrusted = [\"10.0.0.0/8\", \"unix\"]\nheader = \"forwarded\"\n\
+                [tls]\ncertificates = [\"a.pem\", \"b.pem\"]\nkeys = [\"a.key\", \"b.key\"]";
+    let config = read_both(text, &[]).expect("accepted");
+    let shown: Vec<String> = config.http.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["127.0.0.1:80", "unix:/run/shoal.sock proxy-protocol"]);
+    let shown: Vec<String> = config.proxy.trusted.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["10.0.0.0/8", "unix"]);
+    assert_eq!(config.tls.keys.len(), 2);
+    assert!(refusal("[http]\nlisten = [\"localhost:80\"]").contains("accepts a list such as"));
+    assert!(refusal("[proxy]\ntrusted = [\"proxy.example\"]").contains("accepts a list such as"));
+}
+
+#[test]
+fn a_tracker_that_listens_nowhere_is_refused() {
+    assert!(read_both("[udp]\nlisten = []", &[]).is_ok());
+    let nowhere = refusal("[udp]\nlisten = []\n[http]\nlisten = []");
+    assert!(nowhere.contains("listen nowhere"), "{nowhere}");
+}
+
+#[test]
+fn addresses_that_cover_each_other_are_refused() {
+    for section in ["udp", "http"] {
+        let with = |list: &str| format!("[{section}]\nlisten = [{list}]");
+        let covered = refusal(&with("\"127.0.0.1:6969\", \"0.0.0.0:6969\""));
+        assert!(covered.contains("0.0.0.0:6969 covers 127.0.0.1:6969 already"), "{covered}");
+        assert!(refusal(&with("\"[::1]:1\", \"[::1]:1\"")).contains("[::1]:1 is listed twice"));
+        for fine in
+            ["\"0.0.0.0:1\", \"[::1]:1\"", "\"0.0.0.0:1\", \"127.0.0.1:2\"", "\"0.0.0.0:0\", \"127.0.0.1:0\""]
+        {
+            assert!(read_both(&with(fine), &[]).is_ok(), "{fine}");
+        }
+    }
+    let both =
+        refusal("[http]\nlisten = [\"[::]:1\"]\n[tls]\nlisten = [\"[::1]:1\"]\ncertificates = [\"a.pem\"]");
+    assert!(both.contains("covers [::1]:1"), "{both}");
+}
+
+#[test]
+fn tls_takes_certificates_and_their_keys() {
+    let missing = refusal("[tls]\nlisten = [\"0.0.0.0:443\"]");
+    assert!(missing.contains("shoal tls self-signed"), "{missing}");
+    let uneven = refusal("[tls]\ncertificates = [\"a\", \"b\"]\nkeys = [\"a\"]");
+    assert!(uneven.contains("1 keys for 2 certificates"), "{uneven}");
+}
+
+#[test]
+fn a_proxy_is_believed_only_where_it_is_trusted() {
+    for text in ["[proxy]\nheader = \"x-real-ip\"", "[http]\nlisten = [\"127.0.0.1:1 proxy-protocol\"]"] {
+        assert!(refusal(text).contains("nobody would be believed"), "{text}");
+    }
 }
