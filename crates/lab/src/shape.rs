@@ -21,7 +21,8 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     peers: Option<u32>,
 
-    /// How peers spread over torrents: uniform, zipf:EXPONENT, pareto:SHAPE or exponential:HEAD-SHARE:HEAD-WIDTH
+    /// How peers spread over torrents: uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or
+    /// exponential:HEAD-SHARE:HEAD-WIDTH
     #[arg(long, value_name = "KIND", value_parser = popularity)]
     popularity: Option<Popularity>,
 
@@ -86,13 +87,15 @@ fn mix(text: &str) -> Result<Mix> {
 }
 
 fn popularity(text: &str) -> Result<Popularity> {
-    let accepted = "give uniform, zipf:EXPONENT, pareto:SHAPE or exponential:HEAD-SHARE:HEAD-WIDTH";
+    let accepted =
+        "give uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or exponential:HEAD-SHARE:HEAD-WIDTH";
     let (kind, parameters) = text.split_once(':').unwrap_or((text, ""));
     let parameters = if parameters.is_empty() { Vec::new() } else { numbers(parameters, accepted)? };
     match (kind, &parameters[..]) {
         ("uniform", []) => Ok(Popularity::Uniform),
         ("zipf", [exponent]) => Ok(Popularity::Zipf { exponent: *exponent }),
         ("pareto", [shape]) => Ok(Popularity::Pareto { shape: *shape }),
+        ("gamma", [shape, scale]) => Ok(Popularity::Gamma { shape: *shape, scale: *scale }),
         ("exponential", [head_share, head_width]) => {
             Ok(Popularity::Exponential { head_share: *head_share, head_width: *head_width })
         }
@@ -117,7 +120,8 @@ mod tests {
             popularity("exponential:0.7:0.002").unwrap(),
             Popularity::Exponential { head_share: 0.7, head_width: 0.002 }
         );
-        for refused in ["", "zipf", "zipf:", "zipf:x", "pareto:1:2", "normal:1"] {
+        assert_eq!(popularity("gamma:0.2:1").unwrap(), Popularity::Gamma { shape: 0.2, scale: 1.0 });
+        for refused in ["", "zipf", "gamma:1", "zipf:", "zipf:x", "pareto:1:2", "normal:1"] {
             assert!(popularity(refused).unwrap_err().to_string().contains("pareto:SHAPE"), "{refused}");
         }
     }

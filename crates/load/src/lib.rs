@@ -19,4 +19,7 @@ pub use hash::info_hash;
 pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
 pub use preset::{PRESETS, Preset, UnknownPreset};
 pub use progress::{Progress, Watch};
-pub use report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};
+pub use report::{
+    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict,
+    WrongReplies,
+};

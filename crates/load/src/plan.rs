@@ -68,6 +68,13 @@ pub enum Popularity {
         /// Above 0; small shapes spread wide.
         shape: f64,
     },
+    /// The torrent is at this share of the way through all torrents: what a gamma distribution draws, folded into 0 to 1.
+    Gamma {
+        /// Above 0; below 1 most peers crowd at the first torrents.
+        shape: f64,
+        /// Above 0; the mean is at `shape * scale` of the way.
+        scale: f64,
+    },
     /// A share of the peers goes to all torrents alike, the others to a head that falls off exponentially.
     Exponential {
         /// Share of the peers in the head, 0 to 1.
@@ -178,6 +185,10 @@ impl Population {
             Popularity::Uniform => Ok(()),
             Popularity::Zipf { exponent } => demand_positive("exponent of Zipf", exponent),
             Popularity::Pareto { shape } => demand_positive("shape of Pareto", shape),
+            Popularity::Gamma { shape, scale } => {
+                demand_positive("shape of gamma", shape)?;
+                demand_positive("scale of gamma", scale)
+            }
             Popularity::Exponential { head_share, head_width } => {
                 demand_share("head share", head_share)?;
                 demand_share("head width", head_width)

@@ -2,7 +2,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
-use rand_distr::{Distribution, Exp1, Pareto, Zipf};
+use rand_distr::{Distribution, Exp1, Gamma, Pareto, Zipf};
 
 use crate::{Popularity, Population};
 
@@ -18,7 +18,12 @@ enum By {
     Uniform,
     Zipf(Zipf<f64>),
     Pareto(Pareto<f64>),
-    Exponential { head_share: f64, head_torrents: f64 },
+    /// Draws places, that is, shares of the way times the number of torrents.
+    Gamma(Gamma<f64>),
+    Exponential {
+        head_share: f64,
+        head_torrents: f64,
+    },
 }
 
 impl Chooser {
@@ -33,6 +38,10 @@ impl Chooser {
             Popularity::Pareto { shape } => {
                 By::Pareto(Pareto::new(1.0, shape).expect("the plan was checked"))
             }
+            Popularity::Gamma { shape, scale } => {
+                let scale = scale * f64::from(torrents);
+                By::Gamma(Gamma::new(shape, scale).expect("the plan was checked"))
+            }
             Popularity::Exponential { head_share, head_width } => {
                 By::Exponential { head_share, head_torrents: head_width * f64::from(torrents) }
             }
@@ -45,6 +54,7 @@ impl Chooser {
             By::Uniform => self.uniform(random),
             By::Zipf(zipf) => self.fold(zipf.sample(random) - 1.0),
             By::Pareto(pareto) => self.fold(pareto.sample(random) - 1.0),
+            By::Gamma(gamma) => self.fold(gamma.sample(random)),
             By::Exponential { head_share, head_torrents } => {
                 if random.random::<f64>() < *head_share {
                     let distance: f64 = Exp1.sample(random);
@@ -110,6 +120,11 @@ mod tests {
         let (first, ten) = head(Popularity::Pareto { shape: 1.0 });
         assert_near(first, 100_000.0 * 0.5);
         assert_near(ten, 100_000.0 * 10.0 / 11.0);
+
+        // Shape 1 is an exponential distribution: 1 - e^-(1/50) and 1 - e^-(10/50), and next to nothing folded back.
+        let (first, ten) = head(Popularity::Gamma { shape: 1.0, scale: 0.05 });
+        assert_near(first, 100_000.0 * 0.019_801);
+        assert_near(ten, 100_000.0 * 0.181_27);
 
         // A head of 10 torrents' width that takes half: 1 - e^-0.1 and 1 - e^-1 of it, and a uniform rest.
         let (first, ten) = head(Popularity::Exponential { head_share: 0.5, head_width: 0.01 });

@@ -43,6 +43,9 @@ pub struct Report {
     pub peers_per_announce: f64,
     /// Bytes of each good announce reply, on average.
     pub announce_reply_bytes: f64,
+    /// What became of the connections, where there are some.
+    #[serde(default)]
+    pub connections: Option<Connections>,
     /// From request to reply; in an open loop, from when the request should have left.
     pub latency: LatencySummary,
     /// The shape of the latency: value by percentile, fine enough to draw.
@@ -86,6 +89,46 @@ pub struct WrongReplies {
     pub count: u64,
     /// The announcer itself is among the peers.
     pub own_address: u64,
+    /// An HTTP status other than 200.
+    #[serde(default)]
+    pub status: u64,
+    /// Counts that cannot be: below 0, or fewer peers in the swarm than were handed out.
+    #[serde(default)]
+    pub implausible: u64,
+}
+
+/// What became of the connections of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Those that could carry requests.
+    pub opened: u64,
+    /// TLS handshakes with a key exchange and a signature.
+    pub handshakes_full: u64,
+    /// TLS handshakes that went on from an earlier session.
+    pub handshakes_resumed: u64,
+    /// From the call for a connection until it could carry a request: TCP, and TLS where there is some.
+    pub setup: LatencySummary,
+    /// Closed by the tracker in good order, with no request under way.
+    pub closed_idle: u64,
+    /// Those that failed. A request that was under way on one is among the lost.
+    pub failures: ConnectionFailures,
+}
+
+/// Connections that failed, by what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionFailures {
+    /// Nobody listened.
+    pub refused: u64,
+    /// The tracker's host reset it.
+    pub reset: u64,
+    /// The tracker closed it before a handshake was done or a reply was whole.
+    pub closed: u64,
+    /// It was not there in time, or a reply was not.
+    pub timeout: u64,
+    /// No TLS could be agreed on, or it was broken later.
+    pub tls: u64,
+    /// This host had no address, port or descriptor for it, or something else happened.
+    pub other: u64,
 }
 
 /// Latency in microseconds.
@@ -139,7 +182,16 @@ impl WrongReplies {
     /// All rules together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { malformed, action, transaction_id, count, own_address } = self;
-        malformed + action + transaction_id + count + own_address
+        let Self { malformed, action, transaction_id, count, own_address, status, implausible } = self;
+        malformed + action + transaction_id + count + own_address + status + implausible
+    }
+}
+
+impl ConnectionFailures {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { refused, reset, closed, timeout, tls, other } = self;
+        refused + reset + closed + timeout + tls + other
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::Effort;
-use crate::report::{Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict, WrongReplies};
+use crate::report::{
+    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict,
+    WrongReplies,
+};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +38,25 @@ pub(crate) struct Tally {
     pub(crate) send_failures: u64,
     pub(crate) peers: u64,
     pub(crate) announce_reply_bytes: u64,
+    /// Only where there are connections.
+    pub(crate) connections: Option<ConnectionTally>,
     pub(crate) latency: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,
     pub(crate) elapsed: Duration,
     pub(crate) effort: Effort,
     pub(crate) ended_early: bool,
     pub(crate) failure: Option<String>,
+}
+
+/// The connections of one worker in one run, as [`Connections`] has them.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionTally {
+    pub(crate) opened: u64,
+    pub(crate) handshakes_full: u64,
+    pub(crate) handshakes_resumed: u64,
+    pub(crate) closed_idle: u64,
+    pub(crate) failures: ConnectionFailures,
+    pub(crate) setup: Histogram<u64>,
 }
 
 /// Latencies are kept to three digits, from 1 ns to this: a day.
@@ -62,7 +78,7 @@ const SEND_DELAY_SHARE_MAX: f64 = 0.5;
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let histogram = Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid");
+        let histogram = histogram();
         Self {
             requests: Kinds::default(),
             responses: Kinds::default(),
@@ -78,6 +94,7 @@ impl Tally {
             send_failures: 0,
             peers: 0,
             announce_reply_bytes: 0,
+            connections: None,
             latency: histogram.clone(),
             send_delay: histogram,
             elapsed: Duration::ZERO,
@@ -122,6 +139,10 @@ impl Tally {
         self.send_failures += other.send_failures;
         self.peers += other.peers;
         self.announce_reply_bytes += other.announce_reply_bytes;
+        match (&mut self.connections, other.connections) {
+            (Some(connections), Some(other)) => connections.add(&other),
+            (connections, other) => *connections = connections.take().or(other),
+        }
         self.latency += other.latency;
         self.send_delay += other.send_delay;
         self.elapsed = self.elapsed.max(other.elapsed);
@@ -129,6 +150,44 @@ impl Tally {
         self.ended_early |= other.ended_early;
         self.failure = self.failure.take().or(other.failure);
     }
+}
+
+#[expect(dead_code, reason = "the load over HTTP, which follows, counts with it")]
+impl ConnectionTally {
+    pub(crate) fn new() -> Self {
+        Self {
+            opened: 0,
+            handshakes_full: 0,
+            handshakes_resumed: 0,
+            closed_idle: 0,
+            failures: ConnectionFailures::default(),
+            setup: histogram(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.handshakes_full += other.handshakes_full;
+        self.handshakes_resumed += other.handshakes_resumed;
+        self.closed_idle += other.closed_idle;
+        self.failures.add(&other.failures);
+        self.setup += &other.setup;
+    }
+
+    fn report(&self) -> Connections {
+        Connections {
+            opened: self.opened,
+            handshakes_full: self.handshakes_full,
+            handshakes_resumed: self.handshakes_resumed,
+            setup: summary(&self.setup),
+            closed_idle: self.closed_idle,
+            failures: self.failures,
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid")
 }
 
 /// Makes one report of the tallies of all workers.
@@ -169,6 +228,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         send_failures: sum.send_failures,
         peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
         announce_reply_bytes: ratio(sum.announce_reply_bytes, float(sum.responses.announce)),
+        connections: sum.connections.as_ref().map(ConnectionTally::report),
         latency,
         latency_curve: curve(&sum.latency),
         send_delay,
@@ -243,6 +303,19 @@ impl WrongReplies {
         self.transaction_id += other.transaction_id;
         self.count += other.count;
         self.own_address += other.own_address;
+        self.status += other.status;
+        self.implausible += other.implausible;
+    }
+}
+
+impl ConnectionFailures {
+    fn add(&mut self, other: &Self) {
+        self.refused += other.refused;
+        self.reset += other.reset;
+        self.closed += other.closed;
+        self.timeout += other.timeout;
+        self.tls += other.tls;
+        self.other += other.other;
     }
 }
 

@@ -98,11 +98,13 @@ fn faults(out: &mut String, run: &Report) {
 
 /// How many replies broke a rule, and which.
 pub(super) fn wrong(wrong: &WrongReplies) -> String {
-    let WrongReplies { malformed, action, transaction_id, count, own_address } = *wrong;
+    let WrongReplies { malformed, action, transaction_id, count, own_address, status, implausible } = *wrong;
     let rules = [
         (malformed, "malformed"),
         (action, "of another kind"),
         (transaction_id, "to no request"),
+        (status, "with a status other than 200"),
+        (implausible, "with counts that cannot be"),
         (count, "with a wrong number of entries"),
         (own_address, "handed the announcer to itself (some trackers do by design: --tolerate-own-address)"),
     ];
