@@ -3,11 +3,12 @@
 use core::fmt;
 use std::sync::Arc;
 
-use shoal_protocol::{PeerV4, PeerV6};
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
 use crate::swarms::Swarms;
+use crate::walk::Walk;
 
 /// What the operator decides about the store.
 #[derive(Clone)]
@@ -77,6 +78,18 @@ pub struct Counts {
     pub completed: u32,
 }
 
+impl Counts {
+    /// The sums of two swarms of one torrent, one of each family.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            seeders: self.seeders.saturating_add(other.seeders),
+            leechers: self.leechers.saturating_add(other.leechers),
+            completed: self.completed.saturating_add(other.completed),
+        }
+    }
+}
+
 /// The answer to an announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
@@ -84,6 +97,15 @@ pub struct Announced {
     pub counts: Counts,
     /// How many peers were written to the front of the buffer.
     pub peers: usize,
+}
+
+/// One torrent on the list of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Which torrent.
+    pub info_hash: InfoHash,
+    /// The sums over its swarms of both families.
+    pub counts: Counts,
 }
 
 /// The memory ceiling is reached: the peer was not stored, everything else is as before.
@@ -127,6 +149,15 @@ impl Store {
             v6: Swarms::new(&arena, key, settings.peer_timeout_s),
             arena,
         })
+    }
+
+    /// Lists the next few torrents of a walk over all of them, in place of what is in `listed`: some dozens, at times
+    /// none, seldom more than two hundred. Returns whether more may follow.
+    ///
+    /// Between two calls the store may change in any way. A torrent with a swarm that is there during the whole walk is
+    /// listed exactly once, others at most once.
+    pub fn list(&self, walk: &mut Walk, listed: &mut Vec<Listed>) -> bool {
+        walk.list_next(self, listed)
     }
 
     /// Has the kernel back the memory that will be needed next, and put pages together that are all in use. To be called some fifty times a second by a thread

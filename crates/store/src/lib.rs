@@ -28,7 +28,9 @@ mod swarm;
 mod swarm_line;
 mod swarms;
 mod table;
+mod walk;
 
-pub use api::{Action, Announce, Announced, Counts, Expired, Full, Settings, Store, Totals};
+pub use api::{Action, Announce, Announced, Counts, Expired, Full, Listed, Settings, Store, Totals};
 pub use family::Family;
 pub use swarms::{Place, Swarms};
+pub use walk::Walk;

@@ -8,8 +8,9 @@ use arrayvec::ArrayVec;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::family::{Family, PeerRow};
+use crate::large::Large;
 use crate::memory::Memory;
-use crate::small::copy_peers;
+use crate::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
 /// Most runs of a sample. More would be a little more random and touch more lines.
@@ -49,6 +50,42 @@ pub(crate) fn share_of_seeders(
     }
     let (whole, rest) = (wanted * seeders / others, wanted * seeders % others);
     whole + usize::from(rng.usize(..others) < rest)
+}
+
+/// Samples a small swarm for a seeder, who is handed leechers only, or a leecher, who is handed a mix. `member` is where
+/// the asker is if it is one of the swarm. Returns the bytes written.
+pub(crate) fn sample_small_for<P: Family>(
+    small: &Small<'_, P>,
+    seeds: bool,
+    member: Option<usize>,
+    wanted: usize,
+    rng: &mut fastrand::Rng,
+    out: &mut [u8],
+) -> usize {
+    if seeds {
+        sample_small(&small.peers[small.seeders..], None, wanted, rng, out)
+    } else {
+        sample_small(small.peers, member, wanted, rng, out)
+    }
+}
+
+/// As [`sample_small_for`], of a large swarm. A member is in the table of its role.
+pub(crate) fn sample_large_for<P: Family>(
+    large: &Large<P>,
+    memory: &Memory,
+    seeds: bool,
+    member: Option<At>,
+    wanted: usize,
+    rng: &mut fastrand::Rng,
+    out: &mut [u8],
+) -> usize {
+    if seeds {
+        return sample_table(&large.leechers, memory, None, wanted, rng, out);
+    }
+    let (seeders, leechers) = (large.seeders.len() as usize, large.leechers.len() as usize);
+    let share = share_of_seeders(wanted, seeders, leechers - usize::from(member.is_some()), rng);
+    let written = sample_table(&large.seeders, memory, None, share, rng, out);
+    written + sample_table(&large.leechers, memory, member, wanted - share, rng, &mut out[written..])
 }
 
 /// Samples part of a small swarm: `peers` without the one at `skip`. Returns the bytes written.

@@ -1,8 +1,9 @@
 //! One shard: a share of the swarms of one family, with the memory they live in. Used by one thread at a time.
 
+use core::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::api::{Action, Announce, Announced, Counts, Full};
+use crate::api::{Action, Announce, Announced, Counts, Full, Listed};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::Family;
@@ -11,7 +12,7 @@ use crate::large::Large;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::prefetch::prefetch;
-use crate::small::Small;
+use crate::small::{Small, copy_peers};
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::swarm::{Landed, Outcome};
 use crate::swarm_line::{Form, Swarm, SwarmLine};
@@ -183,8 +184,36 @@ impl<P: Family> Shard<P> {
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         let Some(at) = self.find(place) else { return Counts::default() };
         let line = self.swarms.line(&self.memory, at.line).expect("the swarm was just found there");
-        let (seeders, leechers) = self.roles(&line.form(at.slot));
-        Counts { seeders, leechers, completed: line.completed(at.slot) }
+        self.counts(line, at.slot)
+    }
+
+    /// The counts of a swarm, and a sample for somebody who is not in it.
+    pub(crate) fn serve_guest(
+        &self,
+        place: &Place,
+        seeds: bool,
+        peers_wanted: usize,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Announced {
+        let Some(at) = self.find(place) else { return Announced::default() };
+        let line = self.swarms.line(&self.memory, at.line).expect("the swarm was just found there");
+        let wanted = peers_wanted.min(out.len() / size_of::<P>());
+        let peers = self.sample_for_guest(&line.form(at.slot), seeds, wanted, rng, out);
+        Announced { counts: self.counts(line, at.slot), peers }
+    }
+
+    /// Lists the swarms whose position is among `positions`, in no particular order.
+    pub(crate) fn list(&self, positions: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
+        self.swarms.visit_between(&self.memory, &self.key, positions, |line, slot| {
+            listed.push(Listed { info_hash: line.info_hash(slot), counts: self.counts(line, slot) });
+        });
+    }
+
+    /// The counts of the swarm in a slot.
+    fn counts(&self, line: &SwarmLine<P>, slot: usize) -> Counts {
+        let (seeders, leechers) = self.roles(&line.form(slot));
+        Counts { seeders, leechers, completed: line.completed(slot) }
     }
 
     /// Seeders and leechers of a swarm.
@@ -243,7 +272,7 @@ impl<P: Family> Shard<P> {
         self.tally.leechers = self.tally.leechers + u64::from(after.1) - u64::from(before.1);
     }
 
-    /// Hands out peers of a swarm: leechers to a seeder, a mix to a leecher. Returns how many.
+    /// Hands out peers of a swarm to one of them. Returns how many.
     fn sample(
         &self,
         form: &Form<P>,
@@ -258,26 +287,41 @@ impl<P: Family> Shard<P> {
         let bytes = match (form, landed) {
             (Form::Small { block, .. }, Landed::Small(index)) => {
                 let small = Small::<P>::read(self.memory.block(*block));
-                if *index < small.seeders {
-                    sample::sample_small(&small.peers[small.seeders..], None, wanted, rng, out)
-                } else {
-                    sample::sample_small(small.peers, Some(*index), wanted, rng, out)
-                }
+                let seeds = *index < small.seeders;
+                sample::sample_small_for(&small, seeds, Some(*index), wanted, rng, out)
             }
             (Form::Large { index }, Landed::Large(at)) => {
-                let (large, memory) = (self.larges.large(*index), &self.memory);
-                if at.seeds {
-                    sample::sample_table(&large.leechers, memory, None, wanted, rng, out)
-                } else {
-                    let (seeders, leechers) =
-                        (large.seeders.len() as usize, large.leechers.len() as usize - 1);
-                    let share = sample::share_of_seeders(wanted, seeders, leechers, rng);
-                    let written = sample::sample_table(&large.seeders, memory, None, share, rng, out);
-                    let (rest, out) = (wanted - share, &mut out[written..]);
-                    written + sample::sample_table(&large.leechers, memory, Some(at.at), rest, rng, out)
-                }
+                let large = self.larges.large(*index);
+                sample::sample_large_for(large, &self.memory, at.seeds, Some(at.at), wanted, rng, out)
             }
             _ => 0,
+        };
+        bytes / size_of::<P>()
+    }
+
+    /// Hands out peers of a swarm to somebody who is not in it. Returns how many.
+    fn sample_for_guest(
+        &self,
+        form: &Form<P>,
+        seeds: bool,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> usize {
+        if wanted == 0 {
+            return 0;
+        }
+        let bytes = match form {
+            Form::Single { seeds: resident_seeds, .. } if seeds && *resident_seeds => 0,
+            Form::Single { entry, .. } => copy_peers(&[entry.peer], out),
+            Form::Small { block, .. } => {
+                let small = Small::<P>::read(self.memory.block(*block));
+                sample::sample_small_for(&small, seeds, None, wanted, rng, out)
+            }
+            Form::Large { index } => {
+                let large = self.larges.large(*index);
+                sample::sample_large_for(large, &self.memory, seeds, None, wanted, rng, out)
+            }
         };
         bytes / size_of::<P>()
     }

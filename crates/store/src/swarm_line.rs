@@ -94,6 +94,15 @@ impl<P: Family> SwarmLine<P> {
         None
     }
 
+    /// The info hash of a swarm.
+    #[inline]
+    pub(crate) fn info_hash(&self, slot: usize) -> InfoHash {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
+        bytes[4..].copy_from_slice(&self.bodies[slot].rest);
+        InfoHash(bytes)
+    }
+
     /// Completed downloads of a swarm.
     #[inline]
     pub(crate) fn completed(&self, slot: usize) -> u32 {
@@ -179,10 +188,7 @@ impl<P: Family> Bucket for SwarmLine<P> {
 
     #[inline]
     fn position(&self, slot: usize, key: &HashKey) -> u32 {
-        let mut bytes = [0; 20];
-        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
-        bytes[4..].copy_from_slice(&self.bodies[slot].rest);
-        position(hash(&InfoHash(bytes), key))
+        position(hash(&self.info_hash(slot), key))
     }
 
     #[inline]

@@ -1,13 +1,14 @@
 //! All swarms of one family, in shards behind small locks.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_protocol::InfoHash;
 
-use crate::api::{Announce, Announced, Counts, Expired, Full, Totals};
+use crate::api::{Announce, Announced, Counts, Expired, Full, Listed, Totals};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::{HashKey, position};
@@ -17,7 +18,7 @@ use crate::swarm_line;
 
 /// Shards of a family. A lock is held for about a tenth of a microsecond, so that sixteen workers at a million requests
 /// a second each still find it free 19 times in 20. More shards would leave more pages partly filled.
-const SHARDS: usize = 32;
+pub(crate) const SHARDS: usize = 32;
 
 /// Most budget that is spent under one hold of a lock.
 const BUDGET_PER_LOCK: usize = 64;
@@ -46,6 +47,7 @@ struct Cell<P: Family> {
 }
 
 /// Where the store looks for an info hash: computed once a request by [`Swarms::locate`], passed to all that follows.
+/// The families of one store share their key, so that a place located by one is good for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub(crate) info_hash: InfoHash,
@@ -155,10 +157,33 @@ impl<P: Family> Swarms<P> {
         announced
     }
 
+    /// The counts of a swarm, and a sample of it for a guest: somebody who is not in it, say because its address is of
+    /// the other family. The sample is written as by [`announce`](Self::announce), by the same rules. Changes nothing.
+    pub fn visit(
+        &self,
+        place: &Place,
+        seeds: bool,
+        peers_wanted: usize,
+        rng: &mut fastrand::Rng,
+        peers_out: &mut [u8],
+    ) -> Announced {
+        self.shards[place.shard()].shard.lock().serve_guest(place, seeds, peers_wanted, rng, peers_out)
+    }
+
     /// The counts of one swarm.
     #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
         self.shards[place.shard()].shard.lock().scrape(place)
+    }
+
+    /// Lines that the swarms of a shard spread over.
+    pub(crate) fn lines(&self, shard: usize) -> u32 {
+        self.shards[shard].shard.lock().swarms.end()
+    }
+
+    /// Lists the swarms of a shard whose position is among `positions`.
+    pub(crate) fn list(&self, shard: usize, positions: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
+        self.shards[shard].shard.lock().list(positions, listed);
     }
 
     /// Carries expiry on to where it should be at `now_s`, in at most about `budget` cache lines of work, and gives

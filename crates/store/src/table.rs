@@ -8,6 +8,8 @@
 //!
 //! Owns entries and their order. Must not know what an entry means.
 
+use core::ops::RangeInclusive;
+
 use crate::arena::Purpose;
 use crate::hash::HashKey;
 use crate::level::{Ladder, Level};
@@ -182,6 +184,32 @@ impl<B: Bucket> Table<B> {
                 return None;
             }
             line += 1;
+        }
+    }
+
+    /// Visits every entry whose position is among `positions`, by its line and slot.
+    pub(crate) fn visit_between(
+        &self,
+        memory: &Memory,
+        key: &HashKey,
+        positions: RangeInclusive<u32>,
+        mut visit: impl FnMut(&B, usize),
+    ) {
+        let last_home = self.level.home(*positions.end());
+        let mut line = self.level.home(*positions.start());
+        while line < self.end {
+            let mut is_full = false;
+            if let Some(bucket) = self.lines.line(memory, line) {
+                is_full = bucket.len() == B::SLOTS;
+                (0..bucket.len())
+                    .filter(|&slot| positions.contains(&bucket.position(slot, key)))
+                    .for_each(|slot| visit(bucket, slot));
+            }
+            // By the invariant nothing that belongs here is behind a line that is not full.
+            if line >= last_home && !is_full {
+                break;
+            }
+            line = self.line_after_or_end(memory, line);
         }
     }
 
@@ -390,6 +418,27 @@ mod tests {
         assert_eq!(table.len() as usize, model.len());
     }
 
+    /// Checks that windows of positions, put together, show every entry once.
+    fn check_windows(table: &Peers, memory: &Memory, key: &HashKey, windows: u32) {
+        let mut positions = Vec::new();
+        let width = u32::MAX / windows;
+        for window in 0..=windows {
+            let first = window * width;
+            let last = first.saturating_add(width - 1);
+            table.visit_between(memory, key, first..=last, |line, slot| {
+                positions.push(line.position(slot, key));
+                assert!((first..=last).contains(&line.position(slot, key)));
+            });
+        }
+        assert_eq!(positions.len(), table.len() as usize);
+        positions.sort_unstable();
+        let all = (0..table.end()).filter_map(|line| table.line(memory, line));
+        let mut all: Vec<_> =
+            all.flat_map(|line| (0..line.len()).map(|slot| line.position(slot, key))).collect();
+        all.sort_unstable();
+        assert_eq!(positions, all);
+    }
+
     fn churn(memory: &mut Memory, key: &HashKey, seed: u64, numbers: u16) {
         let (mut table, mut model) = (Peers::new(), BTreeMap::new());
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -416,6 +465,7 @@ mod tests {
             table.settle(memory, key);
             if step < 2000 || step.is_multiple_of(97) {
                 check(&table, memory, key, &model);
+                check_windows(&table, memory, key, 1 + step % 70);
             }
         }
         table.release(memory);
