@@ -180,6 +180,12 @@ impl Drop for SocketFile {
 }
 
 impl ListenError {
+    /// Which kind of fault it was.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
     /// Whether this host lacks the address family altogether, see [`crate::BindError::is_family_missing`].
     #[must_use]
     pub fn is_family_missing(&self) -> bool {
