@@ -14,7 +14,9 @@
 mod case;
 mod context;
 mod junit;
+mod peer;
 mod report;
+mod rules;
 mod run;
 mod trace;
 pub mod udp;

@@ -20,8 +20,9 @@ mod words;
 
 use std::net::UdpSocket;
 
-use crate::case::{Case, Unmet};
+use crate::case::{Case, Checked, Unmet};
 use crate::context::{Context, Target};
+use crate::rules::Protocol;
 use crate::run::TRIES;
 
 use self::client::Client;
@@ -34,8 +35,10 @@ pub fn cases() -> Vec<&'static Case> {
         connection_id::CASES,
         announce::CASES,
         swarm::CASES,
+        swarm::OWN_CASES,
         numwant::CASES,
         event::CASES,
+        event::OWN_CASES,
         identity::CASES,
         option::CASES,
         scrape::CASES,
@@ -43,6 +46,21 @@ pub fn cases() -> Vec<&'static Case> {
         family::CASES,
     ];
     lists.into_iter().flatten().collect()
+}
+
+/// BEP 15.
+pub(crate) struct Udp;
+
+impl Protocol for Udp {
+    type Client<'c> = Client<'c>;
+
+    fn client<'c>(context: &'c Context<'c>) -> Checked<Client<'c>> {
+        Client::new(context)
+    }
+
+    fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Client<'c>> {
+        Client::at_source(context, index)
+    }
 }
 
 /// Whether something at the address of the target answers a connect request.

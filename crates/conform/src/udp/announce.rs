@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::client::Client;
-use super::packet::{Announce, Announced, word};
+use super::packet::word;
 use super::words;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
+use crate::peer::{Announce, Announced};
+use crate::rules::Client as _;
 
 /// Intervals outside these are a burden for the tracker or leave its swarms stale.
 const INTERVAL_S_MIN: u32 = 60;

@@ -6,12 +6,12 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::packet::{
-    ANNOUNCE, Announce, Announced, Counts, STOPPED, connect, long, read_scraped, scrape, word,
-};
+use super::packet::{ANNOUNCE, connect, long, read_scraped, scrape, word};
 use super::words;
 use crate::case::{Checked, Unmet, ensure};
 use crate::context::Context;
+use crate::peer::{Announce, Announced, Counts, STOPPED};
+use crate::rules;
 use crate::trace::Direction;
 
 /// Most requests on the way at a time: few enough for any socket buffer.
@@ -225,26 +225,11 @@ impl<'c> Client<'c> {
         Ok(announce.packet(self.connection_id()?, self.context.random()))
     }
 
-    /// Announces.
-    pub(crate) fn announce(&self, announce: &Announce) -> Checked<Announced> {
-        let reply = self.ask(&self.announce_packet(announce)?)?;
-        self.read_announced(&reply)
-    }
-
     /// Announces with these bytes behind the announce.
     pub(crate) fn announce_with(&self, announce: &Announce, tail: &[u8]) -> Checked<Announced> {
         let packet = [&self.announce_packet(announce)?[..], tail].concat();
         let reply = self.ask(&packet)?;
         self.read_announced(&reply)
-    }
-
-    /// Announces many, without waiting for each answer. Returns the answers in the same order.
-    pub(crate) fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>> {
-        let id = self.connection_id()?;
-        let packets: Vec<Vec<u8>> =
-            announces.iter().map(|announce| announce.packet(id, self.context.random())).collect();
-        let replies = self.ask_all(&packets)?;
-        replies.iter().map(|reply| self.read_announced(reply)).collect()
     }
 
     /// Sends many requests, some at a time without waiting for the answers. Returns these in the order of the
@@ -282,20 +267,6 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Asks for the counts of torrents, all of which must be there.
-    pub(crate) fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>> {
-        let reply = self.ask(&scrape(self.connection_id()?, self.context.random(), info_hashes))?;
-        read_scraped(&reply).filter(|counts| counts.len() == info_hashes.len()).ok_or_else(|| Unmet::Fail {
-            expected: format!("a scrape reply of 8 + 12 · {} bytes", info_hashes.len()),
-            seen: words::reply(&reply, self.peer_bytes),
-        })
-    }
-
-    /// Asks for the counts of one torrent.
-    pub(crate) fn scrape_one(&self, info_hash: [u8; 20]) -> Checked<Counts> {
-        Ok(self.scrape(&[info_hash])?.pop().unwrap_or_default())
-    }
-
     /// Notes who joins and who leaves.
     fn remember(&self, packet: &[u8]) {
         let (Some(ANNOUNCE), Some(event)) = (word(packet, 8), word(packet, 80)) else { return };
@@ -326,6 +297,34 @@ impl<'c> Client<'c> {
             self.receive_reply_to(&barrier, self.context.target.timing.reply)?;
         }
         Ok(())
+    }
+}
+
+impl rules::Client for Client<'_> {
+    fn announce(&self, announce: &Announce) -> Checked<Announced> {
+        let reply = self.ask(&self.announce_packet(announce)?)?;
+        self.read_announced(&reply)
+    }
+
+    fn announce_in_vain(&self, announce: &Announce) -> Checked {
+        self.ask_in_vain(&[self.announce_packet(announce)?]).map(drop)
+    }
+
+    // Without waiting for each answer.
+    fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>> {
+        let id = self.connection_id()?;
+        let packets: Vec<Vec<u8>> =
+            announces.iter().map(|announce| announce.packet(id, self.context.random())).collect();
+        let replies = self.ask_all(&packets)?;
+        replies.iter().map(|reply| self.read_announced(reply)).collect()
+    }
+
+    fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>> {
+        let reply = self.ask(&scrape(self.connection_id()?, self.context.random(), info_hashes))?;
+        read_scraped(&reply).filter(|counts| counts.len() == info_hashes.len()).ok_or_else(|| Unmet::Fail {
+            expected: format!("a scrape reply of 8 + 12 · {} bytes", info_hashes.len()),
+            seen: words::reply(&reply, self.peer_bytes),
+        })
     }
 }
 

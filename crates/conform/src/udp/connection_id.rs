@@ -3,10 +3,12 @@
 use std::thread;
 
 use super::client::{Client, Datagram};
-use super::packet::{ANNOUNCE, Announce, PROTOCOL_ID, SCRAPE, head, scrape, word};
+use super::packet::{ANNOUNCE, PROTOCOL_ID, SCRAPE, head, scrape, word};
 use super::words;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
+use crate::peer::Announce;
+use crate::rules::Client as _;
 
 const SOURCE: &str = "BEP 15, \"UDP connections / spoofing\"";
 

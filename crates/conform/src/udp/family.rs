@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::client::Client;
-use super::packet::{Announce, connect};
+use super::packet::connect;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
+use crate::peer::Announce;
+use crate::rules::Client as _;
 
 pub(super) const CASES: &[Case] = &[
     Case::must(

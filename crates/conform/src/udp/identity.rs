@@ -1,119 +1,43 @@
 //! Who a peer is: the address that it sends from, and the port that it names.
 
-use super::client::Client;
-use super::packet::{Announce, STOPPED, counts};
-use crate::case::{Case, Checked, ensure};
-use crate::context::Context;
-
-/// Addresses that nobody in a test has (RFC 5737), and some that no peer can have.
-const CLAIMS: [[u8; 4]; 4] = [[203, 0, 113, 9], [224, 0, 0, 1], [255; 4], [198, 51, 100, 7]];
+use super::Udp;
+use crate::case::Case;
+use crate::rules::identity;
 
 pub(super) const CASES: &[Case] = &[
     Case::should(
         "udp-ip-field-is-not-believed",
         "BEP 15, \"Announce\" and \"IPv6\"",
         "A peer is handed out with the address that its announce came from, not with the one that it claims.",
-        ip_field_is_not_believed,
+        identity::ip_field_is_not_believed::<Udp>,
     )
     .with_info_hashes(1),
     Case::must(
         "udp-peer-of-another-host-is-out-of-reach",
         "BEP 15, \"UDP connections / spoofing\"",
         "No announce can remove or change a peer of another address, even with its port, peer id and ip field.",
-        peer_of_another_host_is_out_of_reach,
+        identity::peer_of_another_host_is_out_of_reach::<Udp>,
     )
     .with_info_hashes(1),
     Case::must(
         "udp-ports-are-different-peers",
         "BEP 3, \"Trackers\"",
         "Two peers at one address with different ports and peer ids are two peers.",
-        ports_are_different_peers,
+        identity::ports_are_different_peers::<Udp>,
     )
     .with_info_hashes(1),
     Case::should(
         "udp-peer-id-is-no-identity",
         "practice: clients change their peer id at every start, and replies hold address and port only",
         "The same address and port with another peer id is the same peer.",
-        peer_id_is_no_identity,
+        identity::peer_id_is_no_identity::<Udp>,
     )
     .with_info_hashes(1),
     Case::should(
         "udp-port-0-is-never-handed-out",
         "practice: nobody can connect to port 0",
         "A peer that names port 0 is not handed out.",
-        port_0_is_never_handed_out,
+        identity::port_0_is_never_handed_out::<Udp>,
     )
     .with_info_hashes(1),
 ];
-
-fn ip_field_is_not_believed(context: &Context<'_>) -> Checked {
-    let client = Client::new(context)?;
-    let hash = context.hash(0);
-    client.announce(&Announce::leecher(hash, 1001))?;
-    for (port, ip) in (1002..).zip(CLAIMS) {
-        client.announce(&Announce { ip, ..Announce::leecher(hash, port) })?;
-    }
-    let peers = client.announce(&Announce::seeder(hash, 2000).wanting(50))?.peers;
-    let honest = peers.iter().find(|peer| peer.port() == 1001).map(std::net::SocketAddr::ip);
-    ensure(
-        honest.is_some() && peers.iter().all(|peer| Some(peer.ip()) == honest),
-        "all peers at the address of the one that claims none",
-        format!("{peers:?}"),
-    )
-}
-
-fn peer_of_another_host_is_out_of_reach(context: &Context<'_>) -> Checked {
-    let (victim, attacker) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
-    let peer = Announce::seeder(context.hash(0), 1001);
-    victim.announce(&peer)?;
-    let ip = match context.source(0)? {
-        std::net::IpAddr::V4(ip) => ip.octets(),
-        std::net::IpAddr::V6(_) => [0; 4],
-    };
-    for ip in [[0; 4], ip] {
-        attacker.announce(&Announce { ip, ..peer }.with_event(STOPPED))?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 0),
-            "seeders 1, leechers 0 after another host has said stopped",
-            counts(seen.seeders, seen.leechers),
-        )?;
-        attacker.announce(&Announce { ip, left: 1, ..peer })?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 1),
-            "seeders 1, leechers 1 after another host has announced a leecher",
-            counts(seen.seeders, seen.leechers),
-        )?;
-    }
-    Ok(())
-}
-
-fn ports_are_different_peers(context: &Context<'_>) -> Checked {
-    let client = Client::new(context)?;
-    let hash = context.hash(0);
-    client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(seen.leechers == 3, "leechers 3", counts(seen.seeders, seen.leechers))
-}
-
-fn peer_id_is_no_identity(context: &Context<'_>) -> Checked {
-    let client = Client::new(context)?;
-    for name in *b"abc" {
-        client.announce(&Announce { peer_id: [name; 20], ..Announce::leecher(context.hash(0), 1001) })?;
-    }
-    let seen = client.scrape_one(context.hash(0))?;
-    ensure(seen.leechers == 1, "leechers 1 after three peer ids", counts(seen.seeders, seen.leechers))
-}
-
-fn port_0_is_never_handed_out(context: &Context<'_>) -> Checked {
-    let client = Client::new(context)?;
-    let hash = context.hash(0);
-    client.announce(&Announce::leecher(hash, 1001))?;
-    client.ask_in_vain(&[client.announce_packet(&Announce::leecher(hash, 0))?])?;
-    for _ in 0..5 {
-        let peers = client.announce(&Announce::leecher(hash, 1002).wanting(10))?.peers;
-        ensure(peers.iter().all(|peer| peer.port() != 0), "no peer at port 0", format!("{peers:?}"))?;
-    }
-    Ok(())
-}

@@ -1,10 +1,12 @@
 //! What no client should send: nobody gets anything by it, and the tracker lives on.
 
 use super::client::{Client, Datagram};
-use super::packet::{ANNOUNCE, Announce, ERROR, counts, head, scrape, word};
+use super::packet::{ANNOUNCE, ERROR, head, scrape, word};
 use super::words;
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
+use crate::peer::{Announce, counts};
+use crate::rules::Client as _;
 
 /// How many random datagrams are sent.
 const GARBAGE: usize = 200;

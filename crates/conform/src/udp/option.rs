@@ -1,9 +1,10 @@
 //! What may follow the 98 bytes of an announce (BEP 41, and BEP 15, "Extensions").
 
 use super::client::Client;
-use super::packet::Announce;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
+use crate::peer::Announce;
+use crate::rules::Client as _;
 
 pub(super) const CASES: &[Case] = &[
     Case::must(

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::peer::{Announce, Announced, Counts};
+
 /// The number of the protocol in a connect request (BEP 15, "Connect").
 pub(crate) const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 
@@ -10,45 +12,7 @@ pub(crate) const ANNOUNCE: u32 = 1;
 pub(crate) const SCRAPE: u32 = 2;
 pub(crate) const ERROR: u32 = 3;
 
-pub(crate) const COMPLETED: u32 = 1;
-pub(crate) const STARTED: u32 = 2;
-pub(crate) const STOPPED: u32 = 3;
-
-/// What an announce says. Starts from [`Announce::seeder`] or [`Announce::leecher`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Announce {
-    pub(crate) info_hash: [u8; 20],
-    pub(crate) peer_id: [u8; 20],
-    pub(crate) left: i64,
-    pub(crate) event: u32,
-    pub(crate) ip: [u8; 4],
-    pub(crate) numwant: i32,
-    pub(crate) port: u16,
-}
-
 impl Announce {
-    /// A peer at this port that has everything.
-    pub(crate) fn seeder(info_hash: [u8; 20], port: u16) -> Self {
-        let mut peer_id = *b"-SL0001-conform00000";
-        peer_id[18..].copy_from_slice(&port.to_be_bytes());
-        Self { info_hash, peer_id, left: 0, event: 0, ip: [0; 4], numwant: -1, port }
-    }
-
-    /// A peer at this port that has nothing yet.
-    pub(crate) fn leecher(info_hash: [u8; 20], port: u16) -> Self {
-        Self { left: 1 << 20, ..Self::seeder(info_hash, port) }
-    }
-
-    /// The same with an event.
-    pub(crate) fn with_event(self, event: u32) -> Self {
-        Self { event, ..self }
-    }
-
-    /// The same with a wish for so many peers.
-    pub(crate) fn wanting(self, numwant: i32) -> Self {
-        Self { numwant, ..self }
-    }
-
     /// The 98 bytes (BEP 15, "IPv4 announce request").
     pub(crate) fn packet(&self, connection_id: u64, transaction_id: u32) -> Vec<u8> {
         let mut packet = head(connection_id, ANNOUNCE, transaction_id);
@@ -81,15 +45,6 @@ pub(crate) fn scrape(connection_id: u64, transaction_id: u32, info_hashes: &[[u8
     [head(connection_id, SCRAPE, transaction_id), info_hashes.concat()].concat()
 }
 
-/// The answer to an announce.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Announced {
-    pub(crate) interval_s: u32,
-    pub(crate) leechers: u32,
-    pub(crate) seeders: u32,
-    pub(crate) peers: Vec<SocketAddr>,
-}
-
 impl Announced {
     /// Reads a whole reply; `None` where the layout is not that of an announce reply.
     pub(crate) fn read(reply: &[u8], peer_bytes: usize) -> Option<Self> {
@@ -104,31 +59,6 @@ impl Announced {
             peers: peers.map(read_peer).collect::<Option<_>>()?,
         })
     }
-
-    /// The ports of its peers, in order.
-    pub(crate) fn ports(&self) -> Vec<u16> {
-        let mut ports: Vec<u16> = self.peers.iter().map(SocketAddr::port).collect();
-        ports.sort_unstable();
-        ports
-    }
-
-    /// Its counts for a reader.
-    pub(crate) fn counts(&self) -> String {
-        counts(self.seeders, self.leechers)
-    }
-}
-
-/// Counts for a reader.
-pub(crate) fn counts(seeders: u32, leechers: u32) -> String {
-    format!("seeders {seeders}, leechers {leechers}")
-}
-
-/// The counts of a torrent in the answer to a scrape.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) seeders: u32,
-    pub(crate) completed: u32,
-    pub(crate) leechers: u32,
 }
 
 /// Reads a whole reply to a scrape; `None` where the layout is another.
@@ -152,6 +82,7 @@ pub(crate) fn long(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
+/// A peer as BEP 15 and BEP 23 write it: its address, and two bytes of port.
 fn read_peer(bytes: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = bytes.split_last_chunk::<2>()?;
     let ip = match <[u8; 4]>::try_from(ip) {

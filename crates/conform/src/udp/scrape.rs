@@ -1,10 +1,12 @@
 //! Scrapes: the counts of several torrents, in the order of the request (BEP 15, "Scrape").
 
 use super::client::Client;
-use super::packet::{Announce, COMPLETED, Counts, ERROR, SCRAPE, read_scraped, scrape, word};
+use super::packet::{ERROR, SCRAPE, read_scraped, scrape, word};
 use super::words;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
+use crate::peer::{Announce, COMPLETED, Counts};
+use crate::rules::Client as _;
 
 /// BEP 15, "Scrape": "Up to about 74 torrents can be scraped at once."
 const HASHES_MAX: usize = 74;

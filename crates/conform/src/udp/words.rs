@@ -1,6 +1,7 @@
 //! Datagrams in words, for readers of a report.
 
-use super::packet::{ANNOUNCE, Announced, CONNECT, ERROR, PROTOCOL_ID, SCRAPE, long, read_scraped, word};
+use super::packet::{ANNOUNCE, CONNECT, ERROR, PROTOCOL_ID, SCRAPE, long, read_scraped, word};
+use crate::peer::Announced;
 use crate::trace::hex;
 
 /// Most peers or torrents that are written out.
@@ -89,8 +90,9 @@ fn list(noun: &str, items: &[impl ToString]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::{Announce, connect, scrape};
+    use super::super::packet::{connect, scrape};
     use super::{reply, request};
+    use crate::peer::Announce;
 
     #[test]
     fn requests_are_told_in_words() {

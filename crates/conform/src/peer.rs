@@ -1,0 +1,80 @@
+//! What every protocol says of peers: an announce, its answer, and the counts of a torrent.
+
+use std::net::SocketAddr;
+
+/// Events by their numbers in BEP 15, "Announce"; HTTP has words for them.
+pub(crate) const COMPLETED: u32 = 1;
+pub(crate) const STARTED: u32 = 2;
+pub(crate) const STOPPED: u32 = 3;
+
+/// What an announce says. Starts from [`Announce::seeder`] or [`Announce::leecher`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announce {
+    pub(crate) info_hash: [u8; 20],
+    pub(crate) peer_id: [u8; 20],
+    pub(crate) left: i64,
+    pub(crate) event: u32,
+    pub(crate) ip: [u8; 4],
+    pub(crate) numwant: i32,
+    pub(crate) port: u16,
+}
+
+impl Announce {
+    /// A peer at this port that has everything.
+    pub(crate) fn seeder(info_hash: [u8; 20], port: u16) -> Self {
+        let mut peer_id = *b"-SL0001-conform00000";
+        peer_id[18..].copy_from_slice(&port.to_be_bytes());
+        Self { info_hash, peer_id, left: 0, event: 0, ip: [0; 4], numwant: -1, port }
+    }
+
+    /// A peer at this port that has nothing yet.
+    pub(crate) fn leecher(info_hash: [u8; 20], port: u16) -> Self {
+        Self { left: 1 << 20, ..Self::seeder(info_hash, port) }
+    }
+
+    /// The same with an event.
+    pub(crate) fn with_event(self, event: u32) -> Self {
+        Self { event, ..self }
+    }
+
+    /// The same with a wish for so many peers.
+    pub(crate) fn wanting(self, numwant: i32) -> Self {
+        Self { numwant, ..self }
+    }
+}
+
+/// The answer to an announce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) interval_s: u32,
+    pub(crate) leechers: u32,
+    pub(crate) seeders: u32,
+    pub(crate) peers: Vec<SocketAddr>,
+}
+
+impl Announced {
+    /// The ports of its peers, in order.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        let mut ports: Vec<u16> = self.peers.iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    /// Its counts for a reader.
+    pub(crate) fn counts(&self) -> String {
+        counts(self.seeders, self.leechers)
+    }
+}
+
+/// Counts for a reader.
+pub(crate) fn counts(seeders: u32, leechers: u32) -> String {
+    format!("seeders {seeders}, leechers {leechers}")
+}
+
+/// The counts of a torrent in the answer to a scrape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) seeders: u32,
+    pub(crate) completed: u32,
+    pub(crate) leechers: u32,
+}
