@@ -30,13 +30,15 @@ labels! {
         Announce = "announce",
         /// The counts of torrents.
         Scrape = "scrape",
+        /// The counts of all torrents.
+        FullScrape = "full_scrape",
         /// Something that the protocol does not know.
         Other = "other",
     }
 }
 
 labels! {
-    /// Why a datagram gets no reply.
+    /// Why a datagram gets no reply. Over HTTP every request has one.
     pub enum Drop {
         /// It is shorter than what it says it is.
         Truncated = "truncated",

@@ -10,6 +10,7 @@
 pub mod address;
 pub mod connection;
 pub mod counter;
+pub mod http;
 mod label;
 mod now;
 pub mod policy;

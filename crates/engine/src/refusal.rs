@@ -17,6 +17,14 @@ labels! {
         WrongConnectionId = "wrong_connection_id",
         /// The action is not one of BEP 15.
         UnknownAction = "unknown_action",
+        /// A parameter of the query is missing or wrong. The reply says which.
+        BadQuery = "bad_query",
+        /// A trusted proxy does not say for whom it asks.
+        ProxyWithoutClient = "proxy_without_client",
+        /// The operator does not tell everybody which torrents there are.
+        FullScrapeOff = "full_scrape_off",
+        /// As many full scrapes as the operator allows are under way.
+        TooManyScrapes = "too_many_scrapes",
     }
 }
 
@@ -32,6 +40,12 @@ impl Refusal {
             // Short, since the reply must not be larger than a scrape of one hash. µTorrent's words, too.
             Self::WrongConnectionId => "bad connection ID",
             Self::UnknownAction => "unknown action",
+            Self::BadQuery => "the request cannot be understood",
+            Self::ProxyWithoutClient => "the proxy in front of this tracker does not tell your address",
+            Self::FullScrapeOff => {
+                "this tracker answers a scrape for the torrents that it names by info_hash only"
+            }
+            Self::TooManyScrapes => "too many scrapes of all torrents at a time, try again later",
         }
     }
 }

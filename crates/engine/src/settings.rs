@@ -18,12 +18,18 @@ pub struct Settings {
     pub interval_s: u32,
     /// Most seconds that are added to the interval at random.
     pub interval_jitter_s: u32,
+    /// Seconds that a client is to let pass in any case before it announces again; 0 says nothing of it. Only HTTP can
+    /// carry it, and never more than the interval is said.
+    pub min_interval_s: u32,
     /// Peers handed to a client that does not say how many it wants.
     pub numwant_default: u32,
     /// Most peers handed to any client, as far as a reply has room for them.
     pub numwant_max: u32,
-    /// Most info hashes of a scrape that are answered, as far as a reply has room for them.
+    /// Most info hashes of a scrape over UDP that are answered, as far as a reply has room for them. Over HTTP all are,
+    /// as the size of a request limits them.
     pub scrape_hashes_max: u32,
+    /// Whether a scrape over HTTP that names no torrent is answered with the counts of all.
+    pub full_scrape: bool,
     /// Whether peers at private, shared, loopback and link-local addresses are refused.
     pub refuse_private_addresses: bool,
     /// The secret from which connection ids are made.
@@ -66,10 +72,12 @@ impl Settings {
         Self {
             interval_s: 1800,
             interval_jitter_s: 300,
+            min_interval_s: 300,
             numwant_default: 50,
             numwant_max: 200,
             // BEP 15, "scrape": "Up to about 74 torrents can be scraped at once."
             scrape_hashes_max: 74,
+            full_scrape: false,
             refuse_private_addresses: false,
             connection_key,
             connection_grace_s: 120,
