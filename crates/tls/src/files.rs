@@ -1,0 +1,205 @@
+//! Certificates and keys from files in PEM.
+//!
+//! Owns what can be wrong with them, in words for whoever has to put it right.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use rustls::InconsistentKeys;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::certificates::{Certificate, Certificates, Usable};
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate, followed by those of the authorities between it and one that clients know.
+    pub chain: PathBuf,
+    /// Its key. Without it, the key is in the same file.
+    pub key: Option<PathBuf>,
+}
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// No files were given.
+    #[error("no certificate is configured; `shoal tls self-signed` makes one for trials")]
+    NoneGiven,
+    /// A file cannot be read.
+    #[error("{} cannot be read: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file has no PEM in it.
+    #[error(
+        "{shown} is not PEM, whose sections begin with -----BEGIN; if it is DER, `openssl {command} -inform der -in \
+         {shown} -out {shown}.pem` converts it",
+        shown = file.display()
+    )]
+    NotPem {
+        /// The file.
+        file: PathBuf,
+        /// The command of openssl that understands what the file should have in it.
+        command: &'static str,
+    },
+    /// A file is broken PEM.
+    #[error("{} is damaged: {error}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is broken.
+        error: rustls::pki_types::pem::Error,
+    },
+    /// A file has no certificate in it.
+    #[error("there is no certificate in {}, only other things: is it the key?", file.display())]
+    NoCertificate {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A certificate cannot be understood.
+    #[error(
+        "the first certificate in {} cannot be used: {error}; clients want X.509 version 3 with subjectAltName",
+        file.display()
+    )]
+    BadCertificate {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: webpki::Error,
+    },
+    /// A file has no private key in it.
+    #[error(
+        "there is no private key in {}: it would begin with -----BEGIN PRIVATE KEY-----, -----BEGIN EC PRIVATE \
+         KEY----- or -----BEGIN RSA PRIVATE KEY-----",
+        file.display()
+    )]
+    NoKey {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A private key is encrypted.
+    #[error(
+        "the private key in {shown} is encrypted, and nobody could be asked for its password; `openssl pkey -in \
+         {shown} -out {shown}.plain` decrypts it",
+        shown = file.display()
+    )]
+    EncryptedKey {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A private key cannot be understood.
+    #[error(
+        "the private key in {} cannot be used: {error}; ECDSA with P-256 or P-384, RSA from 2048 bits and Ed25519 \
+         can be",
+        file.display()
+    )]
+    BadKey {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: rustls::Error,
+    },
+    /// A private key is not the certificate's.
+    #[error("the private key in {} does not match the first certificate in {}{}", key.display(), chain.display(),
+        if *.is_misplaced { ", but a later one there: the server's own must come first" } else { "" })]
+    Mismatch {
+        /// The file of the certificate.
+        chain: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Whether the key is that of another certificate of the chain.
+        is_misplaced: bool,
+    },
+    /// The system gives no random numbers for the keys of tickets.
+    #[error("no keys for session tickets: {0}")]
+    NoRandomness(rustls::Error),
+}
+
+/// Loads all certificates, or tells what is wrong with the first one that cannot be used.
+pub(crate) fn load(
+    files: &[CertificateFiles],
+    provider: &CryptoProvider,
+) -> Result<Certificates, CertificateError> {
+    if files.is_empty() {
+        return Err(CertificateError::NoneGiven);
+    }
+    let all = files.iter().map(|files| load_one(files, provider)).collect::<Result<_, _>>()?;
+    Ok(Certificates::new(all))
+}
+
+fn load_one(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Usable, CertificateError> {
+    let chain_pem = read(&files.chain)?;
+    let chain = chain(&files.chain, &chain_pem)?;
+    let leaf = chain.first().ok_or_else(|| CertificateError::NoCertificate { file: files.chain.clone() })?;
+    let certificate = Certificate::read(files.chain.clone(), leaf)
+        .map_err(|error| CertificateError::BadCertificate { file: files.chain.clone(), error })?;
+    let (key_file, key) = match &files.key {
+        Some(file) => (file, key(file, &read(file)?)?),
+        None => (&files.chain, key(&files.chain, &chain_pem)?),
+    };
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|error| CertificateError::BadKey { file: key_file.clone(), error })?;
+    let certified = CertifiedKey::new(chain, key);
+    if is_mismatch(&certified) {
+        let is_misplaced =
+            certified.cert.iter().skip(1).any(|other| {
+                !is_mismatch(&CertifiedKey::new(vec![other.clone()], Arc::clone(&certified.key)))
+            });
+        let (chain, key) = (files.chain.clone(), key_file.clone());
+        return Err(CertificateError::Mismatch { chain, key, is_misplaced });
+    }
+    Ok(Usable { certificate, key: Arc::new(certified) })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(file).map_err(|error| CertificateError::Unreadable { file: file.to_owned(), error })
+}
+
+fn chain(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    if !is_pem(pem) {
+        return Err(CertificateError::NotPem { file: file.to_owned(), command: "x509" });
+    }
+    CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| CertificateError::Damaged { file: file.to_owned(), error })
+}
+
+fn key(file: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    let file = || file.to_owned();
+    if !is_pem(pem) {
+        return Err(CertificateError::NotPem { file: file(), command: "pkey" });
+    }
+    // The old way of OpenSSL has ordinary markers and says it in a header behind them.
+    if contains(pem, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || contains(pem, b"Proc-Type: 4,ENCRYPTED") {
+        return Err(CertificateError::EncryptedKey { file: file() });
+    }
+    match PrivateKeyDer::pem_slice_iter(pem).next() {
+        Some(key) => key.map_err(|error| CertificateError::Damaged { file: file(), error }),
+        None => Err(CertificateError::NoKey { file: file() }),
+    }
+}
+
+/// Whether a key is not the certificate's. Where rustls cannot tell, it is taken for a match.
+fn is_mismatch(certified: &CertifiedKey) -> bool {
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => false,
+        Err(_) => true,
+    }
+}
+
+fn is_pem(bytes: &[u8]) -> bool {
+    contains(bytes, b"-----BEGIN ")
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
