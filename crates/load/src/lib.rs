@@ -5,7 +5,9 @@
 //! terminal, which is the business of whoever calls it.
 
 mod clock;
+mod crew;
 mod hash;
+mod pace;
 mod plan;
 mod popularity;
 mod population;
@@ -15,6 +17,7 @@ mod report;
 mod tally;
 pub mod udp;
 
+pub use crew::OpenError;
 pub use hash::info_hash;
 pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
 pub use preset::{PRESETS, Preset, UnknownPreset};

@@ -177,6 +177,28 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// How many peers worker `index` plays.
+    pub(crate) fn peers_of(&self, index: usize) -> usize {
+        let (workers, peers) = (self.workers.len(), self.population.peers as usize);
+        peers / workers + usize::from(index < peers % workers)
+    }
+
+    /// Where a socket of a worker is bound.
+    pub(crate) fn local(&self, worker: usize, socket: usize) -> SocketAddr {
+        let number = worker * self.sources.sockets_per_worker.get() + socket;
+        let step = number % self.sources.addresses.get();
+        let ip = match self.sources.first {
+            IpAddr::V4(first) => {
+                let step = u32::try_from(step).expect("the plan was checked");
+                IpAddr::V4(Ipv4Addr::from(u32::from(first).wrapping_add(step)))
+            }
+            v6 => v6,
+        };
+        SocketAddr::new(ip, 0)
+    }
+}
+
 impl Population {
     fn check(&self) -> Result<(), PlanError> {
         demand(self.torrents > 0, "torrents", self.torrents, "at least 1")?;

@@ -10,13 +10,13 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo, SocketProbe};
 
-use super::Shared;
 use super::ask::{CONNECTION_NS_MAX, note_unheard};
 use super::check::{Judge, Line, Rules};
 use super::flight::{Flight, IN_FLIGHT_MAX};
-use super::pace::{Arrivals, Nap, Timing};
 use super::press::Press;
 use crate::clock::Effort;
+use crate::crew::{Hand, OpenError, Order, Shared};
+use crate::pace::{Arrivals, Nap, Timing};
 use crate::population::Peers;
 use crate::tally::Tally;
 use crate::{Mix, Plan};
@@ -49,17 +49,6 @@ pub(super) struct Worker {
     pub(super) unheard: Option<Vec<u32>>,
 }
 
-/// What a worker is told to do.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Order {
-    /// Have every peer announce that it starts.
-    Fill,
-    /// As much as comes back, with a window of so many requests.
-    Closed { window: usize, timing: Timing },
-    /// So many requests a second.
-    Open { rate: f64, timing: Timing },
-}
-
 /// The window while the tracker is filled: the least receive buffer in use holds so many.
 const FILL_WINDOW: usize = 192;
 
@@ -84,19 +73,12 @@ const PARTING_NS_MAX: u64 = 1_000_000_000;
 /// Below this time the loop does not go to sleep before the next arrival, because waking up takes as long.
 const SPIN_NS_MAX: u64 = 200_000;
 
-impl Order {
-    /// Whether a number of requests was to be made, and all of them were.
-    fn has_asked_all(&self, tally: &Tally) -> bool {
-        match self {
-            Order::Fill => false,
-            Order::Closed { timing, .. } | Order::Open { timing, .. } => timing.left(tally.asked()) == 0,
-        }
+impl Hand for Worker {
+    fn get_ready(&mut self) -> Result<(), OpenError> {
+        self.connect().map_err(OpenError::Unreachable)
     }
-}
 
-impl Worker {
-    /// Carries out an order and returns what it counted.
-    pub(super) fn carry_out(&mut self, order: Order) -> Tally {
+    fn carry_out(&mut self, order: Order) -> Tally {
         let slots = match order {
             Order::Fill => FILL_WINDOW,
             Order::Closed { window, .. } => window,
@@ -134,7 +116,9 @@ impl Worker {
         self.tally.receive_drops = u64::from(self.drops().wrapping_sub(drops));
         std::mem::replace(&mut self.tally, Tally::new())
     }
+}
 
+impl Worker {
     /// Notes what counts as the run: from `began_ns` to `end_ns`, with all replies so far.
     fn take_stock(&mut self, began_ns: u64, end_ns: u64, before: Effort) {
         self.tally.elapsed = Duration::from_nanos(end_ns - began_ns);

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// When a run of one worker is over.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timing {
+pub(crate) struct Timing {
     /// At this time.
-    pub(super) end_ns: u64,
+    pub(crate) end_ns: u64,
     /// After so many requests.
-    pub(super) requests_max: u64,
+    pub(crate) requests_max: u64,
 }
 
 /// The arrivals of an open loop: evenly spaced, whatever the tracker does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     began_ns: u64,
     spacing_ns: f64,
     /// How many are past.
@@ -23,26 +23,26 @@ pub(super) struct Arrivals {
 /// A short sleep while many requests are on their way, so that replies gather: whoever wakes up for each of them uses
 /// up its own time, and the tracker's, whose every reply would have to wake somebody.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Nap {
+pub(crate) struct Nap {
     window: usize,
     time: Duration,
 }
 
 impl Timing {
     /// How many more requests there may be.
-    pub(super) fn left(&self, requests: u64) -> usize {
+    pub(crate) fn left(&self, requests: u64) -> usize {
         usize::try_from(self.requests_max.saturating_sub(requests)).unwrap_or(usize::MAX)
     }
 }
 
 impl Arrivals {
     /// So many a second, above 0, from now on.
-    pub(super) fn new(now_ns: u64, rate: f64) -> Self {
+    pub(crate) fn new(now_ns: u64, rate: f64) -> Self {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
 
     /// How many arrive in a stretch of time.
-    pub(super) fn within(rate: f64, time: Duration) -> usize {
+    pub(crate) fn within(rate: f64, time: Duration) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -53,7 +53,7 @@ impl Arrivals {
     }
 
     /// When the arrival `ahead` places from here is due.
-    pub(super) fn at(&self, ahead: usize) -> u64 {
+    pub(crate) fn at(&self, ahead: usize) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 arrivals")]
         let since_ns = (self.passed + ahead as u64) as f64 * self.spacing_ns;
         #[expect(
@@ -66,7 +66,7 @@ impl Arrivals {
     }
 
     /// How many are due and not past.
-    pub(super) fn due(&self, now_ns: u64) -> usize {
+    pub(crate) fn due(&self, now_ns: u64) -> usize {
         if now_ns < self.at(0) {
             return 0;
         }
@@ -81,7 +81,7 @@ impl Arrivals {
     }
 
     /// Lets the next ones pass.
-    pub(super) fn pass(&mut self, count: usize) {
+    pub(crate) fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }
 }
@@ -90,16 +90,16 @@ impl Nap {
     /// Longest nap: it must not be felt in a latency of milliseconds.
     const MAX: Duration = Duration::from_micros(300);
 
-    pub(super) fn new(window: usize) -> Self {
+    pub(crate) fn new(window: usize) -> Self {
         Self { window, time: Duration::from_micros(10) }
     }
 
-    pub(super) fn take(&self) {
+    pub(crate) fn take(&self) {
         std::thread::sleep(self.time);
     }
 
     /// Makes naps so long that an eighth to a half of the window is answered after one.
-    pub(super) fn learn(&mut self, answered: usize) {
+    pub(crate) fn learn(&mut self, answered: usize) {
         if answered > self.window / 2 {
             self.time /= 2;
         } else if answered < self.window / 8 {
