@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod datagram;
+pub mod http;
+pub mod proxy;
 pub mod stream;
 pub mod udp;

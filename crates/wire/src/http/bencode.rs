@@ -1,0 +1,213 @@
+//! A reader of bencoded values (BEP 3, "bencoding") that copies nothing.
+//!
+//! A value is checked as a whole before any of it is handed out: lengths, digits, nesting, and that keys are strings.
+//! The order of keys is not insisted on, but can be asked for.
+
+/// Deepest nesting of lists and dictionaries. A scrape reply needs three levels.
+pub const DEPTH_MAX: usize = 16;
+
+/// A checked value. Borrows from the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'b> {
+    /// A number.
+    Integer(i64),
+    /// A string of bytes.
+    Bytes(&'b [u8]),
+    /// Values in an order.
+    List(List<'b>),
+    /// Values by key.
+    Dictionary(Dictionary<'b>),
+}
+
+/// The values of a list, encoded and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<'b>(&'b [u8]);
+
+/// The entries of a dictionary, encoded and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dictionary<'b>(&'b [u8]);
+
+/// Why bytes are no bencoded value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BencodeError {
+    /// The bytes end within a value.
+    #[error("bencoded value ends early")]
+    Truncated,
+    /// A byte is out of place.
+    #[error("bencoded value is malformed at byte {at}")]
+    Malformed {
+        /// Where, from the front.
+        at: usize,
+    },
+    /// Nested deeper than [`DEPTH_MAX`].
+    #[error("bencoded value is nested deeper than {DEPTH_MAX}")]
+    TooDeep,
+    /// Something follows the value.
+    #[error("{bytes} bytes follow the bencoded value")]
+    Trailing {
+        /// How much.
+        bytes: usize,
+    },
+}
+
+/// Reads one value that takes all of `bytes`.
+///
+/// # Errors
+/// [`BencodeError`] for what is none.
+pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
+    let mut reader = Reader { bytes, at: 0 };
+    let value = reader.value(DEPTH_MAX)?;
+    match bytes.len() - reader.at {
+        0 => Ok(value),
+        bytes => Err(BencodeError::Trailing { bytes }),
+    }
+}
+
+impl<'b> Value<'b> {
+    /// The number, if it is one.
+    #[must_use]
+    pub const fn integer(self) -> Option<i64> {
+        if let Self::Integer(integer) = self { Some(integer) } else { None }
+    }
+
+    /// The string, if it is one.
+    #[must_use]
+    pub const fn bytes(self) -> Option<&'b [u8]> {
+        if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// The list, if it is one.
+    #[must_use]
+    pub const fn list(self) -> Option<List<'b>> {
+        if let Self::List(list) = self { Some(list) } else { None }
+    }
+
+    /// The dictionary, if it is one.
+    #[must_use]
+    pub const fn dictionary(self) -> Option<Dictionary<'b>> {
+        if let Self::Dictionary(dictionary) = self { Some(dictionary) } else { None }
+    }
+}
+
+impl<'b> List<'b> {
+    /// The values in their order.
+    pub fn iter(self) -> impl Iterator<Item = Value<'b>> {
+        let mut reader = Reader { bytes: self.0, at: 0 };
+        core::iter::from_fn(move || reader.value(DEPTH_MAX).ok())
+    }
+}
+
+impl<'b> Dictionary<'b> {
+    /// The entries in their order.
+    pub fn iter(self) -> impl Iterator<Item = (&'b [u8], Value<'b>)> {
+        let mut reader = Reader { bytes: self.0, at: 0 };
+        core::iter::from_fn(move || Some((reader.string().ok()?, reader.value(DEPTH_MAX).ok()?)))
+    }
+
+    /// The value of a key; of the first such, if it comes more than once.
+    #[must_use]
+    pub fn get(self, key: &[u8]) -> Option<Value<'b>> {
+        self.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
+    }
+
+    /// Whether keys come in ascending order and once each, as BEP 3 asks for.
+    #[must_use]
+    pub fn is_sorted(self) -> bool {
+        self.iter().map(|(key, _)| key).is_sorted_by(|key, next| key < next)
+    }
+}
+
+/// A place in the bytes.
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Reader<'b> {
+    fn peek(&self) -> Result<u8, BencodeError> {
+        self.bytes.get(self.at).copied().ok_or(BencodeError::Truncated)
+    }
+
+    const fn malformed<T>(&self) -> Result<T, BencodeError> {
+        Err(BencodeError::Malformed { at: self.at })
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value<'b>, BencodeError> {
+        match self.peek()? {
+            b'i' => self.integer().map(Value::Integer),
+            b'l' => {
+                self.inside(depth, |reader, depth| reader.value(depth).map(drop)).map(List).map(Value::List)
+            }
+            b'd' => self
+                .inside(depth, |reader, depth| {
+                    reader.string()?;
+                    reader.value(depth).map(drop)
+                })
+                .map(Dictionary)
+                .map(Value::Dictionary),
+            b'0'..=b'9' => self.string().map(Value::Bytes),
+            _ => self.malformed(),
+        }
+    }
+
+    /// What stands between the first byte and `e`, each item checked by `item`.
+    fn inside(
+        &mut self,
+        depth: usize,
+        item: impl Fn(&mut Self, usize) -> Result<(), BencodeError>,
+    ) -> Result<&'b [u8], BencodeError> {
+        let depth = depth.checked_sub(1).ok_or(BencodeError::TooDeep)?;
+        self.at += 1;
+        let start = self.at;
+        while self.peek()? != b'e' {
+            item(self, depth)?;
+        }
+        self.at += 1;
+        Ok(&self.bytes[start..self.at - 1])
+    }
+
+    fn integer(&mut self) -> Result<i64, BencodeError> {
+        self.at += 1;
+        let negative = self.peek()? == b'-';
+        self.at += usize::from(negative);
+        let start = self.at;
+        let magnitude = self.digits()?;
+        let signed =
+            if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
+        // BEP 3: "i-0e is invalid."
+        let Some(integer) = signed.filter(|_| !(negative && magnitude == 0)) else {
+            return Err(BencodeError::Malformed { at: start });
+        };
+        if self.peek()? != b'e' {
+            return self.malformed();
+        }
+        self.at += 1;
+        Ok(integer)
+    }
+
+    fn string(&mut self) -> Result<&'b [u8], BencodeError> {
+        let length = self.digits()?;
+        if self.peek()? != b':' {
+            return self.malformed();
+        }
+        let start = self.at + 1;
+        let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
+        let string = end.and_then(|end| self.bytes.get(start..end)).ok_or(BencodeError::Truncated)?;
+        self.at = start + string.len();
+        Ok(string)
+    }
+
+    /// At least one digit, and no zero before others (BEP 3: "All encodings with a leading zero […] are invalid").
+    fn digits(&mut self) -> Result<u64, BencodeError> {
+        let start = self.at;
+        let mut number: u64 = 0;
+        while let digit @ b'0'..=b'9' = self.peek()? {
+            let longer = number.checked_mul(10).and_then(|number| number.checked_add((digit - b'0').into()));
+            let leads_with_zero = self.at > start && number == 0;
+            let Some(longer) = longer.filter(|_| !leads_with_zero) else { return self.malformed() };
+            number = longer;
+            self.at += 1;
+        }
+        if self.at == start { self.malformed() } else { Ok(number) }
+    }
+}

@@ -1,0 +1,94 @@
+//! What header fields of both directions have in common.
+
+use httparse::Header;
+
+/// The values of all fields of a name, in their order.
+pub(super) fn values<'h, 'b: 'h>(
+    headers: &'h [Header<'b>],
+    name: &'h str,
+) -> impl DoubleEndedIterator<Item = &'b [u8]> + 'h {
+    headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+}
+
+/// The elements of a comma-separated list (RFC 9110, 5.6.1): trimmed, empty ones left out.
+pub(super) fn elements(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// The tokens of `Connection` that matter (RFC 9110, 7.6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Connection {
+    pub(super) close: bool,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+}
+
+impl Connection {
+    /// Adds the tokens of one more field.
+    pub(super) fn read(&mut self, value: &[u8]) {
+        for token in elements(value) {
+            self.close |= token.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+
+    /// Whether the connection outlives the message (RFC 9112, 9.3: `close` outweighs all else).
+    pub(super) const fn persists(self, version: super::Version) -> bool {
+        match version {
+            _ if self.close => false,
+            super::Version::Http10 => self.keep_alive,
+            super::Version::Http11 => true,
+        }
+    }
+}
+
+/// Fields from which the length of a body follows (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lengths {
+    content_length: Option<u64>,
+    chunked: bool,
+}
+
+/// What a message says of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    Absent,
+    Bytes(u64),
+    Chunked,
+}
+
+impl Lengths {
+    /// Adds one more `Content-Length`. Two that agree are tolerated, in one field or in two (RFC 9112, 6.3).
+    pub(super) fn read_content_length(&mut self, value: &[u8]) -> Result<(), &'static str> {
+        for element in value.split(|&byte| byte == b',') {
+            let length = super::number::parse(element.trim_ascii()).filter(|&length| length < u64::MAX);
+            let length = length.ok_or("content-length is not a number")?;
+            if self.content_length.replace(length).is_some_and(|earlier| earlier != length) {
+                return Err("two content-lengths that differ");
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds one more `Transfer-Encoding`: nothing but `chunked`, once, is spoken here.
+    pub(super) fn read_transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
+        if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err("transfer-encoding other than chunked");
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// What the fields say together. RFC 9112, 6.1 and 6.3: both lengths in one message, or chunks before HTTP/1.1,
+    /// "ought to be handled as an error", because that is what smuggled requests are made of.
+    pub(super) fn length(self, version: super::Version) -> Result<Length, &'static str> {
+        match (self.chunked, self.content_length) {
+            (true, Some(_)) => Err("both content-length and transfer-encoding"),
+            (true, None) if version == super::Version::Http10 => Err("transfer-encoding in HTTP/1.0"),
+            (true, None) => Ok(Length::Chunked),
+            (false, Some(bytes)) => Ok(Length::Bytes(bytes)),
+            (false, None) => Ok(Length::Absent),
+        }
+    }
+}

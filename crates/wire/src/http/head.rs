@@ -1,0 +1,282 @@
+//! The head of a request: request line and header fields, up to the empty line.
+//!
+//! httparse finds the tokens; this module bounds them, splits the target and reads the few fields from which it
+//! follows where the request ends and whether the connection outlives it. It reads them strictly where two readers
+//! could disagree (a proxy in front of the tracker is the other one), and leniently elsewhere.
+//!
+//! A request without `Host` is accepted although RFC 9112, 3.2 wants HTTP/1.1 requests without it refused: clients
+//! exist that leave it out, and Shoal serves the same under every name, so nothing depends on it.
+
+use core::mem::MaybeUninit;
+
+use httparse::{Error, Header, Status as Parsed};
+
+use super::Version;
+use super::field::{self, Connection, Length, Lengths};
+use super::response::Status;
+
+/// Most bytes of a head, the empty lines before it included.
+pub const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// Most header fields of a head.
+pub const HEADERS_MAX: usize = 100;
+
+/// Most bytes of empty lines before a request line (RFC 9112, 2.2: old clients send one behind a request).
+pub const EMPTY_LINES_BYTES_MAX: usize = 8;
+
+/// Room for the header fields of one head. It is not initialised, so making one costs nothing.
+#[derive(Debug)]
+pub struct HeaderStorage<'b>([MaybeUninit<Header<'b>>; HEADERS_MAX]);
+
+/// What a request wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The usual one.
+    Get,
+    /// As `Get`, but only the head of the response is sent.
+    Head,
+    /// Anything else.
+    Other,
+}
+
+/// What follows the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nothing; the next request may follow.
+    None,
+    /// That many bytes, at least one.
+    Bytes(u64),
+    /// Chunks (RFC 9112, 7.1).
+    Chunked,
+}
+
+/// The head of a request. Borrows from the bytes and from the storage.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'h, 'b> {
+    /// Bytes up to the end of the empty line behind the fields.
+    pub bytes: usize,
+    /// What is wanted.
+    pub method: Method,
+    /// The target up to `?`, as it came. Begins with `/` unless the target is of a form for proxies or junk.
+    pub path: &'b [u8],
+    /// What stands behind `?`, as it came; empty where there is nothing. A fragment is cut off.
+    pub query: &'b [u8],
+    /// Version of the request.
+    pub version: Version,
+    /// Whether the client wants to keep the connection.
+    pub keep_alive: bool,
+    /// What follows.
+    pub body: Body,
+    authority: Option<&'b [u8]>,
+    wants_upgrade: bool,
+    headers: &'h [Header<'b>],
+}
+
+/// Why bytes are no head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// No HTTP, or such of which two readers could understand different things.
+    #[error("malformed request: {0}")]
+    Malformed(&'static str),
+    /// The request line alone does not fit.
+    #[error("the request line does not fit {HEAD_BYTES_MAX} bytes")]
+    TargetTooLong,
+    /// The head does not fit.
+    #[error("the head does not fit {HEAD_BYTES_MAX} bytes")]
+    TooLarge,
+    /// There are too many fields.
+    #[error("more than {HEADERS_MAX} header fields")]
+    TooManyHeaders,
+}
+
+impl HeaderStorage<'_> {
+    /// Room for one head.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; HEADERS_MAX])
+    }
+}
+
+impl Default for HeaderStorage<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HeadError {
+    /// How to answer it. The connection is to be closed then, because nobody knows where the next request begins.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Malformed(_) => Status::BadRequest,
+            Self::TargetTooLong => Status::UriTooLong,
+            Self::TooLarge | Self::TooManyHeaders => Status::HeaderFieldsTooLarge,
+        }
+    }
+}
+
+/// Length of the empty lines at the front of `bytes`: who consumes these holds no bytes of a request yet.
+#[must_use]
+pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let [b'\n', after @ ..] | [b'\r', b'\n', after @ ..] = rest {
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
+impl<'h, 'b> RequestHead<'h, 'b> {
+    /// Reads a head from the front of `bytes`; `None` where it is not complete yet.
+    ///
+    /// # Errors
+    /// [`HeadError`] as soon as the bytes cannot become a head any more.
+    pub fn decode(
+        bytes: &'b [u8],
+        storage: &'h mut HeaderStorage<'b>,
+    ) -> Result<Option<RequestHead<'h, 'b>>, HeadError> {
+        if empty_lines_bytes(bytes) > EMPTY_LINES_BYTES_MAX {
+            return Err(HeadError::Malformed("empty lines"));
+        }
+        let window = bytes.get(..HEAD_BYTES_MAX).unwrap_or(bytes);
+        let mut request = httparse::Request::new(&mut []);
+        match request.parse_with_uninit_headers(window, &mut storage.0) {
+            Ok(Parsed::Partial) if window.len() < HEAD_BYTES_MAX => Ok(None),
+            // The version is the last token of the request line.
+            Ok(Parsed::Partial) if request.version.is_none() => Err(HeadError::TargetTooLong),
+            Ok(Parsed::Partial) => Err(HeadError::TooLarge),
+            Ok(Parsed::Complete(head_bytes)) => Self::read(head_bytes, request).map(Some),
+            Err(Error::TooManyHeaders) => Err(HeadError::TooManyHeaders),
+            Err(error) => Err(HeadError::Malformed(describe(error))),
+        }
+    }
+
+    fn read(bytes: usize, request: httparse::Request<'h, 'b>) -> Result<Self, HeadError> {
+        let version = Version::from_minor(request.version.unwrap_or(0));
+        let headers: &'h [Header<'b>] = request.headers;
+        let (connection, body) = read_framing(headers, version).map_err(HeadError::Malformed)?;
+        let (authority, path, query) = split_target(request.path.unwrap_or("/").as_bytes());
+        Ok(Self {
+            bytes,
+            method: match request.method {
+                Some("GET") => Method::Get,
+                Some("HEAD") => Method::Head,
+                _ => Method::Other,
+            },
+            path,
+            query,
+            version,
+            keep_alive: connection.persists(version),
+            body,
+            authority,
+            wants_upgrade: connection.upgrade,
+            headers,
+        })
+    }
+
+    /// The values of all fields of a name (in any case), in their order.
+    pub fn header(&self, name: &'h str) -> impl DoubleEndedIterator<Item = &'b [u8]> + use<'h, 'b> {
+        field::values(self.headers, name)
+    }
+
+    /// The host that is asked, with its port if one is named. That of the target outweighs the field (RFC 9112,
+    /// 3.2.2).
+    #[must_use]
+    pub fn host(&self) -> Option<&'b [u8]> {
+        self.authority.or_else(|| self.header("host").next())
+    }
+
+    /// The protocol that the client wants to change to, where it says so in both fields that this takes (RFC 9110,
+    /// 7.8).
+    #[must_use]
+    pub fn upgrade(&self) -> Option<&'b [u8]> {
+        self.header("upgrade").next().filter(|_| self.wants_upgrade)
+    }
+
+    /// Whether the client can read gzip (RFC 9110, 12.5.3).
+    #[must_use]
+    pub fn accepts_gzip(&self) -> bool {
+        let codings = self.header("accept-encoding").flat_map(field::elements);
+        // What is named outweighs what is meant by `*`.
+        let (mut named, mut any) = (None, None);
+        for coding in codings {
+            let mut parts = coding.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+            let name = parts.next().unwrap_or_default();
+            let accepted = !parts.any(is_weight_zero);
+            if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") {
+                named = Some(accepted);
+            } else if name == b"*" {
+                any = Some(accepted);
+            }
+        }
+        named.or(any).unwrap_or(false)
+    }
+}
+
+/// Reads in one pass what decides where the request ends and what comes of the connection.
+fn read_framing(headers: &[Header<'_>], version: Version) -> Result<(Connection, Body), &'static str> {
+    let (mut connection, mut lengths) = (Connection::default(), Lengths::default());
+    for header in headers {
+        // Comparing lengths first leaves nearly all names uncompared.
+        match header.name.len() {
+            10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
+            14 if header.name.eq_ignore_ascii_case("content-length") => {
+                lengths.read_content_length(header.value)?;
+            }
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                lengths.read_transfer_encoding(header.value)?;
+            }
+            _ => {}
+        }
+    }
+    let body = match lengths.length(version)? {
+        Length::Absent | Length::Bytes(0) => Body::None,
+        Length::Bytes(bytes) => Body::Bytes(bytes),
+        Length::Chunked => Body::Chunked,
+    };
+    Ok((connection, body))
+}
+
+/// Authority, path and query of a target in origin-form or absolute-form (RFC 9112, 3.2).
+fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
+    let target = target.split(|&byte| byte == b'#').next().unwrap_or_default();
+    let (authority, target) = match after_scheme(target) {
+        Some(rest) => {
+            let end = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+            let (authority, target) = rest.split_at(end);
+            (Some(authority), target)
+        }
+        None => (None, target),
+    };
+    let question_mark = target.iter().position(|&byte| byte == b'?');
+    let (path, query) = match question_mark {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, &[][..]),
+    };
+    // RFC 9110, 4.2.3: an empty path is the same as "/".
+    (authority, if path.is_empty() { b"/" } else { path }, query)
+}
+
+/// What follows `http://` or `https://`.
+fn after_scheme(target: &[u8]) -> Option<&[u8]> {
+    [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
+        let (front, rest) = target.split_at_checked(scheme.len())?;
+        front.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
+}
+
+/// Whether a parameter is a weight of 0 (RFC 9110, 12.4.2): up to three decimals, all of them 0.
+fn is_weight_zero(parameter: &[u8]) -> bool {
+    matches!(parameter, [b'q' | b'Q', b'=', weight @ ..]
+        if matches!(weight.trim_ascii(), b"0" | b"0." | b"0.0" | b"0.00" | b"0.000"))
+}
+
+const fn describe(error: Error) -> &'static str {
+    match error {
+        Error::HeaderName => "a header name",
+        Error::HeaderValue => "a header value",
+        Error::NewLine => "a line end",
+        Error::Status | Error::Token => "the request line",
+        Error::TooManyHeaders => "too many headers",
+        Error::Version => "the version",
+    }
+}

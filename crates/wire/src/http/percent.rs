@@ -1,0 +1,97 @@
+//! Percent-encoding (RFC 3986, 2.1) of binary values.
+
+/// Value of a hexadecimal digit in either case, and what is none.
+const NO_DIGIT: u8 = 0xff;
+const DIGITS: [u8; 256] = digits();
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Bytes of one escaped byte.
+pub(super) const ESCAPE_BYTES: usize = 3;
+
+/// Why a value is not 20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Length,
+    Escape,
+}
+
+const fn digits() -> [u8; 256] {
+    let mut table = [NO_DIGIT; 256];
+    let mut value: u8 = 0;
+    while value < 16 {
+        let digit = HEX[value as usize];
+        table[digit as usize] = value;
+        table[digit.to_ascii_uppercase() as usize] = value;
+        value += 1;
+    }
+    table
+}
+
+/// Decodes a value that has to be exactly 20 bytes, as info hashes and peer ids are.
+///
+/// `+` stands for itself. Forms turn spaces into it, but clients escape a space as `%20` and many leave a plus sign
+/// as it is, which RFC 3986 allows; to read it as a space would corrupt their info hashes.
+pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
+    let mut bytes = [0; 20];
+    let mut rest = value;
+    for byte in &mut bytes {
+        (*byte, rest) = match rest {
+            [] => return Err(Fault::Length),
+            [b'%', high, low, after @ ..] => (unescape(*high, *low).ok_or(Fault::Escape)?, after),
+            [b'%', ..] => return Err(Fault::Escape),
+            [plain, after @ ..] => (*plain, after),
+        };
+    }
+    if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }
+}
+
+/// The byte that two digits say.
+fn unescape(high: u8, low: u8) -> Option<u8> {
+    let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
+    (high | low < 16).then_some(high << 4 | low)
+}
+
+/// The escape of a byte.
+pub(super) fn escape(byte: u8) -> [u8; ESCAPE_BYTES] {
+    [b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_read_from_its_escape_in_either_case() {
+        for byte in 0..=u8::MAX {
+            let lower: Vec<u8> = [byte; 20].into_iter().flat_map(escape).collect();
+            assert_eq!(decode_20(&lower), Ok([byte; 20]));
+            assert_eq!(decode_20(&lower.to_ascii_uppercase()), Ok([byte; 20]));
+        }
+    }
+
+    #[test]
+    fn a_plus_stands_for_itself() {
+        assert_eq!(decode_20(b"++++++++++++++++++%2B%2b"), Ok([b'+'; 20]));
+    }
+
+    #[test]
+    fn anything_but_20_bytes_is_refused() {
+        for value in ["", "1234567890123456789", "123456789012345678901", "1234567890123456789%"] {
+            assert!(decode_20(value.as_bytes()).is_err(), "{value}");
+        }
+        assert_eq!(decode_20(b"12345678901234567890%"), Err(Fault::Length));
+    }
+
+    #[test]
+    fn a_broken_escape_is_not_taken_for_plain_bytes() {
+        for value in ["%", "%4", "%4g", "%g4", "% 1", "%+1", "%%41"] {
+            let long = format!("{value}34567890123456789012345");
+            assert_eq!(
+                decode_20(long.as_bytes()).is_err_and(|fault| fault == Fault::Escape),
+                value.len() > 2
+            );
+        }
+        assert_eq!(decode_20(b"%zz34567890123456789"), Err(Fault::Escape));
+        assert_eq!(decode_20(b"1234567890123456789%1"), Err(Fault::Escape));
+    }
+}
