@@ -1,0 +1,47 @@
+//! The answers of HTTP that are not the tracker's own.
+
+use shoal_wire::http::Version;
+use shoal_wire::http::response::{Framing, ResponseHead, Status};
+
+/// What a client is told that asks for nothing which is served.
+pub(crate) const NOT_FOUND: &str = "this is a BitTorrent tracker: ask for /announce or /scrape\n";
+
+/// What a client is told that speaks HTTP to a listener for TLS.
+pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
+
+/// What a client is told for whom there is no room.
+pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
+
+/// What a client is told whose request does not come to its end.
+pub(crate) const TOO_SLOW: &str = "the request took too long\n";
+
+/// For how long somebody who comes at a bad time is asked to stay away, in seconds.
+const RETRY_AFTER_S: &str = "60";
+
+/// What a status needs besides itself.
+pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static str)] {
+    match status {
+        // RFC 9110, 15.5.6: the field is a must.
+        Status::MethodNotAllowed => &[("Allow", "GET, HEAD")],
+        Status::ServiceUnavailable => &[("Retry-After", RETRY_AFTER_S)],
+        _ => &[],
+    }
+}
+
+/// Writes an answer behind which the connection ends.
+pub(crate) fn last(status: Status, words: &str, out: &mut Vec<u8>) {
+    let head = ResponseHead {
+        status,
+        version: Version::Http11,
+        keep_alive: false,
+        framing: length(words.as_bytes()),
+        fields: fields(status),
+    };
+    head.encode(out);
+    out.extend_from_slice(words.as_bytes());
+}
+
+/// The framing of a body that is all there.
+pub(crate) fn length(body: &[u8]) -> Framing {
+    Framing::Length(u64::try_from(body.len()).expect("no body is that long"))
+}
