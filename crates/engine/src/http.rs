@@ -1,87 +1,206 @@
-//! Answers announces and scrapes over HTTP (BEP 3, 48) by the rules of the engine.
+//! Answers announces and scrapes over HTTP (BEP 3, 7, 23, 24, 31, 48) by the rules of the engine.
 //!
 //! Is handed what stands behind the `?` of a request and who asks, and appends one bencoded dictionary to the caller's
-//! buffer. What HTTP puts around it (statuses, heads, framing, who is believed to be the client) is `shoal-connection`'s.
+//! buffer. What HTTP puts around it (statuses, heads, framing, who is believed to be the client) is the business of
+//! `shoal-connection`.
+//!
+//! Unlike UDP, HTTP has a place for peers of both families in one reply (BEP 7), so a client is told of both, and all
+//! counts are the sums over both.
 
+mod full_scrape;
+mod handout;
+
+use core::fmt::Write;
 use core::net::IpAddr;
-use std::io::Write;
 use std::sync::Arc;
 
-use shoal_store::{Store, Walk};
+use shoal_protocol::InfoHash;
+use shoal_store::{Counts, Store};
+use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
+use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
 
+pub use self::full_scrape::FullScrape;
+use self::handout::Handout;
 use crate::counter::{Family, Kind, Outcome, Tally};
+use crate::policy::{Policy, Wish};
 use crate::refusal::Refusal;
 use crate::{Now, Settings};
+
+/// Most info hashes of a scrape that are answered: more than the 8 KiB of a request hold, so that the size of a request
+/// is the limit that clients meet. Beyond it hashes are left out; the reply says by its keys which are answered.
+const SCRAPE_HASHES_MAX: usize = 300;
 
 /// Answers the HTTP requests of one worker.
 #[derive(Debug)]
 pub struct Responder {
     store: Arc<Store>,
     tally: Tally,
+    rng: fastrand::Rng,
+    policy: Policy,
     full_scrape: bool,
-}
-
-/// The answer to a scrape of all torrents, which comes in pieces.
-#[derive(Debug, Default)]
-pub struct FullScrape {
-    walk: Walk,
+    /// The peers of the reply in the making.
+    handout: Handout,
+    /// The torrents of the scrape in the making.
+    info_hashes: Vec<InfoHash>,
+    /// What is wrong with the query that is being refused.
+    words: String,
 }
 
 impl Responder {
     /// A responder on the common `store`, which counts into `tally` and draws from `rng`. Each worker needs a seed
     /// of its own, or they all hand out the same samples.
     #[must_use]
-    pub fn new(settings: &Settings, store: Arc<Store>, tally: Tally, _rng: fastrand::Rng) -> Self {
-        Self { store, tally, full_scrape: settings.full_scrape }
+    pub fn new(settings: &Settings, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
+        Self {
+            store,
+            tally,
+            rng,
+            policy: Policy::new(settings),
+            full_scrape: settings.full_scrape,
+            handout: Handout::new(settings.numwant_max),
+            info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
+            words: String::new(),
+        }
     }
 
-    /// Answers an announce by the client at `ip`, which is canonical.
-    pub fn announce(&mut self, ip: IpAddr, _query: &[u8], _now: Now, body: &mut Vec<u8>) {
-        self.fail(Family::of(ip), Kind::Announce, Refusal::BadQuery, body);
+    /// Answers an announce by the client at `ip`, which is canonical: joins, refreshes or leaves the swarm of its own
+    /// family. A client with addresses of both families announces by each.
+    pub fn announce(&mut self, ip: IpAddr, query: &[u8], now: Now, body: &mut Vec<u8>) {
+        let family = Family::of(ip);
+        self.tally.request(family, Kind::Announce);
+        match AnnounceQuery::decode(query) {
+            Err(error) => self.fail_query(family, Kind::Announce, error, body),
+            Ok(announce) => match self.grant_announce(ip, &announce, now, body) {
+                Ok(()) => self.tally.reply(family, Kind::Announce, Outcome::Ok),
+                Err(refusal) => self.fail(family, Kind::Announce, refusal, body),
+            },
+        }
     }
 
-    /// Answers a scrape of named torrents by the client at `ip`, which is canonical.
-    pub fn scrape(&mut self, ip: IpAddr, _query: &[u8], _now: Now, body: &mut Vec<u8>) {
-        self.fail(Family::of(ip), Kind::Scrape, Refusal::FullScrapeOff, body);
+    /// Answers a scrape of named torrents by the client at `ip`, which is canonical. One that asks for all torrents is
+    /// refused here, see [`is_full_scrape`](Self::is_full_scrape).
+    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], _now: Now, body: &mut Vec<u8>) {
+        let family = Family::of(ip);
+        let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
+        self.tally.request(family, kind);
+        match self.read_scrape(query) {
+            Err(error) => self.fail_query(family, kind, error, body),
+            Ok(()) if self.info_hashes.is_empty() => self.fail(family, kind, Refusal::FullScrapeOff, body),
+            Ok(()) => {
+                self.write_scrape(body);
+                self.tally.reply(family, kind, Outcome::Ok);
+            }
+        }
     }
 
-    /// Whether a scrape with this query asks for all torrents, and may. It is then answered by
-    /// [`begin_full_scrape`](Self::begin_full_scrape), or refused as one too many, and not by [`scrape`](Self::scrape).
+    /// Whether a scrape with this query asks for all torrents, and may. It is then to be answered by
+    /// [`begin_full_scrape`](Self::begin_full_scrape), or refused with [`Refusal::TooManyScrapes`].
     #[must_use]
     pub fn is_full_scrape(&self, query: &[u8]) -> bool {
-        self.full_scrape && !query.windows(10).any(|bytes| bytes == b"info_hash=")
+        self.full_scrape && !names_torrents(query)
     }
 
-    /// Begins the answer to a scrape of all torrents by the client at `ip`.
+    /// Begins the answer to a scrape of all torrents by the client at `ip`, which is canonical.
     pub fn begin_full_scrape(&mut self, ip: IpAddr) -> FullScrape {
-        self.tally.request(Family::of(ip), Kind::FullScrape);
-        self.tally.reply(Family::of(ip), Kind::FullScrape, Outcome::Ok);
+        let family = Family::of(ip);
+        self.tally.request(family, Kind::FullScrape);
+        self.tally.reply(family, Kind::FullScrape, Outcome::Ok);
         FullScrape::default()
     }
 
-    /// Refuses a request for a reason that lies outside of it. A client without an address counts as IPv4.
+    /// Refuses a request for a reason that lies outside of its query. A client whose address is not known counts as one
+    /// over IPv4.
     pub fn refuse(&mut self, ip: Option<IpAddr>, refusal: Refusal, body: &mut Vec<u8>) {
+        let family = ip.map_or(Family::V4, Family::of);
         let kind = match refusal {
             Refusal::FullScrapeOff | Refusal::TooManyScrapes => Kind::FullScrape,
             _ => Kind::Other,
         };
-        self.fail(ip.map_or(Family::V4, Family::of), kind, refusal, body);
+        self.tally.request(family, kind);
+        self.fail(family, kind, refusal, body);
+    }
+
+    fn grant_announce(
+        &mut self,
+        ip: IpAddr,
+        announce: &AnnounceQuery,
+        now: Now,
+        body: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let wish = Wish {
+            ip,
+            port: announce.port,
+            event: announce.event,
+            left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
+            numwant: announce.numwant,
+        };
+        let grant = self.policy.decide(&wish)?;
+        let given =
+            self.handout.announce(&self.store, &announce.info_hash, &wish, grant, now, &mut self.rng)?;
+        let interval_s = self.policy.interval_s(&mut self.rng);
+        let reply = AnnounceReply {
+            complete: given.counts.seeders,
+            downloaded: given.counts.completed,
+            incomplete: given.counts.leechers,
+            interval_s,
+            min_interval_s: self.policy.min_interval_s(interval_s),
+            external_ip: Some(ip),
+            peers_v4: given.peers_v4,
+            peers_v6: given.peers_v6,
+            form: announce.form,
+            warning: None,
+            tracker_id: None,
+        };
+        reply.encode(body);
+        Ok(())
+    }
+
+    /// Reads the torrents of a scrape, in ascending order and each once, as the keys of a dictionary have to be.
+    fn read_scrape(&mut self, query: &[u8]) -> Result<(), QueryError> {
+        self.info_hashes.clear();
+        for info_hash in ScrapeQuery::new(query).take(SCRAPE_HASHES_MAX) {
+            self.info_hashes.push(info_hash?);
+        }
+        self.info_hashes.sort_unstable();
+        self.info_hashes.dedup();
+        Ok(())
+    }
+
+    /// Torrents that nobody announced have zeros rather than no entry: libtorrent takes a missing entry for a broken
+    /// reply, and BEP 48 does not say that one may be missing.
+    fn write_scrape(&self, body: &mut Vec<u8>) {
+        let (v4, v6) = (&self.store.v4, &self.store.v6);
+        for info_hash in &self.info_hashes {
+            let place = v4.locate(info_hash);
+            v4.prefetch_swarm(&place);
+            v6.prefetch_swarm(&place);
+        }
+        reply::scrape_begin(body);
+        for info_hash in &self.info_hashes {
+            let place = v4.locate(info_hash);
+            reply::scrape_file(*info_hash, scrape_file(v4.scrape(&place).plus(v6.scrape(&place))), body);
+        }
+        reply::scrape_end(None, body);
+    }
+
+    fn fail_query(&mut self, family: Family, kind: Kind, error: QueryError, body: &mut Vec<u8>) {
+        self.words.clear();
+        write!(self.words, "{error}").expect("a string takes everything");
+        reply::failure(&self.words, None, body);
+        self.tally.reply(family, kind, Outcome::Refused(Refusal::BadQuery));
     }
 
     fn fail(&mut self, family: Family, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
-        self.tally.request(family, kind);
+        let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
+        reply::failure(refusal.message(), retry_in, body);
         self.tally.reply(family, kind, Outcome::Refused(refusal));
-        let words = refusal.message();
-        let _ = write!(body, "d14:failure reason{}:{words}e", words.len());
     }
 }
 
-impl FullScrape {
-    /// Appends the next piece, of about 32 KiB at most. Returns whether there is more.
-    pub fn next(&mut self, responder: &Responder, body: &mut Vec<u8>) -> bool {
-        let mut listed = Vec::new();
-        while responder.store.list(&mut self.walk, &mut listed) {}
-        body.extend_from_slice(b"d5:filesdee");
-        false
-    }
+fn names_torrents(query: &[u8]) -> bool {
+    ScrapeQuery::new(query).next().is_some()
+}
+
+const fn scrape_file(counts: Counts) -> ScrapeFile {
+    ScrapeFile { complete: counts.seeders, downloaded: counts.completed, incomplete: counts.leechers }
 }

@@ -14,6 +14,7 @@ use crate::{Settings, address};
 pub struct Policy {
     interval_s: u32,
     interval_jitter_s: u32,
+    min_interval_s: u32,
     numwant_default: u32,
     numwant_max: u32,
     refuse_private_addresses: bool,
@@ -50,6 +51,7 @@ impl Policy {
         Self {
             interval_s: settings.interval_s,
             interval_jitter_s: settings.interval_jitter_s,
+            min_interval_s: settings.min_interval_s,
             numwant_default: settings.numwant_default,
             numwant_max: settings.numwant_max,
             refuse_private_addresses: settings.refuse_private_addresses,
@@ -76,6 +78,12 @@ impl Policy {
     /// the announces of the world.
     pub fn interval_s(&self, rng: &mut fastrand::Rng) -> u32 {
         self.interval_s.saturating_add(rng.u32(0..=self.interval_jitter_s))
+    }
+
+    /// Seconds that a client told to come again after `interval_s` is to let pass in any case, if the operator says so.
+    #[must_use]
+    pub fn min_interval_s(&self, interval_s: u32) -> Option<u32> {
+        (self.min_interval_s > 0).then(|| self.min_interval_s.min(interval_s))
     }
 
     fn peers_wanted(&self, numwant: Option<i64>) -> usize {
@@ -197,6 +205,16 @@ mod tests {
             seen[usize::try_from(late_s).unwrap()] = true;
         }
         assert_eq!(seen, [true; 4]);
+    }
+
+    #[test]
+    fn the_least_interval_is_none_or_no_more_than_the_interval() {
+        let least_s = |min_interval_s, interval_s| {
+            Policy::new(&Settings { min_interval_s, ..settings() }).min_interval_s(interval_s)
+        };
+        assert_eq!(least_s(0, 1800), None);
+        assert_eq!(least_s(300, 1800), Some(300));
+        assert_eq!(least_s(300, 60), Some(60));
     }
 
     #[test]

@@ -48,4 +48,14 @@ impl Refusal {
             Self::TooManyScrapes => "too many scrapes of all torrents at a time, try again later",
         }
     }
+    /// Minutes after which it is worth to ask again, where time alone may change the answer.
+    #[must_use]
+    pub const fn retry_in_minutes(self) -> Option<u32> {
+        match self {
+            // In that time expiry has gone a good way through the store.
+            Self::StoreFull => Some(10),
+            Self::TooManyScrapes => Some(5),
+            _ => None,
+        }
+    }
 }

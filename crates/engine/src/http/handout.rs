@@ -1,0 +1,94 @@
+//! The peers that an announce is handed: those of the client's own family first, which it surely reaches, and where
+//! these are fewer than it wants, as many of the other.
+
+use core::net::IpAddr;
+
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Action, Announce, Counts, Full, Store, Swarms};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::Now;
+use crate::policy::{Grant, Wish};
+use crate::refusal::Refusal;
+
+/// Most peers of a reply. A list so long is 18 KiB, of dictionaries 60.
+const PEERS_MAX: usize = 1000;
+
+/// Room for the peers of one reply.
+#[derive(Debug)]
+pub(super) struct Handout {
+    v4: Box<[PeerV4]>,
+    v6: Box<[PeerV6]>,
+}
+
+/// What an announce brought.
+#[derive(Debug)]
+pub(super) struct Given<'h> {
+    /// The sums over the swarms of both families, after the announce.
+    pub(super) counts: Counts,
+    pub(super) peers_v4: &'h [PeerV4],
+    pub(super) peers_v6: &'h [PeerV6],
+}
+
+/// The same in numbers of peers of the client's family and of the other.
+struct Joined {
+    counts: Counts,
+    own: usize,
+    other: usize,
+}
+
+impl Handout {
+    /// Room for as many peers as any reply may have.
+    pub(super) fn new(numwant_max: u32) -> Self {
+        let peers = usize::try_from(numwant_max).unwrap_or(usize::MAX).min(PEERS_MAX);
+        Self { v4: vec![PeerV4::new_zeroed(); peers].into(), v6: vec![PeerV6::new_zeroed(); peers].into() }
+    }
+
+    /// Announces the client that made the wish, as granted.
+    pub(super) fn announce(
+        &mut self,
+        store: &Store,
+        info_hash: &InfoHash,
+        wish: &Wish,
+        grant: Grant,
+        now: Now,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Given<'_>, Refusal> {
+        let Grant { action, peers_wanted } = grant;
+        let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
+        let (counts, peers_v4, peers_v6) = match wish.ip {
+            IpAddr::V4(ip) => {
+                let announce = Announce { peer: PeerV4::new(ip, wish.port), action, peers_wanted };
+                let joined = join((&store.v4, out_v4), (&store.v6, out_v6), info_hash, &announce, now, rng)?;
+                (joined.counts, joined.own, joined.other)
+            }
+            IpAddr::V6(ip) => {
+                let announce = Announce { peer: PeerV6::new(ip, wish.port), action, peers_wanted };
+                let joined = join((&store.v6, out_v6), (&store.v4, out_v4), info_hash, &announce, now, rng)?;
+                (joined.counts, joined.other, joined.own)
+            }
+        };
+        Ok(Given { counts, peers_v4: &self.v4[..peers_v4], peers_v6: &self.v6[..peers_v6] })
+    }
+}
+
+/// Announces in the swarm of the client's own family, and looks into that of the other. Each comes with the room for
+/// its peers.
+fn join<P: shoal_store::Family, Q: shoal_store::Family>(
+    (own, own_out): (&Swarms<P>, &mut [u8]),
+    (other, other_out): (&Swarms<Q>, &mut [u8]),
+    info_hash: &InfoHash,
+    announce: &Announce<P>,
+    now: Now,
+    rng: &mut fastrand::Rng,
+) -> Result<Joined, Refusal> {
+    let place = own.locate(info_hash);
+    // While the one swarm is worked on, the other arrives.
+    other.prefetch_swarm(&place);
+    let joined =
+        own.announce(&place, announce, now.monotonic_s, rng, own_out).map_err(|Full| Refusal::StoreFull)?;
+    let seeds = matches!(announce.action, Action::Seed | Action::Complete);
+    let missing = announce.peers_wanted.saturating_sub(joined.peers);
+    let visited = other.visit(&place, seeds, missing, rng, other_out);
+    Ok(Joined { counts: joined.counts.plus(visited.counts), own: joined.peers, other: visited.peers })
+}

@@ -1,0 +1,116 @@
+//! Requests that are not granted: the words for the client, and the counts for the operator.
+
+use shoal_engine::Settings;
+use shoal_engine::counter::{Family, Kind, Outcome};
+use shoal_engine::refusal::Refusal;
+
+use crate::bencode::Value;
+use crate::harness::{
+    FAMILIES, HASH, Tracker, hash, leecher, named, query, seeder, settings, store_settings, v4, v6, with,
+};
+
+#[test]
+fn port_0_is_refused_save_on_leaving() {
+    for client in FAMILIES {
+        let mut tracker = Tracker::new(&settings());
+        assert_eq!(tracker.refusal(client(1), &leecher(0)), "port 0 cannot be announced");
+        assert_eq!(tracker.counts(&HASH), [0, 0, 0]);
+        tracker.announce(client(1), &with("event=stopped", &leecher(0)));
+        assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::PortZero)), 1);
+        assert_eq!(tracker.replies(Kind::Announce, Outcome::Ok), 1);
+    }
+}
+
+#[test]
+fn private_addresses_are_served_unless_the_operator_refuses_them() {
+    let mut open = Tracker::new(&settings());
+    let mut strict = Tracker::new(&Settings { refuse_private_addresses: true, ..settings() });
+    for ip in ["127.0.0.1", "10.0.0.1", "::1", "fe80::1"].map(|ip| ip.parse().unwrap()) {
+        open.announce(ip, &leecher(1));
+        assert_eq!(strict.refusal(ip, &leecher(1)), "private addresses are not served by this tracker");
+    }
+    let multicast = "224.0.0.1".parse().unwrap();
+    assert_eq!(open.refusal(multicast, &leecher(1)), "your address cannot be announced");
+}
+
+#[test]
+fn a_full_store_says_when_to_come_again_and_existing_swarms_go_on() {
+    let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
+    let mut tracker = Tracker::with_store(&settings(), &store);
+    tracker.announce(v4(1), &seeder(1));
+    let mut refused = None;
+    for n in 0..2_000_000_u32 {
+        let mut info_hash = hash(0);
+        info_hash.0[10..14].copy_from_slice(&n.to_be_bytes());
+        let reply = tracker.ask(v4(2), &query(&info_hash, 1, 1));
+        if reply.find("failure reason").is_some() {
+            refused = Some(reply);
+            break;
+        }
+    }
+    let refused = refused.expect("4 MiB fill up");
+    assert_eq!(refused.text("failure reason"), "the tracker is full, try again later");
+    // BEP 31, in minutes.
+    assert!((1..=60).contains(&refused.integer("retry in")));
+    assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::StoreFull)), 1);
+    assert_eq!(tracker.announce(v4(1), &seeder(1)).complete, 1);
+}
+
+#[test]
+fn refusals_from_outside_are_counted_and_told() {
+    let mut tracker = Tracker::new(&settings());
+    let mut refuse = |ip, refusal| {
+        let mut body = Vec::new();
+        tracker.http.refuse(ip, refusal, &mut body);
+        Value::read(&body)
+    };
+    let reply = refuse(Some(v6(1)), Refusal::ProxyWithoutClient);
+    assert_eq!(reply.text("failure reason"), Refusal::ProxyWithoutClient.message());
+    refuse(None, Refusal::ProxyWithoutClient);
+    let reply = refuse(Some(v4(1)), Refusal::TooManyScrapes);
+    assert!((1..=60).contains(&reply.integer("retry in")));
+    let without_client = Outcome::Refused(Refusal::ProxyWithoutClient);
+    assert_eq!(tracker.counters.replies(Family::V6, Kind::Other, without_client), 1);
+    assert_eq!(tracker.counters.replies(Family::V4, Kind::Other, without_client), 1);
+    assert_eq!(tracker.replies(Kind::FullScrape, Outcome::Refused(Refusal::TooManyScrapes)), 1);
+    assert_eq!(tracker.requests(Kind::FullScrape), 1);
+}
+
+#[test]
+fn a_query_that_cannot_be_understood_is_answered_with_what_is_wrong() {
+    let hash_and = |rest: &str| format!("{}&{rest}", named(&HASH));
+    let peer_id = "peer_id=-XX0001-abcdefghijkl";
+    let cases = [
+        (String::new(), "info_hash is missing"),
+        (format!("{peer_id}&port=1"), "info_hash is missing"),
+        ("info_hash&port=1".to_owned(), "info_hash is not 20 bytes long"),
+        ("info_hash=short&port=1".to_owned(), "info_hash is not 20 bytes long"),
+        (format!("{}%00&port=1", named(&HASH)), "info_hash is not 20 bytes long"),
+        (format!("info_hash=%zz{}&port=1", "a".repeat(19)), "info_hash has a broken percent escape"),
+        (format!("info_hash={}%a&port=1", "a".repeat(19)), "info_hash has a broken percent escape"),
+        (hash_and(peer_id), "port is missing"),
+        (hash_and("port="), "port is not a number from 0 to 65535"),
+        (hash_and("port=65536"), "port is not a number from 0 to 65535"),
+        (hash_and("port=-1"), "port is not a number from 0 to 65535"),
+        (hash_and("port=1&peer_id=short"), "peer_id is not 20 bytes long"),
+        (hash_and("port=1&peer_id=%"), "peer_id has a broken percent escape"),
+    ];
+    let mut tracker = Tracker::new(&settings());
+    for (query, words) in &cases {
+        for client in FAMILIES {
+            assert_eq!(tracker.refusal(client(1), query), *words, "{query}");
+        }
+    }
+    let refused = Outcome::Refused(Refusal::BadQuery);
+    assert_eq!(tracker.replies(Kind::Announce, refused), 2 * cases.len() as u64);
+    assert_eq!(tracker.requests(Kind::Announce), 2 * cases.len() as u64);
+    assert_eq!(tracker.store.v4.totals().swarms, 0);
+}
+
+#[test]
+fn a_scrape_with_one_wrong_hash_is_refused_as_a_whole() {
+    let mut tracker = Tracker::new(&settings());
+    let reply = tracker.scrape(v4(1), &format!("{}&info_hash=short", named(&HASH)));
+    assert_eq!(reply.text("failure reason"), "info_hash is not 20 bytes long");
+    assert_eq!(tracker.replies(Kind::Scrape, Outcome::Refused(Refusal::BadQuery)), 1);
+}

@@ -1,0 +1,90 @@
+//! The counts of torrents that are named.
+
+use shoal_engine::Settings;
+use shoal_engine::counter::{Kind, Outcome};
+use shoal_engine::refusal::Refusal;
+use shoal_protocol::InfoHash;
+
+use crate::harness::{HASH, Tracker, counts_of, hash, leecher, named, query, seeder, settings, v4, v6, with};
+
+fn all_named(hashes: &[InfoHash]) -> String {
+    hashes.iter().map(named).collect::<Vec<_>>().join("&")
+}
+
+#[test]
+fn counts_are_those_of_both_families() {
+    let mut tracker = Tracker::new(&settings());
+    tracker.announce(v4(1), &seeder(1));
+    tracker.announce(v4(2), &with("event=completed", &leecher(1)));
+    tracker.announce(v6(1), &leecher(1));
+    tracker.announce(v6(2), &with("event=completed", &leecher(1)));
+    for client in [v4(9), v6(9)] {
+        let reply = tracker.scrape(client, &named(&HASH));
+        assert_eq!(counts_of(&reply, &HASH), Some([3, 1, 2]));
+    }
+    assert_eq!(tracker.replies(Kind::Scrape, Outcome::Ok), 2);
+}
+
+#[test]
+fn torrents_that_nobody_announced_have_zeros() {
+    let mut tracker = Tracker::new(&settings());
+    tracker.announce(v4(1), &seeder(1));
+    let reply = tracker.scrape(v4(9), &all_named(&[hash(1), HASH, hash(2)]));
+    assert_eq!(counts_of(&reply, &hash(1)), Some([0, 0, 0]));
+    assert_eq!(counts_of(&reply, &HASH), Some([1, 0, 0]));
+    assert_eq!(reply.find("files").unwrap().dictionary().len(), 3);
+    assert_eq!(tracker.store.v4.totals().swarms, 1, "a scrape creates nothing");
+}
+
+#[test]
+fn every_number_of_torrents_that_a_request_holds_is_answered() {
+    let mut tracker = Tracker::new(&settings());
+    let hashes: Vec<InfoHash> = (0..260).map(|n| hash(n * 251)).collect();
+    for (n, info_hash) in hashes.iter().enumerate() {
+        if n % 3 == 0 {
+            tracker.announce(v4(1), &query(info_hash, 1, 0));
+        }
+    }
+    for asked in (1..=10).chain([23, 24, 25, 74, 75, 130, 200, 260]) {
+        // Sorted keys are checked by whoever reads it.
+        let reply = tracker.scrape(v4(9), &all_named(&hashes[..asked]));
+        assert_eq!(reply.find("files").unwrap().dictionary().len(), asked);
+        for (n, info_hash) in hashes[..asked].iter().enumerate() {
+            assert_eq!(counts_of(&reply, info_hash), Some([i64::from(n % 3 == 0), 0, 0]), "{n} of {asked}");
+        }
+    }
+}
+
+#[test]
+fn more_than_any_request_holds_are_left_out() {
+    let mut tracker = Tracker::new(&settings());
+    let hashes: Vec<InfoHash> = (0..2000).map(hash).collect();
+    let reply = tracker.scrape(v4(9), &all_named(&hashes));
+    let answered = reply.find("files").unwrap().dictionary().len();
+    assert!((260..2000).contains(&answered), "{answered}");
+    assert!(hashes[..answered].iter().all(|info_hash| counts_of(&reply, info_hash).is_some()), "the first");
+}
+
+#[test]
+fn a_torrent_that_is_named_twice_comes_once() {
+    let mut tracker = Tracker::new(&settings());
+    tracker.announce(v4(1), &seeder(1));
+    let reply = tracker.scrape(v4(9), &all_named(&[HASH, hash(1), HASH, HASH]));
+    assert_eq!(reply.find("files").unwrap().dictionary().len(), 2);
+    assert_eq!(counts_of(&reply, &HASH), Some([1, 0, 0]));
+}
+
+#[test]
+fn a_scrape_of_nothing_is_refused_unless_the_operator_tells_everybody() {
+    let mut closed = Tracker::new(&settings());
+    for query in ["", "x=y", "&&"] {
+        assert!(!closed.http.is_full_scrape(query.as_bytes()));
+        let reply = closed.scrape(v4(9), query);
+        assert_eq!(reply.text("failure reason"), Refusal::FullScrapeOff.message());
+    }
+    assert_eq!(closed.replies(Kind::FullScrape, Outcome::Refused(Refusal::FullScrapeOff)), 3);
+    let open = Tracker::new(&Settings { full_scrape: true, ..settings() });
+    assert!(open.http.is_full_scrape(b"") && open.http.is_full_scrape(b"x=y"));
+    assert!(!open.http.is_full_scrape(named(&HASH).as_bytes()));
+    assert!(!open.http.is_full_scrape(b"info_hash=short"), "which is wrong, not all");
+}
