@@ -54,6 +54,7 @@ pub(crate) fn share_of_seeders(
 
 /// Samples a small swarm for a seeder, who is handed leechers only, or a leecher, who is handed a mix. `member` is where
 /// the asker is if it is one of the swarm. Returns the bytes written.
+#[inline]
 pub(crate) fn sample_small_for<P: Family>(
     small: &Small<'_, P>,
     seeds: bool,
@@ -70,6 +71,7 @@ pub(crate) fn sample_small_for<P: Family>(
 }
 
 /// As [`sample_small_for`], of a large swarm. A member is in the table of its role.
+#[inline]
 pub(crate) fn sample_large_for<P: Family>(
     large: &Large<P>,
     memory: &Memory,

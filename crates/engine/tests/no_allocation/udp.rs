@@ -1,25 +1,17 @@
-//! Nothing is allocated per datagram. A binary of its own, since it replaces the allocator.
+//! Nothing is allocated per datagram.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_counting::Counting;
-use shoal_engine::connection::{ConnectionIds, ConnectionKey};
+use shoal_engine::connection::ConnectionIds;
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
-use shoal_engine::{Now, Settings, WrongConnectionId};
+use shoal_engine::{Settings, WrongConnectionId};
 use shoal_protocol::{Event, InfoHash, PeerId};
-use shoal_store::Store;
 use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
-const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
-const TORRENTS: u8 = 100;
-const HOSTS: u8 = 100;
+use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
 
 /// What clients do while a phase lasts.
 #[derive(Clone, Copy)]
@@ -105,25 +97,14 @@ fn request(rng: &mut fastrand::Rng, phase: Phase, host: u8, source: SocketAddr, 
 
 #[test]
 fn the_steady_state_allocates_nothing() {
-    let store = shoal_store::Settings {
-        memory_bytes_max: 256 << 20,
-        peer_timeout_s: 2700,
-        hash_key: [
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-        ],
-    };
-    let store = Arc::new(Store::new(&store).expect("address space"));
+    let store = store();
     let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..Settings::new(KEY) };
     let mut rng = fastrand::Rng::with_seed(5);
     let responder = Responder::new(&settings, Arc::clone(&store), Tally::default(), rng.fork());
     let mut world = World { rng, responder };
 
     world.run(Phase::Settled, 8000);
-    let peers = [store.v4.totals(), store.v6.totals()].map(|totals| totals.seeders + totals.leechers);
-    assert_eq!(peers, [u64::from(TORRENTS) * u64::from(HOSTS); 2], "everybody is there");
+    assert!(everybody_is_there(&store));
     assert_eq!(world.run(Phase::Settled, 1000), 0);
 
     // Swarms that change their form may take memory for it, but that is no matter of single datagrams.

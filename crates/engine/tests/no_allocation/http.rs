@@ -1,0 +1,67 @@
+//! Nothing is allocated per HTTP request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_engine::Settings;
+use shoal_engine::counter::Tally;
+use shoal_engine::http::Responder;
+
+use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
+
+/// Room for any reply, so that only the responder's own allocations are seen.
+const BODY_BYTES: usize = 256 << 10;
+
+fn ip(host: u8, v6: bool) -> IpAddr {
+    if v6 { IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, host.into()]) } else { IpAddr::from([10, 0, 0, host]) }
+}
+
+fn named(torrent: u8) -> String {
+    format!("info_hash={}", format!("%{torrent:02x}").repeat(20))
+}
+
+/// A query drawn at random, of an announce in either form or of a scrape; some are cut off. What says who announces
+/// comes before the torrent, so that a query cut off in it says nothing else.
+fn query(rng: &mut fastrand::Rng, host: u8, scrapes: bool) -> String {
+    let left = u8::from(host >= HOSTS / 2);
+    let mut query = format!("port=6881&left={left}&{}", named(rng.u8(0..TORRENTS)));
+    if scrapes {
+        (0..rng.u32(0..100)).for_each(|_| query += &format!("&{}", named(rng.u8(0..TORRENTS))));
+    } else {
+        let (compact, numwant) = (rng.u8(0..2), rng.i32(-1..200));
+        query += &format!("&peer_id=-XX0001-abcdefghijkl&compact={compact}&numwant={numwant}");
+    }
+    if rng.u32(0..20) == 0 {
+        query.truncate(rng.usize(0..query.len()));
+    }
+    query
+}
+
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let store = store();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let settings = Settings::new(KEY);
+    let mut responder = Responder::new(&settings, Arc::clone(&store), Tally::default(), rng.fork());
+    let mut body = Vec::with_capacity(BODY_BYTES);
+    let mut run = |requests: u32| {
+        let mut allocations = 0;
+        for _ in 0..requests {
+            let (host, v6, scrapes) = (rng.u8(0..HOSTS), rng.bool(), rng.u32(0..20) == 0);
+            let (ip, query) = (ip(host, v6), query(&mut rng, host, scrapes));
+            body.clear();
+            let before = shoal_counting::allocations();
+            if scrapes {
+                responder.scrape(ip, query.as_bytes(), NOW, &mut body);
+            } else {
+                responder.announce(ip, query.as_bytes(), NOW, &mut body);
+            }
+            allocations += shoal_counting::allocations() - before;
+        }
+        assert!(body.capacity() == BODY_BYTES, "the room was enough");
+        allocations
+    };
+    run(300_000);
+    assert!(everybody_is_there(&store));
+    assert_eq!(run(50_000), 0);
+}

@@ -1,0 +1,39 @@
+//! Nothing is allocated per request once everybody is there. A binary of its own, since it replaces the allocator.
+
+mod http;
+mod udp;
+
+use std::sync::Arc;
+
+use shoal_counting::Counting;
+use shoal_engine::Now;
+use shoal_engine::connection::ConnectionKey;
+use shoal_store::Store;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
+const TORRENTS: u8 = 100;
+const HOSTS: u8 = 100;
+
+fn store() -> Arc<Store> {
+    let settings = shoal_store::Settings {
+        memory_bytes_max: 256 << 20,
+        peer_timeout_s: 2700,
+        hash_key: [
+            0x243f_6a88_85a3_08d3,
+            0x1319_8a2e_0370_7344,
+            0xa409_3822_299f_31d0,
+            0x082e_fa98_ec4e_6c89,
+        ],
+    };
+    Arc::new(Store::new(&settings).expect("address space"))
+}
+
+/// Whether every host of either family has announced every torrent.
+fn everybody_is_there(store: &Store) -> bool {
+    let peers = [store.v4.totals(), store.v6.totals()].map(|totals| totals.seeders + totals.leechers);
+    peers == [u64::from(TORRENTS) * u64::from(HOSTS); 2]
+}
