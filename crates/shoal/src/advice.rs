@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use anyhow::anyhow;
+use shoal_net::stream::{ListenAddress, ListenError};
 use shoal_net::{BindError, BufferShortfall, Unsupported};
 
 /// A failed bind, with the way out of it.
@@ -24,9 +25,28 @@ pub(crate) fn bind(error: BindError) -> anyhow::Error {
     }
 }
 
-/// A back end that does not work, with the way out of it.
-pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
-    anyhow!("{error}; set udp.io to \"auto\" to have the best one that works")
+/// A listener that cannot be had, with the way out of it.
+pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
+    let kind = error.kind();
+    match (&error.address, kind) {
+        (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
+            "{error}; stop it (`ss -ltnp 'sport = :{}'` shows what it is) or set http.listen to another port",
+            addr.port()
+        ),
+        (ListenAddress::Tcp(_), ErrorKind::PermissionDenied) => anyhow!(
+            "{error}; grant it (`setcap cap_net_bind_service=+ep` on the program, or in a systemd unit \
+             AmbientCapabilities=CAP_NET_BIND_SERVICE) or set http.listen or tls.listen to a port from 1024 on"
+        ),
+        (ListenAddress::Tcp(_), ErrorKind::AddrNotAvailable) => {
+            anyhow!("{error}; `ip address` lists those it has, set http.listen or tls.listen to some of them")
+        }
+        _ => anyhow!("{error}; set http.listen or tls.listen to a place that this user may use"),
+    }
+}
+
+/// A back end that does not work, with the key by which another is chosen.
+pub(crate) fn backend(error: Unsupported, key: &str) -> anyhow::Error {
+    anyhow!("{error}; set {key} to \"auto\" to have the best one that works")
 }
 
 /// Warns, once for each kernel parameter, that socket buffers are smaller than the configuration asks for.

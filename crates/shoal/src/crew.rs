@@ -9,12 +9,14 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use shoal_engine::counter::Tally;
-use shoal_engine::udp::Responder;
+use shoal_engine::{http, udp};
+use shoal_net::stream::{StreamBackend, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
+use crate::desk::Desk;
 use crate::pulse::Pulse;
 use crate::worker::Worker;
 use crate::{processors, settings};
@@ -25,10 +27,21 @@ const NEWS_PER_WORKER_MAX: usize = 2;
 /// What the workers are to do.
 pub(crate) struct Orders {
     pub(crate) backend: Backend,
+    pub(crate) stream_backend: StreamBackend,
+    pub(crate) stream_limits: StreamLimits,
     pub(crate) engine: shoal_engine::Settings,
+    pub(crate) connections: Arc<shoal_connection::Settings>,
+    pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
     /// The processors to pin workers to, or none.
     pub(crate) processors: Vec<usize>,
+}
+
+/// What one worker has of the outside world.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) sockets: Sockets,
+    pub(crate) listeners: StreamListeners,
 }
 
 /// The workers at work.
@@ -54,32 +67,35 @@ enum Event {
 }
 
 impl Crew {
-    /// Starts one worker for each of `sockets`.
+    /// Starts one worker for each of `places`.
     ///
     /// # Errors
     /// Where there are no threads or random numbers to be had.
-    pub(crate) fn start(sockets: Vec<Sockets>, orders: &Orders) -> anyhow::Result<Self> {
-        let (sender, news) = channel(NEWS_PER_WORKER_MAX * sockets.len().max(1));
+    pub(crate) fn start(places: Vec<Place>, orders: &Orders) -> anyhow::Result<Self> {
+        let (sender, news) = channel(NEWS_PER_WORKER_MAX * places.len().max(1));
         let mut crew = Self { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
-        for (number, sockets) in sockets.into_iter().enumerate() {
-            let (tally, pulse) = (Tally::default(), Arc::<Pulse>::default());
-            crew.wakers.push(sockets.waker());
+        for (number, place) in places.into_iter().enumerate() {
+            let (udp, http, pulse) = (Tally::default(), Tally::default(), Arc::<Pulse>::default());
+            crew.wakers.push(place.sockets.waker());
             crew.sources.push(WorkerSources {
                 pulse: Arc::clone(&pulse),
-                udp: tally.counters(),
-                io: sockets.counters(),
-                sockets: sockets.probes().collect(),
+                udp: udp.counters(),
+                http: http.counters(),
+                io: place.sockets.counters(),
+                streams: place.listeners.counters(),
+                sockets: place.sockets.probes().collect(),
             });
-            let rng = fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?));
             let worker = Worker {
-                responder: Responder::new(&orders.engine, Arc::clone(&orders.store), tally, rng),
+                desk: orders.desk(udp, http)?,
                 store: Arc::clone(&orders.store),
                 pulse,
                 stopping: Arc::clone(&crew.stopping),
             };
             let station = Station {
                 backend: orders.backend,
-                sockets,
+                stream_backend: orders.stream_backend,
+                stream_limits: orders.stream_limits,
+                place,
                 processor: orders.processors.get(number % orders.processors.len().max(1)).copied(),
             };
             spawn(number, sender.clone(), move |ready| station.serve(worker, ready))?;
@@ -157,19 +173,46 @@ impl News {
 /// Where a worker serves.
 struct Station {
     backend: Backend,
-    sockets: Sockets,
+    stream_backend: StreamBackend,
+    stream_limits: StreamLimits,
+    place: Place,
     processor: Option<usize>,
 }
 
 impl Station {
     /// The life of a worker, on its own thread.
     fn serve(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
+        let Self { place: Place { mut sockets, listeners }, .. } = self;
         if let Some(processor) = self.processor {
             processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
         }
-        let mut io = self.backend.open(self.sockets).context("cannot open its I/O back end")?;
+        let mut streams = None;
+        if listeners.local_addresses().next().is_some() {
+            let opened = self.stream_backend.open(listeners, self.stream_limits);
+            let opened = opened.context("cannot open its I/O back end for connections")?;
+            sockets.watch(StreamIo::<Desk>::readiness(&opened).context("cannot watch its connections")?);
+            streams = Some(opened);
+        }
+        let mut datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
         ready();
-        worker.serve(&mut io).context("its I/O back end failed")
+        worker.serve(&mut datagrams, streams).context("its I/O back end failed")
+    }
+}
+
+impl Orders {
+    /// What one worker answers with. Each draws from a seed of its own.
+    fn desk(&self, udp: Tally, http: Tally) -> anyhow::Result<Desk> {
+        let rng =
+            || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
+        let http = http::Responder::new(&self.engine, Arc::clone(&self.store), http, rng()?);
+        Ok(Desk {
+            datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), udp, rng()?),
+            connections: shoal_connection::Service::new(
+                Arc::clone(&self.connections),
+                http,
+                self.tls.clone(),
+            ),
+        })
     }
 }
 

@@ -7,10 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod certificates;
 pub mod cli;
 mod clock;
 mod control;
 mod crew;
+mod descriptors;
+mod desk;
 mod failure;
 mod keeper;
 mod log;

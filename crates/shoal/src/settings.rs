@@ -3,9 +3,11 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Context;
-use shoal_config::{Auto, Config, DatagramBackend};
+use shoal_config::{Auto, Config, DatagramBackend, Listen, Place, Trusted};
+use shoal_connection::{ClientHeader, Listener};
 use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
+use shoal_net::stream::{ListenAddress, StreamBackend, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 
 use crate::processors;
@@ -44,6 +46,72 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     config.udp.listen.iter().map(socket).collect()
 }
 
+/// The stream back end that the operator insists on, if any.
+pub(crate) fn stream_backend(config: &Config) -> Option<StreamBackend> {
+    match config.http.io {
+        shoal_config::StreamBackend::Auto => None,
+        shoal_config::StreamBackend::Uring => Some(StreamBackend::Epoll),
+        shoal_config::StreamBackend::Epoll => Some(StreamBackend::Epoll),
+    }
+}
+
+/// Every listener in the order in which connections know them: plain ones, then those with TLS.
+fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
+    let plain = config.http.listen.iter().map(|listen| (listen, false));
+    plain.chain(config.tls.listen.iter().map(|listen| (listen, true)))
+}
+
+/// Where connections are accepted.
+pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
+    let address = |listen: &Listen| match &listen.place {
+        Place::Tcp(address) => ListenAddress::Tcp(*address),
+        Place::Unix(path) => ListenAddress::Unix(path.clone()),
+    };
+    listeners(config).map(|(listen, _)| address(listen)).collect()
+}
+
+/// How connections are spoken on.
+pub(crate) fn connections(config: &Config) -> shoal_connection::Settings {
+    let listener = |(listen, tls): (&Listen, bool)| Listener { tls, proxy_protocol: listen.proxy_protocol };
+    let network = |trusted: &Trusted| match trusted {
+        Trusted::Network(network) => Some(*network),
+        Trusted::Unix => None,
+    };
+    shoal_connection::Settings {
+        listeners: listeners(config).map(listener).collect(),
+        keep_alive: config.http.keep_alive,
+        proxy: shoal_connection::Proxy {
+            networks: config.proxy.trusted.iter().filter_map(network).collect(),
+            unix: config.proxy.trusted.contains(&Trusted::Unix),
+            header: client_header(config.proxy.header),
+        },
+        full_scrapes_max: config.http.full_scrapes_max as usize,
+    }
+}
+
+fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
+    match header {
+        shoal_config::ClientHeader::None => None,
+        shoal_config::ClientHeader::XForwardedFor => Some(ClientHeader::XForwardedFor),
+        shoal_config::ClientHeader::XRealIp => Some(ClientHeader::XRealIp),
+        shoal_config::ClientHeader::Forwarded => Some(ClientHeader::Forwarded),
+        shoal_config::ClientHeader::CfConnectingIp => Some(ClientHeader::CfConnectingIp),
+    }
+}
+
+/// The limits of each worker's connections, where all workers together may have `connections_max`.
+pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZeroUsize) -> StreamLimits {
+    let share = connections_max.div_ceil(workers.get() as u64).max(1);
+    let ms = |seconds: u32| u64::from(seconds) * 1000;
+    StreamLimits {
+        connections_max: usize::try_from(share).unwrap_or(usize::MAX),
+        connections_per_source_max: config.http.connections_per_source_max as usize,
+        idle_ms_max: ms(config.http.idle_timeout_s),
+        request_ms_max: ms(config.http.request_timeout_s),
+        send_ms_max: ms(config.http.send_timeout_s),
+    }
+}
+
 /// The rules of the engine, with a random key unless the operator has set one.
 pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> {
     let key = match config.connection_id.key.0 {
@@ -53,10 +121,12 @@ pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> 
     Ok(shoal_engine::Settings {
         interval_s: config.announce.interval_s,
         interval_jitter_s: config.announce.interval_jitter_s,
+        min_interval_s: config.announce.min_interval_s,
         numwant_default: config.announce.numwant_default,
         numwant_max: config.announce.numwant_max,
         scrape_hashes_max: config.scrape.hashes_max,
         refuse_private_addresses: config.address.refuse_private,
+        full_scrape: config.http.full_scrape,
         connection_key: ConnectionKey::new(key),
         connection_grace_s: config.connection_id.grace_s,
         wrong_connection_id: if config.connection_id.answer_wrong {

@@ -1,4 +1,4 @@
-//! The signals by which an operator stops the tracker.
+//! The signals by which an operator stops the tracker, or has it read files again.
 
 use core::fmt;
 use std::io;
@@ -9,6 +9,22 @@ use tokio::signal::unix::{self, SignalKind};
 pub(crate) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
+}
+
+/// SIGHUP, by which files are read again. Without a terminal it means nothing else, and on one it would end programs
+/// that do not know it.
+pub(crate) struct Hangups(unix::Signal);
+
+impl Hangups {
+    /// Takes the signal over. To be called in a runtime.
+    pub(crate) fn take() -> io::Result<Self> {
+        unix::signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        self.0.recv().await;
+    }
 }
 
 /// A signal that stops.

@@ -3,22 +3,25 @@
 //! Everything that can be refused is refused before the first worker serves: sockets are bound, the store is
 //! reserved and back ends are open when the tracker says that it is ready.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_config::{ByteSize, Config, Udp};
-use shoal_net::{Backend, Choice, Sockets};
+use shoal_config::{Auto, ByteSize, Config, Http, Listen, Udp};
+use shoal_net::stream::{ListenAddress, StreamBackend, StreamChoice, StreamListeners};
+use shoal_net::{Backend, Choice, Sockets, Unsupported};
 use shoal_store::Store;
 use tokio::net::TcpListener;
 
+use crate::certificates::Certificates;
 use crate::control::{self, Sources};
-use crate::crew::{self, Crew, Orders};
+use crate::crew::{self, Crew, Orders, Place};
 use crate::failure::Failure;
 use crate::keeper::Keeper;
-use crate::signals::Signals;
-use crate::{advice, clock, memory, processors, settings, version};
+use crate::signals::{Hangups, Signals};
+use crate::{advice, clock, descriptors, memory, processors, settings, version};
 
 /// Longest time for the workers to answer what is queued when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -35,16 +38,21 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("cannot start the runtime of the control listener")?;
-    Ok(runtime.block_on(live(config, file))?)
+    runtime.block_on(live(config, file))
 }
 
-async fn live(config: &Config, file: Option<&Path>) -> anyhow::Result<()> {
+async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
     greet(config, file);
-    let (mut crew, control, _keeper) = start(config).await?;
-    let signal = tokio::select! {
-        signal = signals.next() => signal,
-        error = crew.failure() => return Err(error),
+    let certificates = Certificates::load(config)?;
+    let mut hangups = Hangups::take().context("cannot take over SIGHUP")?;
+    let Running { mut crew, control, keeper: _keeper } = start(config, certificates.as_ref()).await?;
+    let signal = loop {
+        tokio::select! {
+            signal = signals.next() => break signal,
+            error = crew.failure() => return Err(error.into()),
+            () = hangups.next() => reload(certificates.as_ref()),
+        }
     };
     tracing::info!(%signal, "stopping: what is queued is answered, a second signal stops at once");
     // Nobody is to hear that the tracker is healthy from here on.
@@ -59,12 +67,32 @@ async fn live(config: &Config, file: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A tracker that serves.
+struct Running {
+    crew: Crew,
+    control: Option<ControlTask>,
+    keeper: Keeper,
+}
+
+/// Reads again what can be read again: the certificates. The configuration is read at the start only.
+fn reload(certificates: Option<&Certificates>) {
+    match certificates {
+        Some(certificates) => certificates.reload(),
+        None => tracing::info!("SIGHUP: there are no certificates to read again"),
+    }
+}
+
 /// Brings everything up, in the order in which an operator would look for a mistake.
-async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>, Keeper)> {
+async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
+    // What is left of it on a host that lacks a family.
+    let config = &mut config.clone();
     let backend = choose_backend(config)?;
+    let stream_backend = choose_stream_backend(config)?;
     let sockets = bind(config)?;
-    let listen = addresses(&sockets);
+    let listeners = listen(config)?;
+    let udp = addresses(&sockets);
+    let (http, tls) = listen_addresses(&listeners, config.http.listen.len());
     let control = match config.control.listen {
         Some(address) => Some(control::bind(address).await?),
         None => None,
@@ -72,27 +100,37 @@ async fn start(config: &Config) -> anyhow::Result<(Crew, Option<ControlTask>, Ke
     let (store, memory_bytes_max) = open_store(config)?;
     let keeper =
         Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
+    let workers = settings::workers(config);
+    let connections_max = connections_max(config, workers, &sockets, &listeners);
     let orders = Orders {
         backend,
+        stream_backend,
+        stream_limits: settings::stream_limits(config, connections_max, workers),
         engine: settings::engine(config)?,
+        connections: Arc::new(settings::connections(config)),
+        tls: certificates.map(Certificates::server),
         store: Arc::clone(&store),
         processors: if config.workers.pin { processors::allowed()? } else { Vec::new() },
     };
-    let workers = sockets.len();
-    let mut crew = Crew::start(sockets, &orders)?;
+    let places = sockets.into_iter().zip(listeners);
+    let places = places.map(|(sockets, listeners)| Place { sockets, listeners }).collect();
+    let mut crew = Crew::start(places, &orders)?;
     crew.ready().await?;
     let sources = Sources {
         workers: crew.take_sources(),
         store,
         memory_bytes_max,
         backend: backend.to_string(),
+        stream_backend: stream_backend.to_string(),
+        connections_max,
         started_unix_s,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
-    tracing::info!(udp = listen, control = control_shown, workers, io = %backend, "ready");
-    Ok((crew, control, keeper))
+    let http_io = stream_backend.to_string();
+    tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, http_io, "ready");
+    Ok(Running { crew, control, keeper })
 }
 
 /// The first lines of the log: which program, and what it was told.
@@ -117,19 +155,84 @@ fn greet(config: &Config, file: Option<&Path>) {
 fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     let (backend, reason) = match settings::backend(config) {
         Some(backend) => {
-            backend.probe().map_err(advice::backend)?;
+            backend.probe().map_err(|error| advice::backend(error, "udp.io"))?;
             (backend, "udp.io asks for it".to_owned())
         }
         None => {
             let Choice { backend, passed_over } = Backend::choose();
-            (
-                backend,
-                passed_over.map_or("it is the fastest and works here".to_owned(), |other| other.to_string()),
-            )
+            (backend, why_chosen(passed_over))
         }
     };
     tracing::info!(io = %backend, reason, "datagram back end");
     Ok(backend)
+}
+
+/// The same for connections.
+fn choose_stream_backend(config: &Config) -> anyhow::Result<StreamBackend> {
+    let (backend, reason) = match settings::stream_backend(config) {
+        Some(backend) => {
+            backend.probe().map_err(|error| advice::backend(error, "http.io"))?;
+            (backend, "http.io asks for it".to_owned())
+        }
+        None => {
+            let StreamChoice { backend, passed_over } = StreamBackend::choose();
+            (backend, why_chosen(passed_over))
+        }
+    };
+    tracing::info!(io = %backend, reason, "stream back end");
+    Ok(backend)
+}
+
+fn why_chosen(passed_over: Option<Unsupported>) -> String {
+    passed_over.map_or("it is the fastest and works here".to_owned(), |other| other.to_string())
+}
+
+/// Opens the listeners of all workers. Where this host lacks a family that is served by default only, `config` is left
+/// with the other one alone.
+fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
+    let by_default = config.http.listen == Http::default().listen;
+    loop {
+        let error =
+            match StreamListeners::bind(&settings::listen_addresses(config), settings::workers(config)) {
+                Ok(listeners) => return Ok(listeners),
+                Err(error) => error,
+            };
+        let ListenAddress::Tcp(missing) = error.address else { return Err(advice::listen(&error)) };
+        let missing = Listen::tcp(missing);
+        if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
+            return Err(advice::listen(&error));
+        }
+        tracing::warn!(%error, "serving the other family alone; http.listen can say so");
+        config.http.listen.retain(|listen| *listen != missing);
+    }
+}
+
+/// How many connections all workers together may have.
+fn connections_max(
+    config: &Config,
+    workers: NonZeroUsize,
+    sockets: &[Sockets],
+    listeners: &[StreamListeners],
+) -> u64 {
+    let limit = descriptors::raise();
+    let of_a_worker = sockets.first().map_or(0, |sockets| sockets.local_addrs().count())
+        + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
+    let possible = descriptors::for_connections(limit, workers.get(), of_a_worker);
+    let connections_max = match config.http.connections_max {
+        Auto::Auto => possible,
+        Auto::Set(wanted) => u64::from(wanted),
+    };
+    if connections_max > possible {
+        tracing::warn!(
+            connections_max,
+            possible,
+            open_files_limit = limit,
+            "the limit on open files is below http.connections_max: beyond it the oldest idle connection makes room; \
+             raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
+        );
+    }
+    tracing::info!(connections_max, open_files_limit = limit, "connections");
+    connections_max
 }
 
 fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
@@ -140,6 +243,14 @@ fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)
+}
+
+/// Where all workers accept connections: plain ones, of which there are `plain`, and those with TLS.
+fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, String) {
+    let addresses = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
+    let shown: Vec<String> = addresses.map(ToString::to_string).collect();
+    let (http, tls) = shown.split_at(plain.min(shown.len()));
+    (http.join(", "), tls.join(", "))
 }
 
 /// Where all workers listen.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shoal_engine::udp::Responder;
-use shoal_net::{DatagramIo, Service};
+use shoal_net::DatagramIo;
+use shoal_net::stream::StreamIo;
 use shoal_store::Store;
-use shoal_wire::datagram::Exchange;
 
 use crate::clock;
+use crate::desk::Desk;
 use crate::pulse::Pulse;
 
 /// Longest wait for traffic: so often a worker without any looks after the store and shows that it lives.
@@ -27,43 +27,55 @@ const EXPIRY_LINES: usize = 512;
 /// Longest time for which a worker that stops answers what is queued: half of the second that an operator is promised.
 const DRAIN_MS_MAX: u64 = 500;
 
-/// What a worker needs beside its sockets.
+/// How long a worker that stops waits for datagrams at a time, while connections end.
+const STOP_WAIT: Duration = Duration::from_millis(10);
+
+/// What a worker needs beside its back ends.
 pub(crate) struct Worker {
-    pub(crate) responder: Responder,
+    pub(crate) desk: Desk,
     pub(crate) store: Arc<Store>,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
 impl Worker {
-    /// Serves until it is told to stop, then answers what is queued.
+    /// Serves until it is told to stop, then answers what is queued. The datagram back end is the one that waits, for
+    /// `streams` as well.
     ///
     /// # Errors
     /// For faults of this host, with which it cannot go on.
-    pub(crate) fn serve(self, io: &mut impl DatagramIo) -> io::Result<()> {
-        let mut desk = Desk { responder: self.responder };
+    pub(crate) fn serve(
+        self,
+        datagrams: &mut impl DatagramIo,
+        mut streams: Option<impl StreamIo<Desk>>,
+    ) -> io::Result<()> {
+        let mut desk = self.desk;
         let mut housekeeping = Housekeeping { store: self.store, last_ms: 0, behind: true };
+        let mut streams_busy = true;
         while !self.stopping.load(Ordering::Acquire) {
-            let wait = if housekeeping.behind { Duration::ZERO } else { IDLE_TIME_MAX };
-            io.turn(wait, &mut desk)?;
+            let busy = housekeeping.behind || streams_busy;
+            datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut desk)?;
             let now_ms = clock::monotonic_ms();
+            if let Some(streams) = &mut streams {
+                streams_busy = streams.turn(now_ms, &mut desk)? > 0;
+            } else {
+                streams_busy = false;
+            }
             self.pulse.beat(now_ms);
-            // Whatever the traffic: a turn is bounded, so that this has its share under saturation too.
+            // Whatever the traffic: turns are bounded, so that this has its share under saturation too.
             housekeeping.carry_on(now_ms);
         }
         let end_ms = clock::monotonic_ms() + DRAIN_MS_MAX;
-        io.drain(&mut desk, || clock::monotonic_ms() < end_ms)
-    }
-}
-
-/// Where the datagrams of a back end meet the engine.
-struct Desk {
-    responder: Responder,
-}
-
-impl Service for Desk {
-    fn serve(&mut self, batch: &mut [Exchange<'_>]) {
-        self.responder.serve(batch, clock::now());
+        let goes_on = || clock::monotonic_ms() < end_ms;
+        datagrams.drain(&mut desk, goes_on)?;
+        let Some(mut streams) = streams else { return Ok(()) };
+        while streams.turn(clock::monotonic_ms(), &mut desk)? > 0 && goes_on() {}
+        streams.retire(clock::monotonic_ms(), &mut desk)?;
+        while streams.connections() > 0 && goes_on() {
+            datagrams.turn(STOP_WAIT, &mut desk)?;
+            streams.turn(clock::monotonic_ms(), &mut desk)?;
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome};
+use shoal_net::stream::StreamCounters;
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_store::{Store, Totals};
 
@@ -22,8 +23,31 @@ use crate::{clock, process, version};
 /// What the answer calls itself: the text format of OpenMetrics 1.0.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The one protocol so far.
-const UDP: &str = "udp";
+/// What requests come over. TLS makes no difference to them.
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Udp,
+    Http,
+}
+
+impl Protocol {
+    const ALL: [Self; 2] = [Self::Udp, Self::Http];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Http => "http",
+        }
+    }
+
+    /// What a worker counts of it.
+    fn counters(self, worker: &WorkerSources) -> &Counters {
+        match self {
+            Self::Udp => &worker.udp,
+            Self::Http => &worker.http,
+        }
+    }
+}
 
 /// Everything that is read.
 #[derive(Debug)]
@@ -32,6 +56,8 @@ pub(crate) struct Sources {
     pub(crate) store: Arc<Store>,
     pub(crate) memory_bytes_max: u64,
     pub(crate) backend: String,
+    pub(crate) stream_backend: String,
+    pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
 }
 
@@ -40,7 +66,9 @@ pub(crate) struct Sources {
 pub(crate) struct WorkerSources {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) udp: Arc<Counters>,
+    pub(crate) http: Arc<Counters>,
     pub(crate) io: Arc<shoal_net::Counters>,
+    pub(crate) streams: Arc<StreamCounters>,
     pub(crate) sockets: Vec<SocketProbe>,
 }
 
@@ -60,6 +88,7 @@ impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (sources, mut page) = (&*self.0, Page::new(encoder));
         encode_requests(sources, &mut page)?;
+        encode_connections(sources, &mut page)?;
         encode_drops(sources, &mut page)?;
         encode_datagrams(sources, &mut page)?;
         encode_sockets(sources, &mut page)?;
@@ -71,35 +100,86 @@ impl Collector for Metrics {
 }
 
 fn encode_requests(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let kinds = || Family::ALL.into_iter().flat_map(|family| Kind::ALL.map(|kind| (family, kind)));
-    let requests = kinds().map(|(family, kind)| {
-        let labels = [("protocol", UDP), ("family", family.name()), ("kind", kind.name())];
-        (labels, sources.sum(|udp| udp.requests(family, kind)))
+    let kinds = || {
+        let families =
+            Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)));
+        families.flat_map(|(protocol, family)| Kind::ALL.map(|kind| (protocol, family, kind)))
+    };
+    let requests = kinds().map(|(protocol, family, kind)| {
+        let labels = [("protocol", protocol.name()), ("family", family.name()), ("kind", kind.name())];
+        (labels, sources.sum(protocol, |counters| counters.requests(family, kind)))
     });
     page.counters("shoal_requests", "Requests that could be read, whatever became of them.", requests)?;
-    let replies = kinds().flat_map(|(family, kind)| {
+    let replies = kinds().flat_map(|(protocol, family, kind)| {
         Outcome::all().map(move |outcome| {
             let labels = [
-                ("protocol", UDP),
+                ("protocol", protocol.name()),
                 ("family", family.name()),
                 ("kind", kind.name()),
                 ("outcome", outcome.name()),
             ];
-            (labels, sources.sum(|udp| udp.replies(family, kind, outcome)))
+            (labels, sources.sum(protocol, |counters| counters.replies(family, kind, outcome)))
         })
     });
     page.counters("shoal_replies", "Replies: as asked (outcome ok), or an error and why.", replies)
 }
 
+/// The account of connections, TLS or not.
+fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let sum = |read: fn(&StreamCounters) -> u64| -> u64 {
+        sources.workers.iter().map(|worker| read(&worker.streams)).sum()
+    };
+    let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
+    page.counter("shoal_connections_accepted", "Connections accepted.", accepted)?;
+    page.gauge("shoal_connections", "Connections that are open.", None, accepted.saturating_sub(closed))?;
+    page.gauge(
+        "shoal_connections_max",
+        "Most connections of all workers together.",
+        None,
+        sources.connections_max,
+    )?;
+    let reasons = [
+        ("refused_full", sum(|io| io.refused_full.read())),
+        ("refused_source", sum(|io| io.refused_source.read())),
+        ("evicted", sum(|io| io.evicted.read())),
+        ("idle", sum(|io| io.timed_out_idle.read())),
+        ("slow_request", sum(|io| io.timed_out_request.read())),
+        ("slow_reader", sum(|io| io.timed_out_send.read())),
+        ("failed", sum(|io| io.failed.read())),
+    ];
+    page.counters(
+        "shoal_connections_ended",
+        "Connections that the tracker ended before the client was through, and why.",
+        reasons.map(|(reason, count)| ([("reason", reason)], count)),
+    )?;
+    page.counter(
+        "shoal_accepts_failed",
+        "Accepts that failed, mostly for want of file descriptors.",
+        sum(|io| io.accept_failed.read()),
+    )?;
+    page.counters(
+        "shoal_connection_bytes",
+        "Bytes of connections, TLS included.",
+        [
+            ([("direction", "in")], sum(|io| io.received_bytes.read())),
+            ([("direction", "out")], sum(|io| io.sent_bytes.read())),
+        ],
+    )
+}
+
 fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let labels = |family: Family, reason| [("protocol", UDP), ("family", family.name()), ("reason", reason)];
+    let labels = |family: Family, reason| {
+        [("protocol", Protocol::Udp.name()), ("family", family.name()), ("reason", reason)]
+    };
     let drops = Family::ALL.into_iter().flat_map(|family| {
         let unread = [
             ("oversized", sources.sum_io(family, |io| io.oversized.read())),
             ("receive_failed", sources.sum_io(family, |io| io.receive_failed.read())),
         ];
         Drop::ALL
-            .map(|reason| (labels(family, reason.name()), sources.sum(|udp| udp.drops(family, reason))))
+            .map(|reason| {
+                (labels(family, reason.name()), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason)))
+            })
             .into_iter()
             .chain(unread.map(|(reason, count)| (labels(family, reason), count)))
     });
@@ -206,8 +286,13 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 }
 
 fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let labels = [("version", version::RELEASE), ("commit", version::COMMIT), ("io", &*sources.backend)];
-    page.info("shoal_build", "Which program this is and how it moves datagrams.", labels)
+    let labels = [
+        ("version", version::RELEASE),
+        ("commit", version::COMMIT),
+        ("io", &*sources.backend),
+        ("http_io", &*sources.stream_backend),
+    ];
+    page.info("shoal_build", "Which program this is and how it moves datagrams and connections.", labels)
 }
 
 /// The names that every Prometheus client uses for the process.
@@ -226,9 +311,9 @@ fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 }
 
 impl Sources {
-    /// A count of the UDP front end, over all workers.
-    fn sum(&self, read: impl Fn(&Counters) -> u64) -> u64 {
-        self.workers.iter().map(|worker| read(&worker.udp)).sum()
+    /// A count of one protocol, over all workers.
+    fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(protocol.counters(worker))).sum()
     }
 
     /// A count of the back ends over one family, over all workers.

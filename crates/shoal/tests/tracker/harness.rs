@@ -19,8 +19,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What every test wants, unless it says otherwise: two workers, so that sharing shows, and little memory.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
+    ("SHOAL_HTTP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_CONTROL_LISTEN", "127.0.0.1:0"),
     ("SHOAL_WORKERS_COUNT", "2"),
     ("SHOAL_STORE_MEMORY_MAX", "256MiB"),
@@ -33,6 +34,10 @@ pub(crate) struct Tracker {
     log: Log,
     /// Where it serves UDP, in the order of its configuration.
     pub(crate) udp: Vec<SocketAddr>,
+    /// Where it serves plain HTTP over TCP, likewise.
+    pub(crate) http: Vec<SocketAddr>,
+    /// Where it serves TLS over TCP, likewise.
+    pub(crate) tls: Vec<SocketAddr>,
     /// Where it serves operators.
     pub(crate) control: SocketAddr,
 }
@@ -85,10 +90,16 @@ impl Tracker {
     fn spawn(command: &mut Command, close_log: bool) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program was built");
         let log = Log::follow(child.stderr.take().expect("it was asked for"), close_log);
-        let mut tracker = Self { child, log, udp: Vec::new(), control: SocketAddr::from(([0; 4], 0)) };
+        let nowhere = SocketAddr::from(([0; 4], 0));
+        let mut tracker =
+            Self { child, log, udp: Vec::new(), http: Vec::new(), tls: Vec::new(), control: nowhere };
         let ready = tracker.wait_for_line("ready");
-        let addresses = ready["udp"].as_str().expect("the ready line tells of UDP").split(", ");
-        tracker.udp = addresses.map(|address| address.parse().expect("an address")).collect();
+        // Unix sockets are no addresses.
+        let addresses = |field: &str| -> Vec<SocketAddr> {
+            let text = ready[field].as_str().expect("the ready line tells of every kind of listener");
+            text.split(", ").filter_map(|address| address.parse().ok()).collect()
+        };
+        (tracker.udp, tracker.http, tracker.tls) = (addresses("udp"), addresses("http"), addresses("tls"));
         if let Ok(address) = ready["control"].as_str().expect("the ready line tells of control").parse() {
             tracker.control = address;
         }

@@ -32,6 +32,12 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
+    /// A metric that only grows, without labels.
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    }
+
     /// A metric that counts seconds and fractions of them, without labels.
     pub(super) fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);

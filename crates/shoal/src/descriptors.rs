@@ -1,0 +1,45 @@
+//! How many file descriptors the process may have open, which is how many connections it can hold.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors kept for everything that is no connection: the log, the control listener and its clients, files that
+/// are read now and then.
+const OTHERS: u64 = 128;
+
+/// ... and for each worker beside its sockets: rings, event descriptors, connections that are being refused.
+const OTHERS_PER_WORKER: u64 = 8;
+
+/// Raises the limit as far as this process may, and tells what it is then. The soft limit is low by custom, for the
+/// sake of programs that use select(2); this is none.
+pub(crate) fn raise() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Without the right to raise it, the old one is what there is.
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many of `limit` descriptors are left for connections, where each of `workers` has so many `sockets`.
+pub(crate) fn for_connections(limit: u64, workers: usize, sockets: usize) -> u64 {
+    let per_worker = OTHERS_PER_WORKER.saturating_add(sockets as u64);
+    limit.saturating_sub(OTHERS).saturating_sub(per_worker.saturating_mul(workers as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_raised_and_stays_so() {
+        let limit = raise();
+        assert_eq!(raise(), limit);
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), limit);
+    }
+
+    #[test]
+    fn connections_get_what_others_do_not_need() {
+        assert_eq!(for_connections(1024, 2, 4), 1024 - 128 - 2 * 12);
+        assert_eq!(for_connections(64, 2, 4), 0);
+        assert!(for_connections(u64::MAX, usize::MAX, usize::MAX) < u64::MAX);
+    }
+}

@@ -1,0 +1,51 @@
+//! Where the back ends of a worker meet those who answer: each gets the time, and nothing else is added.
+
+use shoal_connection::{Service as Connections, Session};
+use shoal_engine::udp::Responder;
+use shoal_net::Service;
+use shoal_net::stream::StreamService;
+use shoal_wire::datagram::Exchange;
+use shoal_wire::stream::{Next, Origin};
+
+use crate::clock;
+
+/// What a worker answers with.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) datagrams: Responder,
+    pub(crate) connections: Connections,
+}
+
+impl Service for Desk {
+    fn serve(&mut self, batch: &mut [Exchange<'_>]) {
+        self.datagrams.serve(batch, clock::now());
+    }
+}
+
+impl StreamService for Desk {
+    type Session = Session;
+
+    fn open(&mut self, origin: &Origin) -> Session {
+        self.connections.open(origin)
+    }
+
+    fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+        self.connections.receive(session, input, output, clock::now())
+    }
+
+    fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        self.connections.expire(session, output);
+    }
+
+    fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>) {
+        self.connections.refuse(origin, output);
+    }
+
+    fn close(&mut self, session: Session) {
+        self.connections.close(session);
+    }
+
+    fn is_limited(&self, origin: &Origin) -> bool {
+        self.connections.is_limited(origin)
+    }
+}

@@ -1,0 +1,118 @@
+//! Clients that are slow, deaf, or many.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::harness::eventually;
+use crate::http::{Way, over_every_back_end, over_every_way};
+use crate::udp::hash;
+use crate::web::{announce, tcp};
+
+over_every_way!(
+    a_request_that_never_ends_is_closed,
+    an_idle_connection_is_closed_in_the_end,
+    half_open_handshakes_are_closed_and_harm_nobody,
+);
+
+over_every_back_end!(
+    a_client_that_never_reads_is_closed,
+    the_oldest_idle_connection_makes_room,
+    a_source_has_so_many_connections_and_no_more,
+);
+
+/// So short that a test can wait for it, and long enough for a request on a busy machine.
+const SHORT: (&str, &str) = ("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1");
+
+fn a_request_that_never_ends_is_closed(way: Way) {
+    let tracker = way.start(&[SHORT]);
+    let mut web = way.connect(&tracker);
+    web.send(b"GET /announce?");
+    let last_words = web.until_closed().unwrap();
+    assert!(
+        last_words.is_empty() || last_words.starts_with(b"HTTP/1.1 408"),
+        "{}",
+        last_words.escape_ascii()
+    );
+    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"slow_request\""]), 1);
+}
+
+fn an_idle_connection_is_closed_in_the_end(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_IDLE_TIMEOUT_S", "1")]);
+    let mut web = way.connect(&tracker);
+    assert_eq!(web.get(&announce(hash(1), 1, "")).status, 200);
+    assert_eq!(web.until_closed().unwrap(), b"");
+    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"idle\""]), 1);
+}
+
+fn half_open_handshakes_are_closed_and_harm_nobody(way: Way) {
+    let tracker = way.start(&[SHORT, ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "2000")]);
+    let address = way.address(&tracker);
+    // The first bytes of a TLS record, or of a request.
+    let begin = |_| {
+        let mut stream = tcp(address);
+        stream.write_all(if way.tls { &[0x16, 3, 1, 2, 0, 1] } else { b"GET /an" }).unwrap();
+        stream
+    };
+    let mut half_open: Vec<TcpStream> = (0..1000).map(begin).collect();
+    assert_eq!(way.connect(&tracker).get(&announce(hash(2), 1, "")).status, 200);
+    for stream in &mut half_open {
+        let mut rest = Vec::new();
+        // A reset says as clearly that the connection is gone.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408"), "{}", rest.escape_ascii());
+    }
+    eventually("every connection is gone", || (tracker.metric("shoal_connections", &[]) == 0).then_some(()));
+}
+
+fn a_client_that_never_reads_is_closed(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
+    let mut deaf = tcp(way.address(&tracker));
+    let request = format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(3), 1, "")).repeat(100);
+    // It asks until nobody hears it any more, and never looks at an answer.
+    while deaf.write_all(request.as_bytes()).is_ok() {
+        if tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]) > 0 {
+            break;
+        }
+    }
+    eventually("it is closed", || {
+        (tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]) == 1).then_some(())
+    });
+    assert_eq!(way.connect(&tracker).get(&announce(hash(3), 1, "")).status, 200);
+}
+
+fn the_oldest_idle_connection_makes_room(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_CONNECTIONS_MAX", "4"), ("SHOAL_WORKERS_COUNT", "1")]);
+    let mut all: Vec<_> = (1..=6)
+        .map(|port| {
+            let mut web = way.connect(&tracker);
+            assert_eq!(web.get(&announce(hash(4), port, "")).status, 200);
+            web
+        })
+        .collect();
+    for (index, web) in all.iter_mut().enumerate() {
+        if index < 2 {
+            assert_eq!(web.until_closed().unwrap(), b"", "{index}");
+        } else {
+            assert_eq!(web.get(&announce(hash(4), 1, "")).status, 200, "{index}");
+        }
+    }
+    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"evicted\""]), 2);
+}
+
+fn a_source_has_so_many_connections_and_no_more(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "3")]);
+    let mut all: Vec<_> = (1..=3)
+        .map(|port| {
+            let mut web = way.connect(&tracker);
+            assert_eq!(web.get(&announce(hash(5), port, "")).status, 200);
+            web
+        })
+        .collect();
+    let refused = way.connect(&tracker).get(&announce(hash(5), 4, ""));
+    assert_eq!(refused.status, 503);
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
+    all.pop();
+    eventually("there is room again", || {
+        (way.connect(&tracker).get(&announce(hash(5), 4, "")).status == 200).then_some(())
+    });
+}
