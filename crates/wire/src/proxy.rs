@@ -120,11 +120,10 @@ fn v1_source(words: &str) -> Result<Option<SocketAddr>, NotV1> {
         return Ok(None);
     }
     let (from, to) = (word()?, word()?);
-    let (from_port, to_port) = (port(word()?)?, port(word()?)?);
+    let (from_port, _) = (port(word()?)?, port(word()?)?);
     if words.next().is_some() {
         return Err(NotV1);
     }
-    _ = to_port;
     let from = match family {
         "TCP4" => both::<Ipv4Addr>(from, to)?.into(),
         "TCP6" => both::<Ipv6Addr>(from, to)?.into(),

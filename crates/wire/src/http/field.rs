@@ -2,6 +2,8 @@
 
 use httparse::Header;
 
+use super::{Version, number};
+
 /// The values of all fields of a name, in their order.
 pub(super) fn values<'h, 'b: 'h>(
     headers: &'h [Header<'b>],
@@ -25,7 +27,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Adds the tokens of one more field.
-    pub(super) fn read(&mut self, value: &[u8]) {
+    fn read(&mut self, value: &[u8]) {
         for token in elements(value) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
@@ -34,23 +36,16 @@ impl Connection {
     }
 
     /// Whether the connection outlives the message (RFC 9112, 9.3: `close` outweighs all else).
-    pub(super) const fn persists(self, version: super::Version) -> bool {
+    pub(super) const fn persists(self, version: Version) -> bool {
         match version {
             _ if self.close => false,
-            super::Version::Http10 => self.keep_alive,
-            super::Version::Http11 => true,
+            Version::Http10 => self.keep_alive,
+            Version::Http11 => true,
         }
     }
 }
 
-/// Fields from which the length of a body follows (RFC 9112, 6.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lengths {
-    content_length: Option<u64>,
-    chunked: bool,
-}
-
-/// What a message says of its body.
+/// What a message says of its body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     Absent,
@@ -58,11 +53,42 @@ pub(super) enum Length {
     Chunked,
 }
 
+/// Reads in one pass what decides where a message ends and what comes of the connection.
+///
+/// This is read strictly, because a proxy and a server that disagree on it can be played off against each other.
+pub(super) fn framing(
+    headers: &[Header<'_>],
+    version: Version,
+) -> Result<(Connection, Length), &'static str> {
+    let (mut connection, mut lengths) = (Connection::default(), Lengths::default());
+    for header in headers {
+        // Comparing lengths first leaves nearly all names uncompared.
+        match header.name.len() {
+            10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
+            14 if header.name.eq_ignore_ascii_case("content-length") => {
+                lengths.read_content_length(header.value)?;
+            }
+            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                lengths.read_transfer_encoding(header.value)?;
+            }
+            _ => {}
+        }
+    }
+    Ok((connection, lengths.length(version)?))
+}
+
+/// Fields from which the length of a body follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lengths {
+    content_length: Option<u64>,
+    chunked: bool,
+}
+
 impl Lengths {
     /// Adds one more `Content-Length`. Two that agree are tolerated, in one field or in two (RFC 9112, 6.3).
-    pub(super) fn read_content_length(&mut self, value: &[u8]) -> Result<(), &'static str> {
+    fn read_content_length(&mut self, value: &[u8]) -> Result<(), &'static str> {
         for element in value.split(|&byte| byte == b',') {
-            let length = super::number::parse(element.trim_ascii()).filter(|&length| length < u64::MAX);
+            let length = number::parse(element.trim_ascii()).filter(|&length| length < u64::MAX);
             let length = length.ok_or("content-length is not a number")?;
             if self.content_length.replace(length).is_some_and(|earlier| earlier != length) {
                 return Err("two content-lengths that differ");
@@ -72,7 +98,7 @@ impl Lengths {
     }
 
     /// Adds one more `Transfer-Encoding`: nothing but `chunked`, once, is spoken here.
-    pub(super) fn read_transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
+    fn read_transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
         if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err("transfer-encoding other than chunked");
         }
@@ -82,10 +108,10 @@ impl Lengths {
 
     /// What the fields say together. RFC 9112, 6.1 and 6.3: both lengths in one message, or chunks before HTTP/1.1,
     /// "ought to be handled as an error", because that is what smuggled requests are made of.
-    pub(super) fn length(self, version: super::Version) -> Result<Length, &'static str> {
+    fn length(self, version: Version) -> Result<Length, &'static str> {
         match (self.chunked, self.content_length) {
             (true, Some(_)) => Err("both content-length and transfer-encoding"),
-            (true, None) if version == super::Version::Http10 => Err("transfer-encoding in HTTP/1.0"),
+            (true, None) if version == Version::Http10 => Err("transfer-encoding in HTTP/1.0"),
             (true, None) => Ok(Length::Chunked),
             (false, Some(bytes)) => Ok(Length::Bytes(bytes)),
             (false, None) => Ok(Length::Absent),

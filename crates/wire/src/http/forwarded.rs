@@ -62,12 +62,12 @@ fn bounded(
 
 /// The elements of one `Forwarded` field from the right, commas in quotes apart; one error where quotes do not match.
 struct Elements<'b> {
-    rest: Option<&'b [u8]>,
+    rest: &'b [u8],
 }
 
 impl<'b> Elements<'b> {
     const fn new(value: &'b [u8]) -> Self {
-        Self { rest: Some(value) }
+        Self { rest: value }
     }
 }
 
@@ -75,52 +75,63 @@ impl<'b> Iterator for Elements<'b> {
     type Item = Result<&'b [u8], NoAddress>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let rest = self.rest.take()?;
-            let Ok(comma) = last_unquoted(rest, b',') else { return Some(Err(NoAddress::Malformed)) };
-            let (before, element) = match comma {
-                Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
-                None => (None, rest),
-            };
-            self.rest = before;
-            let element = element.trim_ascii();
-            if !element.is_empty() {
-                return Some(Ok(element));
+        // Empty elements go all at once: each call reads the rest from its front, so they must not cost a call each.
+        let rest = trim_empty_elements(core::mem::take(&mut self.rest));
+        if rest.is_empty() {
+            return None;
+        }
+        let mut element = rest;
+        let mut pieces = Unquoted { rest: Some(rest), separator: b',' };
+        for piece in pieces.by_ref() {
+            match piece {
+                Ok(piece) => element = piece,
+                Err(no_address) => return Some(Err(no_address)),
             }
         }
+        self.rest = &rest[..rest.len() - element.len()];
+        Some(Ok(element))
     }
 }
 
-/// A quote was opened and not closed.
-struct Unclosed;
+/// Cuts commas and blanks off the end, which is never within quotes.
+fn trim_empty_elements(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| !matches!(byte, b',' | b' ' | b'\t'));
+    end.map_or(&[], |end| &bytes[..=end])
+}
 
-/// Where the last `byte` outside of quotes is. Quotes can only be told from the left.
-fn last_unquoted(bytes: &[u8], byte: u8) -> Result<Option<usize>, Unclosed> {
-    let (mut quoted, mut escaped, mut last) = (false, false, None);
-    for (at, &other) in bytes.iter().enumerate() {
-        match other {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if other == byte && !quoted => last = Some(at),
-            _ => {}
-        }
+/// Pieces between separators outside of quotes, from the left, because only from there quotes can be told; an error in
+/// place of one in which a quote is not closed.
+struct Unquoted<'b> {
+    rest: Option<&'b [u8]>,
+    separator: u8,
+}
+
+impl<'b> Iterator for Unquoted<'b> {
+    type Item = Result<&'b [u8], NoAddress>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        let (mut quoted, mut escaped) = (false, false);
+        let end = rest.iter().position(|&byte| {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                _ => return byte == self.separator && !quoted,
+            }
+            false
+        });
+        let Some(end) = end else { return Some(if quoted { Err(NoAddress::Malformed) } else { Ok(rest) }) };
+        self.rest = Some(&rest[end + 1..]);
+        Some(Ok(&rest[..end]))
     }
-    if quoted { Err(Unclosed) } else { Ok(last) }
 }
 
 /// The address behind `for` in one element of `Forwarded`.
 fn forwarded_for(element: &[u8]) -> Result<IpAddr, NoAddress> {
-    let mut rest = Some(element);
     let mut found = None;
-    while let Some(pairs) = rest {
-        let semicolon = last_unquoted(pairs, b';').map_err(|Unclosed| NoAddress::Malformed)?;
-        let (before, pair) = match semicolon {
-            Some(at) => (Some(&pairs[..at]), &pairs[at + 1..]),
-            None => (None, pairs),
-        };
-        rest = before;
-        let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', value @ ..] = pair.trim_ascii() else { continue };
+    for pair in (Unquoted { rest: Some(element), separator: b';' }) {
+        let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', value @ ..] = pair?.trim_ascii() else { continue };
         // RFC 7239, 4: each parameter must not occur more than once.
         if found.replace(value).is_some() {
             return Err(NoAddress::Malformed);
@@ -148,8 +159,7 @@ fn node(value: &[u8]) -> Result<IpAddr, NoAddress> {
             .filter(|(_, port)| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
             .and_then(|(ip, _)| Some(IpAddr::V6(ip.parse().ok()?))),
         None => text.parse().ok().or_else(|| {
-            let (ip, port) = text.split_once(':').filter(|(_, port)| is_port(port))?;
-            _ = port;
+            let (ip, _) = text.split_once(':').filter(|(_, port)| is_port(port))?;
             Some(IpAddr::V4(ip.parse().ok()?))
         }),
     };

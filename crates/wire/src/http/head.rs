@@ -12,7 +12,7 @@ use core::mem::MaybeUninit;
 use httparse::{Error, Header, Status as Parsed};
 
 use super::Version;
-use super::field::{self, Connection, Length, Lengths};
+use super::field::{self, Length};
 use super::response::Status;
 
 /// Most bytes of a head, the empty lines before it included.
@@ -153,7 +153,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     fn read(bytes: usize, request: httparse::Request<'h, 'b>) -> Result<Self, HeadError> {
         let version = Version::from_minor(request.version.unwrap_or(0));
         let headers: &'h [Header<'b>] = request.headers;
-        let (connection, body) = read_framing(headers, version).map_err(HeadError::Malformed)?;
+        let (connection, length) = field::framing(headers, version).map_err(HeadError::Malformed)?;
         let (authority, path, query) = split_target(request.path.unwrap_or("/").as_bytes());
         Ok(Self {
             bytes,
@@ -166,7 +166,11 @@ impl<'h, 'b> RequestHead<'h, 'b> {
             query,
             version,
             keep_alive: connection.persists(version),
-            body,
+            body: match length {
+                Length::Absent | Length::Bytes(0) => Body::None,
+                Length::Bytes(bytes) => Body::Bytes(bytes),
+                Length::Chunked => Body::Chunked,
+            },
             authority,
             wants_upgrade: connection.upgrade,
             headers,
@@ -210,30 +214,6 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         }
         named.or(any).unwrap_or(false)
     }
-}
-
-/// Reads in one pass what decides where the request ends and what comes of the connection.
-fn read_framing(headers: &[Header<'_>], version: Version) -> Result<(Connection, Body), &'static str> {
-    let (mut connection, mut lengths) = (Connection::default(), Lengths::default());
-    for header in headers {
-        // Comparing lengths first leaves nearly all names uncompared.
-        match header.name.len() {
-            10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
-            14 if header.name.eq_ignore_ascii_case("content-length") => {
-                lengths.read_content_length(header.value)?;
-            }
-            17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                lengths.read_transfer_encoding(header.value)?;
-            }
-            _ => {}
-        }
-    }
-    let body = match lengths.length(version)? {
-        Length::Absent | Length::Bytes(0) => Body::None,
-        Length::Bytes(bytes) => Body::Bytes(bytes),
-        Length::Chunked => Body::Chunked,
-    };
-    Ok((connection, body))
 }
 
 /// Authority, path and query of a target in origin-form or absolute-form (RFC 9112, 3.2).

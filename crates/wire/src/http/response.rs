@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 use httparse::{Header, Status as Parsed};
 
-use super::field::{Connection, Length, Lengths};
+use super::field::{self, Length};
 use super::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 use super::{Version, number};
 
@@ -218,20 +218,8 @@ impl ReceivedHead {
         version: Version,
         headers: &[Header<'_>],
     ) -> Result<Self, &'static str> {
-        let (mut connection, mut lengths) = (Connection::default(), Lengths::default());
-        for header in headers {
-            match header.name.len() {
-                10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
-                14 if header.name.eq_ignore_ascii_case("content-length") => {
-                    lengths.read_content_length(header.value)?;
-                }
-                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                    lengths.read_transfer_encoding(header.value)?;
-                }
-                _ => {}
-            }
-        }
-        let framing = match lengths.length(version)? {
+        let (connection, length) = field::framing(headers, version)?;
+        let framing = match length {
             // RFC 9112, 6.3: these never have a body.
             _ if matches!(status, 100..200 | 204 | 304) => Framing::Length(0),
             Length::Bytes(bytes) => Framing::Length(bytes),
@@ -279,10 +267,11 @@ fn append_chunks(
         let Some(size) = usize::try_from(size).ok().filter(|size| out_bytes_max - out.len() >= *size) else {
             return Err(ResponseError::TooLarge);
         };
-        let Some(data) = rest[head_bytes..].get(..size + 2) else { return Ok(None) };
-        let (data, line_end) = data.split_at(size);
-        if line_end != b"\r\n" {
-            return Err(ResponseError::Malformed("the end of a chunk"));
+        let Some((data, after)) = rest[head_bytes..].split_at_checked(size) else { return Ok(None) };
+        match after {
+            [b'\r', b'\n', ..] => {}
+            [] | [b'\r'] => return Ok(None),
+            _ => return Err(ResponseError::Malformed("the end of a chunk")),
         }
         out.extend_from_slice(data);
         at += head_bytes + size + 2;
