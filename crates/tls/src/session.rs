@@ -269,7 +269,9 @@ fn encoding(error: EncodeError) -> Failure {
     Failure::Protocol(rustls::Error::General(error.to_string()))
 }
 
-/// Whether these bytes, which are no TLS, begin a request. A record begins with a byte below 32, so there is no doubt.
+/// Whether these are the first bytes of a request, perhaps of only a part of it. The first byte of a record is below
+/// 32, so there is no doubt, and rustls would refuse it already.
 fn is_http(bytes: &[u8]) -> bool {
-    [&b"GET "[..], b"HEAD ", b"POST ", b"OPTIO"].iter().any(|method| bytes.starts_with(method))
+    let methods = [&b"GET "[..], b"HEAD ", b"POST ", b"OPTIONS "];
+    !bytes.is_empty() && methods.iter().any(|method| bytes.starts_with(method) || method.starts_with(bytes))
 }

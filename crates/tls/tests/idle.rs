@@ -1,0 +1,91 @@
+//! What an idle session takes, and what a request over it allocates. A binary of its own, since it replaces the
+//! allocator.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+#[path = "sessions/identity.rs"]
+#[allow(dead_code, reason = "shared with the other tests")]
+mod identity;
+#[path = "sessions/peer.rs"]
+#[allow(dead_code, reason = "shared with the other tests")]
+mod peer;
+
+use std::fs;
+use std::sync::Arc;
+
+use rustls::SupportedProtocolVersion;
+use shoal_counting::{Counting, allocations};
+use shoal_tls::{Server, Session};
+
+use identity::{Folder, Identity, Kind};
+use peer::{BOTH, Client, sealed, talk, trusting};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const NAME: &str = "tracker.example";
+
+fn server() -> (Server, Identity) {
+    let folder = Folder::new();
+    let identity = Identity::new(Kind::P256, &[NAME]);
+    (Server::load(&[folder.files("one", &identity)]).unwrap(), identity)
+}
+
+/// A session that has served a request and waits for the next.
+fn idle(
+    server: &Server,
+    identity: &Identity,
+    version: &'static SupportedProtocolVersion,
+) -> (Session, Client) {
+    let mut session = Session::new(server);
+    let mut client = Client::new(&Arc::new(trusting(&[&identity.der], version)), NAME);
+    talk(&mut session, &mut client);
+    client.say(&[b'x'; 400]);
+    assert_eq!(talk(&mut session, &mut client).len(), 400);
+    client.hear(&sealed(&mut session, &[b'y'; 400])).unwrap();
+    (session, client)
+}
+
+/// What of this process is in memory, proc(5), "/proc/pid/statm".
+fn resident_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let resident: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
+    resident * 4096
+}
+
+#[test]
+fn an_idle_session_takes_little() {
+    const SESSIONS: u64 = 1_000;
+    let (server, identity) = server();
+    // All of them are kept, so that none moves in where another was.
+    let mut sessions = Vec::new();
+    for version in BOTH {
+        sessions.extend((0..50).map(|_| idle(&server, &identity, version).0));
+        let before = resident_bytes();
+        sessions.extend((0..SESSIONS).map(|_| idle(&server, &identity, version).0));
+        let each = (resident_bytes() - before) / SESSIONS;
+        println!("an idle session of {:?}: {each} bytes", version.version);
+        assert!(each > 0 && each < 6 * 1024, "an idle session of {:?} takes {each} bytes", version.version);
+    }
+}
+
+/// A `Vec` for the record that is opened and one for the record that is sealed are inside rustls.
+#[test]
+fn a_request_costs_two_allocations() {
+    let (server, identity) = server();
+    for version in BOTH {
+        let (mut session, mut client) = idle(&server, &identity, version);
+        let (mut plaintext, mut output) = (Vec::with_capacity(1_024), Vec::with_capacity(1_024));
+        for _ in 0..10 {
+            client.say(&[b'x'; 400]);
+            let mut sent = client.sent();
+            plaintext.clear();
+            output.clear();
+            let before = allocations();
+            session.open(&mut sent, &mut plaintext, &mut output).unwrap();
+            session.seal(&[b'y'; 400], &mut output);
+            assert_eq!(allocations() - before, 2);
+            assert_eq!(plaintext.len(), 400);
+            assert!(output.len() > 400);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Sessions against clients of rustls, in memory.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+mod abuse;
+mod certificates;
+mod forger;
+mod handshake;
+mod identity;
+mod peer;
+mod records;
+mod resumption;

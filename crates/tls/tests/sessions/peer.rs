@@ -1,0 +1,117 @@
+//! The other side: a client of rustls, and how it and a session talk.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, Error, IoState, RootCertStore, SupportedProtocolVersion, version,
+};
+use shoal_tls::{Failure, Session};
+
+pub(crate) const TLS_1_3: &SupportedProtocolVersion = &version::TLS13;
+pub(crate) const TLS_1_2: &SupportedProtocolVersion = &version::TLS12;
+pub(crate) const BOTH: [&SupportedProtocolVersion; 2] = [TLS_1_3, TLS_1_2];
+
+/// A configuration that speaks one version and trusts these certificates.
+pub(crate) fn trusting(
+    roots: &[&CertificateDer<'static>],
+    version: &'static SupportedProtocolVersion,
+) -> ClientConfig {
+    with_provider(default_provider(), roots, version)
+}
+
+pub(crate) fn with_provider(
+    provider: CryptoProvider,
+    roots: &[&CertificateDer<'static>],
+    version: &'static SupportedProtocolVersion,
+) -> ClientConfig {
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add((*root).clone()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(8);
+    config
+}
+
+/// A client, which checks what a client should.
+pub(crate) struct Client(pub(crate) ClientConnection);
+
+impl Client {
+    pub(crate) fn new(config: &Arc<ClientConfig>, name: &str) -> Self {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        Self(ClientConnection::new(Arc::clone(config), name).unwrap())
+    }
+
+    /// What it has to send.
+    pub(crate) fn sent(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while self.0.wants_write() {
+            self.0.write_tls(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    pub(crate) fn say(&mut self, plaintext: &[u8]) {
+        self.0.set_buffer_limit(None);
+        self.0.writer().write_all(plaintext).unwrap();
+    }
+
+    /// Gives it what a session sent, and returns what that meant.
+    pub(crate) fn hear(&mut self, mut bytes: &[u8]) -> Result<(Vec<u8>, IoState), Error> {
+        let mut plaintext = Vec::new();
+        loop {
+            self.0.read_tls(&mut bytes).unwrap();
+            let state = self.0.process_new_packets()?;
+            let heard = plaintext.len();
+            plaintext.resize(heard + state.plaintext_bytes_to_read(), 0);
+            self.0.reader().read_exact(&mut plaintext[heard..]).unwrap();
+            if bytes.is_empty() || state.peer_has_closed() {
+                return Ok((plaintext, state));
+            }
+        }
+    }
+}
+
+/// Lets both talk until neither has more to say. Returns what the session understood.
+pub(crate) fn talk(session: &mut Session, client: &mut Client) -> Vec<u8> {
+    let mut plaintext = Vec::new();
+    loop {
+        let mut sent = client.sent();
+        if sent.is_empty() {
+            return plaintext;
+        }
+        let mut output = Vec::new();
+        session.open(&mut sent, &mut plaintext, &mut output).unwrap();
+        if !output.is_empty() {
+            client.hear(&output).unwrap();
+        }
+    }
+}
+
+/// What a session understands of these bytes and answers to them.
+pub(crate) fn open(session: &mut Session, bytes: &[u8]) -> (Result<(), Failure>, Vec<u8>, Vec<u8>) {
+    let (mut plaintext, mut output) = (Vec::new(), Vec::new());
+    let outcome = session.open(&mut bytes.to_vec(), &mut plaintext, &mut output);
+    (outcome, plaintext, output)
+}
+
+pub(crate) fn sealed(session: &mut Session, plaintext: &[u8]) -> Vec<u8> {
+    let mut output = Vec::new();
+    session.seal(plaintext, &mut output);
+    output
+}
+
+pub(crate) fn closed(session: &mut Session) -> Vec<u8> {
+    let mut output = Vec::new();
+    session.close(&mut output);
+    output
+}
