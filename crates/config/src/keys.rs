@@ -186,7 +186,8 @@ settings! {
 
     /// Questions for counts of swarms.
     section scrape: Scrape {
-        /// Most info hashes in one request. BEP 15 lets clients send "about 74".
+        /// Most info hashes in one request over UDP. BEP 15 lets clients send "about 74". Over HTTP the size of a request
+        /// is the limit, at about 130.
         hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX;
     }
 
