@@ -31,8 +31,13 @@ pub enum AnyIo {
 
 /// The name of no back end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no back end {0:?}: use \"mmsg\" or \"uring\"")]
-pub struct UnknownBackend(pub String);
+#[error("there is no back end {name:?}: use {known}")]
+pub struct UnknownBackend {
+    /// What was asked for.
+    pub name: String,
+    /// What there is, in words.
+    pub known: &'static str,
+}
 
 /// Why a back end does not work on this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,7 +135,7 @@ impl FromStr for Backend {
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
         let named = Self::ALL.into_iter().find(|backend| backend.to_string() == name);
-        named.ok_or_else(|| UnknownBackend(name.to_owned()))
+        named.ok_or_else(|| UnknownBackend { name: name.to_owned(), known: r#""mmsg" or "uring""# })
     }
 }
 
@@ -162,9 +167,9 @@ fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
 }
 
 /// What the error of a probe means to the operator.
-fn explain(error: &io::Error) -> String {
+pub(crate) fn explain(error: &io::Error) -> String {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-        return "a datagram sent to this host itself was not answered".to_owned();
+        return "what was sent to this host itself was not answered".to_owned();
     }
     match Errno::from_io_error(error) {
         Some(Errno::NOSYS) => "this kernel has no io_uring".to_owned(),

@@ -12,7 +12,8 @@
 //! sends from them, and [`DatagramIo::turn`] hands the replies to a [`Service`] that leaves `reply_len` at 0.
 //!
 //! `unsafe` lives in the modules that talk to the kernel by pointers, and nowhere else: `shared`,
-//! `socket::options`, `bundle`, `mmsg::{inbox, outbox}` and `uring::{ring, provided, receive, slot}`.
+//! `ring`, `ring::provided`, `socket::options`, `bundle`, `mmsg::{inbox, outbox}`, `uring::{receive, slot}` and
+//! `stream::uring::{outbox, submit}`.
 
 mod backend;
 mod bundle;
@@ -20,6 +21,7 @@ mod counters;
 mod echo;
 mod fault;
 mod mmsg;
+mod ring;
 mod shared;
 mod socket;
 pub mod stream;
@@ -36,11 +38,12 @@ pub use bundle::{BUNDLE_MAX, Bundler};
 pub use counters::{Counter, Counters, FamilyCounters};
 pub use echo::Echo;
 pub use mmsg::MmsgIo;
+pub use ring::TaskRun;
 pub use socket::{
     BindError, BufferShortfall, ClientSettings, ConnectError, SOCKETS_MAX, SocketMemory, SocketProbe,
     SocketSettings, Sockets,
 };
-pub use uring::{TaskRun, UringIo, UringSettings};
+pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
 
 /// Longest request that is served. A longer datagram is dropped and counted, never served in part.

@@ -1,24 +1,37 @@
 //! The choice of a stream back end: by name, or by what works on this host.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
-use super::{EpollIo, StreamIo, StreamLimits, StreamListeners, StreamService};
-use crate::backend::{UnknownBackend, Unsupported};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use shoal_wire::stream::{Next, Origin};
+
+use super::{
+    EpollIo, ListenAddress, StreamIo, StreamLimits, StreamListeners, StreamService, UringIo, UringSettings,
+};
+use crate::backend::{UnknownBackend, Unsupported, explain};
 
 /// A kind of stream back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamBackend {
     /// `epoll`.
     Epoll,
+    /// io_uring.
+    Uring,
 }
 
-/// A stream back end of either kind.
+/// A stream back end of either kind. It is asked which one once a turn.
+#[derive(Debug)]
 pub enum AnyStreamIo<S: StreamService> {
     /// `epoll`.
     Epoll(Box<EpollIo<S>>),
+    /// io_uring.
+    Uring(Box<UringIo<S>>),
 }
 
 /// The stream back end that was chosen.
@@ -32,28 +45,46 @@ pub struct StreamChoice {
 
 impl StreamBackend {
     /// All of them, the preferred one first.
-    pub const ALL: [Self; 1] = [Self::Epoll];
+    pub const ALL: [Self; 2] = [Self::Epoll, Self::Uring];
 
     /// The first back end of [`StreamBackend::ALL`] that works on this host.
     #[must_use]
-    pub const fn choose() -> StreamChoice {
-        StreamChoice { backend: Self::Epoll, passed_over: None }
+    pub fn choose() -> StreamChoice {
+        let [preferred, fallback] = Self::ALL;
+        match preferred.probe() {
+            Ok(()) => StreamChoice { backend: preferred, passed_over: None },
+            Err(unsupported) => StreamChoice { backend: fallback, passed_over: Some(unsupported) },
+        }
     }
 
-    /// Finds out whether it works on this host.
+    /// The name by which it is chosen.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+        }
+    }
+
+    /// Finds out whether it works on this host: opens one, and has a connection answered.
     ///
     /// # Errors
     /// The reason why it does not work.
-    pub const fn probe(self) -> Result<(), Unsupported> {
-        match self {
-            Self::Epoll => Ok(()),
+    pub fn probe(self) -> Result<(), Unsupported> {
+        if self == Self::Epoll {
+            // Plain system calls of any kernel: whatever fails about them is not the back end's fault.
+            return Ok(());
         }
+        // On a thread of its own: see `crate::Backend::probe`.
+        let probe = std::thread::Builder::new().spawn(move || echo_once(self));
+        let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one connection"));
+        outcome.map_err(|error| Unsupported { backend: self.name(), reason: explain(&error) })
     }
 
     /// Opens a back end of this kind on the listeners of a worker, on the thread of the worker.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Where the kernel refuses; [`StreamBackend::probe`] tells in advance.
     pub fn open<S: StreamService>(
         self,
         listeners: StreamListeners,
@@ -61,6 +92,10 @@ impl StreamBackend {
     ) -> io::Result<AnyStreamIo<S>> {
         match self {
             Self::Epoll => Ok(AnyStreamIo::Epoll(Box::new(EpollIo::open(listeners, limits)?))),
+            Self::Uring => {
+                let io = UringIo::open(listeners, limits, &UringSettings::default())?;
+                Ok(AnyStreamIo::Uring(Box::new(io)))
+            }
         }
     }
 }
@@ -69,33 +104,35 @@ impl<S: StreamService> StreamIo<S> for AnyStreamIo<S> {
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         match self {
             Self::Epoll(io) => io.turn(now_ms, service),
+            Self::Uring(io) => io.turn(now_ms, service),
         }
     }
 
     fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
         match self {
             Self::Epoll(io) => io.retire(now_ms, service),
+            Self::Uring(io) => io.retire(now_ms, service),
         }
     }
 
     fn connections(&self) -> usize {
         match self {
             Self::Epoll(io) => io.connections(),
+            Self::Uring(io) => io.connections(),
         }
     }
 
     fn readiness(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Epoll(io) => io.readiness(),
+            Self::Uring(io) => io.readiness(),
         }
     }
 }
 
 impl fmt::Display for StreamBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Epoll => "epoll",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -103,7 +140,104 @@ impl FromStr for StreamBackend {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        let named = Self::ALL.into_iter().find(|backend| backend.to_string() == name);
-        named.ok_or_else(|| UnknownBackend(name.to_owned()))
+        let named = Self::ALL.into_iter().find(|backend| backend.name() == name);
+        named.ok_or_else(|| UnknownBackend { name: name.to_owned(), known: r#""epoll" or "uring""# })
+    }
+}
+
+/// How long a step of the probe's connection may take, within this host, and how many turns it may take.
+const PROBE_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const PROBE_TURNS_MAX: usize = 10;
+
+const PROBE_LIMITS: StreamLimits = StreamLimits {
+    connections_max: 1,
+    connections_per_source_max: 1,
+    idle_ms_max: u64::MAX,
+    request_ms_max: u64::MAX,
+    send_ms_max: u64::MAX,
+};
+
+/// Says once what it hears.
+struct EchoOnce;
+
+impl StreamService for EchoOnce {
+    type Session = ();
+
+    fn open(&mut self, _: &Origin) {}
+
+    fn receive(&mut self, (): &mut (), input: &mut [u8], output: &mut Vec<u8>) -> Next {
+        output.extend_from_slice(input);
+        Next::Close
+    }
+
+    fn expire(&mut self, (): &mut (), _: &mut Vec<u8>) {}
+
+    fn refuse(&mut self, _: &Origin, _: &mut Vec<u8>) {}
+
+    fn close(&mut self, (): ()) {}
+
+    fn is_limited(&self, _: &Origin) -> bool {
+        false
+    }
+}
+
+fn echo_once(backend: StreamBackend) -> io::Result<()> {
+    let (listeners, server) = listen_on_loopback()?;
+    let mut io = backend.open::<EchoOnce>(listeners, PROBE_LIMITS)?;
+    let readiness = io.readiness()?;
+    let mut client = TcpStream::connect(server)?;
+    client.write_all(b"ping")?;
+    client.set_nonblocking(true)?;
+    for _ in 0..PROBE_TURNS_MAX {
+        let mut descriptors = [PollFd::new(&readiness, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&PROBE_TIMEOUT)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => io.turn(0, &mut EchoOnce)?,
+            Err(errno) => return Err(errno.into()),
+        };
+        if matches!(client.read(&mut [0; 4]), Ok(4)) {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// On a host that has but one family, this finds out which.
+fn listen_on_loopback() -> io::Result<(StreamListeners, SocketAddr)> {
+    let bind = |ip| StreamListeners::bind(&[ListenAddress::Tcp(SocketAddr::new(ip, 0))], NonZeroUsize::MIN);
+    let bound = bind(Ipv4Addr::LOCALHOST.into()).or_else(|_| bind(Ipv6Addr::LOCALHOST.into()));
+    let listeners = bound.map_err(io::Error::other)?.pop().expect("one worker was asked for");
+    let Some(ListenAddress::Tcp(server)) = listeners.local_addresses().next() else {
+        unreachable!("one TCP address was asked for")
+    };
+    let server = *server;
+    Ok((listeners, server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for backend in StreamBackend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let error = "mmsg".parse::<StreamBackend>().unwrap_err();
+        assert_eq!(error.to_string(), r#"there is no back end "mmsg": use "epoll" or "uring""#);
+    }
+
+    #[test]
+    fn every_back_end_answers_its_probe() {
+        for backend in StreamBackend::ALL {
+            match echo_once(backend) {
+                Ok(()) => {}
+                // A host without io_uring says so, and nothing else goes wrong there.
+                Err(error) if backend == StreamBackend::Uring => {
+                    assert!(Errno::from_io_error(&error).is_some(), "{error}");
+                }
+                Err(error) => panic!("{backend}: {error}"),
+            }
+        }
     }
 }

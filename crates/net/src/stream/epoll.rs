@@ -7,83 +7,67 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, acceptfrom_with, recv, send, shutdown};
-use shoal_wire::stream::{Next, Origin};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send, sockopt};
+use shoal_wire::stream::Next;
 
-use super::roster::{Phase, Refused, Roster};
+use super::accept::{Accepting, accept};
+use super::conduct::{Conduct, Connections, Fate, Leave, MORE_MAX, Recovery};
+use super::listen::BACKLOG;
+use super::roster::{Phase, Roster};
 use super::slab::Key;
 use super::{
-    INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, StreamCounters, StreamIo, StreamLimits, StreamListeners,
-    StreamService, TURN_EVENTS_MAX,
+    INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, StreamIo, StreamLimits, StreamListeners, StreamService,
+    TURN_EVENTS_MAX,
 };
 
-/// Most connections that one listener is accepted from in a turn.
+/// Most connections that one listener is accepted from at a time.
 const ACCEPTS_MAX: usize = 64;
 
-/// How often a service that has more to say is asked to go on before others get their turn.
-const MORE_MAX: usize = 4;
-
-/// For how long no connections are accepted after the descriptors ran out and nobody idled.
-const PAUSE_MS: u64 = 100;
+/// How often that is done at the end: enough for all who may wait.
+const RETIRE_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 
 /// The back end over epoll.
 pub struct EpollIo<S: StreamService> {
     epoll: OwnedFd,
     listeners: StreamListeners,
+    /// While it is `Yes`, the listeners are in the epoll set.
     accepting: Accepting,
-    roster: Roster<Connection<S::Session>>,
-    counters: Arc<StreamCounters>,
+    roster: Connections<S, Link>,
     events: Vec<Event>,
     input: Box<[u8; INPUT_BYTES_MAX]>,
     /// What the service says, before it is sent.
     output: Vec<u8>,
 }
 
-/// Whether the listeners are in the epoll set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Accepting {
-    Yes,
-    /// Not before this time.
-    Paused {
-        until_ms: u64,
-    },
-    /// Not any more.
-    Retired,
-}
-
-struct Connection<T> {
+/// What this back end keeps of a connection.
+#[derive(Debug)]
+pub(super) struct Link {
     socket: OwnedFd,
-    session: T,
     /// What the socket has not taken yet. Empty, and without memory, in most connections.
     unsent: Vec<u8>,
     /// How much of that has been sent since.
     sent: usize,
-    /// What the service said last.
-    next: Next,
     /// What the epoll set watches it for; nothing before it is in the set.
     watched: Option<EventFlags>,
 }
 
-/// What became of an attempt to go on with a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Open,
-    Closed,
+impl From<OwnedFd> for Link {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket, unsent: Vec::new(), sent: 0, watched: None }
+    }
 }
 
-impl<T> Connection<T> {
-    /// Whether it is its turn when the socket has room, and not when bytes arrive: while it does not take what is
-    /// sent, it is not heard either.
-    const fn wants_to_send(&self) -> bool {
-        !self.unsent.is_empty() || matches!(self.next, Next::More)
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -93,20 +77,35 @@ impl<S: StreamService> fmt::Debug for EpollIo<S> {
     }
 }
 
+impl<S: StreamService> Conduct<S> for EpollIo<S> {
+    type Link = Link;
+
+    fn roster(&mut self) -> &mut Connections<S, Link> {
+        &mut self.roster
+    }
+
+    fn release(&mut self, _: Key, link: Link, leave: Leave) {
+        if leave == Leave::Abruptly {
+            // If it fails, the kernel gives up by itself after a while.
+            let _ = sockopt::set_socket_linger(&link, Some(Duration::ZERO));
+        }
+        // Closing the last descriptor takes it out of the epoll set as well (`epoll(7)`).
+        drop(link);
+    }
+}
+
 impl<S: StreamService> EpollIo<S> {
     /// Takes over the listeners of a worker.
     ///
     /// # Errors
     /// Where the kernel has no more descriptors.
     pub fn open(listeners: StreamListeners, limits: StreamLimits) -> io::Result<Self> {
-        let counters = listeners.counters();
-        let roster = Roster::new(limits, Arc::clone(&listeners.sources), Arc::clone(&counters));
+        let roster = Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters());
         let mut io = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             listeners,
             accepting: Accepting::Paused { until_ms: 0 },
             roster,
-            counters,
             events: Vec::with_capacity(TURN_EVENTS_MAX),
             input: Box::new([0; INPUT_BYTES_MAX]),
             output: Vec::with_capacity(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX),
@@ -117,8 +116,7 @@ impl<S: StreamService> EpollIo<S> {
 
     /// Watches the listeners, if it is time for that.
     fn resume(&mut self, now_ms: u64) -> io::Result<()> {
-        let Accepting::Paused { until_ms } = self.accepting else { return Ok(()) };
-        if now_ms < until_ms {
+        if !self.accepting.is_due(now_ms) {
             return Ok(());
         }
         for (index, listener) in (0..).zip(&self.listeners.listeners) {
@@ -140,31 +138,27 @@ impl<S: StreamService> EpollIo<S> {
         self.accepting = accepting;
     }
 
-    /// Accepts from one listener, and serves what comes along. Returns how many connections came.
-    fn accept(&mut self, listener: usize, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        let Some(socket) =
-            self.listeners.listeners.get(listener).map(|listener| Arc::clone(&listener.socket))
-        else {
-            return Ok(0);
-        };
+    /// Accepts from one listener, and serves what comes along. Returns how many connections came; fewer than
+    /// [`ACCEPTS_MAX`] mean that nobody waits any more, or that no more can be taken now.
+    fn accept(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<usize> {
         let mut accepted = 0;
-        while accepted < ACCEPTS_MAX {
-            match acceptfrom_with(&socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok((connection, peer)) => {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(listener) = self.listeners.listeners.get(index) else { break };
+            match accept(listener, index, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok((socket, origin)) => {
                     accepted += 1;
-                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                    self.welcome(connection, Origin { listener, peer }, now_ms, service);
+                    if let Some(key) = self.welcome(socket, &origin, now_ms, service)
+                        && self.read(key, now_ms, service) == Fate::Open
+                    {
+                        self.watch(key, service);
+                    }
                 }
                 Err(Errno::AGAIN) => break,
-                Err(errno) => match Trouble::of(errno) {
-                    Trouble::Peer => self.counters.accept_failed.add(1),
-                    Trouble::Host => return Err(errno.into()),
-                    Trouble::Scarcity => {
-                        self.counters.accept_failed.add(1);
-                        if !self.evict(service) {
-                            self.pause(Accepting::Paused { until_ms: now_ms + PAUSE_MS });
-                            break;
-                        }
+                Err(errno) => match self.recover(errno, service)? {
+                    Recovery::Retry | Recovery::Evicted => {}
+                    Recovery::Pause => {
+                        self.pause(Accepting::pause(now_ms));
+                        break;
                     }
                 },
             }
@@ -172,201 +166,118 @@ impl<S: StreamService> EpollIo<S> {
         Ok(accepted)
     }
 
-    /// Takes a new connection in, or refuses it, and reads its first bytes.
-    fn welcome(&mut self, socket: OwnedFd, origin: Origin, now_ms: u64, service: &mut S) {
-        self.counters.accepted.add(1);
-        let limited = service.is_limited(&origin);
-        let mut admitted = self.roster.admit(&origin, limited);
-        if matches!(admitted, Err(Refused::Full)) && self.evict(service) {
-            admitted = self.roster.admit(&origin, limited);
-        }
-        let admission = match admitted {
-            Ok(admission) => admission,
-            Err(refused) => {
-                self.counters.closed.add(1);
-                let reason = match refused {
-                    Refused::Full => &self.counters.refused_full,
-                    Refused::Source => &self.counters.refused_source,
-                };
-                reason.add(1);
-                self.output.clear();
-                service.refuse(&origin, &mut self.output);
-                // As far as it fits at once; the request is read, or closing would reset what is sent.
-                let _ = recv(&socket, self.input.as_mut_slice(), RecvFlags::DONTWAIT);
-                let _ = send(&socket, &self.output, SendFlags::NOSIGNAL);
-                return;
-            }
-        };
-        let session = service.open(&origin);
-        let connection =
-            Connection { socket, session, unsent: Vec::new(), sent: 0, next: Next::Busy, watched: None };
-        let key = self.roster.insert(admission, connection, now_ms);
-        if self.read(key, now_ms, service) == Fate::Open {
-            self.watch(key, service);
-        }
-    }
-
-    /// Closes the connection that has idled longest. Returns whether there was one.
-    fn evict(&mut self, service: &mut S) -> bool {
-        let Some(oldest) = self.roster.oldest_idle() else { return false };
-        self.counters.evicted.add(1);
-        self.dismiss(oldest, service);
-        true
-    }
-
     /// Reads once, and serves what has come.
     fn read(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
         let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-        let received = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
+        let received = match recv(&connection.link, self.input.as_mut_slice(), RecvFlags::empty()) {
             Ok((0, _)) => return self.close(key, service),
             Ok((received, _)) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Fate::Open,
-            Err(_) => {
-                self.counters.failed.add(1);
-                return self.close(key, service);
-            }
+            Err(_) => return self.fail(key, service),
         };
-        self.counters.received_bytes.add(received);
-        if connection.next == Next::Linger {
-            return Fate::Open;
+        let is_over = connection.next == Next::Linger;
+        if !is_over {
+            self.output.clear();
+            connection.hear(service, &mut self.input[..received], &mut self.output);
         }
-        self.output.clear();
-        connection.next =
-            service.receive(&mut connection.session, &mut self.input[..received], &mut self.output);
-        self.go_on(key, now_ms, service)
+        self.roster.counters().received_bytes.add(received);
+        if is_over { Fate::Open } else { self.go_on(key, now_ms, service) }
     }
 
     /// Sends what the service has said, and does what it said is next.
     fn go_on(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
+        let mut has_answered = false;
         for _ in 0..MORE_MAX {
             let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-            let has_output = !self.output.is_empty();
-            if has_output {
-                match send(&connection.socket, &self.output, SendFlags::NOSIGNAL) {
-                    Ok(sent) => {
-                        self.counters.sent_bytes.add(sent);
-                        connection.unsent.extend_from_slice(&self.output[sent..]);
-                    }
-                    Err(Errno::AGAIN | Errno::INTR) => connection.unsent.extend_from_slice(&self.output),
-                    Err(_) => {
-                        self.counters.failed.add(1);
-                        return self.close(key, service);
-                    }
+            if !self.output.is_empty() {
+                has_answered = true;
+                let sent = match send(&connection.link, &self.output, SendFlags::NOSIGNAL) {
+                    Ok(sent) => sent,
+                    Err(Errno::AGAIN | Errno::INTR) => 0,
+                    Err(_) => return self.fail(key, service),
+                };
+                let is_whole = sent == self.output.len();
+                if !is_whole {
+                    connection.link.unsent.extend_from_slice(&self.output[sent..]);
                 }
-                if !connection.unsent.is_empty() {
+                self.roster.counters().sent_bytes.add(sent);
+                if !is_whole {
                     self.roster.enter(key, Phase::Send, now_ms);
                     return Fate::Open;
                 }
             }
+            let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
             if connection.next != Next::More {
-                return self.settle(key, has_output, now_ms, service);
+                return self.settle(key, has_answered, now_ms, service);
             }
             self.output.clear();
-            connection.next = service.receive(&mut connection.session, &mut [], &mut self.output);
+            connection.hear(service, &mut [], &mut self.output);
         }
-        // Others are served first. What the service has said since goes first when it is this one's turn again.
+        // Others are served first. It goes on here when the epoll set says that the socket has room.
         if let Some(connection) = self.roster.get_mut(key) {
-            connection.unsent.extend_from_slice(&self.output);
+            connection.link.unsent.extend_from_slice(&self.output);
             self.roster.enter(key, Phase::Send, now_ms);
         }
         Fate::Open
     }
 
-    /// All is sent: waits for what the service wants to wait for.
-    fn settle(&mut self, key: Key, has_answered: bool, now_ms: u64, service: &mut S) -> Fate {
-        let phase = self.roster.phase(key);
-        let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-        match connection.next {
-            Next::Close => return self.close(key, service),
-            Next::Idle => self.roster.enter(key, Phase::Idle, now_ms),
-            Next::Linger => {
-                // It fails where the peer has gone already, which the next read tells.
-                let _ = shutdown(&connection.socket, Shutdown::Write);
-                self.roster.enter(key, Phase::Linger, now_ms);
-            }
-            // The time of a request begins with its first bytes; more of it does not prolong it.
-            Next::Busy if has_answered || phase != Some(Phase::Request) => {
-                self.roster.enter(key, Phase::Request, now_ms);
-            }
-            Next::Busy | Next::More => {}
-        }
-        Fate::Open
-    }
-
-    /// Sends more of what the socket had no room for.
+    /// Sends more of what the socket had no room for, or goes on where others were served first.
     fn write(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
         let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-        if !connection.unsent.is_empty() {
-            match send(&connection.socket, &connection.unsent[connection.sent..], SendFlags::NOSIGNAL) {
-                Ok(sent) => {
-                    self.counters.sent_bytes.add(sent);
-                    connection.sent += sent;
-                }
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => {
-                    self.counters.failed.add(1);
-                    return self.close(key, service);
-                }
+        let Link { socket, unsent, sent, .. } = &mut connection.link;
+        if !unsent.is_empty() {
+            let newly_sent = match send(socket, &unsent[*sent..], SendFlags::NOSIGNAL) {
+                Ok(newly_sent) => newly_sent,
+                Err(Errno::AGAIN | Errno::INTR) => 0,
+                Err(_) => return self.fail(key, service),
+            };
+            *sent += newly_sent;
+            let is_whole = *sent == unsent.len();
+            if is_whole {
+                (*unsent, *sent) = (Vec::new(), 0);
             }
-            if connection.sent < connection.unsent.len() {
+            self.roster.counters().sent_bytes.add(newly_sent);
+            if !is_whole {
                 return Fate::Open;
             }
         }
-        (connection.unsent, connection.sent) = (Vec::new(), 0);
+        let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
         if connection.next != Next::More {
             return self.settle(key, true, now_ms, service);
         }
         self.output.clear();
-        connection.next = service.receive(&mut connection.session, &mut [], &mut self.output);
+        connection.hear(service, &mut [], &mut self.output);
         self.go_on(key, now_ms, service)
     }
 
-    /// Has the epoll set watch a connection for what it waits for.
+    /// Has the epoll set watch a connection for what it waits for: while it does not take what is sent, it is not heard
+    /// either.
     fn watch(&mut self, key: Key, service: &mut S) {
+        let sends = self.roster.phase(key) == Some(Phase::Send);
         let Some(connection) = self.roster.get_mut(key) else { return };
-        let wanted = if connection.wants_to_send() { EventFlags::OUT } else { EventFlags::IN };
+        let wanted = if sends { EventFlags::OUT } else { EventFlags::IN };
         let token = Token::Connection(key).encode();
-        let outcome = match connection.watched {
+        let outcome = match connection.link.watched {
             Some(watched) if watched == wanted => return,
-            Some(_) => epoll::modify(&self.epoll, &connection.socket, token, wanted),
-            None => epoll::add(&self.epoll, &connection.socket, token, wanted),
+            Some(_) => epoll::modify(&self.epoll, &connection.link, token, wanted),
+            None => epoll::add(&self.epoll, &connection.link, token, wanted),
         };
-        connection.watched = Some(wanted);
+        connection.link.watched = Some(wanted);
         if outcome.is_err() {
             // No memory for it, or too many watches: without events it would stay for ever.
-            self.counters.failed.add(1);
-            self.close(key, service);
+            self.fail(key, service);
         }
     }
 
-    /// Closes a connection that is healthy, with last words as far as the socket has room for them.
-    fn dismiss(&mut self, key: Key, service: &mut S) {
-        let Some(connection) = self.roster.get_mut(key) else { return };
-        if connection.unsent.is_empty() {
-            // The output may be in use by the connection for which this one makes room.
-            let mut last_words = Vec::new();
-            service.expire(&mut connection.session, &mut last_words);
-            if !last_words.is_empty() {
-                let _ = send(&connection.socket, &last_words, SendFlags::NOSIGNAL);
-            }
-        }
-        self.close(key, service);
-    }
-
-    fn close(&mut self, key: Key, service: &mut S) -> Fate {
-        if let Some(connection) = self.roster.remove(key) {
-            service.close(connection.session);
-        }
-        Fate::Closed
-    }
-
-    fn close_overdue(&mut self, now_ms: u64, service: &mut S) {
-        for _ in 0..TURN_EVENTS_MAX {
-            match self.roster.overdue(now_ms) {
-                Some((key, Phase::Idle | Phase::Request)) => self.dismiss(key, service),
-                Some((key, Phase::Send | Phase::Linger)) => drop(self.close(key, service)),
-                None => break,
-            }
+    /// Sees to a connection for which there was an event.
+    fn serve(&mut self, key: Key, now_ms: u64, service: &mut S) {
+        let fate = match self.roster.phase(key) {
+            None => Fate::Closed,
+            Some(Phase::Send) => self.write(key, now_ms, service),
+            Some(_) => self.read(key, now_ms, service),
+        };
+        if fate == Fate::Open {
+            self.watch(key, service);
         }
     }
 }
@@ -386,16 +297,7 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
         for event in &events {
             match Token::decode(event.data) {
                 Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
-                Token::Connection(key) => {
-                    let fate = match self.roster.get_mut(key) {
-                        None => Fate::Closed,
-                        Some(connection) if connection.wants_to_send() => self.write(key, now_ms, service),
-                        Some(_) => self.read(key, now_ms, service),
-                    };
-                    if fate == Fate::Open {
-                        self.watch(key, service);
-                    }
-                }
+                Token::Connection(key) => self.serve(key, now_ms, service),
             }
         }
         self.events = events;
@@ -404,14 +306,16 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
 
     fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
         // Who waits to be accepted would be reset when the listeners close.
-        for listener in 0..self.listeners.listeners.len() {
-            self.accept(listener, now_ms, service)?;
+        for index in 0..self.listeners.listeners.len() {
+            for _ in 0..RETIRE_ROUNDS_MAX {
+                if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
+                    break;
+                }
+            }
         }
         self.pause(Accepting::Retired);
         self.listeners.listeners.clear();
-        while let Some(idle) = self.roster.oldest_idle() {
-            self.dismiss(idle, service);
-        }
+        self.retire_idle(service);
         Ok(())
     }
 
@@ -451,27 +355,6 @@ impl Token {
             Self::Listener(low)
         } else {
             Self::Connection(Key { index: low, generation: high })
-        }
-    }
-}
-
-/// What a failed accept tells of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The connection was gone before it was accepted, or the network failed it (`accept(2)`, "Error handling").
-    Peer,
-    /// There are no descriptors or no memory for more.
-    Scarcity,
-    /// A fault in this program or host that would only repeat itself.
-    Host,
-}
-
-impl Trouble {
-    pub(super) fn of(errno: Errno) -> Self {
-        match errno {
-            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::Scarcity,
-            Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Self::Host,
-            _ => Self::Peer,
         }
     }
 }

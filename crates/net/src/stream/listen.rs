@@ -19,7 +19,7 @@ use super::{Sources, StreamCounters};
 use crate::socket::options;
 
 /// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Seconds for which the kernel keeps a connection to itself until its first bytes arrive (`tcp(7)`,
 /// TCP_DEFER_ACCEPT). In all these protocols the client speaks first, so a connection that is accepted has something
@@ -66,6 +66,12 @@ pub struct ListenError {
     doing: &'static str,
     /// How it failed.
     source: io::Error,
+}
+
+impl StreamListener {
+    pub(super) const fn is_tcp(&self) -> bool {
+        matches!(self.local, ListenAddress::Tcp(_))
+    }
 }
 
 impl StreamListeners {

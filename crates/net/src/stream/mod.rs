@@ -10,7 +10,9 @@
 //!    datagram back end ([`crate::Sockets::watch`]), so that it waits in one place for both, and calls
 //!    [`StreamIo::turn`] from then on.
 
+mod accept;
 mod backend;
+mod conduct;
 mod counters;
 mod epoll;
 mod limits;
@@ -18,6 +20,7 @@ mod listen;
 mod roster;
 mod slab;
 mod sources;
+mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,6 +31,7 @@ pub use epoll::EpollIo;
 pub use limits::StreamLimits;
 pub use listen::{ListenAddress, ListenError, StreamListeners};
 pub use sources::Sources;
+pub use uring::{UringIo, UringSettings};
 
 use shoal_wire::stream::{Next, Origin};
 

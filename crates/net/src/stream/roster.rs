@@ -55,6 +55,8 @@ pub(super) struct Roster<T> {
     limits: StreamLimits,
     sources: Arc<Sources>,
     counters: Arc<StreamCounters>,
+    /// Nobody is to idle any more.
+    retired: bool,
 }
 
 #[derive(Debug)]
@@ -76,7 +78,27 @@ struct Queue {
 
 impl<T> Roster<T> {
     pub(super) fn new(limits: StreamLimits, sources: Arc<Sources>, counters: Arc<StreamCounters>) -> Self {
-        Self { slab: Slab::new(), queues: [Queue::default(); Phase::ALL.len()], limits, sources, counters }
+        let queues = [Queue::default(); Phase::ALL.len()];
+        Self { slab: Slab::new(), queues, limits, sources, counters, retired: false }
+    }
+
+    pub(super) fn counters(&self) -> &StreamCounters {
+        &self.counters
+    }
+
+    /// Keeps the connections for ever.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.slab, Slab::new()));
+        self.queues = Default::default();
+    }
+
+    /// From now on nobody is to idle.
+    pub(super) const fn retire(&mut self) {
+        self.retired = true;
+    }
+
+    pub(super) const fn is_retired(&self) -> bool {
+        self.retired
     }
 
     pub(super) const fn len(&self) -> usize {

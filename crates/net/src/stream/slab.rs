@@ -15,7 +15,7 @@ pub(super) struct Slab<T> {
 }
 
 /// Where a thing is, and which of those that have been there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) index: u32,
     pub(super) generation: u32,

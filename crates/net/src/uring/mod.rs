@@ -5,13 +5,11 @@
 //! `io_uring_enter` hands over the replies of a batch and has the kernel fetch the datagrams of the next.
 //!
 //! io_uring is given addresses, not borrows. What keeps them valid: every part of the memory has one owner at a
-//! time, this process or the kernel, and changes hands only by a submission and its completion (`provided`,
+//! time, this process or the kernel, and changes hands only by a submission and its completion (`ring::provided`,
 //! `slot`); and nothing is unmapped before the kernel has completed all it was given (`UringIo::drop`).
 
 mod message;
-mod provided;
 mod receive;
-mod ring;
 mod slot;
 mod token;
 
@@ -26,13 +24,12 @@ use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use shoal_wire::datagram::{BATCH_MAX, Exchange};
 
+use crate::ring::provided::{BufferGroup, Filled};
+use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
-use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, fault};
-use message::MESSAGE_BYTES_MIN;
-use provided::{BufferGroup, Filled};
+use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, TaskRun, fault};
+use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
-pub use ring::TaskRun;
-use ring::{Completion, Ring};
 use slot::{Slot, SlotPool};
 use token::Token;
 
@@ -67,6 +64,8 @@ pub struct UringIo {
     channels: Vec<Channel>,
     slots: SlotPool,
     /// Whether the poll of the waker is under way, or queued.
+    awaiting_wake: bool,
+    /// Whether the poll of what is watched beside is under way, or queued.
     watching: bool,
     /// Datagrams that were received and not looked at. Has room for as many as there are receive buffers, so that
     /// the completions can always be taken to the last, and those of replies never wait behind.
@@ -77,7 +76,8 @@ pub struct UringIo {
 /// The receiving side of one socket.
 #[derive(Debug)]
 struct Channel {
-    buffers: BufferGroup,
+    /// A group for each socket, under its number, so that a flood on one cannot take the buffers of another.
+    buffers: BufferGroup<Message>,
     /// Whether its multishot receive is under way, or queued.
     armed: bool,
 }
@@ -102,7 +102,8 @@ impl UringIo {
     pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
         assert!(sockets.listeners.len() <= SOCKETS_MAX);
         let descriptors = sockets.listeners.iter().map(|listener| listener.socket.as_fd());
-        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
+        let watched = sockets.watched.as_ref().map(AsFd::as_fd);
+        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).chain(watched).collect();
         // Each send holds a slot, and of each file at most one request waits to be submitted.
         let submissions_max = usize::from(settings.send_slots) + files.len();
         let completions_max =
@@ -118,8 +119,7 @@ impl UringIo {
             other => other?,
         };
         let open_channel = |socket| {
-            let buffers = BufferGroup::new(socket, settings.receive_buffers)?;
-            buffers.register(&ring)?;
+            let buffers = receive::open_group(&ring, socket, settings.receive_buffers)?;
             Ok(Channel { buffers, armed: false })
         };
         let channels =
@@ -128,6 +128,7 @@ impl UringIo {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
             waiting: VecDeque::with_capacity(channels.len() * usize::from(settings.receive_buffers)),
+            awaiting_wake: false,
             watching: false,
             own_thread: PhantomData,
             sockets,
@@ -141,31 +142,44 @@ impl UringIo {
 
     /// Queues the receives, and the watch on the waker, that are not under way.
     fn arm(&mut self) {
-        let Self { ring, template, channels, watching, .. } = self;
+        let Self { ring, template, channels, awaiting_wake, .. } = self;
         for (socket, channel) in (0..).zip(channels) {
             channel.buffers.publish();
             if !channel.armed {
-                ring.push(&template.receive(socket));
+                ring.push(template.receive(socket));
                 channel.armed = true;
             }
         }
-        if !*watching {
-            let waker = u32::try_from(self.channels.len()).expect("there are at most SOCKETS_MAX");
-            ring.push(&receive::watch(waker));
-            *watching = true;
+        if !*awaiting_wake {
+            ring.push(receive::await_wake(file_index(self.channels.len())));
+            *awaiting_wake = true;
         }
     }
 
-    /// Takes all completions so far. Returns whether the worker was woken.
+    /// Queues the watch on what else ends a turn. Only before a wait, and anew for each: then it ends that wait also
+    /// if it has been readable for long, and the worker is not woken for what it is about to do anyway.
+    fn watch(&mut self) {
+        if self.sockets.watched.is_some() && !self.watching {
+            self.ring.push(receive::watch(file_index(self.channels.len() + 1)));
+            self.watching = true;
+        }
+    }
+
+    /// Takes all completions so far. Returns whether the worker was woken, or what is watched is readable.
     fn collect(&mut self) -> io::Result<bool> {
         let mut woken = false;
         while let Some(completion) = self.ring.complete() {
-            match completion.token {
+            let token = Token::decode(completion.token).expect("every submission has a token");
+            match token {
                 Token::Receive { socket } => self.finish_receive(socket, &completion)?,
                 Token::Send { socket, slot } => self.finish_send(socket, slot, &completion),
                 Token::Wake => {
                     self.sockets.waker.clear();
-                    self.watching = completion.has_more();
+                    self.awaiting_wake = completion.has_more();
+                    woken = true;
+                }
+                Token::Watch => {
+                    self.watching = false;
                     woken = true;
                 }
             }
@@ -221,7 +235,7 @@ impl UringIo {
         let Self { sockets, ring, channels, slots, .. } = self;
         let mut batch = ArrayVec::<_, BATCH_MAX>::new();
         for Request { source, filled, slot } in &mut requests {
-            let message = channels[usize::from(filled.socket)].buffers.message(filled);
+            let message = channels[usize::from(filled.group)].buffers.buffer(filled);
             let request = message.request().expect("what is too long was dropped");
             batch.push(Exchange { source: *source, request, reply: slots.reply(slot), reply_len: 0 });
         }
@@ -230,9 +244,9 @@ impl UringIo {
         let reply_lens: ArrayVec<_, BATCH_MAX> =
             batch.into_iter().map(|exchange| exchange.reply_len).collect();
         for (Request { filled, slot, .. }, reply_len) in requests.into_iter().zip(reply_lens) {
-            let buffers = &mut channels[usize::from(filled.socket)].buffers;
+            let buffers = &mut channels[usize::from(filled.group)].buffers;
             if reply_len > 0 {
-                ring.push(&slots.send(slot, reply_len, buffers.message(&filled), filled.socket));
+                ring.push(slots.send(slot, reply_len, buffers.buffer(&filled), filled.group));
             } else {
                 slots.give_back(slot);
             }
@@ -248,9 +262,9 @@ impl UringIo {
         while !requests.is_full() && !waiting.is_empty() {
             let Some(slot) = slots.take() else { break };
             let filled = waiting.pop_front().expect("it is not empty");
-            let counters = sockets.family(usize::from(filled.socket));
-            let buffers = &mut channels[usize::from(filled.socket)].buffers;
-            let message = buffers.message(&filled);
+            let counters = sockets.family(usize::from(filled.group));
+            let buffers = &mut channels[usize::from(filled.group)].buffers;
+            let message = buffers.buffer(&filled);
             match (message.request(), decode_source(&message.name)) {
                 (Some(_), Some(source)) => {
                     counters.received.add(1);
@@ -279,7 +293,8 @@ impl UringIo {
             if self.ring.enter(Duration::ZERO).is_err() || self.collect().is_err() {
                 return false;
             }
-            let armed = self.watching || self.channels.iter().any(|channel| channel.armed);
+            let armed =
+                self.awaiting_wake || self.watching || self.channels.iter().any(|channel| channel.armed);
             if !armed && !self.slots.any_in_flight() {
                 self.ring.release_files();
                 return true;
@@ -294,6 +309,7 @@ impl DatagramIo for UringIo {
         let woken = self.collect()?;
         if !woken && !self.can_serve() {
             self.arm();
+            self.watch();
             self.ring.enter(timeout)?;
             self.collect()?;
         }
@@ -309,6 +325,11 @@ impl DatagramIo for UringIo {
         }
         Ok(taken)
     }
+}
+
+/// The place of a file among those of the ring.
+fn file_index(index: usize) -> u32 {
+    u32::try_from(index).expect("there are at most SOCKETS_MAX, and two more")
 }
 
 impl Drop for UringIo {

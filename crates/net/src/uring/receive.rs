@@ -1,12 +1,14 @@
-//! The submissions that stay armed: the multishot receive of a socket, and the watch on the waker.
+//! The submissions that stay armed: the multishot receive of a socket, and what else ends a turn.
 #![allow(unsafe_code, reason = "a receive names a header in memory")]
 
 use std::io;
 
 use io_uring::{opcode, types};
 
-use super::ring::Submission;
+use super::message::{MESSAGE_BYTES_MAX, Message};
 use super::token::Token;
+use crate::ring::provided::BufferGroup;
+use crate::ring::{Ring, Submission};
 use crate::shared::Shared;
 use crate::socket::{CONTROL_BYTES, NAME_LEN};
 
@@ -33,7 +35,7 @@ impl Template {
             opcode::RecvMsgMulti::new(types::Fixed(socket.into()), self.header.pointer(0), socket.into());
         // SAFETY: the header is written only in `new`, and stays mapped until the ring is idle (`UringIo::drop`).
         // The buffers of the group are none of this entry's: the kernel takes those it is lent.
-        unsafe { Submission::new(entry.build(), Token::Receive { socket }) }
+        unsafe { Submission::new(entry.build(), Token::Receive { socket }.encode()) }
     }
 
     /// Keeps the memory for ever, because the kernel may still read it.
@@ -42,10 +44,28 @@ impl Template {
     }
 }
 
-/// Completes whenever `file` becomes readable.
+/// Makes the buffers of a socket, known to the kernel under its number.
+pub(super) fn open_group(ring: &Ring, socket: u8, count: u16) -> io::Result<BufferGroup<Message>> {
+    // SAFETY: `Message` is integers and bytes only.
+    let group = unsafe { BufferGroup::new(socket, count, MESSAGE_BYTES_MAX)? };
+    // SAFETY: the ring is idle before the group is dropped, or the group is leaked (`UringIo::drop`).
+    unsafe { group.register(ring)? };
+    Ok(group)
+}
+
+/// Completes whenever the waker at `file` becomes readable.
+pub(super) fn await_wake(file: u32) -> Submission {
+    poll(file, true, Token::Wake)
+}
+
+/// Completes once, when `file` is readable.
 pub(super) fn watch(file: u32) -> Submission {
+    poll(file, false, Token::Watch)
+}
+
+fn poll(file: u32, multi: bool, token: Token) -> Submission {
     let readable = u32::from(libc::POLLIN.cast_unsigned());
-    let entry = opcode::PollAdd::new(types::Fixed(file), readable).multi(true).build();
+    let entry = opcode::PollAdd::new(types::Fixed(file), readable).multi(multi).build();
     // SAFETY: a poll names no memory.
-    unsafe { Submission::new(entry, Token::Wake) }
+    unsafe { Submission::new(entry, token.encode()) }
 }

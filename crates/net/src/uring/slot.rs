@@ -12,8 +12,8 @@ use io_uring::{opcode, types};
 use shoal_wire::datagram::REPLY_BYTES_MAX;
 
 use super::message::Message;
-use super::ring::Submission;
 use super::token::Token;
+use crate::ring::Submission;
 use crate::shared::Shared;
 use crate::socket::{Control, Name, turn_around};
 
@@ -122,7 +122,7 @@ impl SlotPool {
         let entry = opcode::SendMsg::new(types::Fixed(socket.into()), header).flags(flags).build();
         // SAFETY: the letter's `Slot` is gone until `land`, so nothing touches the letter before its completion; and
         // it stays mapped until the ring is idle (`UringIo::drop`).
-        unsafe { Submission::new(entry, Token::Send { socket, slot: slot.index }) }
+        unsafe { Submission::new(entry, Token::Send { socket, slot: slot.index }.encode()) }
     }
 
     /// Frees slot `index`, whose completion has come.

@@ -17,11 +17,14 @@ pub(super) enum Token {
     },
     /// The poll of the event descriptor that wakes the worker.
     Wake,
+    /// The poll of what else ends a turn.
+    Watch,
 }
 
 const RECEIVE: u8 = 1;
 const SEND: u8 = 2;
 const WAKE: u8 = 3;
+const WATCH: u8 = 4;
 
 impl Token {
     pub(super) fn encode(self) -> u64 {
@@ -29,6 +32,7 @@ impl Token {
             Self::Receive { socket } => (RECEIVE, socket, 0),
             Self::Send { socket, slot } => (SEND, socket, slot),
             Self::Wake => (WAKE, 0, 0),
+            Self::Watch => (WATCH, 0, 0),
         };
         let [low, high] = slot.to_le_bytes();
         u64::from_le_bytes([kind, socket, low, high, 0, 0, 0, 0])
@@ -41,6 +45,7 @@ impl Token {
             RECEIVE => Some(Self::Receive { socket }),
             SEND => Some(Self::Send { socket, slot: u16::from_le_bytes([low, high]) }),
             WAKE => Some(Self::Wake),
+            WATCH => Some(Self::Watch),
             _ => None,
         }
     }
@@ -58,6 +63,7 @@ mod tests {
             Token::Send { socket: 1, slot: 0 },
             Token::Send { socket: 255, slot: u16::MAX },
             Token::Wake,
+            Token::Watch,
         ];
         for token in tokens {
             assert_eq!(Token::decode(token.encode()), Some(token));

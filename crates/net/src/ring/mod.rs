@@ -1,17 +1,20 @@
 //! One io_uring: its set-up, and the one system call that drives it.
 //!
-//! Owns the ring's descriptor and queues. Knows nothing of what the submissions mean.
+//! Owns the ring's descriptor and queues. Knows nothing of what the submissions mean: each carries a token of 64 bits
+//! that is its owner's business. Beside it, `provided` has the buffers that the kernel fills.
 #![allow(unsafe_code, reason = "a submission tells the kernel addresses to read and write")]
 
+pub(crate) mod provided;
+
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use rustix::io::Errno;
-
-use super::token::Token;
 
 /// When the kernel does its share of the work, such as copying a datagram that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,20 +26,23 @@ pub enum TaskRun {
 }
 
 /// A ring, used by the thread that made it and no other.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     uring: IoUring,
+    /// What the submission queue had no room for. Each goes with what it is linked to, because the kernel ends a chain
+    /// where a call ends.
+    spilled: VecDeque<ArrayVec<squeue::Entry, 2>>,
     wait_flags: EnterFlags,
 }
 
 /// A submission that may be given to the kernel.
 #[derive(Debug)]
-pub(super) struct Submission(squeue::Entry);
+pub(crate) struct Submission(squeue::Entry);
 
 /// What the kernel says of a submission.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Completion {
-    /// Whose it is.
-    pub(super) token: Token,
+pub(crate) struct Completion {
+    /// What its submission was given.
+    pub(crate) token: u64,
     result: i32,
     flags: u32,
 }
@@ -46,7 +52,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Ring {
     /// A ring for `submissions_max` submissions at a time, on `files`, which submissions name by their index.
-    pub(super) fn new(
+    pub(crate) fn new(
         task_run: TaskRun,
         submissions_max: usize,
         completions_max: usize,
@@ -60,37 +66,93 @@ impl Ring {
             TaskRun::Cooperative => builder.setup_coop_taskrun(),
         };
         let uring = builder.build(queue_entries(submissions_max))?;
-        let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        uring.submitter().register_files(&descriptors)?;
+        if !files.is_empty() {
+            let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
+            uring.submitter().register_files(&descriptors)?;
+        }
         // An idle tracker waits for its peers, not for a disk: keep it out of the figures for "iowait".
         let no_iowait =
             if uring.params().is_feature_no_iowait() { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() };
-        Ok(Self { uring, wait_flags: EnterFlags::EXT_ARG | no_iowait })
+        Ok(Self { uring, spilled: VecDeque::new(), wait_flags: EnterFlags::EXT_ARG | no_iowait })
     }
 
     /// Registers a ring of provided buffers at `address`.
     ///
     /// # Safety
     /// The address must be that of a page, with room for `count` entries until the ring is closed.
-    pub(super) unsafe fn register_buffer_group(&self, address: u64, count: u16, id: u16) -> io::Result<()> {
+    pub(crate) unsafe fn register_buffer_group(&self, address: u64, count: u16, id: u16) -> io::Result<()> {
         // SAFETY: the caller's promise is what the call asks for.
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
-    /// Queues a submission for the next `enter`. The ring is made large enough for all that can be queued at once.
-    pub(super) fn push(&mut self, submission: &Submission) {
-        // SAFETY: whoever made the submission has vouched for the memory it names.
-        let pushed = unsafe { self.uring.submission().push(&submission.0) };
-        pushed.expect("the submission queue holds a whole batch and a receive for each socket");
+    /// Queues a submission for the next `enter`.
+    pub(crate) fn push(&mut self, submission: Submission) {
+        self.queue(ArrayVec::from_iter([submission.0]));
+    }
+
+    /// Queues two submissions, of which the second begins when the first is done, and is cancelled if that fails
+    /// (`io_uring_enter(2)`, IOSQE_IO_LINK).
+    pub(crate) fn push_linked(&mut self, first: Submission, second: Submission) {
+        self.queue(ArrayVec::from([first.0.flags(squeue::Flags::IO_LINK), second.0]));
+    }
+
+    fn queue(&mut self, chain: ArrayVec<squeue::Entry, 2>) {
+        if !self.spilled.is_empty() || !self.submit_later(&chain) {
+            self.spilled.push_back(chain);
+        }
+    }
+
+    /// Puts a chain into the submission queue, if there is room for all of it.
+    fn submit_later(&mut self, chain: &[squeue::Entry]) -> bool {
+        // SAFETY: whoever made the submissions has vouched for the memory they name.
+        unsafe { self.uring.submission().push_multiple(chain) }.is_ok()
     }
 
     /// Whether something is queued.
-    pub(super) fn has_queued(&mut self) -> bool {
-        !self.uring.submission().is_empty()
+    pub(crate) fn has_queued(&mut self) -> bool {
+        !self.spilled.is_empty() || !self.uring.submission().is_empty()
+    }
+
+    /// Whether the kernel keeps completions back for which the queue had no room, until the next `enter`.
+    pub(crate) fn is_overflowing(&mut self) -> bool {
+        self.uring.submission().cq_overflow()
+    }
+
+    /// A descriptor that is readable while there are completions. With [`TaskRun::Deferred`] it tells nothing of work
+    /// that waits to be done.
+    pub(crate) fn readiness(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring is open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }.try_clone_to_owned()
     }
 
     /// Gives the kernel what is queued, lets it do its work, and with a timeout waits for the first completion.
-    pub(super) fn enter(&mut self, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, timeout: Duration) -> io::Result<()> {
+        while !self.spilled.is_empty() {
+            let spilled_before = self.spilled.len();
+            self.refill();
+            if self.spilled.is_empty() {
+                break;
+            }
+            self.enter_once(Duration::ZERO)?;
+            if self.spilled.len() == spilled_before {
+                // The kernel takes nothing before completions are taken, which is the caller's next step.
+                return Ok(());
+            }
+        }
+        self.enter_once(timeout)
+    }
+
+    /// Moves what was spilled to the submission queue, as far as there is room.
+    fn refill(&mut self) {
+        while let Some(chain) = self.spilled.pop_front() {
+            if !self.submit_later(&chain) {
+                self.spilled.push_front(chain);
+                break;
+            }
+        }
+    }
+
+    fn enter_once(&mut self, timeout: Duration) -> io::Result<()> {
         let queued = u32::try_from(self.uring.submission().len()).expect("queues have 32-bit indices");
         let submitter = self.uring.submitter();
         let entered = if timeout.is_zero() {
@@ -114,21 +176,20 @@ impl Ring {
     }
 
     /// The next completion, if there is one.
-    pub(super) fn complete(&mut self) -> Option<Completion> {
+    pub(crate) fn complete(&mut self) -> Option<Completion> {
         let entry = self.uring.completion().next()?;
-        let token = Token::decode(entry.user_data()).expect("every submission has a token");
-        Some(Completion { token, result: entry.result(), flags: entry.flags() })
+        Some(Completion { token: entry.user_data(), result: entry.result(), flags: entry.flags() })
     }
 
     /// Lets go of the files, so that a socket is closed when its owner closes it, and not when the kernel finds
     /// the time to take the ring apart.
-    pub(super) fn release_files(&self) {
+    pub(crate) fn release_files(&self) {
         // It fails where there are none any more.
         let _ = self.uring.submitter().unregister_files();
     }
 
     /// Cancels whatever is under way. The cancelled still complete, and only then are they done.
-    pub(super) fn cancel_all(&self, timeout: Duration) {
+    pub(crate) fn cancel_all(&self, timeout: Duration) {
         // It fails where nothing is under way; what remains uncancelled shows in missing completions.
         let timeout = Timespec::from(timeout);
         let _ = self.uring.submitter().register_sync_cancel(Some(timeout), CancelBuilder::any());
@@ -151,24 +212,24 @@ impl Submission {
     ///
     /// # Safety
     /// All memory that the entry names must stay valid, and unused by others, until its last completion.
-    pub(super) unsafe fn new(entry: squeue::Entry, token: Token) -> Self {
-        Self(entry.user_data(token.encode()))
+    pub(crate) unsafe fn new(entry: squeue::Entry, token: u64) -> Self {
+        Self(entry.user_data(token))
     }
 }
 
 impl Completion {
     /// How many bytes the operation moved, or how it failed.
-    pub(super) fn outcome(&self) -> Result<usize, Errno> {
+    pub(crate) fn outcome(&self) -> Result<usize, Errno> {
         usize::try_from(self.result).map_err(|_| Errno::from_raw_os_error(-self.result))
     }
 
     /// Whether the submission yields more completions after this one.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         cqueue::more(self.flags)
     }
 
     /// The provided buffer that the operation used up.
-    pub(super) fn buffer(&self) -> Option<u16> {
+    pub(crate) fn buffer(&self) -> Option<u16> {
         cqueue::buffer_select(self.flags)
     }
 }

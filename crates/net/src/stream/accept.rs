@@ -1,0 +1,117 @@
+//! Taking connections from listeners: who has come, and what a failure tells of.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with, getpeername};
+use shoal_wire::stream::Origin;
+
+use super::listen::StreamListener;
+
+/// For how long no connections are accepted after the descriptors ran out and nobody idled.
+const PAUSE_MS: u64 = 100;
+
+/// Whether connections are being accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accepting {
+    Yes,
+    /// Not before this time.
+    Paused {
+        until_ms: u64,
+    },
+    /// Not any more.
+    Retired,
+}
+
+/// What a failed accept tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The connection was gone before it was accepted, or the network failed it (`accept(2)`, "Error handling").
+    Peer,
+    /// There are no descriptors or no memory for more.
+    Scarcity,
+    /// A fault in this program or host that would only repeat itself.
+    Host,
+}
+
+impl Accepting {
+    /// Nothing can be had at the moment.
+    pub(super) const fn pause(now_ms: u64) -> Self {
+        Self::Paused { until_ms: now_ms + PAUSE_MS }
+    }
+
+    /// Whether a pause is over.
+    pub(super) const fn is_due(self, now_ms: u64) -> bool {
+        matches!(self, Self::Paused { until_ms } if until_ms <= now_ms)
+    }
+}
+
+impl Trouble {
+    pub(super) const fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::Scarcity,
+            Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Self::Host,
+            _ => Self::Peer,
+        }
+    }
+}
+
+/// Takes the next connection that waits at `listener`, which is number `index`.
+pub(super) fn accept(
+    listener: &StreamListener,
+    index: usize,
+    flags: SocketFlags,
+) -> Result<(OwnedFd, Origin), Errno> {
+    let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((socket, origin(listener, index, peer)?))
+}
+
+/// Who is at the other end of a connection that was accepted from `listener`, which is number `index`.
+pub(super) fn identify(listener: &StreamListener, index: usize, socket: &OwnedFd) -> Result<Origin, Errno> {
+    let peer = if listener.is_tcp() { getpeername(socket)? } else { None };
+    origin(listener, index, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))
+}
+
+/// A TCP connection without a peer, as a reset may leave it, must not pass for one over a Unix socket.
+fn origin(listener: &StreamListener, index: usize, peer: Option<SocketAddr>) -> Result<Origin, Errno> {
+    match peer {
+        Some(peer) if listener.is_tcp() => Ok(Origin { listener: index, peer: Some(canonical(peer)) }),
+        None if listener.is_tcp() => Err(Errno::NOTCONN),
+        _ => Ok(Origin { listener: index, peer: None }),
+    }
+}
+
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    match peer {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(ip) => SocketAddr::new(ip.into(), v6.port()),
+            None => peer,
+        },
+        SocketAddr::V4(_) => peer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_ends() {
+        let paused = Accepting::pause(1000);
+        assert!(
+            !paused.is_due(1000) && !paused.is_due(1000 + PAUSE_MS - 1) && paused.is_due(1000 + PAUSE_MS)
+        );
+        assert!(!Accepting::Yes.is_due(u64::MAX) && !Accepting::Retired.is_due(u64::MAX));
+    }
+
+    #[test]
+    fn a_mapped_peer_is_the_v4_one() {
+        for (given, expected) in
+            [("[::ffff:192.0.2.7]:1", "192.0.2.7:1"), ("[2001:db8::7]:1", "[2001:db8::7]:1")]
+        {
+            assert_eq!(canonical(given.parse().unwrap()), expected.parse().unwrap());
+        }
+    }
+}

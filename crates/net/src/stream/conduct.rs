@@ -1,0 +1,232 @@
+//! What becomes of connections: the decisions that all back ends share.
+//!
+//! Who is taken in, who goes to make room, what a connection waits for after an answer, and whose time is up. A back end
+//! moves the bytes, and tells here what its part of a connection is and how it lets go of one.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use shoal_wire::stream::{Next, Origin};
+
+use super::accept::Trouble;
+use super::roster::{Admission, Phase, Refused, Roster};
+use super::slab::Key;
+use super::{StreamService, TURN_EVENTS_MAX};
+
+/// How often a service that has more to say is asked to go on before others get their turn.
+pub(super) const MORE_MAX: usize = 4;
+
+/// Bytes of the request of a connection that is refused, which are read so that closing does not reset the answer.
+const REFUSED_BYTES_MAX: usize = 2048;
+
+/// Flags of all that is sent here: as far as there is room, and without a signal where the peer has gone.
+const SEND_NOW: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// A connection, with the part that is the back end's.
+#[derive(Debug)]
+pub(super) struct Connection<T, L> {
+    pub(super) session: T,
+    /// What the service said last.
+    pub(super) next: Next,
+    pub(super) link: L,
+}
+
+/// The connections of a worker that serves with `S`.
+pub(super) type Connections<S, L> = Roster<Connection<<S as StreamService>::Session, L>>;
+
+/// What became of an attempt to go on with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Open,
+    Closed,
+}
+
+/// How a connection is let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// The kernel delivers what it was given.
+    Gently,
+    /// The kernel throws away what the peer has not taken.
+    Abruptly,
+}
+
+/// What follows a failed accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// The next one may succeed.
+    Retry,
+    /// The next one may succeed once the connection that was closed has given its descriptor back.
+    Evicted,
+    /// It would only fail again for now.
+    Pause,
+}
+
+impl<T, L> Connection<T, L> {
+    /// Has the service take `input`, and go on until it says something or waits for something.
+    pub(super) fn hear<S>(&mut self, service: &mut S, input: &mut [u8], output: &mut Vec<u8>)
+    where
+        S: StreamService<Session = T>,
+    {
+        self.next = service.receive(&mut self.session, input, output);
+        for _ in 1..MORE_MAX {
+            if self.next != Next::More || !output.is_empty() {
+                break;
+            }
+            self.next = service.receive(&mut self.session, &mut [], output);
+        }
+    }
+}
+
+/// A back end, as far as the decisions need it.
+pub(super) trait Conduct<S: StreamService> {
+    /// Its part of a connection.
+    type Link: From<OwnedFd> + AsFd;
+
+    /// Its connections.
+    fn roster(&mut self) -> &mut Connections<S, Self::Link>;
+
+    /// Closes what a connection that was removed has left.
+    fn release(&mut self, key: Key, link: Self::Link, leave: Leave);
+
+    /// Takes a new connection in, or refuses it.
+    fn welcome(&mut self, socket: OwnedFd, origin: &Origin, now_ms: u64, service: &mut S) -> Option<Key> {
+        self.roster().counters().accepted.add(1);
+        match self.admit(origin, service) {
+            Ok(admission) => {
+                let session = service.open(origin);
+                let connection = Connection { session, next: Next::Busy, link: socket.into() };
+                Some(self.roster().insert(admission, connection, now_ms))
+            }
+            Err(refused) => {
+                let counters = self.roster().counters();
+                counters.closed.add(1);
+                match refused {
+                    Refused::Full => counters.refused_full.add(1),
+                    Refused::Source => counters.refused_source.add(1),
+                }
+                refuse(&socket, origin, service);
+                None
+            }
+        }
+    }
+
+    fn admit(&mut self, origin: &Origin, service: &mut S) -> Result<Admission, Refused> {
+        let limited = service.is_limited(origin);
+        let admitted = self.roster().admit(origin, limited);
+        if matches!(admitted, Err(Refused::Full)) && self.evict(service) {
+            return self.roster().admit(origin, limited);
+        }
+        admitted
+    }
+
+    /// What to do after an accept has failed.
+    ///
+    /// # Errors
+    /// Where it would fail for ever.
+    fn recover(&mut self, errno: Errno, service: &mut S) -> io::Result<Recovery> {
+        let trouble = Trouble::of(errno);
+        if trouble == Trouble::Host {
+            return Err(errno.into());
+        }
+        self.roster().counters().accept_failed.add(1);
+        Ok(match trouble {
+            Trouble::Scarcity if self.evict(service) => Recovery::Evicted,
+            Trouble::Scarcity => Recovery::Pause,
+            Trouble::Peer | Trouble::Host => Recovery::Retry,
+        })
+    }
+
+    /// Closes the connection that has idled longest. Returns whether there was one.
+    fn evict(&mut self, service: &mut S) -> bool {
+        let Some(oldest) = self.roster().oldest_idle() else { return false };
+        self.roster().counters().evicted.add(1);
+        self.dismiss(oldest, service);
+        true
+    }
+
+    /// All is sent: waits for what the service wants to wait for.
+    fn settle(&mut self, key: Key, has_answered: bool, now_ms: u64, service: &mut S) -> Fate {
+        let roster = self.roster();
+        let (phase, is_retired) = (roster.phase(key), roster.is_retired());
+        let Some(connection) = roster.get_mut(key) else { return Fate::Closed };
+        match connection.next {
+            Next::Close => return self.close(key, service),
+            Next::Idle if is_retired => return self.dismiss(key, service),
+            Next::Idle => roster.enter(key, Phase::Idle, now_ms),
+            Next::Linger => {
+                // It fails where the peer has gone already, which the next read tells.
+                let _ = shutdown(&connection.link, Shutdown::Write);
+                roster.enter(key, Phase::Linger, now_ms);
+            }
+            // The time of a request begins with its first bytes; more of it does not prolong it.
+            Next::Busy if has_answered || phase != Some(Phase::Request) => {
+                roster.enter(key, Phase::Request, now_ms);
+            }
+            Next::Busy | Next::More => {}
+        }
+        Fate::Open
+    }
+
+    /// Closes a connection from which nothing is being sent, with last words as far as the socket has room for them.
+    fn dismiss(&mut self, key: Key, service: &mut S) -> Fate {
+        if let Some(connection) = self.roster().get_mut(key) {
+            let mut last_words = Vec::new();
+            service.expire(&mut connection.session, &mut last_words);
+            if !last_words.is_empty() {
+                let _ = send(&connection.link, &last_words, SEND_NOW);
+            }
+        }
+        self.close(key, service)
+    }
+
+    fn close(&mut self, key: Key, service: &mut S) -> Fate {
+        self.part(key, Leave::Gently, service)
+    }
+
+    fn part(&mut self, key: Key, leave: Leave, service: &mut S) -> Fate {
+        if let Some(Connection { session, link, .. }) = self.roster().remove(key) {
+            service.close(session);
+            self.release(key, link, leave);
+        }
+        Fate::Closed
+    }
+
+    /// Closes a connection that an error has ended.
+    fn fail(&mut self, key: Key, service: &mut S) -> Fate {
+        self.roster().counters().failed.add(1);
+        self.close(key, service)
+    }
+
+    /// Closes those whose time is up, a bounded number of them.
+    fn close_overdue(&mut self, now_ms: u64, service: &mut S) {
+        for _ in 0..TURN_EVENTS_MAX {
+            match self.roster().overdue(now_ms) {
+                Some((key, Phase::Idle | Phase::Request)) => self.dismiss(key, service),
+                // What it does not take now, it would not take from the kernel later.
+                Some((key, Phase::Send)) => self.part(key, Leave::Abruptly, service),
+                Some((key, Phase::Linger)) => self.close(key, service),
+                None => break,
+            };
+        }
+    }
+
+    /// Closes what idles now, and from now on whatever comes to idle.
+    fn retire_idle(&mut self, service: &mut S) {
+        self.roster().retire();
+        while let Some(idle) = self.roster().oldest_idle() {
+            self.dismiss(idle, service);
+        }
+    }
+}
+
+/// Tells someone for whom there is no room.
+fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S) {
+    let mut words = Vec::new();
+    service.refuse(origin, &mut words);
+    let _ = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
+    if !words.is_empty() {
+        let _ = send(socket, &words, SEND_NOW);
+    }
+}

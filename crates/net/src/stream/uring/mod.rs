@@ -1,0 +1,607 @@
+//! The io_uring back end for streams: multishot accepts, receives into provided buffers, and answers that are submitted
+//! together with what follows them.
+//!
+//! Owns the order of events in a turn. One `io_uring_enter` carries the answers of all connections that were heard, each
+//! linked to the next receive, or to the close, of its connection. While an answer is under way no receive is, so a peer
+//! that does not take its answers is not heard either. The kernel runs with [`TaskRun::Cooperative`]: what has come
+//! is completed by the time the worker comes back from waiting, and the descriptor of the ring is readable then, which
+//! with deferred work it would not be.
+//!
+//! A descriptor is closed only when nothing is under way on it any more, so that neither the kernel nor this process
+//! ever uses its number for a connection that came later. A connection that goes earlier is shut down, and parts
+//! when its completions have come.
+
+mod outbox;
+mod submit;
+mod token;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags, shutdown, sockopt};
+use shoal_wire::stream::{Next, Origin};
+
+use super::accept::{Accepting, accept, identify};
+use super::conduct::{Conduct, Connection, Connections, Fate, Leave, Recovery};
+use super::listen::BACKLOG;
+use super::roster::{Phase, Roster};
+use super::slab::Key;
+use super::{StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
+use crate::ring::provided::{BufferGroup, Filled};
+use crate::ring::{Completion, Ring, TaskRun};
+use outbox::{Landed, Outbox, Then};
+use submit::Input;
+use token::{PLACES_MAX, Token};
+
+/// How the ring is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UringSettings {
+    /// Receive buffers, a power of two. Each is in use only while its content is looked at, so this is how many
+    /// connections can be heard between two calls of the kernel.
+    pub receive_buffers: u16,
+}
+
+impl Default for UringSettings {
+    fn default() -> Self {
+        Self { receive_buffers: 256 }
+    }
+}
+
+/// Entries of the queues. What is more waits for the next call.
+const SUBMISSIONS_MAX: usize = 512;
+const COMPLETIONS_MAX: usize = 4096;
+
+/// Most completions that are seen to between two calls of the kernel.
+const ROUND_EVENTS_MAX: usize = 128;
+
+/// Most calls of the kernel in a turn: accept, receive, answer, and once more for who was quick.
+const ROUNDS_MAX: usize = 4;
+
+/// Patience with the kernel when the back end closes: rounds, and the wait in each.
+const CLOSE_ROUNDS_MAX: usize = 20;
+const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
+
+/// The back end over io_uring. Belongs to the thread that opens it (`IORING_SETUP_SINGLE_ISSUER`).
+pub struct UringIo<S: StreamService> {
+    ring: Ring,
+    listeners: StreamListeners,
+    accepting: Accepting,
+    /// For each listener whether its accept is under way, or queued.
+    armed: Vec<bool>,
+    roster: Connections<S, Link>,
+    /// Connections that are gone but for what is still under way.
+    parting: HashMap<Key, Parting>,
+    /// Connections that found no buffer for what has arrived.
+    starved: VecDeque<Key>,
+    buffers: BufferGroup<Input>,
+    outbox: Outbox,
+    /// How many submissions will yield completions.
+    under_way: usize,
+    own_thread: PhantomData<*const ()>,
+}
+
+/// What this back end keeps of a connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: OwnedFd,
+    /// Whether a receive is under way, or queued, or to follow what is being sent.
+    receiving: bool,
+    /// The letter that is being sent.
+    sending: Option<u32>,
+}
+
+/// What remains of a connection that was removed.
+#[derive(Debug)]
+struct Parting {
+    link: Link,
+    leave: Leave,
+}
+
+/// What is to be received next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    /// What is there already.
+    Now,
+    /// What will come.
+    Later,
+}
+
+impl From<OwnedFd> for Link {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket, receiving: false, sending: None }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Link {
+    const fn is_under_way(&self) -> bool {
+        self.receiving || self.sending.is_some()
+    }
+
+    /// Lets go of the descriptor, which the kernel has closed.
+    fn forget(self) {
+        let _ = self.socket.into_raw_fd();
+    }
+}
+
+impl<S: StreamService> fmt::Debug for UringIo<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringIo").field("connections", &self.roster.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: StreamService> Conduct<S> for UringIo<S> {
+    type Link = Link;
+
+    fn roster(&mut self) -> &mut Connections<S, Link> {
+        &mut self.roster
+    }
+
+    fn release(&mut self, key: Key, link: Link, leave: Leave) {
+        if !link.is_under_way() {
+            self.hang_up(link, leave);
+            return;
+        }
+        match link.sending {
+            // The kernel may have closed the descriptor already, and given its number to the next.
+            Some(letter) if self.outbox.then(letter) == Then::Close => {
+                self.ring.push(submit::cancel(Token::Send(letter)));
+            }
+            // Ends whatever is under way. It fails where the peer has gone, and then that ends by itself.
+            _ => drop(shutdown(&link, Shutdown::Both)),
+        }
+        self.parting.insert(key, Parting { link, leave });
+    }
+}
+
+impl<S: StreamService> UringIo<S> {
+    /// Takes over the listeners of a worker, on its thread.
+    ///
+    /// # Errors
+    /// Where the kernel lacks or forbids something, see [`super::StreamBackend::probe`].
+    pub fn open(
+        listeners: StreamListeners,
+        limits: StreamLimits,
+        settings: &UringSettings,
+    ) -> io::Result<Self> {
+        let limits = StreamLimits { connections_max: limits.connections_max.min(PLACES_MAX), ..limits };
+        let ring = Ring::new(TaskRun::Cooperative, SUBMISSIONS_MAX, COMPLETIONS_MAX, &[])?;
+        let mut io = Self {
+            armed: vec![false; listeners.listeners.len()],
+            accepting: Accepting::Yes,
+            roster: Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters()),
+            parting: HashMap::new(),
+            starved: VecDeque::new(),
+            buffers: submit::open_buffers(&ring, settings.receive_buffers)?,
+            outbox: Outbox::default(),
+            under_way: 0,
+            own_thread: PhantomData,
+            listeners,
+            ring,
+        };
+        io.arm();
+        io.ring.enter(Duration::ZERO)?;
+        Ok(io)
+    }
+
+    /// Queues the accepts that are not under way.
+    fn arm(&mut self) {
+        if self.accepting != Accepting::Yes {
+            return;
+        }
+        for ((index, listener), armed) in (0..).zip(&self.listeners.listeners).zip(&mut self.armed) {
+            if !mem::replace(armed, true) {
+                self.ring.push(submit::accept(listener.socket.as_fd(), index));
+                self.under_way += 1;
+            }
+        }
+    }
+
+    /// Queues the receive of a connection that has none.
+    fn expect(&mut self, key: Key, what: Expect) {
+        let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
+        if !link.receiving {
+            link.receiving = true;
+            self.ring.push(submit::receive(link.as_fd(), key, what == Expect::Later));
+            self.under_way += 1;
+        }
+    }
+
+    /// Gives those who found no buffer another chance, as many as there are buffers.
+    fn feed(&mut self) {
+        let under_way_max = self.under_way + self.buffers.count();
+        while self.under_way < under_way_max
+            && let Some(key) = self.starved.pop_front()
+        {
+            self.expect(key, Expect::Now);
+        }
+    }
+
+    /// One round: sees to what is completed, and queues what follows. Returns how much it saw to.
+    fn round(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        let mut seen = 0;
+        while seen < ROUND_EVENTS_MAX {
+            let Some(completion) = self.ring.complete() else { break };
+            seen += 1;
+            let token = self.account(&completion);
+            match token {
+                Token::None => {}
+                Token::Accept(index) => self.finish_accept(index, &completion, now_ms, service)?,
+                Token::Receive(key) => self.finish_receive(key, &completion, now_ms, service),
+                Token::Send(letter) => self.finish_send(letter, &completion, now_ms, service),
+                Token::Resume(key) => self.go_on(key, now_ms, service),
+            }
+        }
+        self.feed();
+        self.arm();
+        self.buffers.publish();
+        Ok(seen)
+    }
+
+    /// Takes note that something is over.
+    fn account(&mut self, completion: &Completion) -> Token {
+        let token = Token::decode(completion.token);
+        if token != Token::None && !completion.has_more() {
+            self.under_way -= 1;
+            if let Token::Accept(index) = token {
+                self.armed[index as usize] = false;
+            }
+        }
+        token
+    }
+
+    fn finish_accept(
+        &mut self,
+        index: u32,
+        completion: &Completion,
+        now_ms: u64,
+        service: &mut S,
+    ) -> io::Result<()> {
+        let index = index as usize;
+        match completion.outcome() {
+            Ok(descriptor) => {
+                let socket = submit::accepted(descriptor);
+                let Some(listener) = self.listeners.listeners.get(index) else { return Ok(()) };
+                match identify(listener, index, &socket) {
+                    Ok(origin) => self.take_in(socket, &origin, now_ms, service),
+                    // It is gone already.
+                    Err(_) => self.roster.counters().accept_failed.add(1),
+                }
+                Ok(())
+            }
+            Err(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => self.mend(errno, now_ms, service),
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, origin: &Origin, now_ms: u64, service: &mut S) {
+        if let Some(key) = self.welcome(socket, origin, now_ms, service) {
+            self.expect(key, Expect::Now);
+        }
+    }
+
+    /// Sees to a failed accept.
+    fn mend(&mut self, errno: Errno, now_ms: u64, service: &mut S) -> io::Result<()> {
+        let pause = match self.recover(errno, service)? {
+            Recovery::Retry => return Ok(()),
+            // The descriptor is free by the next turn.
+            Recovery::Evicted => Accepting::Paused { until_ms: now_ms },
+            Recovery::Pause => Accepting::pause(now_ms),
+        };
+        if self.accepting == Accepting::Yes {
+            self.accepting = pause;
+        }
+        Ok(())
+    }
+
+    fn finish_receive(&mut self, key: Key, completion: &Completion, now_ms: u64, service: &mut S) {
+        let filled = completion.buffer().map(|buffer| self.buffers.take(buffer));
+        let Some(connection) = self.roster.get_mut(key) else {
+            self.return_buffer(filled);
+            self.part_from(key, |link| link.receiving = false);
+            return;
+        };
+        connection.link.receiving = false;
+        let is_over = connection.next == Next::Linger;
+        match (completion.outcome(), filled) {
+            (Ok(received @ 1..), Some(filled)) => {
+                self.roster.counters().received_bytes.add(received);
+                if is_over {
+                    self.buffers.give_back(filled);
+                    self.expect(key, Expect::Later);
+                } else {
+                    self.hear(key, Some((filled, received)), now_ms, service);
+                }
+            }
+            (outcome, unused) => {
+                self.return_buffer(unused);
+                match outcome {
+                    Ok(_) => drop(self.close(key, service)),
+                    Err(Errno::NOBUFS) => self.starved.push_back(key),
+                    // The send that it was to follow fell short, and will tell when it is its turn.
+                    Err(Errno::CANCELED) if connection_sends(&mut self.roster, key) => {}
+                    Err(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.expect(key, Expect::Later),
+                    Err(_) => drop(self.fail(key, service)),
+                }
+            }
+        }
+    }
+
+    fn return_buffer(&mut self, unused: Option<Filled>) {
+        if let Some(unused) = unused {
+            self.buffers.give_back(unused);
+        }
+    }
+
+    fn finish_send(&mut self, letter: u32, completion: &Completion, now_ms: u64, service: &mut S) {
+        let outcome = completion.outcome();
+        let sent = outcome.unwrap_or(0);
+        self.roster.counters().sent_bytes.add(sent);
+        let Landed { key, then, is_whole } = self.outbox.land(letter, sent);
+        let is_closed = is_whole && then == Then::Close;
+        let Some(Connection { link, next, .. }) = self.roster.get_mut(key) else {
+            self.outbox.discard(letter);
+            self.finish_parted_send(key, is_closed);
+            return;
+        };
+        link.sending = None;
+        let has_more = *next == Next::More;
+        let fell_short = matches!(outcome, Ok(_) | Err(Errno::AGAIN | Errno::INTR)) && !is_whole;
+        if fell_short {
+            self.outbox.follow_by_nothing(letter);
+            self.send(key, letter);
+            return;
+        }
+        self.outbox.discard(letter);
+        if is_closed {
+            if let Some(Connection { session, link, .. }) = self.roster.remove(key) {
+                link.forget();
+                service.close(session);
+            }
+        } else if outcome.is_err() {
+            self.fail(key, service);
+        } else if has_more {
+            self.go_on(key, now_ms, service);
+        } else if self.settle(key, true, now_ms, service) == Fate::Open {
+            self.expect(key, Expect::Later);
+        }
+    }
+
+    fn finish_parted_send(&mut self, key: Key, is_closed: bool) {
+        if !is_closed {
+            self.part_from(key, |link| link.sending = None);
+        } else if let Some(Parting { link, .. }) = self.parting.remove(&key) {
+            link.forget();
+        }
+    }
+
+    /// Goes on with a connection that has more to say, if it is still there.
+    fn go_on(&mut self, key: Key, now_ms: u64, service: &mut S) {
+        if self.roster.get_mut(key).is_some() {
+            self.hear(key, None, now_ms, service);
+        }
+    }
+
+    /// Has the service take what was received, if anything, and queues what it says.
+    fn hear(&mut self, key: Key, input: Option<(Filled, usize)>, now_ms: u64, service: &mut S) {
+        let Self { roster, buffers, outbox, .. } = self;
+        let mut output = outbox.blank();
+        let connection = roster.get_mut(key).expect("the callers have just seen it");
+        match input {
+            Some((mut filled, received)) => {
+                let input = &mut buffers.buffer_mut(&mut filled)[..received];
+                connection.hear(service, input, &mut output);
+                buffers.give_back(filled);
+            }
+            None => connection.hear(service, &mut [], &mut output),
+        }
+        let next = connection.next;
+        if !output.is_empty() {
+            let then = match next {
+                Next::Close => Then::Close,
+                Next::Idle if roster.is_retired() => Then::Nothing,
+                Next::Idle | Next::Busy => Then::Receive,
+                Next::More | Next::Linger => Then::Nothing,
+            };
+            roster.enter(key, Phase::Send, now_ms);
+            let letter = outbox.write(key, output, then);
+            self.send(key, letter);
+            return;
+        }
+        outbox.reclaim(output);
+        if next == Next::More {
+            roster.enter(key, Phase::Send, now_ms);
+            self.ring.push(submit::resume(key));
+            self.under_way += 1;
+        } else if self.settle(key, false, now_ms, service) == Fate::Open {
+            self.expect(key, Expect::Later);
+        }
+    }
+
+    /// Queues a letter, and what is to follow it.
+    fn send(&mut self, key: Key, letter: u32) {
+        let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
+        link.sending = Some(letter);
+        let socket = link.socket.as_fd();
+        let send = self.outbox.send(letter, socket);
+        self.under_way += 1;
+        match self.outbox.then(letter) {
+            Then::Nothing => self.ring.push(send),
+            Then::Close => self.ring.push_linked(send, submit::close_later(socket)),
+            Then::Receive => {
+                self.ring.push_linked(send, submit::receive(socket, key, true));
+                link.receiving = true;
+                self.under_way += 1;
+            }
+        }
+    }
+
+    /// Takes note of what is over for a connection that is gone, and closes it when nothing is left.
+    fn part_from(&mut self, key: Key, note: impl FnOnce(&mut Link)) {
+        let Some(Parting { link, .. }) = self.parting.get_mut(&key) else { return };
+        note(link);
+        if !link.is_under_way()
+            && let Some(Parting { link, leave }) = self.parting.remove(&key)
+        {
+            self.hang_up(link, leave);
+        }
+    }
+
+    /// Queues the close of a connection on which nothing is under way.
+    fn hang_up(&mut self, link: Link, leave: Leave) {
+        if leave == Leave::Abruptly {
+            // If it fails, the kernel gives up by itself after a while.
+            let _ = sockopt::set_socket_linger(&link, Some(Duration::ZERO));
+        }
+        self.ring.push(submit::close(link.socket));
+    }
+
+    /// Ends the accepts, and takes what they yield until then.
+    fn disarm(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
+        self.accepting = Accepting::Retired;
+        for (index, armed) in (0..).zip(&self.armed) {
+            if *armed {
+                self.ring.push(submit::cancel(Token::Accept(index)));
+            }
+        }
+        for _ in 0..RETIRE_ROUNDS_MAX {
+            self.ring.enter(Duration::ZERO)?;
+            if self.round(now_ms, service)? == 0 && !self.armed.contains(&true) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes those in who wait at a listener that is no longer armed.
+    fn accept_rest(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<()> {
+        for _ in 0..BACKLOG {
+            match accept(&self.listeners.listeners[index], index, SocketFlags::CLOEXEC) {
+                Ok((socket, origin)) => self.take_in(socket, &origin, now_ms, service),
+                Err(Errno::AGAIN) => break,
+                Err(errno) => match self.recover(errno, service)? {
+                    Recovery::Retry => {}
+                    Recovery::Evicted | Recovery::Pause => break,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all that is under way. Returns whether the kernel has confirmed it.
+    fn shut_down(&mut self) -> bool {
+        for _ in 0..CLOSE_ROUNDS_MAX {
+            if self.ring.enter(Duration::ZERO).is_err() {
+                return false;
+            }
+            self.ring.cancel_all(CLOSE_ROUND_WAIT);
+            if self.ring.enter(Duration::ZERO).is_err() {
+                return false;
+            }
+            while let Some(completion) = self.ring.complete() {
+                self.bury(&completion);
+            }
+            if self.under_way == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes note of what is over when nobody is served any more.
+    fn bury(&mut self, completion: &Completion) {
+        match self.account(completion) {
+            Token::Accept(_) => drop(completion.outcome().map(submit::accepted)),
+            Token::Receive(_) => {
+                let filled = completion.buffer().map(|buffer| self.buffers.take(buffer));
+                self.return_buffer(filled);
+            }
+            Token::Send(letter) => {
+                let Landed { key, then, is_whole } =
+                    self.outbox.land(letter, completion.outcome().unwrap_or(0));
+                let parted = self.parting.remove(&key).map(|Parting { link, .. }| link);
+                let link = self.roster.remove(key).map(|connection| connection.link).or(parted);
+                if let Some(link) = link
+                    && is_whole
+                    && then == Then::Close
+                {
+                    link.forget();
+                }
+            }
+            Token::None | Token::Resume(_) => {}
+        }
+    }
+}
+
+/// How often the accepts are looked after at the end.
+const RETIRE_ROUNDS_MAX: usize = 64;
+
+/// Whether something is being sent on a connection.
+fn connection_sends<T>(roster: &mut Roster<Connection<T, Link>>, key: Key) -> bool {
+    roster.get_mut(key).is_some_and(|connection| connection.link.sending.is_some())
+}
+
+impl<S: StreamService> StreamIo<S> for UringIo<S> {
+    fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        if self.accepting.is_due(now_ms) {
+            self.accepting = Accepting::Yes;
+        }
+        self.close_overdue(now_ms, service);
+        let mut seen = 0;
+        for _ in 0..ROUNDS_MAX {
+            seen += self.round(now_ms, service)?;
+            if !self.ring.has_queued() && !self.ring.is_overflowing() {
+                break;
+            }
+            self.ring.enter(Duration::ZERO)?;
+            if seen >= TURN_EVENTS_MAX {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
+        self.disarm(now_ms, service)?;
+        // Who waits to be accepted would be reset when the listeners close.
+        for index in 0..self.listeners.listeners.len() {
+            self.accept_rest(index, now_ms, service)?;
+        }
+        self.listeners.listeners.clear();
+        self.retire_idle(service);
+        self.ring.enter(Duration::ZERO)
+    }
+
+    fn connections(&self) -> usize {
+        self.roster.len()
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.ring.readiness()
+    }
+}
+
+impl<S: StreamService> Drop for UringIo<S> {
+    fn drop(&mut self) {
+        if self.shut_down() {
+            return;
+        }
+        // A little memory lost is harmless, a kernel that writes to memory of somebody else is not.
+        self.outbox.leak();
+        self.buffers.leak();
+        self.roster.leak();
+        mem::take(&mut self.parting).into_values().for_each(|parting| parting.link.forget());
+    }
+}
