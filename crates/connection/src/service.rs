@@ -183,10 +183,16 @@ impl Service {
         }
         let Some(mut tls) = session.tls.take() else { return Next::Close };
         let mut plaintext = mem::take(&mut self.plaintext);
+        let (has_input, said_bytes) = (!input.is_empty(), output.len());
         let opened = tls.open(input, &mut plaintext, output);
+        // Bytes that mean nothing yet are part of a record, whose rest has to come soon.
+        let is_within_record = has_input && plaintext.is_empty() && output.len() == said_bytes;
         let next = match opened {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
-            Ok(()) => self.converse_secretly(session, &mut tls, &plaintext, output, now),
+            Ok(()) => match self.converse_secretly(session, &mut tls, &plaintext, output, now) {
+                Next::Idle if is_within_record => Next::Busy,
+                next => next,
+            },
             Err(failure) => {
                 if matches!(failure, shoal_tls::Failure::PlainHttp) {
                     answer::last(Status::BadRequest, answer::PLAIN_HTTP, output);

@@ -45,6 +45,12 @@ impl Session {
         &input[skipped..]
     }
 
+    /// How many bytes of what has come it holds, those inside of TLS not counted.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> usize {
+        self.kept.capacity()
+    }
+
     /// Whether part of a request has come.
     pub(crate) const fn is_half_done(&self) -> bool {
         !self.kept.is_empty() || self.skip_bytes > 0

@@ -1,0 +1,219 @@
+//! What is answered to what, and what becomes of the connection then.
+
+use shoal_wire::stream::Next;
+
+use crate::harness::{self, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
+use crate::response;
+
+/// Asserts what whole requests are answered, and what the connection waits for.
+#[track_caller]
+fn assert_answers(bytes: &[u8], statuses: &[u16], next: Next) {
+    let heard = Tracker::new().ask(bytes);
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+    assert_eq!((heard.statuses().as_slice(), heard.next), (statuses, next), "{shown}");
+    for response in heard.responses() {
+        let is_closing = response.field("connection") == Some("close");
+        let is_last = matches!(next, Next::Close | Next::Linger);
+        assert_eq!(is_closing, is_last && statuses.len() == 1, "{shown}");
+        assert!(!response.body.is_empty(), "{shown}");
+    }
+}
+
+#[test]
+fn versions_and_the_connection_field_decide_whether_a_connection_is_kept() {
+    let target = announce_target();
+    let ask = |version, fields| request("GET", &target, version, fields);
+    assert_answers(&ask("HTTP/1.1", ""), &[200], Next::Idle);
+    assert_answers(&ask("HTTP/1.1", "Connection: keep-alive\r\n"), &[200], Next::Idle);
+    assert_answers(&ask("HTTP/1.1", "connection: CLOSE\r\n"), &[200], Next::Close);
+    assert_answers(&ask("HTTP/1.1", "Connection: te, close\r\n"), &[200], Next::Close);
+    assert_answers(&ask("HTTP/1.0", ""), &[200], Next::Close);
+    assert_answers(&ask("HTTP/1.0", "Connection: Keep-Alive\r\n"), &[200], Next::Idle);
+    assert_answers(&ask("HTTP/1.0", "Connection: keep-alive, close\r\n"), &[200], Next::Close);
+}
+
+#[test]
+fn a_client_of_http_1_0_is_told_that_its_connection_is_kept() {
+    let heard = Tracker::new().ask(&request("GET", "/scrape", "HTTP/1.0", "Connection: keep-alive\r\n"));
+    assert_eq!(heard.responses()[0].field("connection"), Some("keep-alive"));
+}
+
+#[test]
+fn the_operator_may_have_every_connection_closed() {
+    let mut tracker = Tracker::with(|settings| settings.keep_alive = false, |_| {}, None);
+    let heard = tracker.ask(&announce("Connection: keep-alive\r\n"));
+    assert_eq!((heard.statuses(), heard.next), (vec![200], Next::Close));
+    assert_eq!(heard.responses()[0].field("connection"), Some("close"));
+}
+
+#[test]
+fn answers_of_the_tracker_are_bencoded_text() {
+    for target in [announce_target().as_str(), "/announce", "/announce?", "/scrape", "/scrape?info_hash=x"] {
+        let heard = Tracker::new().ask(&request("GET", target, "HTTP/1.1", ""));
+        let response = &heard.responses()[0];
+        assert_eq!((response.status, heard.next), (200, Next::Idle), "{target}");
+        assert_eq!(response.field("content-type"), Some("text/plain"), "{target}");
+        assert!(response.is_bencoded(), "{target}");
+    }
+}
+
+#[test]
+fn paths_and_targets() {
+    for target in
+        ["/", "/announc", "/announce/", "/announce2?x", "/ANNOUNCE", "/stats", "*", "http://host", "announce"]
+    {
+        assert_answers(&request("GET", target, "HTTP/1.1", ""), &[404], Next::Idle);
+    }
+    let absolute = format!("http://tracker.example:6969{}", announce_target());
+    assert_answers(&request("GET", &absolute, "HTTP/1.1", ""), &[200], Next::Idle);
+}
+
+#[test]
+fn other_methods_are_told_which_are_served() {
+    for method in ["POST", "PUT", "OPTIONS", "DELETE", "get", "BREW"] {
+        let heard = Tracker::new().ask(&request(method, "/announce", "HTTP/1.1", ""));
+        let response = &heard.responses()[0];
+        assert_eq!((response.status, heard.next), (405, Next::Idle), "{method}");
+        assert_eq!(response.field("allow"), Some("GET, HEAD"), "{method}");
+    }
+}
+
+#[test]
+fn the_head_of_an_answer_is_that_of_get() {
+    for target in ["/scrape?info_hash=x", "/nowhere"] {
+        let whole = Tracker::new().ask(&request("GET", target, "HTTP/1.1", ""));
+        let head = Tracker::new().ask(&request("HEAD", target, "HTTP/1.1", ""));
+        assert_eq!(head.next, Next::Idle);
+        assert!(whole.output.starts_with(&head.output));
+        let (_, body) = response::parse_head(&whole.output);
+        assert_eq!(whole.output.len() - head.output.len(), body.len());
+    }
+}
+
+#[test]
+fn what_is_no_http_ends_the_connection() {
+    for bytes in [
+        "\0\0\0\0\0\0\0\0",
+        "nonsense\r\n\r\n",
+        "GET /announce\r\n\r\n",
+        "GET /announce HTTP/2.0\r\n\r\n",
+        "GET  /announce HTTP/1.1\r\n\r\n",
+        "GET /announce HTTP/1.1\r\nno colon\r\n\r\n",
+        "GET /announce HTTP/1.1\r\nHost : x\r\n\r\n",
+        "GET /announce HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
+        "GET /announce HTTP/1.1\r\nHost: \0\r\n\r\n",
+        "\x16\x03\x01\x02\0\x01\0",
+    ] {
+        assert_answers(bytes.as_bytes(), &[400], Next::Linger);
+    }
+}
+
+#[test]
+fn requests_whose_end_could_be_disputed_end_the_connection() {
+    for fields in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: 5, 6\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: -1\r\n",
+        "Content-Length: 0x5\r\n",
+        "Content-Length: 5 5\r\n",
+        "Content-Length:\r\n",
+        "Content-Length: 99999999999999999999\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+    ] {
+        // What follows must not be taken for a request.
+        let bytes = [announce(fields), announce("")].concat();
+        assert_answers(&bytes, &[400], Next::Linger);
+    }
+    let chunks_before_their_time = request("GET", "/announce", "HTTP/1.0", "Transfer-Encoding: chunked\r\n");
+    assert_answers(&chunks_before_their_time, &[400], Next::Linger);
+}
+
+#[test]
+fn a_short_body_is_read_past_and_a_long_one_refused() {
+    let with_body = |bytes: usize| {
+        [announce(&format!("Content-Length: {bytes}\r\n")), vec![b'x'; bytes], announce("")].concat()
+    };
+    assert_answers(&with_body(0), &[200, 200], Next::Idle);
+    assert_answers(&with_body(5), &[200, 200], Next::Idle);
+    assert_answers(&with_body(1024), &[200, 200], Next::Idle);
+    assert_answers(&with_body(1025), &[413], Next::Linger);
+    assert_answers(&announce("Content-Length: 18446744073709551614\r\n"), &[413], Next::Close);
+    let chunks = [announce("Transfer-Encoding: chunked\r\n"), b"0\r\n\r\n".to_vec()].concat();
+    assert_answers(&chunks, &[413], Next::Linger);
+    let post = [request("POST", "/", "HTTP/1.1", "Content-Length: 3\r\n"), b"xyz".to_vec()].concat();
+    assert_answers(&post, &[405], Next::Idle);
+    assert_answers(&request("POST", "/", "HTTP/1.1", "Content-Length: 3\r\n"), &[405], Next::Busy);
+    assert_answers(&announce("Connection: close\r\nContent-Length: 3\r\n"), &[200], Next::Linger);
+}
+
+#[test]
+fn heads_have_a_longest() {
+    let room = 8 * 1024 - request("GET", "/", "HTTP/1.1", "").len();
+    let longest = format!("/{}", "x".repeat(room));
+    assert_answers(&request("GET", &longest, "HTTP/1.1", ""), &[404], Next::Idle);
+    assert_answers(&request("GET", &format!("{longest}x"), "HTTP/1.1", ""), &[431], Next::Linger);
+    assert_answers(&request("GET", &longest.repeat(2), "HTTP/1.1", ""), &[414], Next::Linger);
+    assert_answers(&announce(&format!("X: {}\r\n", "x".repeat(9000))), &[431], Next::Linger);
+    assert_answers(&announce(&"X: y\r\n".repeat(99)), &[200], Next::Idle);
+    assert_answers(&announce(&"X: y\r\n".repeat(100)), &[431], Next::Linger);
+}
+
+#[test]
+fn empty_lines_before_a_request_are_ignored() {
+    assert_answers(b"\r\n", &[], Next::Idle);
+    assert_answers(&[b"\r\n\n".to_vec(), announce(""), b"\r\n".to_vec()].concat(), &[200], Next::Idle);
+}
+
+#[test]
+fn nothing_is_answered_behind_the_last_answer() {
+    let bytes = [announce("Connection: close\r\n"), announce("")].concat();
+    assert_answers(&bytes, &[200], Next::Linger);
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    assert_eq!(tracker.say(&mut session, &announce("Connection: close\r\n")).next, Next::Close);
+    let heard = tracker.say(&mut session, &announce(""));
+    assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+}
+
+#[test]
+fn who_stops_in_the_middle_of_a_request_is_told_so_at_the_end() {
+    let half = &announce("")[..50];
+    let body_missing = request("POST", "/", "HTTP/1.1", "Content-Length: 3\r\n");
+    for (bytes, status) in [(half, Some(408)), (&body_missing, Some(408)), (b"", None), (&announce(""), None)]
+    {
+        let mut tracker = Tracker::new();
+        let mut session = tracker.open(PLAIN, "192.0.2.1");
+        tracker.say(&mut session, bytes);
+        let mut last_words = Vec::new();
+        tracker.service.expire(&mut session, &mut last_words);
+        let responses = response::parse_all(&last_words, true);
+        assert_eq!(responses.first().map(|response| response.status), status);
+        assert!(responses.iter().all(|response| response.field("connection") == Some("close")));
+        assert_eq!(session.kept_bytes(), 0);
+        assert_eq!(tracker.say(&mut session, &announce("")).output.len(), 0);
+    }
+}
+
+#[test]
+fn who_finds_no_room_is_told_so_where_it_can_be_understood() {
+    let tracker = Tracker::new();
+    let mut words = Vec::new();
+    tracker.service.refuse(&harness::origin(PLAIN, "192.0.2.1"), &mut words);
+    assert!(words.len() < 536, "it fits every packet");
+    let response = &response::parse_all(&words, true)[0];
+    assert_eq!((response.status, response.field("connection")), (503, Some("close")));
+    assert!(response.field("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
+
+    words.clear();
+    tracker.service.refuse(&harness::origin(PROXIED, "192.0.2.1"), &mut words);
+    assert!(words.starts_with(b"HTTP/1.1 503 "));
+
+    words.clear();
+    tracker.service.refuse(&harness::origin(SECURE, "192.0.2.1"), &mut words);
+    assert_eq!(words, b"", "nothing can be said before a handshake");
+}

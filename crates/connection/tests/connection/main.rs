@@ -1,0 +1,11 @@
+//! Connections as their peers see them: bytes in, bytes out, and what the connection waits for.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod harness;
+mod http;
+mod pieces;
+mod proxy;
+mod response;
+mod scrape;
+mod soup;
+mod tls;

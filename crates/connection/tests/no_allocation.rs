@@ -1,0 +1,103 @@
+//! Nothing is allocated per announce in the steady state. A binary of its own, since it replaces the allocator.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal_connection::{ClientHeader, Listener, Service, Session, Settings};
+use shoal_counting::Counting;
+use shoal_engine::Now;
+use shoal_engine::connection::ConnectionKey;
+use shoal_engine::counter::Tally;
+use shoal_engine::http::Responder;
+use shoal_store::Store;
+use shoal_wire::stream::{Next, Origin};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
+
+fn service() -> Service {
+    let mut settings = Settings {
+        listeners: vec![
+            Listener { tls: false, proxy_protocol: false },
+            Listener { tls: false, proxy_protocol: true },
+        ],
+        ..Settings::default()
+    };
+    settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
+    settings.proxy.header = Some(ClientHeader::XForwardedFor);
+    let store =
+        shoal_store::Settings { memory_bytes_max: 64 << 20, peer_timeout_s: 2700, hash_key: [1, 2, 3, 4] };
+    let store = Arc::new(Store::new(&store).unwrap());
+    let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
+    let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
+    Service::new(Arc::new(settings), responder, None)
+}
+
+fn open(service: &Service, listener: usize, ip: [u8; 4]) -> Session {
+    service.open(&Origin { listener, peer: Some(SocketAddr::from((ip, 40000))) })
+}
+
+/// Has `ask` asked for a while, and then counts what is allocated while it is asked on.
+fn count(mut ask: impl FnMut(u32)) -> u64 {
+    (0..20_000).for_each(&mut ask);
+    let before = shoal_counting::allocations();
+    (0..5000).for_each(&mut ask);
+    shoal_counting::allocations() - before
+}
+
+fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
+    use std::io::Write;
+    let (torrent, port) = (peer % 50, 1024 + peer % 500);
+    let target = "/announce?compact=1&peer_id=-TE0001-abcdefghijkl&uploaded=0&downloaded=0&left=1";
+    write!(out, "GET {target}&info_hash={torrent:020}&port={port} HTTP/1.1\r\nHost: x\r\n{fields}\r\n")
+        .unwrap();
+}
+
+#[test]
+fn announces_on_a_kept_connection() {
+    let mut service = service();
+    let mut sessions = [
+        (open(&service, 0, [192, 0, 2, 1]), ""),
+        (open(&service, 0, [10, 0, 0, 1]), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
+    ];
+    let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
+    let mut longest_bytes = 0;
+    let allocations = count(|peer| {
+        for (session, fields) in &mut sessions {
+            input.clear();
+            output.clear();
+            // Three in a row.
+            (0..3).for_each(|further| put_announce(peer + further, fields, &mut input));
+            assert_eq!(service.receive(session, &mut input, &mut output, NOW), Next::Idle);
+            assert!(output.starts_with(b"HTTP/1.1 200 OK\r\n"));
+            longest_bytes = longest_bytes.max(output.len());
+        }
+    });
+    assert_eq!(allocations, 0);
+    assert!(longest_bytes > 600, "peers are handed out: {longest_bytes}");
+}
+
+#[test]
+fn a_connection_for_each_announce() {
+    let mut service = service();
+    let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
+    let allocations = count(|peer| {
+        for (listener, ip) in [(0, [192, 0, 2, 1]), (1, [10, 0, 0, 1])] {
+            input.clear();
+            output.clear();
+            if listener == 1 {
+                input.extend_from_slice(PROXY_HEADER);
+            }
+            put_announce(peer, "Connection: close\r\n", &mut input);
+            let mut session = open(&service, listener, ip);
+            assert_eq!(service.receive(&mut session, &mut input, &mut output, NOW), Next::Close);
+            assert!(output.starts_with(b"HTTP/1.1 200 OK\r\n"));
+            service.close(session);
+        }
+    });
+    assert_eq!(allocations, 0);
+}
