@@ -129,7 +129,8 @@ impl Conversation {
         now: Now,
     ) -> bool {
         let skippable_bytes = skippable_bytes(request.body);
-        session.skip_bytes = skippable_bytes.unwrap_or(0);
+        // A body that is too long is not waited for, but it is on its way.
+        session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
         let keep_alive = skippable_bytes.is_some() && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
         let status = match (request.method, route(request.path)) {

@@ -1,9 +1,13 @@
 //! Nothing is allocated per announce in the steady state. A binary of its own, since it replaces the allocator.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::fs;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use shoal_connection::{ClientHeader, Listener, Service, Session, Settings};
 use shoal_counting::Counting;
 use shoal_engine::Now;
@@ -19,11 +23,12 @@ static ALLOCATOR: Counting = Counting;
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 
-fn service() -> Service {
+fn service(tls: Option<shoal_tls::Server>) -> Service {
     let mut settings = Settings {
         listeners: vec![
             Listener { tls: false, proxy_protocol: false },
             Listener { tls: false, proxy_protocol: true },
+            Listener { tls: true, proxy_protocol: false },
         ],
         ..Settings::default()
     };
@@ -34,7 +39,7 @@ fn service() -> Service {
     let store = Arc::new(Store::new(&store).unwrap());
     let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
     let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
-    Service::new(Arc::new(settings), responder, None)
+    Service::new(Arc::new(settings), responder, tls)
 }
 
 fn open(service: &Service, listener: usize, ip: [u8; 4]) -> Session {
@@ -50,7 +55,6 @@ fn count(mut ask: impl FnMut(u32)) -> u64 {
 }
 
 fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
-    use std::io::Write;
     let (torrent, port) = (peer % 50, 1024 + peer % 500);
     let target = "/announce?compact=1&peer_id=-TE0001-abcdefghijkl&uploaded=0&downloaded=0&left=1";
     write!(out, "GET {target}&info_hash={torrent:020}&port={port} HTTP/1.1\r\nHost: x\r\n{fields}\r\n")
@@ -59,7 +63,7 @@ fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
 
 #[test]
 fn announces_on_a_kept_connection() {
-    let mut service = service();
+    let mut service = service(None);
     let mut sessions = [
         (open(&service, 0, [192, 0, 2, 1]), ""),
         (open(&service, 0, [10, 0, 0, 1]), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
@@ -83,7 +87,7 @@ fn announces_on_a_kept_connection() {
 
 #[test]
 fn a_connection_for_each_announce() {
-    let mut service = service();
+    let mut service = service(None);
     let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
     let allocations = count(|peer| {
         for (listener, ip) in [(0, [192, 0, 2, 1]), (1, [10, 0, 0, 1])] {
@@ -100,4 +104,60 @@ fn a_connection_for_each_announce() {
         }
     });
     assert_eq!(allocations, 0);
+}
+
+/// A server for `localhost`, and a client that believes it.
+fn tls() -> (shoal_tls::Server, ClientConnection) {
+    let certificate = shoal_tls::self_signed(&["localhost".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (chain, key) = (directory.path().join("chain.pem"), directory.path().join("key.pem"));
+    fs::write(&chain, &certificate.certificate_pem).unwrap();
+    fs::write(&key, &certificate.key_pem).unwrap();
+    let server = shoal_tls::Server::load(&[shoal_tls::CertificateFiles { chain, key: Some(key) }]).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    (server, client)
+}
+
+#[test]
+fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
+    let (server, mut client) = tls();
+    let mut service = service(Some(server));
+    let mut session = open(&service, 2, [192, 0, 2, 1]);
+    let (mut input, mut output) = (Vec::with_capacity(64 * 1024), Vec::with_capacity(128 * 1024));
+    let (mut request, mut reply) = (Vec::new(), vec![0; 64 * 1024]);
+    let mut allocations = 0;
+    for round in 0..5000 {
+        request.clear();
+        put_announce(round, "", &mut request);
+        client.writer().write_all(&request).unwrap();
+        // The handshake takes two flights, and the first announce waits for it.
+        while client.wants_write() {
+            input.clear();
+            output.clear();
+            while client.wants_write() {
+                client.write_tls(&mut input).unwrap();
+            }
+            let before = shoal_counting::allocations();
+            service.receive(&mut session, &mut input, &mut output, NOW);
+            if round >= 4000 {
+                allocations += shoal_counting::allocations() - before;
+            }
+            let mut rest = output.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        let reply_bytes = client.reader().read(&mut reply).unwrap();
+        assert!(reply[..reply_bytes].starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+    assert!(allocations <= 2 * 1000, "{allocations}");
 }
