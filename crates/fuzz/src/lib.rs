@@ -6,10 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod http_forwarded;
+mod http_head;
+mod http_query;
+mod http_reply;
+mod http_response;
 mod model;
+mod proxy;
 mod udp_decode;
 mod udp_reply;
 
+pub use http_forwarded::http_forwarded;
+pub use http_head::http_head;
+pub use http_query::http_query;
+pub use http_reply::http_reply;
+pub use http_response::http_response;
+pub use proxy::proxy;
 pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
 
@@ -17,4 +29,13 @@ pub use udp_reply::udp_reply;
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Body); 2] = [("udp_decode", udp_decode), ("udp_reply", udp_reply)];
+pub const TARGETS: [(&str, Body); 8] = [
+    ("http_forwarded", http_forwarded),
+    ("http_head", http_head),
+    ("http_query", http_query),
+    ("http_reply", http_reply),
+    ("http_response", http_response),
+    ("proxy", proxy),
+    ("udp_decode", udp_decode),
+    ("udp_reply", udp_reply),
+];

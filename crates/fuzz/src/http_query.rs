@@ -1,0 +1,111 @@
+//! Queries of announces and scrapes, against a reading as simple as can be.
+
+use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_wire::http::Version;
+use shoal_wire::http::head::{HEAD_BYTES_MAX, HeaderStorage, RequestHead};
+use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};
+use shoal_wire::http::request::{AnnounceRequest, Target};
+
+/// Decodes the bytes as both kinds of query.
+///
+/// # Panics
+/// Where something does not hold.
+pub fn http_query(query: &[u8]) {
+    // A longer one never comes, because it stands within a head.
+    if query.len() > HEAD_BYTES_MAX {
+        return;
+    }
+    let parameters: Vec<_> = Parameters::new(query).collect();
+    check_scrape(query, &parameters);
+    match AnnounceQuery::decode(query) {
+        Ok(announce) => check_announce(&announce, &parameters),
+        Err(error) => check_error(error, &parameters),
+    }
+}
+
+fn check_scrape(query: &[u8], parameters: &[(&[u8], &[u8])]) {
+    let expected: Vec<_> = values(parameters, "info_hash").map(|value| twenty("info_hash", value)).collect();
+    let hashes: Vec<_> = ScrapeQuery::new(query).map(|hash| hash.map(|InfoHash(hash)| hash)).collect();
+    assert_eq!(hashes, expected);
+}
+
+fn check_announce(announce: &AnnounceQuery, parameters: &[(&[u8], &[u8])]) {
+    let last = |key| values(parameters, key).last();
+    let text = |key| last(key).map(String::from_utf8_lossy).unwrap_or_default();
+    assert_eq!(last("info_hash").map(|value| twenty("info_hash", value)), Some(Ok(announce.info_hash.0)));
+    let peer_id = last("peer_id").map(|value| twenty("peer_id", value).expect("a whole peer id"));
+    assert_eq!(announce.peer_id, peer_id.map(PeerId));
+    assert_eq!(text("port").parse(), Ok(announce.port));
+    if let Some(left_bytes) = announce.left_bytes {
+        assert_eq!(text("left").trim_start_matches('-').parse(), Ok(left_bytes));
+    }
+    if let Some(numwant) = announce.numwant {
+        assert_eq!(text("numwant").starts_with('-') && numwant != 0, numwant < 0);
+    }
+    assert_eq!(announce.form == PeersForm::Dictionaries, text("compact") == "0");
+    assert_eq!(announce.event == Event::Stopped, text("event") == "stopped");
+    assert_eq!(announce.no_peer_id, text("no_peer_id") == "1");
+    check_round_trip(announce);
+}
+
+/// What is read is read the same after a client has written it.
+fn check_round_trip(announce: &AnnounceQuery) {
+    let request = AnnounceRequest {
+        info_hash: announce.info_hash,
+        peer_id: announce.peer_id.unwrap_or(PeerId([0; 20])),
+        port: announce.port,
+        left_bytes: announce.left_bytes.unwrap_or(u64::MAX),
+        event: announce.event,
+        numwant: announce.numwant.and_then(|numwant| u32::try_from(numwant).ok()),
+        form: announce.form,
+    };
+    let target =
+        Target { path: "/announce", host: "a", version: Version::Http11, keep_alive: true, fields: &[] };
+    let mut bytes = Vec::new();
+    request.encode(&target, &mut bytes);
+    let mut storage = HeaderStorage::new();
+    let head = RequestHead::decode(&bytes, &mut storage).ok().flatten().expect("a whole head");
+    let expected = AnnounceQuery {
+        peer_id: Some(request.peer_id),
+        numwant: request.numwant.map(i64::from),
+        no_peer_id: false,
+        ..*announce
+    };
+    assert_eq!(AnnounceQuery::decode(head.query), Ok(expected));
+}
+
+fn check_error(error: QueryError, parameters: &[(&[u8], &[u8])]) {
+    match error {
+        QueryError::Missing { parameter } => assert_eq!(values(parameters, parameter).count(), 0),
+        QueryError::NotTwentyBytes { parameter } | QueryError::BrokenEscape { parameter } => {
+            assert!(values(parameters, parameter).any(|value| twenty(parameter, value) == Err(error)));
+        }
+        QueryError::NotAPort => {
+            let is_port = |value| String::from_utf8_lossy(value).parse::<u16>().is_ok();
+            assert!(values(parameters, "port").any(|value| !is_port(value) || value.starts_with(b"+")));
+        }
+    }
+}
+
+fn values<'a>(parameters: &'a [(&[u8], &'a [u8])], key: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    parameters.iter().filter(move |(other, _)| *other == key.as_bytes()).map(|(_, value)| *value)
+}
+
+/// Decodes 20 bytes by way of digits and numbers of the library. Nothing is read behind the twentieth.
+fn twenty(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryError> {
+    let (mut bytes, mut rest) = (Vec::new(), value.to_vec());
+    while bytes.len() < 20 && !rest.is_empty() {
+        let plain = rest.remove(0);
+        if plain != b'%' {
+            bytes.push(plain);
+            continue;
+        }
+        let escape: Vec<u8> = rest.drain(..rest.len().min(2)).collect();
+        let digits =
+            String::from_utf8(escape).ok().filter(|digits| digits.len() == 2 && !digits.contains('+'));
+        let byte = digits.and_then(|digits| u8::from_str_radix(&digits, 16).ok());
+        bytes.push(byte.ok_or(QueryError::BrokenEscape { parameter })?);
+    }
+    let whole = bytes.try_into().ok().filter(|_| rest.is_empty());
+    whole.ok_or(QueryError::NotTwentyBytes { parameter })
+}
