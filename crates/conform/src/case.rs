@@ -64,6 +64,8 @@ pub struct Case {
     pub is_slow: bool,
     /// How many info hashes of its own it uses, in each family.
     pub info_hashes: usize,
+    /// Whether its info hashes have, all together, every value that a byte can have.
+    pub(crate) has_every_byte: bool,
     pub(crate) check: fn(&Context<'_>) -> Checked,
 }
 
@@ -74,7 +76,16 @@ impl Case {
         rule: &'static str,
         check: fn(&Context<'_>) -> Checked,
     ) -> Self {
-        Self { id, severity: Severity::Must, source, rule, is_slow: false, info_hashes: 0, check }
+        Self {
+            id,
+            severity: Severity::Must,
+            source,
+            rule,
+            is_slow: false,
+            info_hashes: 0,
+            has_every_byte: false,
+            check,
+        }
     }
 
     pub(crate) const fn should(
@@ -89,6 +100,11 @@ impl Case {
     /// The same case, which uses this many info hashes.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
+    }
+
+    /// The same case, which uses as many info hashes as together have every value of a byte.
+    pub(crate) const fn with_every_byte(self) -> Self {
+        Self { info_hashes: 256_usize.div_ceil(20), has_every_byte: true, ..self }
     }
 
     /// The same case, which takes long.

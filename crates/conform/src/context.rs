@@ -32,13 +32,32 @@ impl Timing {
     }
 }
 
+/// Which protocol a tracker is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// BEP 15.
+    Udp,
+    /// BEP 3 over TCP.
+    Http,
+    /// BEP 3 over TLS. The certificate is not verified: whom it names is no rule of the protocol.
+    Https,
+}
+
 /// A tracker under test, over one family.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// Which protocol is spoken there.
+    pub scheme: Scheme,
     /// Where it listens.
     pub address: SocketAddr,
     /// Where the same tracker listens over the other family, if it does.
     pub other_family: Option<SocketAddr>,
+    /// Where the same tracker listens for UDP, if it does and is asked by HTTP.
+    pub udp: Option<SocketAddr>,
+    /// What a client of HTTP calls the host, with its port: the value of `Host`. The name in it is asked for by TLS.
+    pub host: String,
+    /// The path of announces over HTTP, as it is written in the URL of the tracker.
+    pub path: String,
     /// Local addresses to ask from, the usual one first. Empty leaves the choice to the kernel.
     pub sources: Vec<IpAddr>,
     /// All info hashes derive from it.
@@ -48,7 +67,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A tracker at this address, with what is known to work towards it. A host has all of 127.0.0.0/8, so there
+    /// A UDP tracker at this address, with what is known to work towards it. A host has all of 127.0.0.0/8, so there
     /// are two sources towards a tracker on it.
     #[must_use]
     pub fn new(address: SocketAddr, seed: u64) -> Self {
@@ -58,7 +77,24 @@ impl Target {
             }
             _ => Vec::new(),
         };
-        Self { address, other_family: None, sources, seed, timing: Timing::towards(&address) }
+        Self {
+            scheme: Scheme::Udp,
+            address,
+            other_family: None,
+            udp: None,
+            host: address.to_string(),
+            path: "/announce".to_owned(),
+            sources,
+            seed,
+            timing: Timing::towards(&address),
+        }
+    }
+
+    /// The same for an HTTP tracker, over TLS if `is_tls`.
+    #[must_use]
+    pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
+        let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
+        Self { scheme, ..Self::new(address, seed) }
     }
 }
 
@@ -88,22 +124,33 @@ pub fn random_seed() -> u64 {
 /// torrents only has to list.
 pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
     let of_case = |case: &Case| {
-        let family = move |is_v4, id| (0..case.info_hashes).map(move |index| derive(seed, id, is_v4, index));
-        family(true, case.id).chain(family(false, case.id)).collect::<Vec<_>>()
+        let family = |is_v4| (0..case.info_hashes).map(move |index| derive(seed, case, is_v4, index));
+        family(true).chain(family(false)).collect::<Vec<_>>()
     };
     cases.iter().flat_map(|case| of_case(case)).collect()
 }
 
 /// The info hash number `index` of a case. Families have their own, so that they do not meet by accident.
-fn derive(seed: u64, case_id: &str, is_v4: bool, index: usize) -> InfoHash {
-    let mut state = seed;
-    let index = u8::try_from(index).unwrap_or(u8::MAX);
-    for byte in case_id.bytes().chain([u8::from(is_v4), index]) {
-        state = fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..);
+fn derive(seed: u64, case: &Case, is_v4: bool, index: usize) -> InfoHash {
+    if case.has_every_byte {
+        return every_byte(mix(seed, case.id, &[u8::from(is_v4)]), index);
     }
+    let state = mix(seed, case.id, &[u8::from(is_v4), u8::try_from(index).unwrap_or(u8::MAX)]);
     let mut hash = [0; 20];
     fastrand::Rng::with_seed(state).fill(&mut hash);
     InfoHash(hash)
+}
+
+fn mix(seed: u64, case_id: &str, more: &[u8]) -> u64 {
+    let bytes = case_id.bytes().chain(more.iter().copied());
+    bytes.fold(seed, |state, byte| fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..))
+}
+
+/// The 20 bytes from `20 * index` of all bytes in a random order, over and over.
+fn every_byte(state: u64, index: usize) -> InfoHash {
+    let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
+    fastrand::Rng::with_seed(state).shuffle(&mut bytes);
+    InfoHash(std::array::from_fn(|at| bytes[(20 * index + at) % bytes.len()]))
 }
 
 /// What a case works with.
@@ -124,9 +171,17 @@ impl<'t> Context<'t> {
         Self { target, case, rng, tries, silences: Cell::new(0), trace: RefCell::default() }
     }
 
+    /// The same case with another target.
+    pub(crate) fn towards<'o>(&self, target: &'o Target) -> Context<'o>
+    where
+        't: 'o,
+    {
+        Context::new(target, self.case, self.tries)
+    }
+
     /// An info hash of this case.
     pub(crate) fn hash(&self, index: usize) -> [u8; 20] {
-        derive(self.target.seed, self.case.id, self.target.address.is_ipv4(), index).0
+        derive(self.target.seed, self.case, self.target.address.is_ipv4(), index).0
     }
 
     /// The first `count` info hashes of this case.

@@ -8,11 +8,13 @@
 //! that serves others, and again and again. Nothing that a tracker sends can make a case panic, and every wait has an
 //! end.
 //!
-//! Each protocol is a module with a list of cases; [`udp`] is the first.
+//! Each protocol is a module with a list of cases: [`udp`] and [`http`]. TLS is no protocol of its own but what the cases
+//! of [`http`] are carried by.
 #![forbid(unsafe_code)]
 
 mod case;
 mod context;
+pub mod http;
 mod junit;
 mod peer;
 mod report;
@@ -22,7 +24,7 @@ mod trace;
 pub mod udp;
 
 pub use case::{Case, Severity, Verdict};
-pub use context::{InfoHash, Target, Timing, info_hashes, random_seed};
+pub use context::{InfoHash, Scheme, Target, Timing, info_hashes, random_seed};
 pub use junit::junit;
 pub use report::{Finding, Report, Run, SCHEMA, Summary};
 pub use run::{Unreachable, probe, run};

@@ -1,6 +1,6 @@
 //! What every protocol says of peers: an announce, its answer, and the counts of a torrent.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Events by their numbers in BEP 15, "Announce"; HTTP has words for them.
 pub(crate) const COMPLETED: u32 = 1;
@@ -77,4 +77,14 @@ pub(crate) struct Counts {
     pub(crate) seeders: u32,
     pub(crate) completed: u32,
     pub(crate) leechers: u32,
+}
+
+/// A peer as BEP 15 and BEP 23 write it: 4 or 16 bytes of address, and two of port.
+pub(crate) fn read_compact(bytes: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = bytes.split_last_chunk::<2>()?;
+    let ip = match <[u8; 4]>::try_from(ip) {
+        Ok(ip) => IpAddr::from(ip),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+    };
+    Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
 }

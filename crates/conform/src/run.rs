@@ -3,7 +3,8 @@
 use thiserror::Error;
 
 use crate::case::{Case, Unmet, Verdict};
-use crate::context::{Context, Target};
+use crate::context::{Context, Scheme, Target};
+use crate::http;
 use crate::report::Finding;
 use crate::udp;
 
@@ -24,7 +25,11 @@ pub struct Unreachable(pub String);
 /// # Errors
 /// With the reason, where there is none.
 pub fn probe(target: &Target) -> Result<(), Unreachable> {
-    udp::probe(target).map_err(Unreachable)
+    let probed = match target.scheme {
+        Scheme::Udp => udp::probe(target),
+        Scheme::Http | Scheme::Https => http::probe(target),
+    };
+    probed.map_err(Unreachable)
 }
 
 /// Runs the cases and tells of each by `on_finding`. Where the tracker falls silent for good, the cases that are left

@@ -25,7 +25,7 @@ use crate::context::{Context, Target};
 use crate::rules::Protocol;
 use crate::run::TRIES;
 
-use self::client::Client;
+pub(crate) use self::client::Client;
 
 /// Every case, in the order in which they are best read.
 #[must_use]

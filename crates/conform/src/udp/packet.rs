@@ -1,8 +1,6 @@
 //! The bytes of BEP 15, written and read by hand.
 
-use std::net::{IpAddr, SocketAddr};
-
-use crate::peer::{Announce, Announced, Counts};
+use crate::peer::{Announce, Announced, Counts, read_compact};
 
 /// The number of the protocol in a connect request (BEP 15, "Connect").
 pub(crate) const PROTOCOL_ID: u64 = 0x0417_2710_1980;
@@ -56,7 +54,7 @@ impl Announced {
             interval_s: word(reply, 8)?,
             leechers: word(reply, 12)?,
             seeders: word(reply, 16)?,
-            peers: peers.map(read_peer).collect::<Option<_>>()?,
+            peers: peers.map(read_compact).collect::<Option<_>>()?,
         })
     }
 }
@@ -80,14 +78,4 @@ pub(crate) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
 /// The 64-bit number at `offset`, if there is one.
 pub(crate) fn long(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
-}
-
-/// A peer as BEP 15 and BEP 23 write it: its address, and two bytes of port.
-fn read_peer(bytes: &[u8]) -> Option<SocketAddr> {
-    let (ip, port) = bytes.split_last_chunk::<2>()?;
-    let ip = match <[u8; 4]>::try_from(ip) {
-        Ok(ip) => IpAddr::from(ip),
-        Err(_) => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
-    };
-    Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
 }

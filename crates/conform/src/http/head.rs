@@ -1,0 +1,320 @@
+//! The heads of requests: what is read, what is refused, and that neither ends in silence (RFC 9112, 2 to 6).
+
+use super::client::{Answer, Client};
+use super::reply::announced;
+use super::request::{Parameters, announce_path, get};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+use crate::peer::{Announce, counts};
+use crate::rules::Client as _;
+
+/// No request of a client is as long.
+const OVERSIZE: usize = 64 << 10;
+
+/// More than anybody should hold of a head that never ends.
+const ENDLESS: usize = 64 << 20;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "http-header-names-have-any-case",
+        "RFC 9110, 5.1",
+        "Header names in upper, lower and mixed case, and any white space around values, are read.",
+        names_have_any_case,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-unknown-headers-are-ignored",
+        "RFC 9110, 5.1",
+        "What browsers and proxies send besides does not matter.",
+        |context| {
+            let headers = [
+                "Accept: */*",
+                "Accept-Encoding: identity",
+                "Cookie: a=b; c=d",
+                "TE:",
+                "X-Empty: ",
+                "Range: bytes=0-",
+            ];
+            is_answered(context, &headers.map(str::to_owned))
+        },
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-100-headers-are-read",
+        "practice: proxies add some, and a limit of 100 is usual",
+        "A request with a hundred headers is answered.",
+        |context| {
+            is_answered(context, &(2..100).map(|number| format!("X-{number}: {number}")).collect::<Vec<_>>())
+        },
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-long-headers-are-read",
+        "practice: cookies and user agents of some kilobytes",
+        "A request with a header of four kilobytes is answered.",
+        |context| is_answered(context, &[format!("User-Agent: {}", "x".repeat(4096))]),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-oversize-head-is-refused",
+        "RFC 9110, 5.4 and 15.5.15; RFC 6585, 5",
+        "A request target or a header of 64 KiB gets a status of 4xx, or at least a close.",
+        oversize_head_is_refused,
+    ),
+    Case::must(
+        "http-endless-head-is-cut-off",
+        "practice: anybody can send a head that never ends",
+        "A head that never ends is not taken in for ever.",
+        endless_head_is_cut_off,
+    ),
+    Case::should(
+        "http-malformed-request-gets-400-and-a-close",
+        "RFC 9112, 3 and 9.6",
+        "What is no request of HTTP/1 gets the status 400, or 505 for another version, and the connection is closed.",
+        malformed_gets_400,
+    ),
+    Case::must(
+        "http-malformed-request-is-not-met-by-silence",
+        "practice: a client would wait",
+        "What is no request of HTTP/1 is answered, or the connection is closed.",
+        malformed_is_not_met_by_silence,
+    ),
+    Case::must(
+        "http-garbage-does-not-end-the-service",
+        "practice: anybody can send anything",
+        "After connections with random bytes the tracker answers as before.",
+        garbage,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-mangled-requests-do-not-end-the-service",
+        "practice: anybody can send anything",
+        "After good requests with some bytes changed the tracker answers as before.",
+        mangled,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-absolute-target-is-read",
+        "RFC 9112, 3.2.2",
+        "A request target that is a whole URL, as clients send to proxies, is answered.",
+        absolute_target,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-empty-line-before-a-request-is-ignored",
+        "RFC 9112, 2.2",
+        "An empty line before the request line is ignored.",
+        empty_line,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-body-of-get-is-answered",
+        "RFC 9110, 9.3.1; RFC 9112, 6",
+        "A GET with a body, which means nothing, is answered or refused, but not met by silence.",
+        body_is_answered,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-body-is-no-request",
+        "RFC 9112, 6.3 and 11.2",
+        "The body of a request, by its length or in chunks, is not taken for a further request.",
+        body_is_no_request,
+    )
+    .with_info_hashes(1),
+];
+
+/// What is no request of HTTP/1.
+const MALFORMED: [&[u8]; 10] = [
+    b"hello\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET /announce\r\nHost: x\r\n\r\n",
+    b"GET /announce HTTP/9.9\r\nHost: x\r\n\r\n",
+    b"GET /announce FTP/1.1\r\nHost: x\r\n\r\n",
+    b"G\x00T /announce HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /announce HTTP/1.1\r\nno header\r\n\r\n",
+    b"GET /announce HTTP/1.1\r\n: no name\r\n\r\n",
+    b"GET /announce HTTP/1.1\r\nHost : x\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+];
+
+fn peer(context: &Context<'_>) -> Announce {
+    Announce::leecher(context.hash(0), 1001)
+}
+
+fn is_answered(context: &Context<'_>, headers: &[String]) -> Checked {
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    Client::new(context).announce_under(&peer(context), &headers).map(drop)
+}
+
+fn names_have_any_case(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let path = client.announce_path(&peer(context), |parameters| parameters);
+    let host = &context.target.host;
+    for head in [
+        format!("HOST: {host}\r\nUSER-AGENT: X\r\nACCEPT: */*"),
+        format!("host:{host}\r\nuser-agent:x\r\naccept:*/*"),
+        format!("hOsT: \t {host} \t\r\nAcCePt-EnCoDiNg:\tidentity"),
+    ] {
+        announced(&client.ask(format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes())?)?;
+    }
+    Ok(())
+}
+
+fn oversize_head_is_refused(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let long = "x".repeat(OVERSIZE);
+    let path = announce_path(context.target, &Parameters::default());
+    for request in [
+        get(context.target, &format!("{path}?trackerid={long}"), &[]),
+        get(context.target, &path, &[&format!("X-Long: {long}")]),
+        get(context.target, &path, &["X-Many: 1\r\n".repeat(OVERSIZE / 11).trim_end()]),
+    ] {
+        let mut line = client.connect()?;
+        line.send_untold(&request);
+        match line.receive()? {
+            Answer::Response(response) => {
+                ensure((400..500).contains(&response.status), "a status of 4xx", response.words())?;
+            }
+            // A close with bytes that nobody has read resets the connection, and takes the response with it.
+            Answer::Closed => {}
+            Answer::Silence => {
+                ensure(false, "a status of 4xx", "no response, and the connection stays open")?
+            }
+        }
+    }
+    Ok(())
+}
+
+fn endless_head_is_cut_off(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let mut line = client.connect()?;
+    let path = announce_path(context.target, &Parameters::default());
+    line.send_untold(format!("GET {path} HTTP/1.1\r\nHost: x\r\n").as_bytes());
+    let headers = "X-Endless: 0123456789\r\n".repeat(1000);
+    let pieces = ENDLESS / headers.len();
+    let is_cut_off = (0..pieces).any(|_| !line.tries_to_send(headers.as_bytes()));
+    ensure(is_cut_off, "an end of what the tracker takes", format!("{} MiB taken", ENDLESS >> 20))
+}
+
+fn malformed_gets_400(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    for request in MALFORMED {
+        let mut line = client.connect()?;
+        line.send(request);
+        let response = line.receive_response()?;
+        ensure(
+            matches!(response.status, 400 | 501 | 505),
+            format!("400 to {}", request.escape_ascii()),
+            response.words(),
+        )?;
+        let (is_closed, _) = line.is_closed()?;
+        ensure(is_closed, format!("a close after {}", request.escape_ascii()), "the connection stays open")?;
+    }
+    Ok(())
+}
+
+fn malformed_is_not_met_by_silence(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    for request in MALFORMED {
+        let mut line = client.connect()?;
+        line.send(request);
+        // What the answer is, and whether it is one of HTTP, is another rule.
+        let is_silent = line.receive().is_ok_and(|answer| answer == Answer::Silence);
+        ensure(
+            !is_silent,
+            format!("an answer or a close after {}", request.escape_ascii()),
+            "no response, and the connection stays open",
+        )?;
+    }
+    Ok(())
+}
+
+fn garbage(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let sizes = [1, 2, 10, 100, 1000, 10_000];
+    for size in sizes.into_iter().cycle().take(30) {
+        let mut line = client.connect()?;
+        line.send_untold(&context.random_bytes(size));
+        line.overhear().ok();
+    }
+    client.announce(&peer(context)).map(drop)
+}
+
+fn mangled(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let request = client.announce_request(&peer(context), |parameters| parameters);
+    for round in 0..100_usize {
+        let mut bytes = request.clone();
+        for random in context.random_bytes(3 * (1 + round % 8)).chunks_exact(3) {
+            let at = usize::from(random[0]) << 8 | usize::from(random[1]);
+            // Not in the info hash: another torrent would be joined, and never left.
+            let at = at % bytes.len();
+            if !(18..120).contains(&at) {
+                bytes[at] = random[2];
+            }
+        }
+        let mut line = client.connect()?;
+        line.send_untold(&bytes);
+        if round % 10 == 0 {
+            line.overhear().ok();
+        }
+    }
+    client.announce(&peer(context)).map(drop)
+}
+
+fn absolute_target(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let path = client.announce_path(&peer(context), |parameters| parameters);
+    let host = &context.target.host;
+    let target = format!("http://{host}{path}");
+    announced(&client.ask(&get(context.target, &target, &[]))?).map(drop)
+}
+
+fn empty_line(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let mut line = client.connect()?;
+    line.send(&[b"\r\n", &client.announce_request(&peer(context), |parameters| parameters)[..]].concat());
+    announced(&line.receive_response()?).map(drop)
+}
+
+fn body_is_answered(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let path = client.announce_path(&peer(context), |parameters| parameters);
+    for (header, body) in [
+        ("Content-Length: 0", ""),
+        ("Content-Length: 5", "hello"),
+        ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
+    ] {
+        let mut line = client.connect()?;
+        line.send(&[&get(context.target, &path, &[header])[..], body.as_bytes()].concat());
+        let response = line.receive_response()?;
+        let is_right =
+            response.status == 200 || (400..500).contains(&response.status) || response.status == 501;
+        ensure(is_right, format!("200 or 4xx to a body by {header}"), response.words())?;
+    }
+    Ok(())
+}
+
+/// The body would make a leecher if it were a request.
+fn body_is_no_request(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hidden = client.announce_request(&peer(context), |parameters| parameters);
+    let path = announce_path(context.target, &Parameters::default());
+    let by_length =
+        [&get(context.target, &path, &[&format!("Content-Length: {}", hidden.len())])[..], &hidden].concat();
+    let chunk = [format!("{:x}\r\n", hidden.len()).as_bytes(), &hidden, b"\r\n0\r\n\r\n"].concat();
+    let by_chunks = [&get(context.target, &path, &["Transfer-Encoding: chunked"])[..], &chunk].concat();
+    for request in [by_length, by_chunks] {
+        let mut line = client.connect()?;
+        line.send(&request);
+        line.receive().ok();
+        line.overhear().ok();
+        let seen = client.scrape_one(context.hash(0))?;
+        ensure(
+            (seen.seeders, seen.leechers) == (0, 0),
+            "an empty swarm: the body is no request",
+            counts(seen.seeders, seen.leechers),
+        )?;
+    }
+    Ok(())
+}

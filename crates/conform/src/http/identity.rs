@@ -1,0 +1,137 @@
+//! Who a peer is: the address that its connection comes from, and the port that it names.
+
+use std::net::IpAddr;
+
+use super::Http;
+use super::client::Client;
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+use crate::peer::{Announce, STOPPED, counts};
+use crate::rules::Client as _;
+use crate::rules::identity;
+
+/// Addresses that nobody in a test has (RFC 5737 and RFC 3849).
+const CLAIMS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
+
+/// What a reverse proxy would say of its client.
+const HEADERS: [&str; 6] =
+    ["X-Forwarded-For", "X-Real-IP", "CF-Connecting-IP", "Client-IP", "True-Client-IP", "X-Client-IP"];
+
+pub(super) const CASES: &[Case] = &[
+    Case::should(
+        "http-ip-parameter-is-not-believed",
+        "BEP 3, \"Trackers\": \"optional\"",
+        "A peer is handed out with the address that its announce came from, not with the ip that it claims.",
+        identity::ip_field_is_not_believed::<Http>,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-ipv4-and-ipv6-parameters-are-not-believed",
+        "BEP 7: \"optional\"",
+        "No peer is handed out at an address that somebody claims by ip, ipv4 or ipv6.",
+        other_parameters_are_not_believed,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-forwarding-headers-are-not-believed",
+        "RFC 7239, 8.1",
+        "Nobody is handed out at an address that it claims by X-Forwarded-For, Forwarded and the like.",
+        forwarding_headers_are_not_believed,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-peer-of-another-host-is-out-of-reach",
+        "practice: anybody could empty any swarm",
+        "No announce can remove or change a peer of another address, even with its port, peer id and ip parameter.",
+        identity::peer_of_another_host_is_out_of_reach::<Http>,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-forwarding-headers-reach-nobody",
+        "RFC 7239, 8.1",
+        "No announce can remove a peer of another address by X-Forwarded-For, Forwarded and the like.",
+        forwarding_headers_reach_nobody,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-ports-are-different-peers",
+        "BEP 3, \"Trackers\"",
+        "Two peers at one address with different ports and peer ids are two peers.",
+        identity::ports_are_different_peers::<Http>,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-peer-id-is-no-identity",
+        "practice: clients change their peer id at every start, and compact replies hold address and port only",
+        "The same address and port with another peer id is the same peer.",
+        identity::peer_id_is_no_identity::<Http>,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-port-0-is-never-handed-out",
+        "practice: nobody can connect to port 0",
+        "A peer that names port 0 is not handed out.",
+        identity::port_0_is_never_handed_out::<Http>,
+    )
+    .with_info_hashes(1),
+];
+
+/// Everything that a proxy could say of this client, all in one request.
+fn forwarding(ip: &str) -> Vec<String> {
+    let node = if ip.contains(':') { format!("\"[{ip}]\"") } else { ip.to_owned() };
+    let plain = HEADERS.iter().map(|header| format!("{header}: {ip}"));
+    plain.chain([format!("Forwarded: for={node}")]).collect()
+}
+
+/// Ends the case unless all peers are where the first one is, which claims nothing.
+fn all_are_honest(client: &Client<'_>, hash: [u8; 20]) -> Checked {
+    let peers = client.announce(&Announce::seeder(hash, 2000).wanting(50))?.peers;
+    let honest = peers.iter().find(|peer| peer.port() == 1001).map(std::net::SocketAddr::ip);
+    ensure(
+        honest.is_some() && peers.iter().all(|peer| Some(peer.ip()) == honest),
+        "all peers at the address of the one that claims none",
+        format!("{peers:?}"),
+    )
+}
+
+fn other_parameters_are_not_believed(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    for (port, name) in (1002..).zip(["ip", "ipv4", "ipv6"]) {
+        for claim in
+            ["203.0.113.9", "2001%3Adb8%3A%3A9", "%5B2001%3Adb8%3A%3A9%5D%3A99", "no-address.example", ""]
+        {
+            client.announce_with(&Announce::leecher(hash, port), |parameters| parameters.and(name, claim))?;
+        }
+    }
+    all_are_honest(&client, hash)
+}
+
+fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    for (port, claim) in (1002..).zip(CLAIMS) {
+        let headers = forwarding(claim);
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        client.announce_under(&Announce::leecher(hash, port), &headers)?;
+    }
+    all_are_honest(&client, hash)
+}
+
+fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {
+    let (victim, attacker) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
+    let peer = Announce::seeder(context.hash(0), 1001);
+    victim.announce(&peer)?;
+    let victims: IpAddr = context.source(0)?;
+    let headers = forwarding(&victims.to_string());
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    attacker.announce_under(&peer.with_event(STOPPED), &headers)?;
+    let seen = victim.scrape_one(context.hash(0))?;
+    ensure(
+        (seen.seeders, seen.leechers) == (1, 0),
+        "seeders 1, leechers 0 after another host has said stopped",
+        counts(seen.seeders, seen.leechers),
+    )
+}

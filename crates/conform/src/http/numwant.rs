@@ -1,0 +1,72 @@
+//! How many peers a client wants: `numwant`, which no BEP has but every client sends.
+
+use super::Http;
+use super::client::Client;
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+use crate::peer::Announce;
+use crate::rules::Client as _;
+use crate::rules::numwant;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "http-numwant-absent-gives-peers",
+        "BEP 3, \"Trackers\"",
+        "A client that names no number is given some peers.",
+        |context| numwant::gives_peers::<Http>(context, -1),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-numwant-negative-is-the-default",
+        "practice: any negative number is read as none",
+        "A negative numwant gives some peers, too.",
+        |context| gives_peers(context, &["-1", "-2", "-9223372036854775808"]),
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-numwant-huge-gives-peers",
+        "practice: clients ask for hundreds, and take what they get",
+        "A numwant beyond the cap of the tracker gives peers up to the cap, not an error.",
+        |context| gives_peers(context, &["1000", "2147483647"]),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-numwant-beyond-64-bits-gives-peers",
+        "practice: a number that does not fit is a large number",
+        "A numwant that fits no integer gives peers, not an error.",
+        |context| gives_peers(context, &["18446744073709551616", "99999999999999999999999"]),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-numwant-0-gives-none",
+        "practice: a client that only reports wants nobody",
+        "A numwant of 0 gives no peers.",
+        |context| numwant::gives_exactly::<Http>(context, &[0]),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-numwant-is-kept",
+        "practice: a tracker is known that hands out 0 for 1, and 2 for 3",
+        "A small numwant gives exactly so many peers, where there are more.",
+        |context| numwant::gives_exactly::<Http>(context, &[1, 2, 3, 10]),
+    )
+    .with_info_hashes(1),
+];
+
+fn gives_peers(context: &Context<'_>, numwants: &[&str]) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    let announces: Vec<Announce> = (1001..=1020).map(|port| Announce::leecher(hash, port)).collect();
+    client.announce_all(&announces)?;
+    for numwant in numwants {
+        let edit = |parameters: super::request::Parameters| parameters.with("numwant", numwant);
+        let mut reply = client.announce_with(&Announce::leecher(hash, 1001), edit)?;
+        reply.peers.retain(|peer| peer.port() != 1001);
+        ensure(
+            !reply.peers.is_empty(),
+            format!("peers to numwant {numwant} in a swarm of 20"),
+            format!("no peer, {}", reply.counts()),
+        )?;
+    }
+    Ok(())
+}

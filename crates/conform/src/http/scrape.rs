@@ -1,0 +1,229 @@
+//! Scrapes (BEP 48).
+
+use std::collections::BTreeSet;
+
+use super::client::Client;
+use super::reply::{accepted, scraped};
+use super::request::{Parameters, escaped, get, scrape_path};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+use crate::peer::{Announce, COMPLETED, Counts, STARTED};
+use crate::rules::Client as _;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "http-scrape-layout",
+        "BEP 48, \"Tracker scrape\"",
+        "A scrape reply is a dictionary called files, of info hashes with complete, downloaded and incomplete.",
+        layout,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-scrape-keys-are-sorted",
+        "BEP 3, \"bencoding\"",
+        "The keys of a scrape reply are sorted as raw strings, its info hashes too, and none comes twice.",
+        keys_are_sorted,
+    )
+    .with_info_hashes(12),
+    Case::must(
+        "http-scrape-counts-are-right",
+        "BEP 48, \"Tracker scrape\"",
+        "A scrape reply tells complete, downloaded and incomplete of each torrent by the right names.",
+        counts_are_right,
+    )
+    .with_info_hashes(3),
+    Case::must(
+        "http-scrape-of-many-is-answered",
+        "BEP 48, \"Tracker scrape\"",
+        "A scrape of several torrents by repeated info hashes tells of those that it tells of rightly.",
+        |context| many(context, 12, false),
+    )
+    .with_info_hashes(12),
+    Case::should(
+        "http-scrape-of-50-is-complete",
+        "practice: clients put as many torrents into a scrape as a URL of some kilobytes holds",
+        "A scrape of 50 torrents tells of all of them.",
+        |context| many(context, 50, true),
+    )
+    .with_info_hashes(50),
+    Case::must(
+        "http-scrape-tells-only-what-is-asked",
+        "BEP 48, \"Tracker scrape\"",
+        "A scrape of one torrent tells of no other.",
+        tells_only_what_is_asked,
+    )
+    .with_info_hashes(2),
+    Case::should(
+        "http-scrape-of-unknown-is-zeros-or-nothing",
+        "practice: a torrent without peers is no error",
+        "A torrent without peers has an entry of zeros or none, and the others of the scrape are told.",
+        unknown,
+    )
+    .with_info_hashes(3),
+    Case::should(
+        "http-scrape-of-repeated-is-told-once",
+        "BEP 3, \"bencoding\"",
+        "An info hash that a scrape repeats has one entry.",
+        repeated,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-scrape-of-a-bad-hash-tells-nothing",
+        "BEP 3, \"Trackers\"",
+        "A scrape of an info hash that has not 20 bytes gets a failure reason, or no entries.",
+        bad_hash,
+    ),
+    Case::should(
+        "http-scrape-of-everything-is-refused-or-whole",
+        "BEP 48, \"Tracker scrape\"",
+        "A scrape without an info hash gets all torrents, or a failure reason.",
+        everything,
+    )
+    .with_info_hashes(1),
+];
+
+fn layout(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    let response = client.ask(&client.scrape_request(&[hash]))?;
+    ensure(
+        scraped(&response)?.iter().any(|(found, _)| *found == hash),
+        "an entry under the info hash",
+        response.words(),
+    )
+}
+
+fn keys_are_sorted(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hashes = context.hashes(12);
+    for &hash in &hashes {
+        client.announce(&Announce::leecher(hash, 1001))?;
+    }
+    let response = client.ask(&client.scrape_request(&hashes))?;
+    let misplaced = accepted(&response)?.misplaced_key().map(|key| key.escape_ascii().to_string());
+    ensure(
+        misplaced.is_none(),
+        "keys in order, each once",
+        format!("{} where it does not belong, in {}", misplaced.unwrap_or_default(), response.words()),
+    )
+}
+
+fn counts_are_right(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hashes = context.hashes(3);
+    // The torrents may have a past, where their info hashes had to be listed before.
+    let before = client.scrape(&hashes)?;
+    let (one, two) = (hashes[0], hashes[1]);
+    client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(one, port)))?;
+    client.announce_all(&[1004, 1005].map(|port| Announce::seeder(one, port)))?;
+    client.announce(&Announce::leecher(two, 1001).with_event(STARTED))?;
+    client.announce(&Announce::seeder(two, 1001).with_event(COMPLETED))?;
+    let after = client.scrape(&hashes)?;
+    let seen: Vec<Counts> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| Counts {
+            completed: after.completed.saturating_sub(before.completed),
+            ..*after
+        })
+        .collect();
+    let seen: Vec<_> =
+        seen.iter().map(|counts| (counts.seeders, counts.completed, counts.leechers)).collect();
+    // Whether a download is counted is a rule of its own.
+    let is_right = seen == [(2, 0, 3), (1, 1, 0), (0, 0, 0)] || seen == [(2, 0, 3), (1, 0, 0), (0, 0, 0)];
+    ensure(
+        is_right,
+        "(complete, downloaded, incomplete) of [(2, 0, 3), (1, 1, 0), (0, 0, 0)]",
+        format!("{seen:?}"),
+    )
+}
+
+/// Torrents with as many leechers as they have predecessors, plus one, up to three.
+fn many(context: &Context<'_>, count: usize, is_complete: bool) -> Checked {
+    let client = Client::new(context);
+    let hashes = context.hashes(count);
+    let leechers = |index: usize| 1 + u16::try_from(index % 3).unwrap_or_default();
+    for (index, &hash) in hashes.iter().enumerate() {
+        for port in 0..leechers(index) {
+            client.announce(&Announce::leecher(hash, 1001 + port))?;
+        }
+    }
+    let response = client.ask(&client.scrape_request(&hashes))?;
+    let files = scraped(&response)?;
+    let wrong = files.iter().find(|(hash, counts)| {
+        let index = hashes.iter().position(|asked| asked == hash);
+        index.is_none_or(|index| counts.leechers != u32::from(leechers(index)))
+    });
+    ensure(wrong.is_none(), "right counts", format!("{wrong:?}"))?;
+    let expected = if is_complete { count } else { 1 };
+    ensure(
+        files.len() >= expected,
+        format!("{expected} of {count} torrents"),
+        format!("{} torrents", files.len()),
+    )
+}
+
+fn tells_only_what_is_asked(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hashes = context.hashes(2);
+    for &hash in &hashes {
+        client.announce(&Announce::leecher(hash, 1001))?;
+    }
+    let response = client.ask(&client.scrape_request(&hashes[..1]))?;
+    let files = scraped(&response)?;
+    ensure(
+        files.iter().all(|(hash, _)| *hash == hashes[0]),
+        "the torrent that was asked for",
+        response.words(),
+    )
+}
+
+fn unknown(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hashes = context.hashes(3);
+    client.announce(&Announce::leecher(hashes[1], 1001))?;
+    let response = client.ask(&client.scrape_request(&hashes))?;
+    let files = scraped(&response)?;
+    let leechers =
+        |hash| files.iter().find(|(found, _)| *found == hash).map_or(0, |(_, counts)| counts.leechers);
+    let seen: Vec<u32> = hashes.iter().map(|&hash| leechers(hash)).collect();
+    ensure(seen == [0, 1, 0], "leechers [0, 1, 0]", format!("leechers {seen:?}, in {}", response.words()))?;
+    // And one alone.
+    accepted(&client.ask(&client.scrape_request(&hashes[..1]))?).map(drop)
+}
+
+fn repeated(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    let response = client.ask(&client.scrape_request(&[hash; 5]))?;
+    let files = scraped(&response)?;
+    ensure(files.len() == 1, "one entry", response.words())
+}
+
+fn bad_hash(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    for bytes in [0, 19, 21, 40] {
+        let parameters = Parameters::default().and("info_hash", &escaped(&vec![7; bytes]));
+        let path = scrape_path(context.target, &parameters);
+        let response = client.ask(&get(context.target, &path, &[]))?;
+        let has_entries = scraped(&response).is_ok_and(|files| !files.is_empty());
+        ensure(!has_entries, "a failure reason, or no entries", response.words())?;
+    }
+    Ok(())
+}
+
+fn everything(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    let path = scrape_path(context.target, &Parameters::default());
+    let response = client.ask(&get(context.target, &path, &[]))?;
+    let reply = super::reply::dictionary(&response)?;
+    if reply.bytes("failure reason").is_some() {
+        return Ok(());
+    }
+    let told: BTreeSet<[u8; 20]> = scraped(&response)?.into_iter().map(|(hash, _)| hash).collect();
+    ensure(told.contains(&hash), "all torrents, or a failure reason", response.words())
+}
