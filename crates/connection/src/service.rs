@@ -261,7 +261,7 @@ impl Service {
         if let Some(tls) = &mut session.tls {
             tls.seal(&words, output);
             tls.close(output);
-        } else if !session.is_tls {
+        } else {
             output.extend_from_slice(&words);
         }
         words.clear();
