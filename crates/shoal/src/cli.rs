@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use shoal_config::{Config, ConfigFile};
 
 use crate::failure::Failure;
-use crate::{log, tracker, version};
+use crate::{log, tls, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -34,6 +34,11 @@ enum Command {
         #[command(subcommand)]
         action: Option<ConfigAction>,
     },
+    /// Certificates for HTTPS
+    Tls {
+        #[command(subcommand)]
+        action: tls::Action,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +57,7 @@ Examples:
   shoal config > shoal.toml                write a configuration file to edit
   shoal config check shoal.toml            check it
   shoal --config shoal.toml                start with it
+  shoal tls self-signed --name localhost --out tls   make a certificate for trials of HTTPS
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
 
 Watching it:
@@ -69,6 +75,7 @@ pub fn run() -> ExitCode {
         None => return serve(arguments.config.as_deref()),
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
+        Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
     };
     exit_code(outcome)
 }

@@ -23,6 +23,7 @@ mod processors;
 mod pulse;
 mod settings;
 mod signals;
+mod tls;
 mod tracker;
 mod version;
 mod worker;

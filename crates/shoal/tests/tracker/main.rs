@@ -13,5 +13,6 @@ mod harness;
 mod http;
 mod life;
 mod page;
+mod tls;
 mod udp;
 mod web;
