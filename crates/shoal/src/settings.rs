@@ -50,7 +50,7 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
 pub(crate) fn stream_backend(config: &Config) -> Option<StreamBackend> {
     match config.http.io {
         shoal_config::StreamBackend::Auto => None,
-        shoal_config::StreamBackend::Uring => Some(StreamBackend::Epoll),
+        shoal_config::StreamBackend::Uring => Some(StreamBackend::Uring),
         shoal_config::StreamBackend::Epoll => Some(StreamBackend::Epoll),
     }
 }
