@@ -1,6 +1,9 @@
 //! `shoal-lab load`.
 
+mod course;
+mod http;
 pub(crate) mod live;
+mod spelling;
 mod table;
 pub(crate) mod udp;
 
@@ -19,12 +22,14 @@ pub(crate) struct Load {
 enum Protocol {
     // Without a comment here it has that of its struct, with the long help.
     Udp(udp::Udp),
+    Http(http::Http),
 }
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.protocol {
             Protocol::Udp(udp) => udp.run(),
+            Protocol::Http(http) => http.run(),
         }
     }
 }

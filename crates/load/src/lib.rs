@@ -7,6 +7,7 @@
 mod clock;
 mod crew;
 mod hash;
+pub mod http;
 mod pace;
 mod plan;
 mod popularity;
@@ -14,6 +15,7 @@ mod population;
 mod preset;
 mod progress;
 mod report;
+mod rules;
 mod tally;
 pub mod udp;
 

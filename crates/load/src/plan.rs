@@ -1,9 +1,11 @@
 //! What load is asked for.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use shoal_net::Backend;
 
@@ -99,7 +101,8 @@ pub struct Mix {
 /// The addresses that requests come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// The first address; where it is a loopback address of IPv4, sockets take the ones after it in turn.
+    /// The first address. Sockets take the ones after it in turn, which this host must have too; of the loopback
+    /// addresses of IPv4 it has 16 million.
     pub first: IpAddr,
     /// How many different addresses there are, for all workers together; at most one for each socket.
     pub addresses: NonZeroUsize,
@@ -184,17 +187,16 @@ impl Plan {
         peers / workers + usize::from(index < peers % workers)
     }
 
+    /// Random numbers of worker `index`, other ones than those of its peers.
+    pub(crate) fn random(&self, index: usize) -> SmallRng {
+        SmallRng::seed_from_u64(self.seed ^ 0x6c6f_6164 ^ (index as u64) << 32)
+    }
+
     /// Where a socket of a worker is bound.
     pub(crate) fn local(&self, worker: usize, socket: usize) -> SocketAddr {
         let number = worker * self.sources.sockets_per_worker.get() + socket;
         let step = number % self.sources.addresses.get();
-        let ip = match self.sources.first {
-            IpAddr::V4(first) => {
-                let step = u32::try_from(step).expect("the plan was checked");
-                IpAddr::V4(Ipv4Addr::from(u32::from(first).wrapping_add(step)))
-            }
-            v6 => v6,
-        };
+        let ip = self.sources.nth(step).expect("the plan was checked");
         SocketAddr::new(ip, 0)
     }
 }
@@ -227,23 +229,29 @@ impl Sources {
         let same_family = self.first.is_ipv4() == target.is_ipv4();
         demand(same_family, "source address", self.first, &format!("one of the family of {target}"))?;
         let addresses = self.addresses.get();
-        let can_step = matches!(self.first, IpAddr::V4(first) if first.is_loopback());
-        demand(
-            addresses == 1 || can_step,
-            "number of source addresses",
-            addresses,
-            "1, unless they are loopback addresses of IPv4, of which every host has 16 million",
-        )?;
-        let last = u32::try_from(addresses - 1).ok().and_then(|more| match self.first {
-            IpAddr::V4(first) => u32::from(first).checked_add(more),
-            IpAddr::V6(_) => Some(0),
-        });
-        let stays = !can_step || last.is_some_and(|last| Ipv4Addr::from(last).is_loopback());
-        demand(stays, "number of source addresses", addresses, "so many as there are up to 127.255.255.255")
+        let last = self.nth(addresses - 1);
+        let stays = last.is_some_and(|last| last.is_loopback() == self.first.is_loopback());
+        demand(stays, "number of source addresses", addresses, "so many as there are from the first one on")
+    }
+
+    /// The address so many places after the first.
+    fn nth(&self, step: usize) -> Option<IpAddr> {
+        match self.first {
+            IpAddr::V4(first) => {
+                let last = u32::from(first).checked_add(u32::try_from(step).ok()?)?;
+                Some(Ipv4Addr::from(last).into())
+            }
+            IpAddr::V6(first) => Some(Ipv6Addr::from(u128::from(first).checked_add(step as u128)?).into()),
+        }
     }
 }
 
-fn demand(holds: bool, what: &'static str, found: impl ToString, accepted: &str) -> Result<(), PlanError> {
+pub(crate) fn demand(
+    holds: bool,
+    what: &'static str,
+    found: impl ToString,
+    accepted: &str,
+) -> Result<(), PlanError> {
     if holds {
         return Ok(());
     }

@@ -59,7 +59,7 @@ pub(crate) struct Say {
 }
 
 /// What a leecher still lacks: any number but 0 says the same to a tracker.
-const LEFT_BYTES: i64 = 1 << 30;
+pub(crate) const LEFT_BYTES: i64 = 1 << 30;
 
 impl Peers {
     /// Makes `count` peers. The same arguments make the same peers with the same lives.

@@ -98,7 +98,7 @@ pub struct WrongReplies {
 }
 
 /// What became of the connections of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     /// Those that could carry requests.
     pub opened: u64,
@@ -112,6 +112,10 @@ pub struct Connections {
     pub closed_idle: u64,
     /// Those that failed. A request that was under way on one is among the lost.
     pub failures: ConnectionFailures,
+    /// What first went wrong on a connection: why it failed, or what was wrong with a reply.
+    pub first_fault: Option<String>,
+    /// Those that were open when the run ended.
+    pub open_at_end: u64,
 }
 
 /// Connections that failed, by what happened.

@@ -56,6 +56,8 @@ pub(crate) struct ConnectionTally {
     pub(crate) handshakes_resumed: u64,
     pub(crate) closed_idle: u64,
     pub(crate) failures: ConnectionFailures,
+    pub(crate) first_fault: Option<String>,
+    pub(crate) open_at_end: u64,
     pub(crate) setup: Histogram<u64>,
 }
 
@@ -118,6 +120,20 @@ impl Tally {
         self.requests.total() + self.unsent
     }
 
+    /// Keeps the words for what first went wrong on a connection.
+    pub(crate) fn note_fault(&mut self, words: impl FnOnce() -> String) {
+        if let Some(connections) = &mut self.connections {
+            connections.first_fault.get_or_insert_with(words);
+        }
+    }
+
+    /// Notes what counts as the run: from `began_ns` to `end_ns`, with all replies so far.
+    pub(crate) fn take_stock(&mut self, began_ns: u64, end_ns: u64, before: Effort) {
+        self.elapsed = Duration::from_nanos(end_ns - began_ns);
+        self.effort = Effort::of_thread() - before;
+        self.responses_in_time = self.responses.total();
+    }
+
     /// Share of the run in which this worker was busy, or would have been if others had let it.
     fn busy(&self) -> f64 {
         let busy = self.effort.cpu + self.effort.waited;
@@ -140,7 +156,7 @@ impl Tally {
         self.peers += other.peers;
         self.announce_reply_bytes += other.announce_reply_bytes;
         match (&mut self.connections, other.connections) {
-            (Some(connections), Some(other)) => connections.add(&other),
+            (Some(connections), Some(other)) => connections.add(other),
             (connections, other) => *connections = connections.take().or(other),
         }
         self.latency += other.latency;
@@ -152,7 +168,6 @@ impl Tally {
     }
 }
 
-#[expect(dead_code, reason = "the load over HTTP, which follows, counts with it")]
 impl ConnectionTally {
     pub(crate) fn new() -> Self {
         Self {
@@ -161,20 +176,24 @@ impl ConnectionTally {
             handshakes_resumed: 0,
             closed_idle: 0,
             failures: ConnectionFailures::default(),
+            first_fault: None,
+            open_at_end: 0,
             setup: histogram(),
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: Self) {
         self.opened += other.opened;
         self.handshakes_full += other.handshakes_full;
         self.handshakes_resumed += other.handshakes_resumed;
         self.closed_idle += other.closed_idle;
         self.failures.add(&other.failures);
-        self.setup += &other.setup;
+        self.first_fault = self.first_fault.take().or(other.first_fault);
+        self.open_at_end += other.open_at_end;
+        self.setup += other.setup;
     }
 
-    fn report(&self) -> Connections {
+    fn report(self) -> Connections {
         Connections {
             opened: self.opened,
             handshakes_full: self.handshakes_full,
@@ -182,6 +201,8 @@ impl ConnectionTally {
             setup: summary(&self.setup),
             closed_idle: self.closed_idle,
             failures: self.failures,
+            first_fault: self.first_fault,
+            open_at_end: self.open_at_end,
         }
     }
 }
@@ -228,7 +249,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         send_failures: sum.send_failures,
         peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
         announce_reply_bytes: ratio(sum.announce_reply_bytes, float(sum.responses.announce)),
-        connections: sum.connections.as_ref().map(ConnectionTally::report),
+        connections: sum.connections.map(ConnectionTally::report),
         latency,
         latency_curve: curve(&sum.latency),
         send_delay,

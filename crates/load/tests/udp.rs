@@ -392,7 +392,9 @@ fn impossible_plans_are_refused() {
     assert!(words(|plan| plan.population.peers = 3).contains("4 sockets"));
     assert!(words(|plan| plan.mix = Mix { connect: 0, announce: 0, scrape: 0 }).contains("mix"));
     assert!(words(|plan| plan.sources.first = "::1".parse().unwrap()).contains("family"));
-    assert!(words(|plan| plan.sources.first = "10.0.0.1".parse().unwrap()).contains("loopback"));
+    assert!(words(|plan| plan.sources.first = "192.0.2.1".parse().unwrap()).contains("192.0.2.1"));
+    assert!(words(|plan| plan.sources.first = "255.255.255.254".parse().unwrap()).contains("from the first"));
+    assert!(words(|plan| plan.sources.first = "127.255.255.255".parse().unwrap()).contains("from the first"));
     let many = |plan: &mut Plan| plan.sources.addresses = NonZeroUsize::new(5).unwrap();
     assert!(words(many).contains("at most one for each of the 4 sockets"));
     assert!(words(|plan| plan.workers = vec![None; 1025]).contains("1 to 1024"));

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use shoal_load::{Kinds, LatencySummary, Pace, Report, Verdict, WrongReplies};
+use shoal_load::{
+    ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Report, Verdict, WrongReplies,
+};
 
 /// The table at the end of a run.
 pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) -> String {
@@ -28,6 +30,9 @@ pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) 
     let announces =
         format!("{:.1} peers, {:.0} bytes each", run.peers_per_announce, run.announce_reply_bytes);
     line(&mut out, "announce replies", &announces);
+    if let Some(made) = &run.connections {
+        connections(&mut out, made);
+    }
     faults(&mut out, run);
     let busy = match pace {
         Pace::Closed { .. } => format!("{:.0} % busy", 100.0 * run.generator_busy),
@@ -74,6 +79,44 @@ fn latency(out: &mut String, name: &str, latency: &LatencySummary) {
     line(out, name, &value);
 }
 
+fn connections(out: &mut String, made: &Connections) {
+    let Connections { opened, handshakes_full, handshakes_resumed, setup, closed_idle, open_at_end, .. } =
+        made;
+    let mut value = format!("{opened} opened");
+    if handshakes_full + handshakes_resumed > 0 {
+        value += &format!(", with {handshakes_full} full and {handshakes_resumed} resumed handshakes");
+    }
+    if *closed_idle > 0 {
+        value += &format!(", {closed_idle} closed by the tracker while they were idle");
+    }
+    line(out, "connections", &format!("{value}, {open_at_end} open at the end"));
+    if *opened > 0 {
+        latency(out, "  set up in", setup);
+    }
+    let ConnectionFailures { refused, reset, closed, timeout, tls, other } = made.failures;
+    let kinds = [
+        (refused, "refused"),
+        (reset, "reset"),
+        (closed, "closed before a reply was whole"),
+        (timeout, "timed out"),
+        (tls, "failed at TLS"),
+        (other, "failed on this host"),
+    ];
+    let failed = listed(&kinds);
+    if !failed.is_empty() {
+        line(out, "  failed", &failed);
+    }
+    if let Some(fault) = &made.first_fault {
+        line(out, "  the first fault", fault);
+    }
+}
+
+/// The counts that are not 0, with their names.
+fn listed(counts: &[(u64, &str)]) -> String {
+    let seen = counts.iter().filter(|(count, _)| *count > 0);
+    seen.map(|(count, name)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+}
+
 fn faults(out: &mut String, run: &Report) {
     let asked = (run.requests.total() + run.unsent).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
@@ -108,9 +151,8 @@ pub(super) fn wrong(wrong: &WrongReplies) -> String {
         (count, "with a wrong number of entries"),
         (own_address, "handed the announcer to itself (some trackers do by design: --tolerate-own-address)"),
     ];
-    let broken: Vec<String> =
-        rules.iter().filter(|(count, _)| *count > 0).map(|(count, rule)| format!("{count} {rule}")).collect();
-    let broken = if broken.is_empty() { String::new() } else { format!(": {}", broken.join(", ")) };
+    let broken = listed(&rules);
+    let broken = if broken.is_empty() { broken } else { format!(": {broken}") };
     format!("{}{broken}", wrong.total())
 }
 

@@ -1,22 +1,19 @@
 //! `shoal-lab load udp`.
 
-use std::io::{self, IsTerminal};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::udp::{OpenError, Session, WINDOW_MAX};
-use shoal_load::{Pace, Plan, Preset, Report, Sources, Stop, Verdict, Watch};
+use shoal_load::udp::{Session, WINDOW_MAX};
+use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
-use super::{live, table};
-use crate::interrupt::Interrupt;
-use crate::output;
+use super::course::{Course, Subject};
+pub(crate) use super::spelling::duration;
+use super::spelling::{Threads, resolve, source_for};
 use crate::shape::Shape;
 
 /// Put load on a UDP tracker (BEP 15): fill it with peers, then measure.
@@ -37,52 +34,26 @@ pub(crate) struct Udp {
     #[arg(value_name = "ADDR", value_parser = target)]
     target: SocketAddr,
 
-    /// Send so many requests a second, whatever comes back (open loop)
-    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
-    rate: Option<f64>,
-
     /// Requests in flight in the closed loop, of each worker. More than the tracker's socket buffer holds are lost
     #[arg(long, value_name = "N", default_value = "256", conflicts_with = "rate", value_parser = window)]
     window: usize,
 
-    /// Measure for so long, such as 10s, 500ms or 2m [default: 10s, unless --requests is given]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
-
-    /// Measure with so many requests
-    #[arg(long, value_name = "N")]
-    requests: Option<u64>,
-
-    /// Do not fill the tracker first: what is measured begins with an empty one
-    #[arg(long)]
-    no_fill: bool,
+    #[command(flatten)]
+    course: Course,
 
     #[command(flatten)]
     shape: Shape,
 
     #[command(flatten)]
     generator: Generator,
-
-    /// Do not count it as wrong that a peer is handed to itself; some trackers do that by design
-    #[arg(long)]
-    tolerate_own_address: bool,
-
-    /// Print the result as JSON, on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 /// How the generator works.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The generator")]
 struct Generator {
-    /// Threads
-    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "cpus")]
-    workers: NonZeroUsize,
-
-    /// One thread on each of these processors, such as 2,3
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    cpus: Vec<usize>,
+    #[command(flatten)]
+    threads: Threads,
 
     /// Sockets of each thread, each with a port of its own, up to 64
     #[arg(long, value_name = "N", default_value = "8")]
@@ -107,29 +78,13 @@ struct Generator {
     io: Backend,
 }
 
-/// The exit code of a command line that asks for the impossible.
-const USAGE: u8 = 2;
-
-/// The exit code where Ctrl-C came before there was a result, as shells have it.
-const INTERRUPTED: u8 = 130;
-
 const EXAMPLES: &str = "\
 Examples:
   shoal-lab load udp 127.0.0.1:6969 --torrents 100000 --peers 200000
   shoal-lab load udp tracker.example.org:6969 --rate 1000 --duration 30s --no-fill
   shoal-lab load udp [::1]:6969 --mix 0:1:0 --popularity zipf:1.0 --announces-per-life 20 --json";
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'d> {
-    schema_version: u32,
-    target: String,
-    pace: Pace,
-    load: LoadDocument,
-    fill: Option<&'d Report>,
-    run: &'d Report,
-}
-
+/// How the JSON spells the load.
 #[derive(Serialize)]
 struct LoadDocument {
     population: shoal_load::Population,
@@ -149,46 +104,28 @@ struct LoadDocument {
 impl Udp {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
-        let pace = match self.rate {
-            Some(rate) => Pace::Open { rate },
-            None => Pace::Closed { window: self.window },
+        let load = LoadDocument {
+            population: plan.population,
+            mix: plan.mix,
+            numwant: plan.numwant,
+            scrape_hashes_max: plan.scrape_hashes_max,
+            seed: plan.seed,
+            workers: plan.workers.len(),
+            sockets_per_worker: plan.sources.sockets_per_worker.get(),
+            first_source: plan.sources.first,
+            source_addresses: plan.sources.addresses.get(),
+            io: plan.io.to_string(),
+            timeout_s: plan.timeout.as_secs_f64(),
+            own_address_is_wrong: plan.own_address_is_wrong,
         };
-        let after =
-            self.duration.or(if self.requests.is_none() { Some(Duration::from_secs(10)) } else { None });
-        let stop = Stop { after, requests: self.requests };
-        let interrupt = Interrupt::listen()?;
-        let mut session = match Session::open(&plan) {
-            Err(error @ (OpenError::Plan(_) | OpenError::Processor { .. })) => {
-                output::tell(&format!("shoal-lab: {error}"));
-                return Ok(ExitCode::from(USAGE));
-            }
-            opened => opened?,
-        };
-        let fill =
-            if self.no_fill { None } else { Some(watch("fill", &interrupt, |watch| session.fill(watch))) };
-        if interrupt.flag().load(Ordering::Relaxed) {
-            output::tell("shoal-lab: ended while the tracker was filled, before anything was measured");
-            return Ok(ExitCode::from(INTERRUPTED));
-        }
-        if let Some(reason) = fill.as_ref().and_then(why_not_filled) {
-            return Err(anyhow!("the tracker could not be filled: {reason}"));
-        }
-        let run = watch("load", &interrupt, |watch| session.run(pace, stop, watch));
-        drop(session);
-        self.print(&plan, pace, fill.as_ref(), &run)?;
-        let is_good =
-            run.failure.is_none() && run.responses.total() > 0 && run.verdict != Verdict::Unanswered;
-        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let subject = Subject { target: plan.target.to_string(), plan: &plan, window: self.window, load };
+        self.course.measure(&subject, || Session::open(&plan))
     }
 
     fn plan(&self) -> Result<Plan> {
         let Preset { population, mix, numwant, scrape_hashes_max, .. } = self.shape.load();
-        let Generator { workers, cpus, sockets, source, sources, timeout, io } = &self.generator;
-        let workers: Vec<Option<usize>> = if cpus.is_empty() {
-            vec![None; workers.get()]
-        } else {
-            cpus.iter().copied().map(Some).collect()
-        };
+        let Generator { threads, sockets, source, sources, timeout, io } = &self.generator;
+        let workers = threads.workers();
         let first = match source {
             Some(source) => *source,
             None => source_for(self.target)?,
@@ -207,89 +144,15 @@ impl Udp {
             seed: self.shape.seed,
             io: *io,
             timeout: *timeout,
-            own_address_is_wrong: !self.tolerate_own_address,
+            own_address_is_wrong: !self.course.tolerate_own_address,
         })
-    }
-
-    fn print(&self, plan: &Plan, pace: Pace, fill: Option<&Report>, run: &Report) -> Result<()> {
-        let text = if self.json {
-            let load = LoadDocument {
-                population: plan.population,
-                mix: plan.mix,
-                numwant: plan.numwant,
-                scrape_hashes_max: plan.scrape_hashes_max,
-                seed: plan.seed,
-                workers: plan.workers.len(),
-                sockets_per_worker: plan.sources.sockets_per_worker.get(),
-                first_source: plan.sources.first,
-                source_addresses: plan.sources.addresses.get(),
-                io: plan.io.to_string(),
-                timeout_s: plan.timeout.as_secs_f64(),
-                own_address_is_wrong: plan.own_address_is_wrong,
-            };
-            let target = plan.target.to_string();
-            let document = Document { schema_version: run.schema_version, target, pace, load, fill, run };
-            serde_json::to_string_pretty(&document)? + "\n"
-        } else {
-            table::text(pace, plan.population.peers, fill, run)
-        };
-        output::print(&text)
-    }
-}
-
-/// Why a fill is not good enough to go on.
-fn why_not_filled(fill: &Report) -> Option<String> {
-    let Report { failure, first_error, responses, wrong, .. } = fill;
-    if let Some(failure) = failure {
-        return Some(failure.clone());
-    }
-    if responses.announce > 0 {
-        return None;
-    }
-    let error = first_error.as_ref().map(|words| format!("it answers with the error \"{words}\""));
-    Some(error.unwrap_or_else(|| format!("no reply was good, {} wrong", table::wrong(wrong))))
-}
-
-/// Runs something of a session while a live line shows how it goes.
-fn watch(name: &str, interrupt: &Interrupt, run: impl FnOnce(&mut Watch<'_>) -> Report) -> Report {
-    let line = live::Line::new(name, io::stderr().is_terminal());
-    let cancel: &Arc<AtomicBool> = interrupt.flag();
-    let report = run(&mut Watch { cancel, progress: &mut |progress| line.show(progress) });
-    line.end();
-    if cancel.load(Ordering::Relaxed) {
-        output::tell(&format!("{name}: ended early, as asked"));
-    }
-    report
-}
-
-/// The address from which this host would send to `target`.
-fn source_for(target: SocketAddr) -> Result<IpAddr> {
-    let loopback = target.ip().is_loopback();
-    match target {
-        SocketAddr::V4(_) if loopback => Ok(Ipv4Addr::LOCALHOST.into()),
-        SocketAddr::V6(_) if loopback => Ok(Ipv6Addr::LOCALHOST.into()),
-        _ => {
-            let any: IpAddr =
-                if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let route = UdpSocket::bind((any, 0)).and_then(|socket| {
-                socket.connect(target)?;
-                socket.local_addr()
-            });
-            Ok(route.with_context(|| format!("no way leads to {target}"))?.ip())
-        }
     }
 }
 
 fn target(text: &str) -> Result<SocketAddr> {
     let host = text.strip_prefix("udp://").unwrap_or(text);
     let host = host.split('/').next().unwrap_or(host);
-    let accepted = "give HOST:PORT, such as 127.0.0.1:6969, [::1]:6969 or tracker.example.org:6969";
-    let mut addresses = host.to_socket_addrs().map_err(|error| anyhow!("{error}; {accepted}"))?;
-    let address = addresses.next().with_context(|| format!("the name has no address; {accepted}"))?;
-    if address.port() == 0 {
-        return Err(anyhow!("port 0 is no port; {accepted}"));
-    }
-    Ok(address)
+    resolve(host, "give HOST:PORT, such as 127.0.0.1:6969, [::1]:6969 or tracker.example.org:6969")
 }
 
 fn window(text: &str) -> Result<usize> {
@@ -297,43 +160,9 @@ fn window(text: &str) -> Result<usize> {
     window.with_context(|| format!("give a whole number from 1 to {WINDOW_MAX}"))
 }
 
-fn rate(text: &str) -> Result<f64> {
-    let rate = text.parse().ok().filter(|rate: &f64| (0.001..=1e8).contains(rate));
-    rate.context("give requests a second, from 0.001 to 100000000")
-}
-
-/// Reads a time such as `10s`, `500ms`, `2m` or `1.5s`.
-pub(crate) fn duration(text: &str) -> Result<Duration> {
-    let accepted = "give a time such as 500ms, 10s or 2m, of at most a day";
-    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "ms" => 0.001,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(anyhow!(accepted)),
-    };
-    let time: f64 = number.parse::<f64>().ok().context(accepted)? * seconds;
-    if !(0.001..=86_400.0).contains(&time) {
-        return Err(anyhow!(accepted));
-    }
-    Ok(Duration::from_secs_f64(time))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_or_refused() {
-        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
-        assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
-        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
-        for refused in ["", "s", "0s", "-1s", "10 s", "10 years", "1e9s", "0.0001ms", "2000h", "1.2.3s"] {
-            assert!(duration(refused).is_err(), "{refused}");
-        }
-    }
 
     #[test]
     fn targets_are_read_or_refused() {

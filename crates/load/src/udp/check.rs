@@ -11,6 +11,7 @@ use super::ask::note_unheard;
 use super::flight::{Asked, Flight, Landed};
 use crate::clock::Clock;
 use crate::progress::Live;
+use crate::rules::{Rules, words};
 use crate::tally::{Kind, Tally};
 
 /// What a socket has been told.
@@ -20,16 +21,6 @@ pub(super) struct Line {
     pub(super) connection_id: Option<ConnectionId>,
     /// When that came.
     pub(super) connected_ns: u64,
-}
-
-/// The rules that hold for a whole run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// Negative where the tracker may send as many peers as it likes.
-    pub(super) numwant: i32,
-    pub(super) own_address_is_wrong: bool,
-    /// A reply that takes longer comes too late.
-    pub(super) timeout_ns: u64,
 }
 
 /// Takes what one turn of the back end brings.
@@ -45,9 +36,6 @@ pub(super) struct Judge<'j> {
     pub(super) unheard: &'j mut Option<Vec<u32>>,
     pub(super) live: &'j Live,
 }
-
-/// Most of an error's words that are kept.
-const WORDS_MAX: usize = 200;
 
 impl Service for Judge<'_> {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
@@ -112,7 +100,7 @@ impl Judge<'_> {
             wrong.malformed += 1;
             return;
         };
-        if usize::try_from(self.rules.numwant).is_ok_and(|wanted| count > wanted) {
+        if !self.rules.allows(count) {
             wrong.count += 1;
             return;
         }
@@ -147,8 +135,4 @@ fn look(peers: Peers<'_>, own: SocketAddr) -> Option<(usize, bool)> {
             Some((peers.len(), peers.contains(&own)))
         }
     }
-}
-
-fn words(message: &[u8]) -> String {
-    String::from_utf8_lossy(&message[..message.len().min(WORDS_MAX)]).escape_debug().to_string()
 }

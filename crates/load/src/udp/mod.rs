@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use shoal_net::{ClientSettings, Sockets};
 
-use crate::clock::nanoseconds;
 pub use crate::crew::OpenError;
 use crate::crew::{Crew, Shared};
 use crate::population::Peers;
+use crate::rules::Rules;
 use crate::tally::Tally;
 use crate::{Pace, Plan, Report, Stop, Watch};
-use check::{Line, Rules};
+use check::Line;
 pub use echo::Echo;
 use flight::Flight;
 pub use flight::IN_FLIGHT_MAX as WINDOW_MAX;
@@ -78,11 +78,6 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
     let io =
         open.map_err(|error| OpenError::Host(format!("cannot open the back end {}: {error}", plan.io)))?;
     let count = plan.peers_of(index);
-    let rules = Rules {
-        numwant: plan.numwant,
-        own_address_is_wrong: plan.own_address_is_wrong,
-        timeout_ns: nanoseconds(plan.timeout),
-    };
     Ok(Worker {
         io,
         bundler,
@@ -91,7 +86,7 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         shared,
         index,
         server: plan.target,
-        rules,
+        rules: Rules::of(plan),
         mix: plan.mix,
         scrape_hashes_max: u8::try_from(plan.scrape_hashes_max).expect("the plan was checked"),
         peers: Peers::new(&plan.population, count, lines.len(), plan.seed.wrapping_add(index as u64)),
@@ -99,7 +94,7 @@ fn open_worker(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<Worker,
         flight: Flight::new(lines.len(), 0),
         lines,
         tally: Tally::new(),
-        random: Worker::random(plan, index),
+        random: plan.random(index),
         next_socket: 0,
         next_sweep_ns: 0,
         heard_ns: 0,

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, Counters, DatagramIo, SocketProbe};
 
 use super::ask::{CONNECTION_NS_MAX, note_unheard};
-use super::check::{Judge, Line, Rules};
+use super::check::{Judge, Line};
 use super::flight::{Flight, IN_FLIGHT_MAX};
 use super::press::Press;
+use crate::Mix;
 use crate::clock::Effort;
 use crate::crew::{Hand, OpenError, Order, Shared};
 use crate::pace::{Arrivals, Nap, Timing};
 use crate::population::Peers;
+use crate::rules::Rules;
 use crate::tally::Tally;
-use crate::{Mix, Plan};
 
 /// One thread of the generator.
 pub(super) struct Worker {
@@ -99,12 +100,12 @@ impl Hand for Worker {
             Order::Closed { timing, .. } => self.closed(timing),
             Order::Open { rate, timing } => self.open(rate, timing),
         });
-        self.take_stock(began_ns, self.shared.clock.now_ns(), effort);
+        self.tally.take_stock(began_ns, self.shared.clock.now_ns(), effort);
         let outcome = outcome.and_then(|()| self.drain());
         if outcome.is_err() || order.has_asked_all(&self.tally) {
             // A tracker that died is measured up to its last reply; and so is one that had to answer a number of
             // requests, which may be on their way all at once.
-            self.take_stock(began_ns, self.heard_ns, effort);
+            self.tally.take_stock(began_ns, self.heard_ns, effort);
         }
         if let Err(failure) = outcome {
             self.tally.failure = Some(failure);
@@ -119,13 +120,6 @@ impl Hand for Worker {
 }
 
 impl Worker {
-    /// Notes what counts as the run: from `began_ns` to `end_ns`, with all replies so far.
-    fn take_stock(&mut self, began_ns: u64, end_ns: u64, before: Effort) {
-        self.tally.elapsed = Duration::from_nanos(end_ns - began_ns);
-        self.tally.effort = Effort::of_thread() - before;
-        self.tally.responses_in_time = self.tally.responses.total();
-    }
-
     fn renew_flight(&mut self, slots: usize) {
         let mask = self.random.random();
         self.flight.renew(slots, mask);
@@ -406,12 +400,5 @@ impl Worker {
             self.tally.wrong.total(),
             done,
         );
-    }
-}
-
-impl Worker {
-    /// Makes the random numbers of worker `index`, other ones than those of its peers.
-    pub(super) fn random(plan: &Plan, index: usize) -> SmallRng {
-        SmallRng::seed_from_u64(plan.seed ^ 0x6c6f_6164 ^ (index as u64) << 32)
     }
 }

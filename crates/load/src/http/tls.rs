@@ -1,0 +1,190 @@
+//! TLS as the generator speaks it: alike to every tracker, and no dearer than need be.
+//!
+//! Owns the configuration of the client and the tickets that trackers hand out. The key exchange is X25519 and nothing
+//! else, so that all trackers do the same work; a certificate is believed unless the plan names whom to trust, because
+//! to verify it would cost the generator as much as the tracker's signature costs the tracker.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, NamedGroup, RootCertStore, SignatureScheme,
+};
+
+use super::{TlsSettings, TlsVersion};
+use crate::OpenError;
+
+/// Makes sessions, for one worker.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// Most tickets of TLS 1.3 that are kept; each is used once (RFC 8446, C.4).
+const TICKETS_MAX: usize = 4096;
+
+impl Client {
+    /// A client with a store of tickets of its own.
+    pub(super) fn new(settings: &TlsSettings) -> Result<Self, OpenError> {
+        let host = &settings.name;
+        let name = match host.parse::<IpAddr>() {
+            Ok(ip) => ServerName::IpAddress(ip.into()),
+            Err(_) => ServerName::try_from(host.clone())
+                .map_err(|_| OpenError::Host(format!("{host:?} is no name that TLS could ask for")))?,
+        };
+        let refused = |error| OpenError::Host(format!("this TLS cannot be had: {error}"));
+        let provider = Arc::new(provider());
+        let version = match settings.version {
+            TlsVersion::Tls12 => &TLS12,
+            TlsVersion::Tls13 => &TLS13,
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_protocol_versions(&[version]).map_err(refused)?;
+        let mut config = match &settings.trusted {
+            Some(file) => builder.with_root_certificates(trusted(file)?).with_no_client_auth(),
+            None => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Credulous { provider }))
+                .with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = match settings.resumption {
+            true => Resumption::store(Arc::new(Tickets::default())),
+            false => Resumption::disabled(),
+        };
+        Ok(Self { config: Arc::new(config), name })
+    }
+
+    /// Begins a session.
+    pub(super) fn begin(&self) -> Result<Box<ClientConnection>, Error> {
+        ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map(Box::new)
+    }
+}
+
+/// That of aws-lc-rs with X25519 alone.
+fn provider() -> CryptoProvider {
+    CryptoProvider { kx_groups: vec![aws_lc_rs::kx_group::X25519], ..aws_lc_rs::default_provider() }
+}
+
+/// The certificates of a file.
+fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
+    let refused = |error: &dyn fmt::Display| {
+        OpenError::Host(format!("{} cannot be used as certificates to trust: {error}", file.display()))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| refused(&error))? {
+        roots.add(certificate.map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(refused(&"it holds none in PEM"));
+    }
+    Ok(roots)
+}
+
+/// Believes every certificate, and that whoever sends it holds its key.
+#[derive(Debug)]
+struct Credulous {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What one tracker has handed out to resume sessions with. That of rustls keeps eight tickets, fewer than a worker has
+/// connections.
+#[derive(Default)]
+struct Tickets(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    tls12: Option<Tls12ClientSessionValue>,
+    /// The oldest first.
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl Tickets {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Whatever a thread did that panicked, each ticket is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, _name: ServerName<'static>, _group: NamedGroup) {}
+
+    fn kx_hint(&self, _name: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _name: ServerName<'static>, session: Tls12ClientSessionValue) {
+        self.kept().tls12 = Some(session);
+    }
+
+    fn tls12_session(&self, _name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.kept().tls12.clone()
+    }
+
+    fn remove_tls12_session(&self, _name: &ServerName<'static>) {
+        self.kept().tls12 = None;
+    }
+
+    fn insert_tls13_ticket(&self, _name: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        let kept = &mut self.kept().tls13;
+        if kept.len() == TICKETS_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(ticket);
+    }
+
+    fn take_tls13_ticket(&self, _name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.kept().tls13.pop_front()
+    }
+}
