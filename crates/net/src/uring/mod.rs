@@ -102,12 +102,11 @@ impl UringIo {
     pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
         assert!(sockets.listeners.len() <= SOCKETS_MAX);
         let descriptors = sockets.listeners.iter().map(|listener| listener.socket.as_fd());
-        let watched = sockets.watched.as_ref().map(AsFd::as_fd);
-        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).chain(watched).collect();
-        // Each send holds a slot, and of each file at most one request waits to be submitted.
-        let submissions_max = usize::from(settings.send_slots) + files.len();
+        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
+        // Each send holds a slot, and of each file at most one request waits to be submitted; and one of what is watched.
+        let submissions_max = usize::from(settings.send_slots) + files.len() + 1;
         let completions_max =
-            usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1);
+            usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1) + 1;
         // The kernel insists on a completion queue that is no smaller than the submission queue.
         let completions_max = completions_max.max(submissions_max);
         let new_ring = |task_run| Ring::new(task_run, submissions_max, completions_max, &files);
@@ -151,7 +150,8 @@ impl UringIo {
             }
         }
         if !*awaiting_wake {
-            ring.push(receive::await_wake(file_index(self.channels.len())));
+            let waker = u32::try_from(self.channels.len()).expect("there are at most SOCKETS_MAX");
+            ring.push(receive::await_wake(waker));
             *awaiting_wake = true;
         }
     }
@@ -159,8 +159,10 @@ impl UringIo {
     /// Queues the watch on what else ends a turn. Only before a wait, and anew for each: then it ends that wait also
     /// if it has been readable for long, and the worker is not woken for what it is about to do anyway.
     fn watch(&mut self) {
-        if self.sockets.watched.is_some() && !self.watching {
-            self.ring.push(receive::watch(file_index(self.channels.len() + 1)));
+        if let Some(watched) = &self.sockets.watched
+            && !self.watching
+        {
+            self.ring.push(receive::watch(watched));
             self.watching = true;
         }
     }
@@ -325,11 +327,6 @@ impl DatagramIo for UringIo {
         }
         Ok(taken)
     }
-}
-
-/// The place of a file among those of the ring.
-fn file_index(index: usize) -> u32 {
-    u32::try_from(index).expect("there are at most SOCKETS_MAX, and two more")
 }
 
 impl Drop for UringIo {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "a receive names a header in memory")]
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use io_uring::{opcode, types};
 
@@ -55,17 +56,18 @@ pub(super) fn open_group(ring: &Ring, socket: u8, count: u16) -> io::Result<Buff
 
 /// Completes whenever the waker at `file` becomes readable.
 pub(super) fn await_wake(file: u32) -> Submission {
-    poll(file, true, Token::Wake)
+    poll(opcode::PollAdd::new(types::Fixed(file), READABLE).multi(true), Token::Wake)
 }
 
-/// Completes once, when `file` is readable.
-pub(super) fn watch(file: u32) -> Submission {
-    poll(file, false, Token::Watch)
+/// Completes once, when `descriptor` is readable. It is no file of the ring, because another ring cannot be one
+/// (`io_uring_register_files(3)`, EBADF).
+pub(super) fn watch(descriptor: &OwnedFd) -> Submission {
+    poll(opcode::PollAdd::new(types::Fd(descriptor.as_raw_fd()), READABLE), Token::Watch)
 }
 
-fn poll(file: u32, multi: bool, token: Token) -> Submission {
-    let readable = u32::from(libc::POLLIN.cast_unsigned());
-    let entry = opcode::PollAdd::new(types::Fixed(file), readable).multi(multi).build();
+const READABLE: u32 = libc::POLLIN.cast_unsigned() as u32;
+
+fn poll(entry: opcode::PollAdd, token: Token) -> Submission {
     // SAFETY: a poll names no memory.
-    unsafe { Submission::new(entry, token.encode()) }
+    unsafe { Submission::new(entry.build(), token.encode()) }
 }

@@ -1,6 +1,8 @@
 //! What the tests of the back ends share: a server on a thread, and clients that never wait for ever.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod stream;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::sync::Arc;

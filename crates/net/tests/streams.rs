@@ -1,0 +1,459 @@
+//! The duties of a stream back end towards those who exchange bytes, each over real sockets and every back end. Its
+//! limits are in `stream_limits.rs`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::stream::{
+    BYE, Client, LIMITS, Script, StreamServer, addrs, is_ready, listen, listen_shared, until, works,
+};
+use common::{Kind, PATIENCE, bind_one, connect};
+use shoal_net::stream::{
+    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamBackend, StreamIo, StreamListeners, UringIo,
+    UringSettings,
+};
+use shoal_net::{DatagramIo, Echo, TaskRun};
+
+over_every_stream_back_end! {
+    every_next,
+    input_in_single_bytes,
+    pipelined_requests_are_answered_in_order,
+    answers_in_pieces,
+    a_large_answer_to_a_slow_reader,
+    who_does_not_take_answers_is_not_heard,
+    a_half_closed_client_gets_its_answer,
+    the_answer_before_the_end_is_no_reset,
+    resets_disturb_nobody,
+    both_families,
+    unix_sockets,
+    workers_share_a_port,
+    workers_share_a_unix_socket,
+    retiring_finishes_what_is_under_way,
+    who_waits_is_accepted_before_the_end,
+    readiness_tells_of_work_and_of_nothing_else,
+    a_connection_wakes_whoever_waits_for_datagrams,
+    clients_of_all_kinds_at_once,
+}
+
+const LOOPBACK: &[&str] = &["127.0.0.1:0"];
+const BOTH: &[&str] = &["127.0.0.1:0", "[::1]:0"];
+
+fn start(backend: StreamBackend) -> StreamServer {
+    StreamServer::start(backend, LOOPBACK, LIMITS)
+}
+
+fn every_next(backend: StreamBackend) {
+    let server = start(backend);
+    let mut client = server.connect();
+    for round in 0..100 {
+        client.ask(&format!("echo {round}\n"), &format!("{round}\n"));
+    }
+    client.say("busy\n");
+    server.take_turns();
+    client.ask("echo later\n", "later\n");
+    client.ask("more 1 10\n", "mmmmmmmmmm");
+    client.say("close the end\n");
+    client.hear_last("the end\n");
+
+    let mut client = server.connect();
+    client.say("quit\n");
+    client.hear_last("");
+
+    let mut client = server.connect();
+    client.say("linger for a while\n");
+    client.hear_last("for a while\n");
+    drop(client);
+
+    server.await_connections(0);
+    let (opened, closed) = (&server.account.opened, &server.account.closed);
+    assert_eq!((opened.load(Ordering::Relaxed), closed.load(Ordering::Relaxed)), (3, 3));
+    let counters = &server.counters;
+    assert_eq!((counters.accepted.read(), counters.closed.read(), counters.failed.read()), (3, 3, 0));
+    assert_eq!(counters.received_bytes.read(), server.account.heard_bytes.load(Ordering::Relaxed) as u64);
+    let said = 10 * "0\n".len() + 90 * "10\n".len() + "later\n".len() + 10;
+    assert_eq!(counters.sent_bytes.read(), (said + "the end\n".len() + "for a while\n".len()) as u64);
+}
+
+fn input_in_single_bytes(backend: StreamBackend) {
+    let server = start(backend);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        for byte in "echo slowly\n".chars() {
+            client.say(&byte.to_string());
+            server.take_turns();
+        }
+        client.hear("slowly\n");
+    }
+}
+
+fn pipelined_requests_are_answered_in_order(backend: StreamBackend) {
+    const COUNT: usize = 20_000;
+    let server = start(backend);
+    let mut client = server.connect();
+    let mut asking = Client::of(client.0.try_clone().unwrap());
+    let asker = std::thread::spawn(move || {
+        let lines: String = (0..COUNT).map(|number| format!("echo {number}\n")).collect();
+        asking.say(&lines);
+    });
+    for number in 0..COUNT {
+        client.hear(format!("{number}\n"));
+    }
+    asker.join().unwrap();
+}
+
+fn answers_in_pieces(backend: StreamBackend) {
+    let server = start(backend);
+    let mut client = server.connect();
+    // Many small ones, large ones, and ones without content, with other requests right behind.
+    for (pieces, bytes) in [(100, 10), (30, 100_000), (50, 0), (1, 1)] {
+        client.say(&format!("more {pieces} {bytes}\necho done\n"));
+        client.hear(vec![b'm'; pieces * bytes]);
+        client.hear("done\n");
+    }
+    client.say("more 20 1000\nclose end\n");
+    client.hear(vec![b'm'; 20 * 1000]);
+    client.hear_last("end\n");
+    let mut client = server.connect();
+    client.say("more 9 0\nquit\n");
+    client.hear_last("");
+}
+
+fn a_large_answer_to_a_slow_reader(backend: StreamBackend) {
+    const BYTES: usize = 16_000_000;
+    let server = start(backend);
+    for end in ["echo end\n", "close end\n", "linger end\n"] {
+        let mut slow = server.connect();
+        slow.say(&format!("big {BYTES}\n{end}"));
+        let mut left = BYTES;
+        while left > 0 {
+            let chunk = left.min(1_000_000);
+            slow.hear(vec![b'b'; chunk]);
+            left -= chunk;
+            // Others are served meanwhile.
+            server.connect().ask("echo quick\n", "quick\n");
+        }
+        slow.hear("end\n");
+    }
+}
+
+fn who_does_not_take_answers_is_not_heard(backend: StreamBackend) {
+    const BYTES: usize = 16_000_000;
+    let server = start(backend);
+    let mut deaf = server.connect();
+    deaf.say(&format!("big {BYTES}\n"));
+    let line = b"echo again\n";
+    until(|| server.counters.received_bytes.read() > 0);
+    server.take_turns();
+    let written = deaf.flood(line);
+    let heard = server.account.heard_bytes.load(Ordering::Relaxed);
+    assert!(heard <= INPUT_BYTES_MAX, "{heard} bytes of {written} were taken");
+    assert!(written > 2 * INPUT_BYTES_MAX, "{written}");
+
+    deaf.hear(vec![b'b'; BYTES]);
+    for _ in 0..written / line.len() {
+        deaf.hear("again\n");
+    }
+}
+
+fn a_half_closed_client_gets_its_answer(backend: StreamBackend) {
+    let server = start(backend);
+    for (words, answer) in [("echo last\n", b"last\n".to_vec()), ("big 3000000\n", vec![b'b'; 3_000_000])] {
+        let mut client = server.connect();
+        client.say(words);
+        client.0.shutdown(Shutdown::Write).unwrap();
+        client.hear_last(answer);
+    }
+    // One that says nothing whole gets none.
+    let mut client = server.connect();
+    client.say("ech");
+    client.0.shutdown(Shutdown::Write).unwrap();
+    client.hear_last("");
+    server.await_connections(0);
+    assert_eq!(server.counters.failed.read(), 0);
+}
+
+fn the_answer_before_the_end_is_no_reset(backend: StreamBackend) {
+    let server = start(backend);
+    let mut client = server.connect();
+    client.say("linger no more, please\n");
+    for _ in 0..100 {
+        client.0.write_all(&[b'x'; 10_000]).unwrap();
+    }
+    client.hear_last("no more, please\n");
+    // Nobody looks at it, and it costs nobody its connection.
+    client.0.write_all(&[b'x'; 10_000]).unwrap();
+    assert_eq!(server.connections(), 1);
+    drop(client);
+    server.await_connections(0);
+    assert!(server.account.heard_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
+}
+
+fn resets_disturb_nobody(backend: StreamBackend) {
+    let server = start(backend);
+    let mut steady = server.connect();
+    for round in 0..50 {
+        for words in ["echo x\n", "ech", "big 16000000\n", "more 1000 100000\n", "linger x\n", "close x\n"] {
+            let mut client = server.connect();
+            client.say(words);
+            if round % 2 == 0 && words != "ech" {
+                client.0.read_exact(&mut [0; 1]).unwrap();
+            }
+            client.reset();
+        }
+        steady.ask("echo still here\n", "still here\n");
+    }
+    server.await_connections(1);
+    assert_eq!(server.counters.accepted.read() + server.counters.accept_failed.read(), 301);
+}
+
+fn both_families(backend: StreamBackend) {
+    let server = StreamServer::start(backend, BOTH, LIMITS);
+    for (index, addr) in server.addrs.iter().enumerate() {
+        let mut client = Client::connect(*addr);
+        client.ask("echo hello\n", "hello\n");
+        let origin = server.account.origins.lock().unwrap()[index];
+        assert_eq!((origin.listener, origin.peer), (index, Some(client.0.local_addr().unwrap())));
+    }
+}
+
+/// Listeners of workers on a Unix socket in a directory of its own.
+fn listen_unix(name: &str, workers: usize) -> (std::path::PathBuf, Vec<StreamListeners>) {
+    let directory = std::env::temp_dir().join(format!("shoal-net-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("socket");
+    let address = ListenAddress::Unix(path.clone());
+    let listeners = StreamListeners::bind(&[address], NonZeroUsize::new(workers).unwrap()).unwrap();
+    (path, listeners)
+}
+
+fn run(backend: StreamBackend, listeners: StreamListeners) -> StreamServer {
+    StreamServer::run(listeners, Script::default(), move |listeners| backend.open(listeners, LIMITS).unwrap())
+}
+
+fn ask_unix(path: &std::path::Path) {
+    let mut client = UnixStream::connect(path).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"echo over unix\nclose\n").unwrap();
+    let mut heard = String::new();
+    client.read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "over unix\n");
+}
+
+fn unix_sockets(backend: StreamBackend) {
+    let (path, mut listeners) = listen_unix(&format!("{backend}-one"), 1);
+    let server = run(backend, listeners.remove(0));
+    ask_unix(&path);
+    assert_eq!(server.account.origins.lock().unwrap()[0].peer, None);
+    drop(server);
+    assert!(!path.exists());
+    std::fs::remove_dir(path.parent().unwrap()).unwrap();
+}
+
+fn workers_share_a_unix_socket(backend: StreamBackend) {
+    let (path, listeners) = listen_unix(&format!("{backend}-two"), 2);
+    let servers: Vec<_> = listeners.into_iter().map(|listeners| run(backend, listeners)).collect();
+    for _ in 0..100 {
+        ask_unix(&path);
+    }
+    let accepted: u64 = servers.iter().map(|server| server.counters.accepted.read()).sum();
+    assert_eq!(accepted, 100);
+    drop(servers);
+    std::fs::remove_dir(path.parent().unwrap()).unwrap();
+}
+
+fn workers_share_a_port(backend: StreamBackend) {
+    let servers: Vec<_> =
+        listen_shared(BOTH, 2).into_iter().map(|listeners| run(backend, listeners)).collect();
+    assert_eq!(servers[0].addrs, servers[1].addrs);
+    for addr in &servers[0].addrs {
+        for _ in 0..100 {
+            Client::connect(*addr).ask("echo who?\n", "who?\n");
+        }
+    }
+    for server in &servers {
+        assert!((20..=180).contains(&server.counters.accepted.read()), "{:?}", server.counters);
+    }
+}
+
+fn retiring_finishes_what_is_under_way(backend: StreamBackend) {
+    let server = start(backend);
+    let (mut idle, mut asking, mut slow) = (server.connect(), server.connect(), server.connect());
+    idle.ask("echo\n", "");
+    asking.say("echo some");
+    slow.say("big 16000000\n");
+    server.await_connections(3);
+    until(|| server.counters.received_bytes.read() == 27);
+    server.retire();
+    idle.hear_last(BYE);
+    assert!(TcpStream::connect(server.addrs[0]).is_err());
+    asking.say("thing\n");
+    asking.hear("something\n");
+    asking.hear_last(BYE);
+    slow.hear(vec![b'b'; 16_000_000]);
+    slow.hear_last(BYE);
+    server.await_connections(0);
+}
+
+fn who_waits_is_accepted_before_the_end(backend: StreamBackend) {
+    const COUNT: usize = 300;
+    let listeners = listen(LOOPBACK);
+    let addr = addrs(&listeners)[0];
+    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
+    clients.iter_mut().for_each(|client| client.say("close at last\n"));
+    let mut service = Script::default();
+    io.retire(0, &mut service).unwrap();
+    assert!(TcpStream::connect(addr).is_err());
+    while io.connections() > 0 {
+        io.turn(0, &mut service).unwrap();
+    }
+    clients.iter_mut().for_each(|client| client.hear_last("at last\n"));
+}
+
+fn readiness_tells_of_work_and_of_nothing_else(backend: StreamBackend) {
+    let listeners = listen(LOOPBACK);
+    let addr = addrs(&listeners)[0];
+    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
+    let mut settle = |io: &mut AnyStreamIo<Script>| {
+        let mut turns = 0;
+        while is_ready(&readiness, Duration::from_millis(50)) {
+            io.turn(0, &mut service).unwrap();
+            turns += 1;
+            assert!(turns < 100, "it is ready for nothing");
+        }
+        turns
+    };
+    assert_eq!(settle(&mut io), 0);
+    let mut client = Client::connect(addr);
+    for _ in 0..10 {
+        client.say("echo hello\n");
+        assert!(settle(&mut io) > 0);
+        client.hear("hello\n");
+    }
+    client.say("ech");
+    assert!(settle(&mut io) > 0);
+    client.say("o 1\nmore 50 1000\n");
+    assert!(settle(&mut io) > 0);
+    client.hear("1\n");
+    client.hear([b'm'; 50_000]);
+    drop(client);
+    assert!(settle(&mut io) > 0);
+    assert_eq!(io.connections(), 0);
+}
+
+fn a_connection_wakes_whoever_waits_for_datagrams(backend: StreamBackend) {
+    for kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred), Kind::Uring(TaskRun::Cooperative)] {
+        if !kind.works() {
+            continue;
+        }
+        let (listeners, mut sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
+        let (tcp, udp) = (addrs(&listeners)[0], sockets.local_addrs().next().unwrap());
+        let waker = sockets.waker();
+        let worker = std::thread::spawn(move || {
+            let mut streams = backend.open(listeners, LIMITS).unwrap();
+            sockets.watch(streams.readiness().unwrap());
+            let (mut datagrams, mut service) = (kind.open(sockets), Script::default());
+            let mut served = 0;
+            while served < 20 {
+                // Without the watch it would take for ever.
+                served += datagrams.turn(Duration::MAX, &mut Echo::default()).unwrap();
+                while streams.turn(0, &mut service).unwrap() > 0 {}
+            }
+        });
+        let (mut client, neighbour) = (Client::connect(tcp), connect(udp));
+        for _ in 0..20 {
+            client.ask("echo hello\n", "hello\n");
+            client.ask("more 30 1000\necho hello\n", &("m".repeat(30_000) + "hello\n"));
+            Client::connect(tcp).ask("close hello\n", "hello\n");
+            assert_eq!(common::ask(&neighbour, b"hello"), b"hello");
+        }
+        waker.wake();
+        worker.join().unwrap();
+    }
+}
+
+/// Every kind of exchange and of end, from several threads at once.
+fn clients_of_all_kinds_at_once(backend: StreamBackend) {
+    const CLIENTS: u64 = 8;
+    const ROUNDS: u64 = 150;
+    let server = start(backend);
+    std::thread::scope(|scope| {
+        for seed in 0..CLIENTS {
+            let server = &server;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    one_of_all_kinds(server.connect(), seed * ROUNDS + round);
+                }
+            });
+        }
+    });
+    server.await_connections(0);
+    let account = &server.account;
+    assert_eq!(account.opened.load(Ordering::Relaxed), account.closed.load(Ordering::Relaxed));
+}
+
+fn one_of_all_kinds(mut client: Client, number: u64) {
+    let text = format!("{number}\n");
+    match number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 {
+        0 => client.reset(),
+        1 => {
+            client.say("big 5000000\n");
+            client.reset();
+        }
+        2 => {
+            client.say(&format!("big 500000\nclose {text}"));
+            client.hear([b'b'; 500_000]);
+            client.hear_last(text);
+        }
+        3 => {
+            client.say(&format!("linger {text}and more"));
+            client.hear_last(text);
+        }
+        4 => {
+            client.say(&format!("more 10 10000\nclose {text}"));
+            client.hear([b'm'; 100_000]);
+            client.hear_last(text);
+        }
+        5..=8 => {
+            client.say(&format!("close {text}"));
+            client.hear_last(text);
+        }
+        _ => (0..10).for_each(|_| client.ask(&format!("echo {text}"), &text)),
+    }
+}
+
+/// Only io_uring has receive buffers that can be used up.
+#[test]
+fn uring_recovers_from_exhausted_receive_buffers() {
+    const COUNT: usize = 300;
+    if !works(StreamBackend::Uring) {
+        return;
+    }
+    let listeners = listen(LOOPBACK);
+    let addr = addrs(&listeners)[0];
+    let settings = UringSettings { receive_buffers: 2 };
+    let mut io = UringIo::open(listeners, LIMITS, &settings).unwrap();
+    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
+    let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
+    for round in 0..3 {
+        clients.iter_mut().for_each(|client| client.say(&format!("echo {round}\n")));
+        // Some of them go before they are heard.
+        clients.drain(..COUNT / 10).for_each(Client::reset);
+        let mut turns = 0;
+        while is_ready(&readiness, Duration::from_millis(100)) {
+            io.turn(0, &mut service).unwrap();
+            turns += 1;
+            assert!(turns < 10 * COUNT, "it goes round in circles");
+        }
+        clients.iter_mut().for_each(|client| client.hear(format!("{round}\n")));
+    }
+    assert_eq!(io.connections(), clients.len());
+}
