@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::connection::{Connection, Heard};
 use super::reply::{announced, scraped};
@@ -125,13 +126,18 @@ impl Line<'_> {
         Ok(std::mem::take(&mut self.unread))
     }
 
+    /// Whether the tracker has sent anything by now, or closed the connection.
+    pub(super) fn has_anything(&mut self) -> bool {
+        self.wait_for(Duration::ZERO).unwrap_or(true)
+    }
+
     /// Whether there was anything to hear: bytes, or the end.
     fn wait(&mut self) -> Checked<bool> {
         // TCP loses nothing, so the tries of UDP are one long wait here.
         self.wait_for(self.context.target.timing.reply * self.context.tries)
     }
 
-    fn wait_for(&mut self, patience: std::time::Duration) -> Checked<bool> {
+    fn wait_for(&mut self, patience: Duration) -> Checked<bool> {
         if self.has_ended {
             return Ok(false);
         }

@@ -12,7 +12,7 @@ use crate::rules::Client as _;
 const OVERSIZE: usize = 64 << 10;
 
 /// More than anybody should hold of a head that never ends.
-const ENDLESS: usize = 64 << 20;
+const ENDLESS: usize = 32 << 20;
 
 pub(super) const CASES: &[Case] = &[
     Case::must(
@@ -190,9 +190,10 @@ fn endless_head_is_cut_off(context: &Context<'_>) -> Checked {
     let mut line = client.connect()?;
     let path = announce_path(context.target, &Parameters::default());
     line.send_untold(format!("GET {path} HTTP/1.1\r\nHost: x\r\n").as_bytes());
-    let headers = "X-Endless: 0123456789\r\n".repeat(1000);
+    let headers = "X-Endless: 0123456789\r\n".repeat(10_000);
     let pieces = ENDLESS / headers.len();
-    let is_cut_off = (0..pieces).any(|_| !line.tries_to_send(headers.as_bytes()));
+    // Who has answered may go on reading for a while, so that the answer is not lost by a reset.
+    let is_cut_off = (0..pieces).any(|_| !line.tries_to_send(headers.as_bytes()) || line.has_anything());
     ensure(is_cut_off, "an end of what the tracker takes", format!("{} MiB taken", ENDLESS >> 20))
 }
 
@@ -243,13 +244,15 @@ fn garbage(context: &Context<'_>) -> Checked {
 fn mangled(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let request = client.announce_request(&peer(context), |parameters| parameters);
+    let text = String::from_utf8_lossy(&request);
+    let end_of_port = text.find("&uploaded").unwrap_or(text.len());
+    let peer_range = text.find('?').unwrap_or_default()..end_of_port + 2;
     for round in 0..100_usize {
         let mut bytes = request.clone();
         for random in context.random_bytes(3 * (1 + round % 8)).chunks_exact(3) {
-            let at = usize::from(random[0]) << 8 | usize::from(random[1]);
-            // Not in the info hash: another torrent would be joined, and never left.
-            let at = at % bytes.len();
-            if !(18..120).contains(&at) {
+            let at = (usize::from(random[0]) << 8 | usize::from(random[1])) % bytes.len();
+            // Another torrent or port would be another peer, who never leaves.
+            if !peer_range.contains(&at) {
                 bytes[at] = random[2];
             }
         }

@@ -80,7 +80,7 @@ pub(super) const CASES: &[Case] = &[
     )
     .with_every_byte(),
     Case::should(
-        "http-fragment-and-long-values-do-no-harm",
+        "http-long-values-are-ignored",
         "practice: clients send tracker ids and keys of any kind",
         "A value of a kilobyte, and one of any bytes, are ignored where they mean nothing.",
         |context| {
@@ -89,7 +89,7 @@ pub(super) const CASES: &[Case] = &[
                 &[|parameters| {
                     parameters
                         .and("trackerid", &"x".repeat(1024))
-                        .and("key", &escaped(&(0..=255).collect::<Vec<u8>>()))
+                        .with("key", &escaped(&(0..=255).collect::<Vec<u8>>()))
                 }],
             )
         },

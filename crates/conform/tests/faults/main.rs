@@ -4,17 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod fault;
+mod http;
+mod http_faults;
 mod reply;
 mod tracker;
+mod udp_faults;
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use shoal_conform::{Case, Finding, InfoHash, Target, Verdict, info_hashes, probe, run, udp};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use shoal_conform::http as http_cases;
+use shoal_conform::{Case, Finding, InfoHash, Scheme, Target, Verdict, info_hashes, probe, run, udp};
 
-use crate::fault::{FAULTS, Fails, Fault};
+use crate::fault::{Fails, Fault};
 use crate::tracker::Tracker;
 
 /// Trackers that are tested at a time. Most of a test is waiting.
@@ -23,10 +29,28 @@ const AT_A_TIME: usize = 24;
 const FOREVER: Duration = Duration::from_secs(3600);
 const SEED: u64 = 15;
 
+/// The cases of a protocol, and what makes them fail.
+struct Suite {
+    cases: fn() -> Vec<&'static Case>,
+    faults: &'static [(Fault, Fails)],
+    target: fn(&Tracker, is_v4: bool) -> Target,
+}
+
+const UDP: Suite = Suite { cases: udp::cases, faults: udp_faults::FAULTS, target };
+const HTTP: Suite = Suite { cases: http_cases::cases, faults: http_faults::FAULTS, target: http_target };
+
 fn target(tracker: &Tracker, is_v4: bool) -> Target {
     let (own, other) = if is_v4 { (tracker.v4, tracker.v6) } else { (tracker.v6, tracker.v4) };
-    let mut target = Target::new(own, SEED);
-    target.other_family = Some(other);
+    patient(Target { other_family: Some(other), ..Target::new(own, SEED) })
+}
+
+fn http_target(tracker: &Tracker, is_v4: bool) -> Target {
+    let [v4, v6] = tracker.tcp;
+    let (own, other, udp) = if is_v4 { (v4, v6, tracker.v4) } else { (v6, v4, tracker.v6) };
+    patient(Target { other_family: Some(other), udp: Some(udp), ..Target::http(own, false, SEED) })
+}
+
+fn patient(mut target: Target) -> Target {
     target.timing.reply = Duration::from_millis(250);
     target.timing.quiet = Duration::from_millis(20);
     target.timing.minute = Duration::from_millis(1500);
@@ -43,9 +67,10 @@ fn failed(findings: &[Finding]) -> BTreeSet<&str> {
 }
 
 /// What is wrong about how the suite takes this fault.
-fn complaint(fault: Fault, fails: Fails) -> Option<String> {
+fn complaint(suite: &Suite, fault: Fault, fails: Fails) -> Option<String> {
     let tracker = Tracker::start(fault, FOREVER);
-    let findings = run(&cases(|case| !case.is_slow), &target(&tracker, true), |_| {});
+    let cases: Vec<&Case> = (suite.cases)().into_iter().filter(|case| !case.is_slow).collect();
+    let findings = run(&cases, &(suite.target)(&tracker, true), |_| {});
     let seen = failed(&findings);
     let (is_right, expected) = match fails {
         Fails::Just(ids) => (seen == ids.iter().copied().collect(), ids),
@@ -57,8 +82,17 @@ fn complaint(fault: Fault, fails: Fails) -> Option<String> {
 }
 
 #[test]
-fn each_fault_fails_the_right_cases() {
-    let (rest, complaints) = (Mutex::new(FAULTS.iter()), Mutex::new(Vec::new()));
+fn each_fault_of_udp_fails_the_right_cases() {
+    each_fault_fails_the_right_cases(&UDP);
+}
+
+#[test]
+fn each_fault_of_http_fails_the_right_cases() {
+    each_fault_fails_the_right_cases(&HTTP);
+}
+
+fn each_fault_fails_the_right_cases(suite: &Suite) {
+    let (rest, complaints) = (Mutex::new(suite.faults.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
@@ -66,7 +100,7 @@ fn each_fault_fails_the_right_cases() {
                     let next = rest.lock().unwrap().next();
                     let Some(&(fault, fails)) = next else { break };
                     // Not under the lock, or the trackers would stand in a queue.
-                    let complaint = complaint(fault, fails);
+                    let complaint = complaint(suite, fault, fails);
                     complaints.lock().unwrap().extend(complaint);
                 }
             });
@@ -78,16 +112,18 @@ fn each_fault_fails_the_right_cases() {
 
 #[test]
 fn every_case_can_fail() {
-    let noticed: BTreeSet<&str> = FAULTS
-        .iter()
-        .flat_map(|(_, fails)| match fails {
-            Fails::Just(ids) | Fails::AtLeast(ids) => ids.iter().copied(),
-        })
-        .collect();
-    // Those about the life of a connection id have a test of their own below.
-    let fast = cases(|case| !case.id.contains("-lives-for-"));
-    let fast: BTreeSet<&str> = fast.iter().map(|case| case.id).collect();
-    assert_eq!(noticed, fast);
+    for suite in [UDP, HTTP] {
+        let noticed: BTreeSet<&str> = suite
+            .faults
+            .iter()
+            .flat_map(|(_, fails)| match fails {
+                Fails::Just(ids) | Fails::AtLeast(ids) => ids.iter().copied(),
+            })
+            .collect();
+        // Those about the life of a connection id have a test of their own below.
+        let all = (suite.cases)().into_iter().map(|case| case.id);
+        assert_eq!(noticed, all.filter(|id| !id.contains("-lives-for-")).collect());
+    }
 }
 
 #[test]
@@ -98,6 +134,32 @@ fn a_correct_tracker_passes_everything_over_both_families() {
         assert_eq!(failed(&findings), BTreeSet::new());
         let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported).count();
         assert_eq!(unsupported, if is_v4 { 0 } else { 2 }, "{findings:#?}");
+    }
+}
+
+#[test]
+fn a_correct_tracker_passes_everything_over_http_and_https() {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()).into();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_no_client_auth().with_single_cert(vec![certified.cert.into()], key).unwrap();
+    let tls = Arc::new(tls);
+    for (is_v4, scheme) in [true, false]
+        .into_iter()
+        .flat_map(|is_v4| [Scheme::Http, Scheme::Https].map(|scheme| (is_v4, scheme)))
+    {
+        let tls = (scheme == Scheme::Https).then_some(&tls);
+        let tracker = Tracker::start_over(Fault::None, FOREVER, tls);
+        let target = Target { scheme, ..http_target(&tracker, is_v4) };
+        assert_eq!(probe(&target), Ok(()));
+        let findings = run(&http_cases::cases(), &target, |_| {});
+        let wrong: Vec<&Finding> =
+            findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported).count();
+        assert_eq!(unsupported, if is_v4 { 0 } else { 2 }, "{findings:#?}");
+        assert_eq!(tracker.state.lock().unwrap().peers(), 0, "peers were left behind");
     }
 }
 
@@ -124,28 +186,46 @@ fn connection_ids_that_die_early_are_noticed() {
 /// What a tracker with a list has to list is what the suite uses, and the peers of the suite are gone in the end.
 #[test]
 fn info_hashes_are_those_that_are_printed() {
-    let all = udp::cases();
-    let printed: BTreeSet<InfoHash> = info_hashes(&all, SEED).into_iter().collect();
-    assert_eq!(printed.len(), info_hashes(&all, SEED).len(), "each is used once");
-    assert_ne!(info_hashes(&all, SEED + 1), info_hashes(&all, SEED));
-    let tracker = Tracker::start(Fault::None, FOREVER);
-    run(&cases(|case| !case.is_slow), &target(&tracker, true), |_| {});
-    let state = tracker.state.lock().unwrap();
-    let unlisted: Vec<InfoHash> =
-        state.info_hashes.iter().map(|&hash| InfoHash(hash)).filter(|hash| !printed.contains(hash)).collect();
-    assert_eq!(unlisted, []);
-    assert!(state.info_hashes.len() > 100);
-    assert_eq!(state.peers(), 0, "peers were left behind");
+    for suite in [UDP, HTTP] {
+        let all = (suite.cases)();
+        let printed: BTreeSet<InfoHash> = info_hashes(&all, SEED).into_iter().collect();
+        assert_eq!(printed.len(), info_hashes(&all, SEED).len(), "each is used once");
+        assert_ne!(info_hashes(&all, SEED + 1), info_hashes(&all, SEED));
+        let tracker = Tracker::start(Fault::None, FOREVER);
+        let fast: Vec<&Case> = all.into_iter().filter(|case| !case.is_slow).collect();
+        run(&fast, &(suite.target)(&tracker, true), |_| {});
+        let state = tracker.state.lock().unwrap();
+        let unlisted: Vec<InfoHash> = state
+            .info_hashes
+            .iter()
+            .map(|&hash| InfoHash(hash))
+            .filter(|hash| !printed.contains(hash))
+            .collect();
+        assert_eq!(unlisted, []);
+        assert!(state.info_hashes.len() > 90);
+        assert_eq!(state.peers(), 0, "peers were left behind");
+    }
 }
 
 #[test]
 fn nobody_there_is_told_at_once() {
-    let nobody = {
-        let tracker = Tracker::start(Fault::None, FOREVER);
-        target(&tracker, true)
-    };
-    let reason = probe(&nobody).unwrap_err().to_string();
-    assert!(reason.contains("connection refused"), "{reason}");
+    for suite in [UDP, HTTP] {
+        let nobody = {
+            let tracker = Tracker::start(Fault::None, FOREVER);
+            (suite.target)(&tracker, true)
+        };
+        let reason = probe(&nobody).unwrap_err().to_string();
+        assert!(reason.contains("connection refused"), "{reason}");
+    }
+}
+
+/// Who asks for the wrong one of the two is told what is wrong.
+#[test]
+fn tls_where_there_is_none_is_told() {
+    let tracker = Tracker::start(Fault::None, FOREVER);
+    let target = Target { scheme: Scheme::Https, ..http_target(&tracker, true) };
+    let reason = probe(&target).unwrap_err().to_string();
+    assert!(reason.contains("does not speak TLS"), "{reason}");
 }
 
 /// The first case of a tracker that dies is told from the rest, and the rest does not wait.

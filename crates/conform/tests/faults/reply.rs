@@ -15,14 +15,8 @@ pub(crate) fn announce_reply(
     transaction_id: u32,
 ) -> Vec<u8> {
     let fault = state.fault;
-    let interval_s: u32 = match fault {
-        Fault::ShortInterval => state.rng.u32(0..5),
-        Fault::ConstantInterval => 1800,
-        _ => state.rng.u32(1800..2000),
-    };
-    let is_counted = |name: &Name| fault != Fault::AnnouncerIsNotCounted || *name != to.name;
-    let peers = swarm.peers.iter().filter(|(name, _)| is_counted(name)).map(|(_, peer)| peer);
-    let (seeders, leechers) = counts(peers);
+    let interval_s = interval_s(state);
+    let (seeders, leechers) = counts_for(fault, swarm, to);
     let transaction_id = if fault == Fault::AnnounceForgetsTransactionId { 5 } else { transaction_id };
     let mut reply: Vec<u8> =
         [1, transaction_id, interval_s, leechers, seeders].into_iter().flat_map(u32::to_be_bytes).collect();
@@ -32,7 +26,21 @@ pub(crate) fn announce_reply(
     reply
 }
 
-fn counts<'p>(peers: impl Iterator<Item = &'p Peer>) -> (u32, u32) {
+pub(crate) fn interval_s(state: &mut State) -> u32 {
+    match state.fault {
+        Fault::ShortInterval => state.rng.u32(0..5),
+        Fault::ConstantInterval => 1800,
+        _ => state.rng.u32(1800..2000),
+    }
+}
+
+/// The counts that an announcer is told.
+pub(crate) fn counts_for(fault: Fault, swarm: &Swarm, to: &Announced) -> (u32, u32) {
+    let is_counted = |name: &Name| fault != Fault::AnnouncerIsNotCounted || *name != to.name;
+    counts(swarm.peers.iter().filter(|(name, _)| is_counted(name)).map(|(_, peer)| peer))
+}
+
+pub(crate) fn counts<'p>(peers: impl Iterator<Item = &'p Peer>) -> (u32, u32) {
     peers.fold(
         (0, 0),
         |(seeders, leechers), peer| {
@@ -41,7 +49,7 @@ fn counts<'p>(peers: impl Iterator<Item = &'p Peer>) -> (u32, u32) {
     )
 }
 
-fn choose(state: &mut State, swarm: &Swarm, to: &Announced) -> Vec<SocketAddr> {
+pub(crate) fn choose(state: &mut State, swarm: &Swarm, to: &Announced) -> Vec<SocketAddr> {
     let fault = state.fault;
     let wanted = match to.numwant {
         _ if to.is_stopped && fault != Fault::StoppedGetsPeers => 0,
@@ -79,7 +87,7 @@ fn choose(state: &mut State, swarm: &Swarm, to: &Announced) -> Vec<SocketAddr> {
     chosen
 }
 
-fn write_peer(reply: &mut Vec<u8>, peer: SocketAddr, is_v4: bool) {
+pub(crate) fn write_peer(reply: &mut Vec<u8>, peer: SocketAddr, is_v4: bool) {
     match (peer.ip(), is_v4) {
         (IpAddr::V4(ip), true) => reply.extend(ip.octets()),
         (IpAddr::V4(ip), false) => reply.extend(ip.to_ipv6_mapped().octets()),

@@ -2,13 +2,14 @@
 //! shares nothing with the tracker of this repository, nor with the suite that judges it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
+use crate::http;
 use crate::reply::{announce_reply, scrape_reply};
 
 const PROTOCOL_ID: u64 = 0x0417_2710_1980;
@@ -18,6 +19,8 @@ const SCRAPE_MAX: usize = 74;
 pub(crate) struct Tracker {
     pub(crate) v4: SocketAddr,
     pub(crate) v6: SocketAddr,
+    /// Where it speaks HTTP, or HTTPS, by family.
+    pub(crate) tcp: [SocketAddr; 2],
     /// Every info hash that anybody announced or scraped.
     pub(crate) state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
@@ -33,7 +36,7 @@ pub(crate) struct State {
     ids: HashMap<u64, Id>,
     swarms: HashMap<(bool, [u8; 20]), Swarm>,
     pub(crate) rng: fastrand::Rng,
-    is_dead: bool,
+    pub(crate) is_dead: bool,
 }
 
 struct Id {
@@ -67,8 +70,24 @@ pub(crate) struct Announced {
     pub(crate) is_v4: bool,
 }
 
+/// What an announce says, whichever protocol it came by.
+pub(crate) struct Announce {
+    pub(crate) hash: [u8; 20],
+    pub(crate) peer_id: u64,
+    pub(crate) left: i64,
+    pub(crate) event: u32,
+    pub(crate) claimed: Option<IpAddr>,
+    pub(crate) numwant: i32,
+    pub(crate) port: u16,
+}
+
 impl Tracker {
     pub(crate) fn start(fault: Fault, life: Duration) -> Self {
+        Self::start_over(fault, life, None)
+    }
+
+    /// The same, which speaks HTTPS if there is a way to.
+    pub(crate) fn start_over(fault: Fault, life: Duration, tls: Option<&http::Tls>) -> Self {
         let [v4, v6] = ["127.0.0.1:0", "[::1]:0"].map(|address| UdpSocket::bind(address).unwrap());
         let state = State {
             fault,
@@ -85,14 +104,24 @@ impl Tracker {
             let (state, stop) = (Arc::clone(&state), Arc::clone(&stop));
             thread::spawn(move || serve(&socket, &state, &stop))
         };
-        let threads = vec![serve(v4), serve(v6)];
-        Self { v4: addresses[0], v6: addresses[1], state, stop, threads }
+        let mut threads = vec![serve(v4), serve(v6)];
+        let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).unwrap());
+        let tcp = [&listeners[0], &listeners[1]].map(|listener| listener.local_addr().unwrap());
+        threads.extend(listeners.map(|listener| {
+            let (state, stop, tls) = (Arc::clone(&state), Arc::clone(&stop), tls.cloned());
+            thread::spawn(move || http::accept(&listener, &state, &stop, tls.as_ref()))
+        }));
+        Self { v4: addresses[0], v6: addresses[1], tcp, state, stop, threads }
     }
 }
 
 impl Drop for Tracker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        for address in self.tcp {
+            // Wakes who waits for a connection.
+            drop(TcpStream::connect(address));
+        }
         for thread in self.threads.drain(..) {
             let ended = thread.join();
             assert!(ended.is_ok() || thread::panicking(), "the tracker of the test panicked");
@@ -227,42 +256,61 @@ impl State {
         if is_refused_option(fault, &packet[98..]) {
             return None;
         }
-        let hash = <[u8; 20]>::try_from(&packet[16..36]).unwrap();
-        self.info_hashes.insert(hash);
-        let (left, event) = (u64_at(&packet, 64).cast_signed(), u32_at(&packet, 80));
-        let numwant = u32_at(&packet, 92).cast_signed();
-        let port = u16::from_be_bytes([packet[96], packet[97]]);
-        let is_unwanted = (port == 0 && event != 3 && fault != Fault::TakesPort0)
-            || (event > 3 && fault == Fault::UnknownEventIsError)
-            || (numwant > 500 && fault == Fault::HugeNumwantIsError);
-        if is_unwanted {
+        let claimed = [packet[84], packet[85], packet[86], packet[87]];
+        let announce = Announce {
+            hash: packet[16..36].try_into().unwrap(),
+            peer_id: u64_at(&packet, 48),
+            left: u64_at(&packet, 64).cast_signed(),
+            event: u32_at(&packet, 80),
+            claimed: (claimed != [0; 4]).then(|| claimed.into()),
+            numwant: u32_at(&packet, 92).cast_signed(),
+            port: u16::from_be_bytes([packet[96], packet[97]]),
+        };
+        self.info_hashes.insert(announce.hash);
+        if self.refuses(&announce) {
             return Some(self.error(&packet, "unwanted"));
         }
-        let claimed = [packet[84], packet[85], packet[86], packet[87]];
-        let ip = match fault {
-            Fault::BelievesIp if claimed != [0; 4] => IpAddr::from(claimed),
-            _ => source.ip(),
-        };
-        let announced = Announced {
-            name: self.name(ip, port, &packet),
-            is_seeder: is_seeder(fault, left, event),
-            is_stopped: event == 3,
-            numwant,
-            is_v4: source.is_ipv4(),
-        };
-        if announced.is_stopped && fault == Fault::StoppedIsSilent {
+        if announce.event == 3 && fault == Fault::StoppedIsSilent {
             return None;
         }
-        let key = self.key(source.is_ipv4(), hash);
-        let swarm = self.swarms.entry(key).or_default();
-        join(fault, swarm, &announced, SocketAddr::new(ip, port), event);
-        let swarm = swarm.clone();
-        let reply = announce_reply(self, &swarm, &announced, u32_at(&packet, 12));
-        Some(reply)
+        let (swarm, announced) = self.take(source.ip(), &announce);
+        Some(announce_reply(self, &swarm, &announced, u32_at(&packet, 12)))
     }
 
-    fn name(&mut self, ip: IpAddr, port: u16, packet: &[u8]) -> Name {
-        let peer_id = u64_at(packet, 48);
+    /// Whether an announce is one that this tracker does not like.
+    pub(crate) fn refuses(&self, announce: &Announce) -> bool {
+        let fault = self.fault;
+        (announce.port == 0 && announce.event != 3 && fault != Fault::TakesPort0)
+            || (announce.event > 3 && fault == Fault::UnknownEventIsError)
+            || (announce.numwant > 500 && fault == Fault::HugeNumwantIsError)
+    }
+
+    /// Does what an announce says, and returns the swarm after it.
+    pub(crate) fn take(&mut self, source: IpAddr, announce: &Announce) -> (Swarm, Announced) {
+        let fault = self.fault;
+        let ip = match fault {
+            Fault::BelievesIp => announce.claimed.unwrap_or(source),
+            _ => source,
+        };
+        let announced = Announced {
+            name: self.name(ip, announce.port, announce.peer_id),
+            is_seeder: is_seeder(fault, announce.left, announce.event),
+            is_stopped: announce.event == 3,
+            numwant: announce.numwant,
+            is_v4: source.is_ipv4(),
+        };
+        let key = self.key(source.is_ipv4(), announce.hash);
+        let swarm = self.swarms.entry(key).or_default();
+        join(fault, swarm, &announced, SocketAddr::new(ip, announce.port), announce.event);
+        (swarm.clone(), announced)
+    }
+
+    /// The swarm of an info hash, if there ever was one.
+    pub(crate) fn swarm(&self, is_v4: bool, hash: [u8; 20]) -> Option<&Swarm> {
+        self.swarms.get(&self.key(is_v4, hash))
+    }
+
+    fn name(&mut self, ip: IpAddr, port: u16, peer_id: u64) -> Name {
         match self.fault {
             Fault::PeerIdIsIdentity => (ip, port, peer_id),
             Fault::EveryAnnounceIsAPeer => (ip, port, self.rng.u64(..)),
@@ -297,7 +345,7 @@ impl State {
             self.info_hashes.extend(&hashes);
         }
         let hashes_max = if fault == Fault::ScrapeStopsAt70 { 70 } else { SCRAPE_MAX };
-        let swarm_of = |hash: &[u8; 20]| self.swarms.get(&self.key(source.is_ipv4(), *hash)).cloned();
+        let swarm_of = |hash: &[u8; 20]| self.swarm(source.is_ipv4(), *hash).cloned();
         let swarms: Vec<Option<Swarm>> = hashes.iter().take(hashes_max).map(swarm_of).collect();
         Some(scrape_reply(fault, &hashes, &swarms, u32_at(packet, 12)))
     }

@@ -1,0 +1,183 @@
+//! Every fault of a UDP tracker, and which cases notice.
+
+use crate::fault::Fails::{AtLeast, Just};
+use crate::fault::{Fails, Fault};
+
+/// Every fault, and who notices.
+pub(crate) const FAULTS: &[(Fault, Fails)] = &[
+    (Fault::None, Just(&[])),
+    (
+        Fault::ConnectHasAnotherAction,
+        Just(&[
+            "udp-connect-layout",
+            "udp-connect-ignores-trailing-bytes",
+            "udp-pipelined-requests-are-all-answered",
+        ]),
+    ),
+    (Fault::ShortConnect, AtLeast(&["udp-connect-layout"])),
+    (Fault::ConnectForgetsTransactionId, AtLeast(&["udp-connect-echoes-transaction-id"])),
+    (Fault::LongConnect, Just(&["udp-connect-reply-is-no-larger-than-request"])),
+    (Fault::AnyProtocolId, Just(&["udp-connect-wrong-magic-is-refused"])),
+    (Fault::ExactConnect, Just(&["udp-connect-ignores-trailing-bytes"])),
+    (Fault::GuessableId, Just(&["udp-connection-id-is-not-guessable"])),
+    (
+        Fault::AnnounceNeedsNoId,
+        Just(&["udp-announce-needs-connection-id", "udp-connection-id-of-another-address-is-refused"]),
+    ),
+    (
+        Fault::ScrapeNeedsNoId,
+        Just(&["udp-scrape-needs-connection-id", "udp-connection-id-of-another-address-is-refused"]),
+    ),
+    (
+        Fault::LongErrorToWrongId,
+        Just(&["udp-wrong-connection-id-is-not-amplified", "udp-garbage-is-not-amplified"]),
+    ),
+    (Fault::IdOfAnybody, Just(&["udp-connection-id-of-another-address-is-refused"])),
+    (Fault::IdWorksOnce, AtLeast(&["udp-connection-id-serves-many-requests"])),
+    (Fault::IdOfOnePort, Just(&["udp-connection-id-serves-another-port"])),
+    (Fault::PeersOfOtherSize, AtLeast(&["udp-announce-layout"])),
+    (Fault::AnnounceForgetsTransactionId, AtLeast(&["udp-announce-echoes-transaction-id"])),
+    (Fault::ShortInterval, Just(&["udp-announce-interval-is-sane"])),
+    (Fault::ConstantInterval, Just(&["udp-announce-interval-is-jittered"])),
+    (Fault::NoCap, Just(&["udp-reply-fits-the-mtu"])),
+    (Fault::DropsBursts, AtLeast(&["udp-pipelined-requests-are-all-answered"])),
+    (Fault::AnnouncerIsNotCounted, Just(&["udp-counts-include-the-announcer"])),
+    (Fault::EveryAnnounceIsAPeer, AtLeast(&["udp-second-announce-counts-once"])),
+    (Fault::AnnouncerIsHandedOut, Just(&["udp-announcer-is-not-handed-to-itself"])),
+    (Fault::LeechersOnly, Just(&["udp-leecher-is-handed-seeders-and-leechers"])),
+    (
+        Fault::NothingToSeeders,
+        Just(&["udp-seeder-is-handed-leechers", "udp-numwant-is-kept", "udp-ip-field-is-not-believed"]),
+    ),
+    (Fault::SeedersToSeeders, Just(&["udp-seeder-is-not-handed-seeders"])),
+    (Fault::LeecherStays, Just(&["udp-leecher-turns-seeder"])),
+    (Fault::SeederStays, Just(&["udp-seeder-turns-leecher"])),
+    (
+        Fault::RoleStays,
+        Just(&[
+            "udp-leecher-turns-seeder",
+            "udp-seeder-turns-leecher",
+            "udp-completed-makes-a-seeder",
+            "udp-completed-makes-a-seeder-whatever-left-says",
+            "udp-scrape-keeps-order-and-fields",
+        ]),
+    ),
+    (Fault::NegativeLeftIsSeeder, Just(&["udp-unknown-left-is-a-leecher"])),
+    (Fault::OneSwarm, AtLeast(&["udp-info-hashes-are-independent"])),
+    (Fault::Duplicates, AtLeast(&["udp-reply-has-no-duplicates"])),
+    (Fault::FirstPeersOnly, Just(&["udp-every-peer-is-handed-out"])),
+    (
+        Fault::DefaultIsNone,
+        Just(&[
+            "udp-leecher-is-handed-seeders-and-leechers",
+            "udp-seeder-is-handed-leechers",
+            "udp-numwant-default-gives-peers",
+        ]),
+    ),
+    (Fault::NegativeIsNone, Just(&["udp-numwant-negative-is-the-default"])),
+    (Fault::HugeNumwantIsError, Just(&["udp-numwant-huge-gives-peers"])),
+    (Fault::ZeroIsDefault, Just(&["udp-numwant-0-gives-none"])),
+    (Fault::OddIsOneLess, Just(&["udp-numwant-is-kept"])),
+    (Fault::StoppedIsSilent, AtLeast(&["udp-stopped-gets-a-normal-reply"])),
+    (Fault::StoppedGetsPeers, Just(&["udp-stopped-gets-no-peers"])),
+    (
+        Fault::StoppedStays,
+        Just(&["udp-stopped-removes-the-peer", "udp-peer-of-another-host-is-out-of-reach"]),
+    ),
+    (
+        Fault::StoppedJoins,
+        Just(&["udp-stopped-creates-no-swarm", "udp-peer-of-another-host-is-out-of-reach"]),
+    ),
+    (
+        Fault::CompletedIsLeecher,
+        Just(&[
+            "udp-completed-makes-a-seeder",
+            "udp-completed-makes-a-seeder-whatever-left-says",
+            "udp-scrape-keeps-order-and-fields",
+        ]),
+    ),
+    (Fault::CompletedGoesByLeft, Just(&["udp-completed-makes-a-seeder-whatever-left-says"])),
+    (Fault::NoDownloads, Just(&["udp-completed-counts-a-download"])),
+    (Fault::EveryCompletedIsADownload, Just(&["udp-completed-counts-once"])),
+    (
+        Fault::EverySeederIsADownload,
+        Just(&["udp-seeding-from-the-start-is-no-download", "udp-scrape-keeps-order-and-fields"]),
+    ),
+    (Fault::UnknownEventIsError, Just(&["udp-unknown-event-is-an-update"])),
+    (Fault::BelievesIp, Just(&["udp-ip-field-is-not-believed", "udp-peer-of-another-host-is-out-of-reach"])),
+    (Fault::PortIsIdentity, Just(&["udp-peer-of-another-host-is-out-of-reach"])),
+    (Fault::HostIsIdentity, AtLeast(&["udp-ports-are-different-peers"])),
+    (Fault::PeerIdIsIdentity, Just(&["udp-peer-id-is-no-identity"])),
+    (Fault::TakesPort0, Just(&["udp-port-0-is-never-handed-out"])),
+    (
+        Fault::ExactAnnounce,
+        Just(&[
+            "udp-announce-ignores-trailing-bytes",
+            "udp-option-url-data-is-accepted",
+            "udp-option-padding-and-end-are-accepted",
+            "udp-option-long-url-data-is-accepted",
+            "udp-option-unknown-or-broken-is-ignored",
+        ]),
+    ),
+    (
+        Fault::NoUrlData,
+        Just(&[
+            "udp-option-url-data-is-accepted",
+            "udp-option-padding-and-end-are-accepted",
+            "udp-option-long-url-data-is-accepted",
+            "udp-option-unknown-or-broken-is-ignored",
+        ]),
+    ),
+    (Fault::NoPadding, Just(&["udp-option-padding-and-end-are-accepted"])),
+    (Fault::OneOption, Just(&["udp-option-long-url-data-is-accepted"])),
+    (Fault::BrokenOptionIsError, Just(&["udp-option-unknown-or-broken-is-ignored"])),
+    (
+        Fault::SmallBuffer,
+        Just(&[
+            "udp-connect-ignores-trailing-bytes",
+            "udp-option-long-url-data-is-accepted",
+            "udp-scrape-of-any-size-is-answered",
+            "udp-scrape-of-74-is-complete",
+        ]),
+    ),
+    (Fault::ScrapeForgetsTransactionId, AtLeast(&["udp-scrape-layout"])),
+    (
+        Fault::ScrapeReverses,
+        Just(&[
+            "udp-info-hashes-are-independent",
+            "udp-scrape-keeps-order-and-fields",
+            "udp-scrape-of-any-size-is-answered",
+            "udp-scrape-repeated-is-answered-each-time",
+        ]),
+    ),
+    (Fault::ScrapeSwapsFields, AtLeast(&["udp-scrape-keeps-order-and-fields"])),
+    (
+        Fault::LargeScrapeIsSilent,
+        Just(&["udp-scrape-of-any-size-is-answered", "udp-scrape-of-74-is-complete"]),
+    ),
+    (Fault::ScrapeStopsAt70, Just(&["udp-scrape-of-74-is-complete"])),
+    (Fault::UnknownIsLeftOut, AtLeast(&["udp-scrape-unknown-is-zeros"])),
+    (Fault::RepeatedIsLeftOut, Just(&["udp-scrape-repeated-is-answered-each-time"])),
+    (Fault::TooLargeScrapeIsNonsense, Just(&["udp-scrape-too-large-lines-up"])),
+    (
+        Fault::ScrapeReadsBeyond,
+        Just(&["udp-scrape-ignores-a-partial-hash", "udp-scrape-of-nothing-gets-nothing"]),
+    ),
+    (Fault::ScrapeOfNothingIsOne, Just(&["udp-scrape-of-nothing-gets-nothing"])),
+    (Fault::PadsAnnounces, Just(&["udp-truncated-announce-gets-no-peers"])),
+    (Fault::UnknownActionIsAnnounce, Just(&["udp-unknown-action-gets-error-or-silence"])),
+    (Fault::Action4IsAnnounce, Just(&["udp-action-4-is-no-announce"])),
+    (
+        Fault::ErrorHasAnotherAction,
+        Just(&[
+            "udp-unknown-action-gets-error-or-silence",
+            "udp-action-4-is-no-announce",
+            "udp-errors-carry-action-3-and-transaction-id",
+        ]),
+    ),
+    (Fault::ErrorForgetsTransactionId, Just(&["udp-errors-carry-action-3-and-transaction-id"])),
+    (Fault::DiesOfLongDatagrams, AtLeast(&["udp-garbage-does-not-end-the-service"])),
+    (Fault::DiesOfHighActions, AtLeast(&["udp-mangled-requests-do-not-end-the-service"])),
+    (Fault::AnswersFromElsewhere, Just(&["udp-reply-comes-from-the-asked-address"])),
+    (Fault::OneFamily, Just(&["udp-families-are-apart"])),
+];
