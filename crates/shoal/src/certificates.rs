@@ -3,9 +3,15 @@
 use std::path::PathBuf;
 
 use shoal_config::Config;
-use shoal_tls::{CertificateFiles, Server};
+use shoal_tls::{Certificate, CertificateFiles, Server};
 
+use crate::clock;
 use crate::failure::Failure;
+
+const DAY_S: u64 = 86_400;
+
+/// With fewer days left, a renewal that should have come has not: authorities advise to renew with a month to go.
+const DAYS_LEFT_MIN: u64 = 14;
 
 /// The files, as the operator named them, and what was made of them.
 #[derive(Debug)]
@@ -25,7 +31,7 @@ impl Certificates {
         }
         let files = files(config);
         let server = Server::load(&files).map_err(|error| Failure::Configuration(error.to_string()))?;
-        tracing::info!(certificates = files.len(), "TLS");
+        show(&server);
         Ok(Some(Self { files, server }))
     }
 
@@ -37,8 +43,33 @@ impl Certificates {
     /// Reads the files again. Whatever is wrong with them, connections go on, and new ones get the old certificates.
     pub(crate) fn reload(&self) {
         match self.server.reload(&self.files) {
-            Ok(()) => tracing::info!(certificates = self.files.len(), "the certificates were read again"),
+            Ok(()) => {
+                tracing::info!(certificates = self.files.len(), "the certificates were read again");
+                show(&self.server);
+            }
             Err(error) => tracing::error!(%error, "the certificates stay as they were"),
+        }
+    }
+}
+
+/// Logs which certificates there are, and which of them clients will refuse for their dates.
+fn show(server: &Server) {
+    let now_s = clock::unix_s();
+    for Certificate { file, names, not_before_unix_s, not_after_unix_s } in server.certificates() {
+        let (file, names) = (file.display(), names.join(" "));
+        let days_left = not_after_unix_s.map(|end_s| end_s.saturating_sub(now_s) / DAY_S);
+        tracing::info!(%file, names, days_left, "certificate");
+        if not_before_unix_s.is_some_and(|begin_s| now_s < begin_s) {
+            tracing::warn!(%file, "this certificate is not valid yet: clients refuse it (is the clock right?)");
+        }
+        match (not_after_unix_s, days_left) {
+            (Some(end_s), _) if end_s < now_s => {
+                tracing::warn!(%file, "this certificate has expired: clients refuse it; renew it and send SIGHUP");
+            }
+            (_, Some(days_left)) if days_left < DAYS_LEFT_MIN => {
+                tracing::warn!(%file, days_left, "this certificate expires soon; renew it and send SIGHUP");
+            }
+            _ => {}
         }
     }
 }

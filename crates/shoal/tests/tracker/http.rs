@@ -2,6 +2,7 @@
 
 mod announce;
 mod certificates;
+mod conformance;
 mod limits;
 mod proxy;
 mod stop;

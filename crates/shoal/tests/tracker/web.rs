@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -124,13 +123,6 @@ pub(crate) fn tcp(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the tracker listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
     stream.set_write_timeout(Some(PATIENCE)).expect("a time-out can be set");
-    stream
-}
-
-/// One after another, so that a test sees what a short time-out does.
-pub(crate) fn impatient(address: SocketAddr, patience: Duration) -> TcpStream {
-    let stream = tcp(address);
-    stream.set_read_timeout(Some(patience)).expect("a time-out can be set");
     stream
 }
 
