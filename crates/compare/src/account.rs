@@ -8,6 +8,8 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use rustix::process::Pid;
+
 use crate::clock;
 use crate::result::Usage;
 
@@ -100,6 +102,15 @@ pub(crate) fn resident_bytes(group: u32) -> io::Result<u64> {
     let resident = members.iter().filter_map(|member| resident_of(member.pid));
     let bytes = resident.sum();
     if bytes == 0 { Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended")) } else { Ok(bytes) }
+}
+
+/// All threads of a group.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub(crate) fn threads(group: u32) -> io::Result<Vec<Pid>> {
+    let threads = members(group)?.into_iter().flat_map(|member| thread_times(member.pid));
+    Ok(threads.filter_map(|(thread, _)| Pid::from_raw(i32::try_from(thread).ok()?)).collect())
 }
 
 /// A process of a group.

@@ -9,9 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::certificate::Certificate;
 use crate::clock;
 use crate::configuration;
-use crate::description::Description;
+use crate::description::{Description, Protocol};
 use crate::division::Division;
 use crate::find::Found;
 use crate::machine;
@@ -35,7 +36,8 @@ const PEER_BYTES: usize = 6;
 /// # Errors
 /// Where results cannot be written even before the first run. What goes wrong with a tracker is in the result.
 pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
-    let mut comparison = prepare(order)?;
+    let certificate = certificate(order)?;
+    let mut comparison = prepare(order, certificate.as_ref())?;
     tell_beforehand(order, &comparison, observer);
     save(&comparison, &order.folder)?;
     let mut announce_reply_bytes =
@@ -56,8 +58,17 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
                     cores: division.cores,
                     processors: division.tracker.len(),
                 });
-                let (load, port) = (&order.load, order.port);
-                let run = Run { description, found, division, load, port, announce_reply_bytes, interrupt };
+                let (load, port, certificate) = (&order.load, order.port, certificate.as_ref());
+                let run = Run {
+                    description,
+                    found,
+                    division,
+                    load,
+                    certificate,
+                    port,
+                    announce_reply_bytes,
+                    interrupt,
+                };
                 let outcome = run.run(round, observer);
                 observer(&Event::Ended(&outcome));
                 announce_reply_bytes = reply_bytes(description, &outcome).unwrap_or(announce_reply_bytes);
@@ -73,8 +84,14 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
     Ok(comparison)
 }
 
+/// The same for every tracker and round, since the kind of key decides what a handshake costs.
+fn certificate(order: &Order) -> Result<Option<Certificate>> {
+    let has_tls = order.load.transport.protocol() == Protocol::Https;
+    has_tls.then(Certificate::new).transpose().context("cannot make a certificate")
+}
+
 /// The result before anything ran: partial, with a cell for each tracker that is there.
-fn prepare(order: &Order) -> Result<Comparison> {
+fn prepare(order: &Order, certificate: Option<&Certificate>) -> Result<Comparison> {
     let trackers: Result<Vec<Tracker>> =
         order.contenders.iter().map(|contender| tracker(order, contender)).collect();
     let comparison = Comparison {
@@ -84,7 +101,7 @@ fn prepare(order: &Order) -> Result<Comparison> {
         command: order.command.clone(),
         commit: machine::commit(),
         machine: Machine::this(),
-        load: order.load.settings().into_iter().chain(order.doubts.iter().map(|doubt| note(doubt))).collect(),
+        load: settings(order, certificate),
         cpu_mode: order.cpu_mode.to_string(),
         rounds: order.rounds,
         trackers: trackers?,
@@ -100,6 +117,12 @@ fn prepare(order: &Order) -> Result<Comparison> {
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(comparison)
+}
+
+fn settings(order: &Order, certificate: Option<&Certificate>) -> Vec<(String, String)> {
+    let kind = |_| ("certificate".to_owned(), "ECDSA P-256, signed by itself, the same for all".to_owned());
+    let doubts = order.doubts.iter().map(|doubt| note(doubt));
+    order.load.settings().into_iter().chain(certificate.map(kind)).chain(doubts).collect()
 }
 
 /// Something that the reader should know, among the settings.
@@ -146,11 +169,24 @@ fn tracker(order: &Order, contender: &Contender) -> Result<Tracker> {
 fn as_used(order: &Order, description: &Description, found: &Found) -> Result<String> {
     let fewest = order.divisions.iter().min_by_key(|division| division.cores);
     let workers = fewest.map_or(1, |division| division.tracker.len());
-    let address = ([127, 0, 0, 1], order.port.unwrap_or(6969)).into();
-    let mut values = configuration::values(address, workers, "FOLDER", &order.load, 0);
-    values.set("announce_reply_bytes", "BYTES");
-    let program = found.program.file_name().unwrap_or_default().to_string_lossy();
-    Ok(configuration::in_full(description, &program, &values)?)
+    let values_at = |port: u16| {
+        let address = ([127, 0, 0, 1], port).into();
+        let mut values = configuration::values(address, workers, "FOLDER", &order.load, 0);
+        values.set("announce_reply_bytes", "BYTES");
+        values
+    };
+    let port = order.port.unwrap_or(6969);
+    let name = |program: &Path| program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let program = name(&found.program);
+    let Some(front) = &found.front else {
+        return Ok(configuration::in_full(description, &program, &values_at(port), None)?);
+    };
+    let backend_port = port.wrapping_add(1);
+    let mut of_front = values_at(port);
+    of_front.set("backend_port", backend_port);
+    let front = Some((name(front), of_front));
+    let front = front.as_ref().map(|(program, values)| (program.as_str(), values));
+    Ok(configuration::in_full(description, &program, &values_at(backend_port), front)?)
 }
 
 fn tell_beforehand(order: &Order, comparison: &Comparison, observer: &mut Observer<'_>) {
@@ -188,7 +224,7 @@ fn reply_bytes(description: &Description, outcome: &Round) -> Option<usize> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to what a datagram can hold"
+        reason = "clamped to what a datagram can hold, and a reply over HTTP is not longer"
     )]
     let bytes = load.announce_reply_bytes.round().clamp(20.0, 1400.0) as usize;
     imitated.then_some(bytes)
@@ -256,7 +292,7 @@ mod tests {
         let text = format!(
             "name = \"{name}\"\ntitle = \"{name}\"\nprotocols = [\"udp\"]\nceiling = {ceiling}\n[find]\npath = [\"x\"]\n"
         );
-        let found = Found { program: "/x".into(), version: None, doubts: Vec::new() };
+        let found = Found { program: "/x".into(), version: None, doubts: Vec::new(), front: None };
         Contender {
             description: Description::parse(&text).unwrap(),
             found: if is_there { Ok(found) } else { Err("not installed".into()) },

@@ -1,6 +1,8 @@
 //! What a tracker is: how to find, configure, start and stop it. Read from TOML, shipped or a user's own.
 
 use std::collections::BTreeMap;
+use std::iter;
+use std::mem::take;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -8,11 +10,13 @@ use serde::Deserialize;
 use crate::template::{self, UnknownPlaceholder};
 
 /// The descriptions that come with the laboratory, in the order of presentation: name and text.
-pub const SHIPPED: [(&str, &str); 12] = [
+pub const SHIPPED: [(&str, &str); 15] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
+    ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
     ("aquatic_udp-mio", include_str!("../trackers/aquatic_udp-mio.toml")),
     ("aquatic_udp-io_uring", include_str!("../trackers/aquatic_udp-io_uring.toml")),
+    ("aquatic_http", include_str!("../trackers/aquatic_http.toml")),
     ("opentracker", include_str!("../trackers/opentracker.toml")),
     ("chihaya", include_str!("../trackers/chihaya.toml")),
     ("mochi", include_str!("../trackers/mochi.toml")),
@@ -20,11 +24,22 @@ pub const SHIPPED: [(&str, &str); 12] = [
     ("bittorrent-tracker", include_str!("../trackers/bittorrent-tracker.toml")),
     ("wt-tracker", include_str!("../trackers/wt-tracker.toml")),
     ("echo-mmsg", include_str!("../trackers/echo-mmsg.toml")),
+    ("echo-epoll", include_str!("../trackers/echo-epoll.toml")),
     ("echo-uring", include_str!("../trackers/echo-uring.toml")),
 ];
 
 /// The name of the file with the load's info hashes, where a description asks for one.
 pub const WHITELIST: &str = "whitelist";
+
+/// The names of the files with certificate and key, each alone and both together, where the load is HTTPS.
+pub const CERTIFICATE: &str = "certificate.pem";
+/// See [`CERTIFICATE`].
+pub const KEY: &str = "key.pem";
+/// See [`CERTIFICATE`].
+pub const CERTIFICATE_AND_KEY: &str = "certificate-and-key.pem";
+
+/// Names that no file of a description may have.
+const RESERVED: [&str; 4] = [WHITELIST, CERTIFICATE, KEY, CERTIFICATE_AND_KEY];
 
 /// The most that a description can ask for.
 const PATIENCE_S_MAX: u64 = 3600;
@@ -37,7 +52,7 @@ pub struct Description {
     pub name: String,
     /// How tables and plots call it.
     pub title: String,
-    /// What it speaks.
+    /// What it is described for.
     pub protocols: Vec<Protocol>,
     /// Whether it is no tracker but the limit. A ceiling runs last in each round, and holds no peers.
     #[serde(default)]
@@ -65,6 +80,54 @@ pub struct Description {
     /// What is written into its temporary folder before.
     #[serde(default)]
     pub files: Vec<File>,
+    /// What stands before it, where it does not do everything by itself.
+    #[serde(default)]
+    pub front: Option<Front>,
+    /// What is different over UDP.
+    #[serde(default)]
+    pub udp: Variant,
+    /// What is different over HTTP.
+    #[serde(default)]
+    pub http: Variant,
+    /// What is different over HTTPS.
+    #[serde(default)]
+    pub https: Variant,
+}
+
+/// What is different over one protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// In place of [`Description::title`].
+    #[serde(default)]
+    pub title: Option<String>,
+    /// In place of [`Start::arguments`].
+    #[serde(default)]
+    pub arguments: Option<Vec<String>>,
+    /// Besides [`Description::notes`].
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Besides [`Description::files`].
+    #[serde(default)]
+    pub files: Vec<File>,
+    /// In place of [`Description::front`].
+    #[serde(default)]
+    pub front: Option<Front>,
+}
+
+/// A program that the load talks to and that talks to the tracker, such as one that does TLS. It runs on the tracker's
+/// processors and is counted as part of it: its time, its memory, its failures.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Front {
+    /// Where its program is.
+    pub find: Find,
+    /// How it tells its version.
+    #[serde(default)]
+    pub version: Version,
+    /// Its arguments. In them `{address}` is where the load comes, and `{backend_port}` the port of the tracker, which
+    /// listens on the same address.
+    pub arguments: Vec<String>,
 }
 
 /// A protocol of trackers.
@@ -75,6 +138,8 @@ pub enum Protocol {
     Udp,
     /// BEP 3.
     Http,
+    /// BEP 3, over TLS.
+    Https,
     /// WebTorrent.
     Ws,
 }
@@ -215,6 +280,24 @@ impl Description {
         SHIPPED.iter().map(|(_, text)| Self::parse(text)).collect()
     }
 
+    /// What it is over `protocol`. A protocol that it is not described for leaves it as it is.
+    #[must_use]
+    pub fn over(mut self, protocol: Protocol) -> Self {
+        let (udp, http, https) = (take(&mut self.udp), take(&mut self.http), take(&mut self.https));
+        let variant = match protocol {
+            Protocol::Udp => udp,
+            Protocol::Http => http,
+            Protocol::Https => https,
+            Protocol::Ws => return self,
+        };
+        self.title = variant.title.unwrap_or(self.title);
+        self.start.arguments = variant.arguments.unwrap_or(self.start.arguments);
+        self.notes.extend(variant.notes);
+        self.files.extend(variant.files);
+        self.front = variant.front.or(self.front);
+        self
+    }
+
     /// How long to wait for its first answer.
     #[must_use]
     pub fn start_patience(&self) -> Duration {
@@ -234,8 +317,10 @@ impl Description {
             let accepted = "letters, digits, \"-\", \"_\" and \".\", since files are named after it";
             return Err(BadDescription::Value { key: "name", value: self.name.clone(), accepted });
         }
-        if let Some(file) = self.files.iter().find(|file| !is_plain(&file.name) || file.name == WHITELIST) {
-            let accepted = "a name without directories, other than \"whitelist\"";
+        let is_bad = |file: &&File| !is_plain(&file.name) || RESERVED.contains(&file.name.as_str());
+        if let Some(file) = self.all_files().find(is_bad) {
+            let accepted = "a name without directories, other than those that the laboratory writes itself \
+                            (whitelist, certificate.pem, key.pem, certificate-and-key.pem)";
             return Err(BadDescription::Value { key: "files.name", value: file.name.clone(), accepted });
         }
         let patience =
@@ -246,21 +331,40 @@ impl Description {
             let accepted = "seconds from 1 to 3600";
             return Err(BadDescription::Value { key, value: value.to_string(), accepted });
         }
-        let find = &self.find;
-        if !find.this_program && find.beside.is_empty() && find.tools.is_empty() && find.path.is_empty() {
-            let accepted = "say by \"path\", \"tools\", \"beside\" or \"this_program\" where the program is";
-            return Err(BadDescription::Value { key: "find", value: String::new(), accepted });
+        let accepted = "say by \"path\", \"tools\", \"beside\" or \"this_program\" where the program is";
+        let finds = self.fronts().map(|front| ("front.find", &front.find));
+        let nowhere = |(_, find): &(&str, &Find)| {
+            !find.this_program && find.beside.is_empty() && find.tools.is_empty() && find.path.is_empty()
+        };
+        match iter::once(("find", &self.find)).chain(finds).find(nowhere) {
+            Some((key, _)) => Err(BadDescription::Value { key, value: String::new(), accepted }),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    fn variants(&self) -> [&Variant; 3] {
+        [&self.udp, &self.http, &self.https]
+    }
+
+    fn all_files(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().chain(self.variants().into_iter().flat_map(|variant| &variant.files))
+    }
+
+    fn fronts(&self) -> impl Iterator<Item = &Front> {
+        self.front.iter().chain(self.variants().into_iter().filter_map(|variant| variant.front.as_ref()))
     }
 
     /// Every text that may hold placeholders, and where it stands.
     fn templates(&self) -> impl Iterator<Item = (String, &str)> {
-        let arguments = self.start.arguments.iter().map(|text| ("start.arguments".to_owned(), text.as_str()));
+        let variants = self.variants().into_iter().filter_map(|variant| variant.arguments.as_deref());
+        let arguments = variants.chain([&self.start.arguments[..]]).flatten();
+        let arguments = arguments.map(|text| ("start.arguments".to_owned(), text.as_str()));
+        let fronts = self.fronts().flat_map(|front| &front.arguments);
+        let fronts = fronts.map(|text| ("front.arguments".to_owned(), text.as_str()));
         let variables = self.start.environment.iter();
         let variables = variables.map(|(name, text)| (format!("start.environment.{name}"), text.as_str()));
-        let files = self.files.iter().map(|file| (format!("files, {}", file.name), file.text.as_str()));
-        arguments.chain(variables).chain(files)
+        let files = self.all_files().map(|file| (format!("files, {}", file.name), file.text.as_str()));
+        arguments.chain(fronts).chain(variables).chain(files)
     }
 }
 
@@ -302,6 +406,35 @@ mod tests {
             assert_eq!(description.name, name);
             assert!(!description.protocols.is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_protocol_changes_what_it_says_and_nothing_else() {
+        let text = format!(
+            "{}[start]\narguments = [\"--plain\"]\n[[files]]\nname = \"a\"\ntext = \"\"\n\
+             [https]\ntitle = \"Mine + wall\"\nnotes = [\"It is behind a wall.\"]\n\
+             [[https.files]]\nname = \"b\"\ntext = \"{{key}}\"\n\
+             [https.front]\nfind = {{ path = [\"wall\"] }}\narguments = [\"{{backend_port}}\"]\n",
+            SMALLEST.replace("[\"udp\"]", "[\"http\", \"https\"]"),
+        );
+        let description = Description::parse(&text).unwrap();
+        let http = description.clone().over(Protocol::Http);
+        assert_eq!((http.title.as_str(), http.files.len(), http.front), ("Mine", 1, None));
+        let https = description.over(Protocol::Https);
+        assert_eq!((https.title.as_str(), https.files.len()), ("Mine + wall", 2));
+        assert_eq!(https.notes, ["It is behind a wall."]);
+        assert_eq!(https.start.arguments, ["--plain"]);
+        assert_eq!(https.front.unwrap().arguments, ["{backend_port}"]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_variant_is_told_too() {
+        let refused_in = |table: &str| refused(&format!("{SMALLEST}{table}\n"));
+        assert!(refused_in("[https]\narguments = [\"{adress}\"]").starts_with("start.arguments: "));
+        let nowhere = refused_in("[https.front]\nfind = {}\narguments = []");
+        assert!(nowhere.starts_with("front.find") && nowhere.contains("path"), "{nowhere}");
+        let file = refused_in("[[http.files]]\nname = \"key.pem\"\ntext = \"\"");
+        assert!(file.contains("key.pem") && file.contains("certificate.pem"), "{file}");
     }
 
     #[test]

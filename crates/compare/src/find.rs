@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock;
-use crate::description::{Description, Protocol, Version};
+use crate::description::{Description, Find, Protocol, Version};
 
 /// How long a program may take to tell its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +29,8 @@ pub struct Found {
     pub version: Option<String>,
     /// What there is to say against this version.
     pub doubts: Vec<String>,
+    /// The program of what stands before it, where there is something.
+    pub front: Option<PathBuf>,
 }
 
 /// Where to look.
@@ -43,27 +45,42 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds the program of `description` and asks its version.
+    /// Finds the programs of `description`, as it is over `protocol`, and asks their versions.
     ///
     /// # Errors
     /// Why it cannot take part, as a sentence.
-    pub fn find(&self, description: &Description) -> Result<Found, String> {
-        if !description.protocols.contains(&Protocol::Udp) {
+    pub fn find(&self, description: &Description, protocol: Protocol) -> Result<Found, String> {
+        if !description.protocols.contains(&protocol) {
             let names: Vec<&str> = description.protocols.iter().map(|protocol| protocol.name()).collect();
-            return Err(format!("it speaks {}, and this load is UDP", names.join(" and ")));
+            let names = names.join(" and ");
+            return Err(format!("it is described for {names}, and this load is {}", protocol.name()));
         }
-        let program = self.program(description)?;
-        let version = self.version(&description.version, &program);
-        let doubts = doubts(&description.version, version.as_deref());
-        Ok(Found { program, version, doubts })
+        let mut found = self.one(&description.find, &description.version, Some(&description.name))?;
+        if let Some(front) = &description.front {
+            let of_front = self.one(&front.find, &front.version, None);
+            let of_front = of_front.map_err(|reason| format!("what stands before it: {reason}"))?;
+            let versions = [found.version, of_front.version];
+            let versions: Vec<String> = versions.into_iter().flatten().collect();
+            found.version = (!versions.is_empty()).then(|| versions.join(", "));
+            found.doubts.extend(of_front.doubts);
+            found.front = Some(of_front.program);
+        }
+        Ok(found)
     }
 
-    fn program(&self, description: &Description) -> Result<PathBuf, String> {
-        if let Some((_, program)) = self.chosen.iter().find(|(name, _)| *name == description.name) {
+    /// One program. The user may have named it by the name of the description.
+    fn one(&self, find: &Find, version: &Version, name: Option<&str>) -> Result<Found, String> {
+        let program = self.program(find, name)?;
+        let said = self.version(version, &program);
+        let doubts = doubts(version, said.as_deref());
+        Ok(Found { program, version: said, doubts, front: None })
+    }
+
+    fn program(&self, find: &Find, name: Option<&str>) -> Result<PathBuf, String> {
+        if let Some((_, program)) = self.chosen.iter().find(|(chosen, _)| Some(chosen.as_str()) == name) {
             let usable = is_program(program).then(|| program.clone());
             return usable.ok_or_else(|| format!("--program: {} is no program", program.display()));
         }
-        let find = &description.find;
         if find.this_program {
             return Ok(self.this_program.clone());
         }
@@ -102,6 +119,7 @@ impl Protocol {
         match self {
             Self::Udp => "UDP",
             Self::Http => "HTTP",
+            Self::Https => "HTTPS",
             Self::Ws => "WebTorrent",
         }
     }
@@ -211,20 +229,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tool = script(directory.path(), "tools/bin/mine", "echo mine 1.2.3");
         let find = "beside = [\"mine\"]\ntools = [\"bin/mine\"]";
-        let found = places(directory.path()).find(&description(find)).unwrap();
-        assert_eq!(found, Found { program: tool, version: Some("mine 1.2.3".into()), doubts: vec![] });
+        let found = places(directory.path()).find(&description(find), Protocol::Udp).unwrap();
+        assert_eq!(
+            found,
+            Found { program: tool, version: Some("mine 1.2.3".into()), doubts: vec![], front: None }
+        );
         let near = script(directory.path(), "here/mine", "echo");
-        assert_eq!(places(directory.path()).find(&description(find)).unwrap().program, near);
+        assert_eq!(places(directory.path()).find(&description(find), Protocol::Udp).unwrap().program, near);
     }
 
     #[test]
     fn another_version_is_told() {
         let directory = tempfile::tempdir().unwrap();
         script(directory.path(), "tools/mine", "echo; echo v1.20.0");
-        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]"), Protocol::Udp).unwrap();
         assert!(found.doubts[0].contains("v1.20.0, but described for 1.2."), "{:?}", found.doubts);
         fs::write(directory.path().join("tools/mine.version"), "1.2.9-3\n").unwrap();
-        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]"), Protocol::Udp).unwrap();
         assert_eq!((found.version.as_deref(), found.doubts.len()), (Some("1.2.9-3"), 0));
     }
 
@@ -233,7 +254,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         script(directory.path(), "tools/mine", "sleep 5 & echo mine 1.2.3");
         let began = clock::now();
-        let found = places(directory.path()).find(&description("tools = [\"mine\"]")).unwrap();
+        let found = places(directory.path()).find(&description("tools = [\"mine\"]"), Protocol::Udp).unwrap();
         assert_eq!(found.version.as_deref(), Some("mine 1.2.3"));
         assert!(clock::now().duration_since(began) < Duration::from_secs(4));
     }
@@ -242,11 +263,11 @@ mod tests {
     fn what_is_not_there_is_told_with_advice() {
         let directory = tempfile::tempdir().unwrap();
         let missing = description("path = [\"no-such-program-anywhere\"]\nadvice = \"Write it.\"");
-        let told = places(directory.path()).find(&missing).unwrap_err();
+        let told = places(directory.path()).find(&missing, Protocol::Udp).unwrap_err();
         assert_eq!(told, "not installed. Write it.");
         let mut chosen = places(directory.path());
         chosen.chosen.push(("mine".into(), "/no/such".into()));
-        assert!(chosen.find(&missing).unwrap_err().contains("/no/such"));
+        assert!(chosen.find(&missing, Protocol::Udp).unwrap_err().contains("/no/such"));
     }
 
     #[test]
@@ -254,7 +275,21 @@ mod tests {
         let mut other = description("path = [\"sh\"]");
         other.protocols = vec![Protocol::Ws];
         let directory = tempfile::tempdir().unwrap();
-        let told = places(directory.path()).find(&other).unwrap_err();
-        assert_eq!(told, "it speaks WebTorrent, and this load is UDP");
+        let told = places(directory.path()).find(&other, Protocol::Https).unwrap_err();
+        assert_eq!(told, "it is described for WebTorrent, and this load is HTTPS");
+    }
+
+    #[test]
+    fn what_stands_before_it_must_be_there_too() {
+        let directory = tempfile::tempdir().unwrap();
+        script(directory.path(), "tools/mine", "echo mine 1.2.3");
+        let front = "tools = [\"mine\"]\n[front]\narguments = []\nversion = { arguments = [\"-V\"] }\n\
+                     [front.find]\ntools = [\"wall\"]";
+        let told = places(directory.path()).find(&description(front), Protocol::Udp).unwrap_err();
+        assert_eq!(told, "what stands before it: not installed");
+        let wall = script(directory.path(), "tools/wall", "echo wall 7");
+        let found = places(directory.path()).find(&description(front), Protocol::Udp).unwrap();
+        assert_eq!(found.front, Some(wall));
+        assert_eq!(found.version.as_deref(), Some("mine 1.2.3, wall 7"));
     }
 }

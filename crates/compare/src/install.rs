@@ -213,7 +213,7 @@ fn finish(command: &mut Command) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::Description;
+    use crate::description::{Description, Protocol};
 
     /// Whatever is installed is found by a description, and the other way round.
     #[test]
@@ -221,7 +221,11 @@ mod tests {
         let looked_for: Vec<String> = Description::shipped()
             .unwrap()
             .into_iter()
-            .flat_map(|description| description.find.tools)
+            .flat_map(|description| {
+                let over_tls = description.clone().over(Protocol::Https).front;
+                let of_front = over_tls.map(|front| front.find.tools).unwrap_or_default();
+                description.find.tools.into_iter().chain(of_front)
+            })
             .collect();
         for tool in TOOLS {
             let put = match tool.source {
@@ -230,8 +234,7 @@ mod tests {
                 Source::Debian { program, .. } => format!("debian/{program}"),
                 Source::Npm { .. } => format!("npm/node_modules/.bin/{}", tool.name),
             };
-            let is_udp_tracker = !["hitch", "aquatic_http", "aquatic_ws"].contains(&tool.name);
-            let expected = is_udp_tracker && !tool.name.ends_with("load_test");
+            let expected = tool.name != "aquatic_ws" && !tool.name.ends_with("load_test");
             assert_eq!(looked_for.contains(&put), expected, "{put}");
         }
     }

@@ -4,14 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use shoal_load::{Mix, Pace, Plan, Popularity, Population, Preset, Sources, Stop};
+use shoal_load::{Mix, Pace, Plan, PlanError, Popularity, Population, Preset as Shape, Sources, Stop};
 use shoal_net::Backend;
 
+use crate::description::Protocol;
 use crate::division::Division;
+use crate::preset::Preset;
 
 /// The load of a comparison: the same on every tracker.
 #[derive(Clone, Debug)]
 pub struct Load {
+    /// What carries the requests.
+    pub transport: Transport,
+    /// What is measured.
+    pub measure: Measure,
     /// Torrents and peers.
     pub population: Population,
     /// How often each kind of request is made.
@@ -32,26 +38,96 @@ pub struct Load {
     pub io: Backend,
     /// After so long without a reply a request counts as lost.
     pub timeout: Duration,
-    /// Sockets of each worker, each with an address of 127.0.0.0/8 and a port of its own.
+    /// Over UDP, sockets of each worker, each with an address of 127.0.0.0/8 and a port of its own. Over HTTP, addresses
+    /// that the connections of each worker come from in turn.
     pub sockets_per_worker: NonZeroUsize,
+}
+
+/// What carries the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Datagrams (BEP 15).
+    Udp,
+    /// Connections (BEP 3).
+    Http(Http),
+}
+
+/// How a load over HTTP connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Whether over TLS 1.3.
+    pub tls: bool,
+    /// Whether connections stay for further requests; otherwise each carries one.
+    pub keep_alive: bool,
+    /// Whether TLS sessions are resumed; otherwise every handshake is a full one.
+    pub resumption: bool,
+}
+
+/// What is measured of a tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// What requests cost, and how fast they are answered.
+    Load,
+    /// What connections cost that do nothing.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
+}
+
+impl Transport {
+    /// The protocol that a tracker must have for it.
+    #[must_use]
+    pub fn protocol(self) -> Protocol {
+        match self {
+            Self::Udp => Protocol::Udp,
+            Self::Http(Http { tls: false, .. }) => Protocol::Http,
+            Self::Http(Http { tls: true, .. }) => Protocol::Https,
+        }
+    }
+
+    /// For people.
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP over IPv4, loopback",
+            Self::Http(Http { tls: false, keep_alive: true, .. }) => {
+                "HTTP/1.1 over IPv4, loopback, on connections that stay"
+            }
+            Self::Http(Http { tls: false, keep_alive: false, .. }) => {
+                "HTTP/1.1 over IPv4, loopback, a connection for each request"
+            }
+            Self::Http(Http { tls: true, keep_alive: true, .. }) => {
+                "HTTP/1.1 over TLS 1.3, IPv4, loopback, on connections that stay"
+            }
+            Self::Http(Http { tls: true, keep_alive: false, resumption: false }) => {
+                "HTTP/1.1 over TLS 1.3, IPv4, loopback, a connection with a full handshake for each request"
+            }
+            Self::Http(Http { tls: true, keep_alive: false, resumption: true }) => {
+                "HTTP/1.1 over TLS 1.3, IPv4, loopback, a connection with a resumed session for each request"
+            }
+        }
+    }
 }
 
 impl Load {
     /// What `preset` says, with the usual settings for the rest.
     #[must_use]
     pub fn of(preset: &Preset) -> Self {
+        let Shape { population, mix, numwant, scrape_hashes_max, .. } = preset.shape;
         Self {
-            population: preset.population,
-            mix: preset.mix,
-            numwant: preset.numwant,
-            scrape_hashes_max: preset.scrape_hashes_max,
-            window: 256,
+            transport: preset.transport,
+            measure: preset.measure,
+            population,
+            mix,
+            numwant,
+            scrape_hashes_max,
+            window: preset.window,
             duration: Duration::from_secs(10),
-            latency: Some((50_000.0, Duration::from_secs(5))),
+            latency: Some((preset.latency_rate, Duration::from_secs(5))),
             seed: 1,
             io: Backend::Mmsg,
             timeout: Duration::from_secs(1),
-            sockets_per_worker: NonZeroUsize::new(8).expect("not zero"),
+            sockets_per_worker: preset.sockets,
         }
     }
 
@@ -82,12 +158,29 @@ impl Load {
         }
     }
 
+    /// Whether it is possible on a tracker at `target`.
+    ///
+    /// # Errors
+    /// With the setting, what it is, and what it could be.
+    pub fn check(&self, target: SocketAddr, division: &Division) -> Result<(), PlanError> {
+        match self.measure {
+            Measure::Load => self.plan(target, division, true).check(),
+            Measure::Idle { .. } => Ok(()),
+        }
+    }
+
     /// The closed loop. What is in flight goes by the tracker, whose sockets it waits in, so the workers share it.
     #[must_use]
     pub fn closed(&self, division: &Division) -> (Pace, Stop) {
-        let in_flight = self.window * division.tracker.len();
         let stop = Stop { after: Some(self.duration), requests: None };
-        (Pace::Closed { window: in_flight.div_ceil(division.load.len().max(1)) }, stop)
+        (Pace::Closed { window: self.window_of_worker(division).get() }, stop)
+    }
+
+    /// Requests in flight in the closed loop, of each worker; over HTTP each has a connection.
+    #[must_use]
+    pub fn window_of_worker(&self, division: &Division) -> NonZeroUsize {
+        let in_flight = self.window * division.tracker.len();
+        NonZeroUsize::new(in_flight.div_ceil(division.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
     }
 
     /// The open loop, if there is one.
@@ -111,9 +204,20 @@ impl Load {
             format!("{rate} requests a second for {} s", duration.as_secs_f64())
         });
         let row = |name: &str, value: String| (name.to_owned(), value);
-        vec![
-            row("protocol", "UDP over IPv4, loopback".into()),
-            row("connects : announces : scrapes", format!("{connect} : {announce} : {scrape}")),
+        let transport = row("protocol", self.transport.in_words().to_owned());
+        if let Measure::Idle { connections } = self.measure {
+            let announced = "each has carried one announce, of the same peer, and waits for another";
+            return vec![transport, row("connections", format!("{connections}: {announced}"))];
+        }
+        let mix = match self.transport {
+            Transport::Udp => {
+                ("connects : announces : scrapes", format!("{connect} : {announce} : {scrape}"))
+            }
+            Transport::Http(_) => ("announces : scrapes", format!("{announce} : {scrape}")),
+        };
+        let mut rows = vec![
+            transport,
+            row(mix.0, mix.1),
             row("torrents", torrents.to_string()),
             row("peers", peers.to_string()),
             row("popularity", in_words(popularity)),
@@ -131,13 +235,20 @@ impl Load {
             ),
             row("open loop", latency),
             row("lost after", format!("{} ms", self.timeout.as_millis())),
-            row(
-                "client addresses and ports",
-                format!("{} for each processor of the load", self.sockets_per_worker),
-            ),
-            row("generator's back end", self.io.to_string()),
-            row("seed", self.seed.to_string()),
-        ]
+        ];
+        let sockets = self.sockets_per_worker;
+        match self.transport {
+            Transport::Udp => {
+                let each = format!("{sockets} for each processor of the load");
+                rows.push(row("client addresses and ports", each));
+                rows.push(row("generator's back end", self.io.to_string()));
+            }
+            Transport::Http(_) => {
+                rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
+            }
+        }
+        rows.push(row("seed", self.seed.to_string()));
+        rows
     }
 }
 
@@ -146,6 +257,7 @@ fn in_words(popularity: Popularity) -> String {
         Popularity::Uniform => "uniform".to_owned(),
         Popularity::Zipf { exponent } => format!("Zipf, exponent {exponent}"),
         Popularity::Pareto { shape } => format!("Pareto, shape {shape}"),
+        Popularity::Gamma { shape, scale } => format!("gamma, shape {shape}, scale {scale}"),
         Popularity::Exponential { head_share, head_width } => format!(
             "{head_share} of the peers in a head that falls to 1/e within {head_width} of the torrents, the others \
              anywhere"

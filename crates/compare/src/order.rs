@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_load::Progress;
 
-use crate::description::Description;
+use crate::description::{Description, Protocol};
 use crate::division::{CpuMode, Division};
 use crate::find::{Found, Places};
 use crate::load::Load;
@@ -46,10 +46,11 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Looks for the program of `description`.
+    /// Looks for the programs of `description`, as it is over `protocol`.
     #[must_use]
-    pub fn look_for(description: Description, places: &Places) -> Self {
-        let found = places.find(&description);
+    pub fn look_for(description: Description, protocol: Protocol, places: &Places) -> Self {
+        let description = description.over(protocol);
+        let found = places.find(&description, protocol);
         Self { description, found }
     }
 }
@@ -114,6 +115,8 @@ pub enum Phase {
     Loading,
     /// The open loop.
     Timing,
+    /// Connections are opened and left alone.
+    Idling,
     /// The tracker ends.
     Stopping,
 }

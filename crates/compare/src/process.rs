@@ -7,6 +7,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -48,25 +49,34 @@ pub struct Program {
     pub processors: Vec<usize>,
 }
 
-/// A running program. It ends when dropped.
+/// A running program, and what was started beside it in its group. It ends when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    beside: Vec<Child>,
     output: PathBuf,
     /// What the environment of everybody holds that it started.
     mark: Vec<u8>,
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts it, as the leader of a group.
     ///
     /// # Errors
     /// Where it cannot be started.
     pub fn start(&self) -> io::Result<Process> {
         let output = self.folder.join("output.log");
-        let file = File::create(&output)?;
+        let child = self.spawn(&output, 0)?;
+        let mark = [MARK.as_bytes(), b"=", self.folder.as_os_str().as_bytes()].concat();
+        Ok(Process { child, beside: Vec::new(), output, mark })
+    }
+
+    /// Starts it in a process group: 0 is one of its own.
+    fn spawn(&self, output: &Path, group: i32) -> io::Result<Child> {
+        // Whoever shares it appends to it, so that nobody overwrites what another one said.
+        let file = File::options().append(true).create(true).open(output)?;
         let mut command = Command::new(&self.file);
-        command.args(&self.arguments).current_dir(&self.folder).process_group(0);
+        command.args(&self.arguments).current_dir(&self.folder).process_group(group);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).env_clear();
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -74,9 +84,7 @@ impl Program {
         // A child inherits the processors of the thread that starts it.
         let start = || keep_on(&self.processors).and_then(|()| command.spawn());
         let child = thread::scope(|scope| scope.spawn(start).join());
-        let child = child.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let mark = [MARK.as_bytes(), b"=", self.folder.as_os_str().as_bytes()].concat();
-        Ok(Process { child, output, mark })
+        child.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -87,12 +95,28 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Starts another program that belongs to it: in its group, with its output.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn add(&mut self, program: &Program) -> io::Result<()> {
+        let group = i32::try_from(self.group()).map_err(io::Error::other)?;
+        self.beside.push(program.spawn(&self.output, group)?);
+        Ok(())
+    }
+
+    /// How it ended, if it has; or how one of those beside it did.
     ///
     /// # Errors
     /// Where the kernel does not tell.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.child.try_wait()
+        let mut all = iter::once(&mut self.child).chain(&mut self.beside);
+        all.find_map(|child| child.try_wait().transpose()).transpose()
+    }
+
+    fn is_there(&mut self) -> bool {
+        let mut all = iter::once(&mut self.child).chain(&mut self.beside);
+        all.any(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Asks it to end by `signal`, and kills it where it has not after `patience`, which may become less meanwhile. Says
@@ -100,7 +124,7 @@ impl Process {
     pub fn stop(&mut self, signal: Signal, patience: impl Fn() -> Duration) -> bool {
         self.signal(signal);
         let began = clock::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while self.is_there() {
             if clock::now().duration_since(began) >= patience() {
                 self.kill();
                 return true;
@@ -132,7 +156,9 @@ impl Process {
     /// Ends the whole group at once, and whoever left it.
     fn kill(&mut self) {
         self.signal(Signal::KILL);
-        let _ = self.child.wait();
+        for child in iter::once(&mut self.child).chain(&mut self.beside) {
+            let _ = child.wait();
+        }
         for _ in 0..STRAY_HUNTS_MAX {
             let strays = marked(&self.mark);
             if strays.is_empty() {
@@ -238,6 +264,26 @@ mod tests {
         }
         assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
         wait_until_gone(&process.tail()[0]);
+    }
+
+    #[test]
+    fn what_is_beside_it_is_one_of_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = shell(&folder, "echo leader; exec sleep 600");
+        let group = process.group();
+        let other = Program {
+            file: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "cut -d' ' -f5 /proc/$$/stat; sleep 0.2; exit 7".into()],
+            environment: vec![],
+            folder: folder.path().to_owned(),
+            processors: allowed().unwrap()[..1].to_vec(),
+        };
+        process.add(&other).unwrap();
+        assert_eq!(in_words(wait(&mut process)), "ended with exit code 7", "its end is an end of all");
+        let mut said = process.tail();
+        said.sort();
+        assert_eq!(said, [group.to_string(), "leader".into()]);
+        assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
     }
 
     #[test]

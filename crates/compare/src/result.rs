@@ -107,6 +107,24 @@ pub struct Round {
     pub resident_before_bytes: Option<u64>,
     /// Resident bytes after the fill.
     pub resident_filled_bytes: Option<u64>,
+    /// Connections that did nothing, where these were measured in place of a load.
+    #[serde(default)]
+    pub idle: Option<IdleConnections>,
+}
+
+/// What connections cost that did nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IdleConnections {
+    /// How many were asked for.
+    pub wanted: usize,
+    /// How many were open when memory was read.
+    pub open: usize,
+    /// Why there were not more, if the tracker or this host refused one.
+    pub failure: Option<String>,
+    /// Resident bytes of the tracker before the first.
+    pub resident_before_bytes: u64,
+    /// Resident bytes of the tracker with all of them open.
+    pub resident_open_bytes: u64,
 }
 
 /// CPU time that a process used during a run.

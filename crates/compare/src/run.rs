@@ -13,22 +13,27 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
-use shoal_load::udp::Session;
 use shoal_load::{Progress, Report, Watch, info_hash};
 use tempfile::TempDir;
 
-use crate::account::{Snapshot, resident_bytes};
+use crate::account::{Snapshot, resident_bytes, threads};
+use crate::certificate::Certificate;
 use crate::clock;
 use crate::configuration;
 use crate::description::{Description, StopSignal, WHITELIST};
 use crate::division::Division;
 use crate::find::Found;
-use crate::load::Load;
+use crate::generator::Session;
+use crate::http::Client;
+use crate::idle::Idle;
+use crate::load::{Load, Measure, Transport};
 use crate::order::{Event, Interrupt, Observer, Phase};
-use crate::probe::{Probe, free_port, is_free};
+use crate::port;
+use crate::probe::{Answer, Probe};
 use crate::process::{Process, Program, in_words};
-use crate::result::{Round, Usage};
-use crate::topology::{allowed, keep_on};
+use crate::result::{IdleConnections, Round, Usage};
+use crate::template::Values;
+use crate::topology::{allowed, bring_back, keep_on};
 
 /// What a run needs to know.
 pub(crate) struct Run<'r> {
@@ -36,10 +41,21 @@ pub(crate) struct Run<'r> {
     pub(crate) found: &'r Found,
     pub(crate) division: &'r Division,
     pub(crate) load: &'r Load,
+    /// Where the load is HTTPS.
+    pub(crate) certificate: Option<&'r Certificate>,
     pub(crate) port: Option<u16>,
     /// How long an echo's announce replies should be.
     pub(crate) announce_reply_bytes: usize,
     pub(crate) interrupt: &'r Interrupt,
+}
+
+/// Where everybody listens.
+#[derive(Clone, Copy, Debug)]
+struct Addresses {
+    /// Where the load comes.
+    public: SocketAddr,
+    /// Where the tracker is: another place only if something stands before it.
+    tracker: SocketAddr,
 }
 
 impl Run<'_> {
@@ -55,6 +71,7 @@ impl Run<'_> {
             usage: None,
             resident_before_bytes: None,
             resident_filled_bytes: None,
+            idle: None,
         };
         // This thread must not disturb the tracker either.
         let before = allowed().ok();
@@ -69,18 +86,11 @@ impl Run<'_> {
     }
 
     fn on_stage(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
-        let port = match self.port {
-            Some(port) => {
-                is_free(port).with_context(|| format!("--port {port}: somebody listens there already"))?;
-                port
-            }
-            None => free_port().context("no free port")?,
-        };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let addresses = self.addresses()?;
         observer(&Event::Phase(Phase::Starting));
-        let folder = self.folder(address)?;
-        let mut process = self.start(address, folder.path())?;
-        let end = self.measure(address, &mut process, outcome, observer);
+        let folder = self.folder(addresses)?;
+        let mut process = self.start(addresses, folder.path())?;
+        let end = self.measure(addresses.public, &mut process, outcome, observer);
         observer(&Event::Phase(Phase::Stopping));
         let died = process.ended().ok().flatten();
         let end = match (end, died) {
@@ -100,13 +110,28 @@ impl Run<'_> {
         })
     }
 
+    fn addresses(&self) -> Result<Addresses> {
+        let free = || port::free().context("no free port");
+        let public = match self.port {
+            Some(port) => {
+                port::check(port)
+                    .with_context(|| format!("--port {port}: somebody listens there already"))?;
+                port
+            }
+            None => free()?,
+        };
+        let tracker = if self.found.front.is_some() { free()? } else { public };
+        let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Ok(Addresses { public: at(public), tracker: at(tracker) })
+    }
+
     /// A temporary folder with all that the tracker wants in it. Others may read it, since some trackers become another
     /// user.
-    fn folder(&self, address: SocketAddr) -> Result<TempDir> {
+    fn folder(&self, addresses: Addresses) -> Result<TempDir> {
         let folder = tempfile::Builder::new().prefix("shoal-lab-").tempdir();
         let folder = folder.context("cannot make a temporary folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        let values = self.values(address, folder.path());
+        let values = self.values(addresses.tracker, folder.path());
         for (name, text) in configuration::files(self.description, &values)? {
             let file = folder.path().join(name);
             fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -115,22 +140,35 @@ impl Run<'_> {
             let file = folder.path().join(WHITELIST);
             write_whitelist(&file, self.load).with_context(|| format!("cannot write {}", file.display()))?;
         }
+        if let Some(certificate) = self.certificate {
+            certificate.write(folder.path())?;
+        }
         Ok(folder)
     }
 
-    fn start(&self, address: SocketAddr, folder: &Path) -> Result<Process> {
-        let values = self.values(address, folder);
-        let program = Program {
+    /// Starts the tracker, and what stands before it.
+    fn start(&self, addresses: Addresses, folder: &Path) -> Result<Process> {
+        let values = self.values(addresses.tracker, folder);
+        let tracker = Program {
             file: self.found.program.clone(),
             arguments: configuration::arguments(self.description, &values)?,
             environment: configuration::environment(self.description, &values)?,
             folder: folder.to_owned(),
             processors: self.division.tracker.clone(),
         };
-        program.start().with_context(|| format!("cannot start {}", program.file.display()))
+        let start = |program: &Program| format!("cannot start {}", program.file.display());
+        let mut process = tracker.start().with_context(|| start(&tracker))?;
+        let mut values = self.values(addresses.public, folder);
+        values.set("backend_port", addresses.tracker.port());
+        let arguments = configuration::front_arguments(self.description, &values)?;
+        if let (Some(file), Some(arguments)) = (self.found.front.clone(), arguments) {
+            let front = Program { file, arguments, environment: Vec::new(), ..tracker };
+            process.add(&front).with_context(|| start(&front))?;
+        }
+        Ok(process)
     }
 
-    fn values(&self, address: SocketAddr, folder: &Path) -> crate::template::Values {
+    fn values(&self, address: SocketAddr, folder: &Path) -> Values {
         let workers = self.division.tracker.len();
         configuration::values(
             address,
@@ -149,9 +187,30 @@ impl Run<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<()> {
         self.wait_until_it_answers(address, process)?;
+        for thread in threads(process.group())? {
+            // It may have ended just now; and who became another user, before whom a user is powerless, stays where it is.
+            let _ = bring_back(thread, &self.division.tracker);
+        }
+        match self.load.measure {
+            Measure::Load => self.load(address, process, outcome, observer),
+            Measure::Idle { connections } => {
+                observer(&Event::Phase(Phase::Idling));
+                self.idle(address, connections, process, outcome)
+            }
+        }
+    }
+
+    fn load(
+        &self,
+        address: SocketAddr,
+        process: &mut Process,
+        outcome: &mut Round,
+        observer: &mut Observer<'_>,
+    ) -> Result<()> {
         observer(&Event::Phase(Phase::Preparing));
         let plan = self.load.plan(address, self.division, !self.description.own_address_tolerated);
-        let mut session = Session::open(&plan)?;
+        let connections = self.load.window_of_worker(self.division);
+        let mut session = Session::open(&plan, self.load.transport, connections)?;
         outcome.resident_before_bytes = Some(resident_bytes(process.group())?);
         if !self.description.ceiling {
             observer(&Event::Phase(Phase::Filling));
@@ -165,6 +224,40 @@ impl Run<'_> {
             self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
         }
         Ok(())
+    }
+
+    /// Opens connections, leaves them alone, and reads what they cost. Fewer than were wanted are measured, too.
+    fn idle(
+        &self,
+        address: SocketAddr,
+        wanted: usize,
+        process: &mut Process,
+        outcome: &mut Round,
+    ) -> Result<()> {
+        let client = self.client(address)?;
+        let torrent = info_hash(self.load.seed, 0);
+        let resident_before_bytes = resident_bytes(process.group())?;
+        let mut idle = Idle::default();
+        let mut failure = None;
+        for _ in 0..wanted {
+            self.check_goes_on(process)?;
+            if let Err(error) = idle.add(&client, torrent) {
+                failure = Some(format!("{error:#}"));
+                break;
+            }
+        }
+        std::thread::sleep(SETTLING);
+        self.check_goes_on(process)?;
+        let resident_open_bytes = resident_bytes(process.group())?;
+        let open = idle.still_open();
+        outcome.idle =
+            Some(IdleConnections { wanted, open, failure, resident_before_bytes, resident_open_bytes });
+        Ok(())
+    }
+
+    fn client(&self, address: SocketAddr) -> Result<Client> {
+        let tls = self.certificate.map(Certificate::client);
+        Client::new(address, tls).context("no client for the tracker")
     }
 
     /// The closed loop, and what it cost.
@@ -238,28 +331,24 @@ impl Run<'_> {
     fn wait_until_it_answers(&self, address: SocketAddr, process: &mut Process) -> Result<()> {
         let patience = self.description.start_patience();
         let deadline = clock::now() + patience;
-        let mut probe = Probe::new(address).context("no socket to ask the tracker by")?;
+        let mut probe = match self.load.transport {
+            Transport::Udp => Probe::over_udp(address, self.description.whitelist)
+                .context("no socket to ask the tracker by")?,
+            Transport::Http(_) => Probe::over_http(self.client(address)?),
+        };
         let mut refusal = None;
         while clock::now() < deadline {
             self.check_goes_on(process)?;
-            let Some(id) = probe.connect() else {
-                std::thread::sleep(PROBE_PAUSE);
-                continue;
-            };
-            if !self.description.whitelist {
-                return Ok(());
-            }
-            // A tracker with a white list may answer before it has read it.
-            match probe.serves(id, info_hash(self.load.seed, 0)) {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(words)) => refusal = Some(words),
-                None => {}
+            match probe.ask(info_hash(self.load.seed, 0)) {
+                Answer::Serves => return Ok(()),
+                Answer::Refuses(words) => refusal = Some(words),
+                Answer::Silence => {}
             }
             std::thread::sleep(PROBE_PAUSE);
         }
-        let patience_s = patience.as_secs();
+        let (patience_s, question) = (patience.as_secs(), probe.question());
         match refusal {
-            None => bail!("it did not answer a connect within {patience_s} s (start.patience_s)"),
+            None => bail!("it did not answer {question} within {patience_s} s (start.patience_s)"),
             Some(words) => bail!("it still refused the load's torrents after {patience_s} s: {words}"),
         }
     }
@@ -274,6 +363,10 @@ fn its_end(status: ExitStatus) -> anyhow::Error {
 const HURRIED_PATIENCE: Duration = Duration::from_secs(1);
 
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long connections are left alone before memory is read: a tracker may need a moment to give back what they needed
+/// when they came. It is less than any tracker's patience with them.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// The info hashes of the load, in hexadecimal, one to a line. There may be ten million of them, so no formatting.
 fn write_whitelist(file: &Path, load: &Load) -> std::io::Result<()> {

@@ -3,13 +3,22 @@
 //! A brace that does not hold a name is an ordinary brace, so that JSON can be written as it is.
 
 /// What a description may refer to.
-pub const PLACEHOLDERS: [(&str, &str); 8] = [
+pub const PLACEHOLDERS: [(&str, &str); 14] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
     ("ip", "the address alone"),
     ("port", "the port alone"),
     ("workers", "how many processors the tracker has"),
     ("folder", "the temporary folder, in which the files of the description are"),
     ("whitelist", "name of the file with the load's info hashes, in that folder"),
+    ("certificate", "name of the file with the certificate of an HTTPS load, in that folder, in PEM"),
+    ("key", "name of the file with its key (ECDSA P-256, PKCS#8), in that folder, in PEM"),
+    ("certificate_and_key", "name of the file with both"),
+    ("keep_alive", "true if the load keeps its connections, false if each carries one request"),
+    (
+        "backend_port",
+        "in the arguments of a front: the port of the tracker behind it, whose address is the same",
+    ),
+    ("user", "who the laboratory runs as; nobody, if that is root"),
     ("numwant", "the most peers that the load asks for"),
     ("announce_reply_bytes", "how long the announce replies of an echo should be"),
 ];

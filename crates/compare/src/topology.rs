@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Where the kernel tells of its processors.
@@ -97,6 +98,22 @@ pub fn keep_on(processors: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Brings a thread of another process back to these processors, if it may use others. Some programs choose the
+/// processors of their threads themselves, whatever they were given.
+///
+/// # Errors
+/// Where the kernel refuses, or there is no such thread any more.
+pub(crate) fn bring_back(thread: Pid, processors: &[usize]) -> io::Result<()> {
+    let may_use = sched_getaffinity(Some(thread))?;
+    let strays = (0..CpuSet::MAX_CPU).any(|other| may_use.is_set(other) && !processors.contains(&other));
+    if strays {
+        let mut set = CpuSet::new();
+        processors.iter().for_each(|processor| set.set(*processor));
+        sched_setaffinity(Some(thread), &set)?;
+    }
+    Ok(())
+}
+
 /// A list as the kernel writes it: `0-3,8,10-11`.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut processors = Vec::new();
@@ -147,6 +164,22 @@ mod tests {
         let topology = Topology::read(directory.path(), &[0, 1]);
         assert_eq!(topology.cores(), [[0], [1]]);
         assert!(!topology.has_hyperthreads());
+    }
+
+    #[test]
+    fn a_thread_that_left_is_brought_back() {
+        let all = allowed().unwrap();
+        let one = &all[all.len() - 1..];
+        let back = std::thread::spawn({
+            let one = one.to_vec();
+            move || {
+                let this = rustix::thread::gettid();
+                bring_back(this, &one).unwrap();
+                allowed().unwrap()
+            }
+        });
+        assert_eq!(back.join().unwrap(), one);
+        assert!(bring_back(Pid::INIT, &[]).is_err(), "nobody runs nowhere");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `shoal-lab compare`.
 
+mod descriptors;
 mod order;
 mod screen;
 mod table;
@@ -17,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use shoal_compare::comparison;
 use shoal_compare::division::CpuMode;
 use shoal_compare::order::{Asked, Interrupt, Order};
+use shoal_compare::preset::Preset;
 use shoal_compare::result::Comparison;
 use shoal_net::Backend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,6 +31,7 @@ use crate::shape::Shape;
 /// The arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
+#[command(mut_arg("preset", |preset| preset.help(PRESET).value_parser(preset_shape)))]
 pub(crate) struct Compare {
     /// Only these trackers, by name, such as shoal-mmsg,opentracker,echo-mmsg [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -95,13 +98,14 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
 
-    /// Requests in flight in the closed loop, for each processor of the tracker
-    #[arg(long, value_name = "N", default_value = "256")]
-    window: NonZeroUsize,
+    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections
+    /// [default: by the preset]
+    #[arg(long, value_name = "N")]
+    window: Option<NonZeroUsize>,
 
-    /// Requests a second of the open loop, in which latency is measured; 0: none
-    #[arg(long, value_name = "PER-SECOND", default_value = "50000", value_parser = latency_rate)]
-    latency_rate: f64,
+    /// Requests a second of the open loop, in which latency is measured; 0: none [default: by the preset]
+    #[arg(long, value_name = "PER-SECOND", value_parser = latency_rate)]
+    latency_rate: Option<f64>,
 
     /// How long each open loop lasts
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
@@ -111,11 +115,16 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
-    /// Sockets of each thread of the load, up to 64
-    #[arg(long, value_name = "N", default_value = "8")]
-    sockets: NonZeroUsize,
+    /// Connections that do nothing, for http-idle and https-idle [default: 10000, or as many as open files allow]
+    #[arg(long, value_name = "N")]
+    connections: Option<NonZeroUsize>,
 
-    /// What moves the datagrams of the load: mmsg or uring
+    /// Sockets of each thread of the load, up to 64; over HTTP, addresses that its connections come from
+    /// [default: by the preset]
+    #[arg(long, value_name = "N")]
+    sockets: Option<NonZeroUsize>,
+
+    /// What moves the datagrams of a load over UDP: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
     io: Backend,
 
@@ -181,7 +190,14 @@ Examples:
   shoal-lab compare --list
   shoal-lab compare --trackers shoal-mmsg,opentracker,aquatic_udp-mio,echo-mmsg --rounds 7
   shoal-lab compare --cores 1,2,4,8 --cpu-mode subsequent-one-per-pair --preset announces
+  shoal-lab compare --preset http-keep-alive --trackers shoal-epoll,shoal-uring,aquatic_http,echo-epoll
+  shoal-lab compare --preset https-idle --connections 10000
   shoal-lab compare --print-tracker opentracker > mine.toml";
+
+/// The help of --preset.
+const PRESET: &str = "A load with a name. UDP: published, announces, ten-million. HTTP: http-keep-alive, http-connections \
+                      (one for each request), https-handshakes (likewise), https-resumption, https-published (10,000 \
+                      torrents, a handshake for each announce), and memory: http-idle, https-idle";
 
 /// The exit code of a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -230,6 +246,11 @@ impl Compare {
 
     fn folder_name(&self) -> String {
         self.results.name.clone().unwrap_or_else(|| self.shape.preset.name.to_owned())
+    }
+
+    /// The preset, without what departs from it.
+    fn preset(&self) -> Result<Preset> {
+        Ok(Preset::find(self.shape.preset.name)?)
     }
 
     /// Draws the book, and tells the result.
@@ -281,6 +302,11 @@ fn program(text: &str) -> Result<(String, PathBuf)> {
     let (name, path) =
         text.split_once('=').context("give NAME=PATH, such as opentracker=/opt/opentracker")?;
     Ok((name.to_owned(), path.into()))
+}
+
+/// More presets than a load on one tracker has. What is not shape is looked up again by the name.
+fn preset_shape(name: &str) -> Result<shoal_load::Preset> {
+    Ok(Preset::find(name)?.shape)
 }
 
 fn latency_rate(text: &str) -> Result<f64> {

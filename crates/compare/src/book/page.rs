@@ -5,7 +5,7 @@ use super::round::{Marks, STEAL_MAX};
 use super::row::{self, Outcome, Row};
 use super::tables;
 use super::{number, standing};
-use crate::result::{Comparison, Machine};
+use crate::result::{Cell, Comparison, Machine, Round};
 
 /// A piece of the book.
 pub(super) enum Block {
@@ -47,17 +47,32 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
     let mut blocks = vec![];
     blocks.extend(warning(comparison));
     blocks.push(Block::Facts(facts(comparison)));
-    blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading())]);
+    let is_idle = tables::is_idle(&rows);
+    let reading = if is_idle { idle_reading() } else { reading() };
+    blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading)]);
     blocks.extend(marks_legend(&rows));
     blocks.extend(standing_blocks(&rows));
     blocks.extend([Block::Heading("Plots"), Block::Plots]);
-    blocks.extend([Block::Heading("Replies"), Block::Table(tables::replies(&rows))]);
-    blocks.extend([Block::Heading("Processors"), Block::Table(tables::processors(&rows))]);
-    blocks.extend([Block::Heading("Latency at a fixed rate"), Block::Text(latency_reading())]);
-    blocks.push(Block::Table(tables::latency(&rows)));
+    if !is_idle {
+        blocks.extend(load_blocks(&rows));
+    }
+    blocks.extend(list("Fewer connections than asked for", fewer_connections(comparison)));
     blocks.extend(list("What did not count", left_out(&rows)));
     blocks.extend([Block::Heading("Trackers"), Block::List(trackers(comparison))]);
     blocks.extend([Block::Heading("Load"), Block::Facts(load(comparison))]);
+    blocks
+}
+
+/// What a load made of the trackers, in detail.
+fn load_blocks(rows: &[Row<'_>]) -> Vec<Block> {
+    let mut blocks = vec![Block::Heading("Replies"), Block::Table(tables::replies(rows))];
+    if tables::has_connections(rows) {
+        blocks.extend([Block::Heading("Connections"), Block::Text(connections_reading())]);
+        blocks.push(Block::Table(tables::connections(rows)));
+    }
+    blocks.extend([Block::Heading("Processors"), Block::Table(tables::processors(rows))]);
+    blocks.extend([Block::Heading("Latency at a fixed rate"), Block::Text(latency_reading())]);
+    blocks.push(Block::Table(tables::latency(rows)));
     blocks
 }
 
@@ -111,6 +126,20 @@ fn reading() -> String {
         .into()
 }
 
+fn idle_reading() -> String {
+    "Medians over the rounds that count, least and most in parentheses. Each connection has carried one announce, of the \
+     same peer, and waits for another. Memory is what is resident, of all processes of the tracker: before the first \
+     connection, and two seconds after the last. 1 KiB = 1,024 bytes, 1 MB = 1,000,000 bytes. What the kernel keeps of \
+     a connection is not in it."
+        .into()
+}
+
+fn connections_reading() -> String {
+    "Of the closed loop. A connection that failed (refused, reset, closed too early, too late, no TLS) never counts as a \
+     response."
+        .into()
+}
+
 fn latency_reading() -> String {
     "Requests leave at fixed times, whatever the tracker does; latency counts from when a request should have left, so \
      that a stall shows in full. A request that is lost has no latency: see the loss."
@@ -132,7 +161,7 @@ fn marks_legend(rows: &[Row<'_>]) -> Option<Block> {
 
 fn standing_blocks(rows: &[Row<'_>]) -> Vec<Block> {
     let standings = standing::standings(rows);
-    if standings.is_empty() {
+    if standings.is_empty() || tables::is_idle(rows) {
         return vec![];
     }
     let text = "Shoal's median divided by that of the best rival on the same cores (the one with the least CPU time or \
@@ -142,7 +171,20 @@ fn standing_blocks(rows: &[Row<'_>]) -> Vec<Block> {
         Block::Heading("Shoal against the best rival"),
         Block::Text(text.into()),
         Block::Table(tables::standing(&standings)),
+        Block::Text("Against each rival, Shoal's median divided by that of the other:".into()),
+        Block::Table(tables::duels(&standing::duels(rows))),
     ]
+}
+
+fn fewer_connections(comparison: &Comparison) -> Vec<String> {
+    let rounds = comparison.cells.iter().flat_map(|cell| cell.rounds.iter().map(move |round| (cell, round)));
+    let line = |(cell, round): (&Cell, &Round)| {
+        let idle = round.idle.as_ref().filter(|idle| idle.open < idle.wanted)?;
+        let reason = idle.failure.as_deref().unwrap_or("the tracker closed the others");
+        let (name, cores, number) = (&cell.tracker, cell.cores, round.round);
+        Some(format!("{name}, cores: {cores}, round {number}: {} of {}: {reason}", idle.open, idle.wanted))
+    };
+    rounds.filter_map(line).collect()
 }
 
 fn left_out(rows: &[Row<'_>]) -> Vec<String> {

@@ -4,7 +4,7 @@
 
 use shoal_load::{LatencySummary, Report, Verdict};
 
-use crate::result::{Cell, Round, Usage, replies};
+use crate::result::{Cell, IdleConnections, Round, Usage, replies};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 pub(super) const STEAL_MAX: f64 = 0.1;
@@ -13,16 +13,20 @@ pub(super) const STEAL_MAX: f64 = 0.1;
 const MEGABYTE: f64 = 1e6;
 
 /// The figures of a round that counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     /// Good replies a second.
-    pub(super) responses_per_s: f64,
+    pub(super) responses_per_s: Option<f64>,
     /// Of them, replies to connects.
-    pub(super) connects_per_s: f64,
+    pub(super) connects_per_s: Option<f64>,
     /// Of them, replies to announces.
-    pub(super) announces_per_s: f64,
+    pub(super) announces_per_s: Option<f64>,
     /// Of them, replies to scrapes.
-    pub(super) scrapes_per_s: f64,
+    pub(super) scrapes_per_s: Option<f64>,
+    /// What became of connections, where there are some.
+    pub(super) connections: Option<Connections>,
+    /// Connections that did nothing, where these were measured.
+    pub(super) idle: Option<Idle>,
     /// Microseconds of CPU time in user mode for each reply that was sent, good or not.
     pub(super) user_us: Option<f64>,
     /// The same in the kernel.
@@ -34,9 +38,9 @@ pub(super) struct Figures {
     /// Share of the requests that no reply came to in time, 0 to 1.
     pub(super) loss_share: Option<f64>,
     /// Error replies.
-    pub(super) errors: f64,
+    pub(super) errors: Option<f64>,
     /// Replies that break a rule.
-    pub(super) wrong: f64,
+    pub(super) wrong: Option<f64>,
     /// Busy share of the tracker's processors, on average, 0 to 1.
     pub(super) tracker_busy: Option<f64>,
     /// Busy share of the processors of the load, on average, 0 to 1.
@@ -49,6 +53,34 @@ pub(super) struct Figures {
     pub(super) latency: Option<Latency>,
     /// What the reader should know of the closed loop of this round.
     pub(super) marks: Marks,
+}
+
+/// The connections of the closed loop of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connections {
+    /// That could carry requests, a second.
+    pub(super) opened_per_s: Option<f64>,
+    /// TLS handshakes with a key exchange and a signature, a second.
+    pub(super) full_per_s: Option<f64>,
+    /// TLS handshakes that went on from an earlier session, a second.
+    pub(super) resumed_per_s: Option<f64>,
+    /// Microseconds until a connection could carry a request, the median.
+    pub(super) setup_p50_us: f64,
+    /// Those that failed.
+    pub(super) failed: f64,
+}
+
+/// Connections that did nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    /// How many were open.
+    pub(super) open: f64,
+    /// KiB of resident memory that each took.
+    pub(super) each_kib: f64,
+    /// Resident memory before the first.
+    pub(super) before_mb: f64,
+    /// Resident memory with all of them.
+    pub(super) open_mb: f64,
 }
 
 /// The open loop of a round.
@@ -75,11 +107,13 @@ pub(super) struct Marks {
     pub(super) cut_short: bool,
     /// The tracker's process did not have all of its processors' time.
     pub(super) unsaturated: bool,
+    /// Fewer connections were open than were asked for.
+    pub(super) fewer: bool,
 }
 
 impl Marks {
     /// Every sign with its meaning.
-    pub(super) const LEGEND: [(char, &'static str); 4] = [
+    pub(super) const LEGEND: [(char, &'static str); 5] = [
         ('†', "the generator was the bottleneck in at least one round: the tracker may be able to do more"),
         ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
         ('§', "at least one round was ended before its time"),
@@ -88,11 +122,12 @@ impl Marks {
             "the tracker used less than 90 % of its processors' time in at least one round: it waited for work, or \
              something else ran there",
         ),
+        ('*', "fewer connections than asked for were open in at least one round"),
     ];
 
     /// The signs that apply, in the order of the legend.
     pub(super) fn signs(self) -> String {
-        let set = [self.generator_bound, self.stolen, self.cut_short, self.unsaturated];
+        let set = [self.generator_bound, self.stolen, self.cut_short, self.unsaturated, self.fewer];
         Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
     }
 
@@ -103,20 +138,26 @@ impl Marks {
             stolen: self.stolen || other.stolen,
             cut_short: self.cut_short || other.cut_short,
             unsaturated: self.unsaturated || other.unsaturated,
+            fewer: self.fewer || other.fewer,
         }
     }
 }
 
 /// The figures of a round, or why it counts in no median.
 pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
+    if let Some(idle) = &round.idle {
+        return idle_figures(round, idle);
+    }
     let load = counting_load(round)?;
     let usage = round.usage.as_ref();
     let all = as_f64(load.responses.total());
-    let per_s = |count: u64| load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default();
+    let per_s = |count: u64| Some(load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default());
     let cpu = usage.map_or((None, None, None), |usage| cpu_of_a_reply(usage, replies(load)));
     let busy = |cpus: &[usize]| usage.and_then(|usage| busy_share(usage, cpus));
     Ok(Figures {
-        responses_per_s: load.responses_per_s,
+        responses_per_s: Some(load.responses_per_s),
+        connections: load.connections.as_ref().map(|connections| connection_figures(load, connections)),
+        idle: None,
         connects_per_s: per_s(load.responses.connect),
         announces_per_s: per_s(load.responses.announce),
         scrapes_per_s: per_s(load.responses.scrape),
@@ -125,8 +166,8 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         whole_us: cpu.2,
         peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
         loss_share: loss_share(load),
-        errors: as_f64(load.errors),
-        wrong: as_f64(load.wrong.total()),
+        errors: Some(as_f64(load.errors)),
+        wrong: Some(as_f64(load.wrong.total())),
         tracker_busy: busy(&cell.tracker_cpus),
         load_busy: busy(&cell.load_cpus),
         resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
@@ -138,6 +179,40 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
             ..marks(load)
         },
     })
+}
+
+/// A round of connections that did nothing has no other figures.
+fn idle_figures(round: &Round, idle: &IdleConnections) -> Result<Figures, String> {
+    if let Some(failure) = &round.failure {
+        return Err(failure.clone());
+    }
+    let (before, open) = (as_f64(idle.resident_before_bytes), as_f64(idle.resident_open_bytes));
+    let count = as_f64(idle.open as u64);
+    let Some(each_bytes) = ratio(open - before, count) else {
+        let why = idle.failure.as_deref().unwrap_or("the tracker closed all of them");
+        return Err(format!("no connection stayed open: {why}"));
+    };
+    Ok(Figures {
+        idle: Some(Idle {
+            open: count,
+            each_kib: each_bytes / 1024.0,
+            before_mb: before / MEGABYTE,
+            open_mb: open / MEGABYTE,
+        }),
+        marks: Marks { fewer: idle.open < idle.wanted, ..Marks::default() },
+        ..Figures::default()
+    })
+}
+
+fn connection_figures(load: &Report, connections: &shoal_load::Connections) -> Connections {
+    let per_s = |count: u64| ratio(as_f64(count), load.elapsed_s);
+    Connections {
+        opened_per_s: per_s(connections.opened),
+        full_per_s: per_s(connections.handshakes_full),
+        resumed_per_s: per_s(connections.handshakes_resumed),
+        setup_p50_us: connections.setup.p50_us,
+        failed: as_f64(connections.failures.total()),
+    }
 }
 
 /// A count as a number to calculate with.
@@ -163,7 +238,9 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
     if load.responses.total() > 0 {
         return Ok(load);
     }
-    let first = load.first_error.as_ref().map(|error| format!(", the first: {error}")).unwrap_or_default();
+    let fault = load.connections.as_ref().and_then(|connections| connections.first_fault.as_ref());
+    let first = load.first_error.as_ref().or(fault);
+    let first = first.map(|words| format!(", the first: {words}")).unwrap_or_default();
     Err(format!("no good reply; {} wrong and {} error replies{first}", load.wrong.total(), load.errors))
 }
 
@@ -214,6 +291,7 @@ fn marks(report: &Report) -> Marks {
         stolen: false,
         cut_short: report.ended_early,
         unsaturated: false,
+        fewer: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One row of the book: a tracker on a number of cores, with medians over the rounds that count; and how Shoal's rows
 //! stand to the others.
 
-use super::round::{self, Figures, Latency, Marks};
+use super::round::{self, Connections, Figures, Idle, Latency, Marks};
 use super::spread::Spread;
 use crate::result::{Cell, Comparison, Tracker};
 
@@ -48,8 +48,27 @@ pub(super) struct Measured {
     pub(super) resident_mb: Option<Spread>,
     pub(super) filled_mb: Option<Spread>,
     pub(super) latency: Option<MeasuredLatency>,
+    pub(super) connections: Option<MeasuredConnections>,
+    pub(super) idle: Option<MeasuredIdle>,
     /// What applies to any of the rounds.
     pub(super) marks: Marks,
+}
+
+/// Medians of what became of connections.
+pub(super) struct MeasuredConnections {
+    pub(super) opened_per_s: Option<Spread>,
+    pub(super) full_per_s: Option<Spread>,
+    pub(super) resumed_per_s: Option<Spread>,
+    pub(super) setup_p50_us: Option<Spread>,
+    pub(super) failed: Option<Spread>,
+}
+
+/// Medians of connections that did nothing.
+pub(super) struct MeasuredIdle {
+    pub(super) open: Option<Spread>,
+    pub(super) each_kib: Option<Spread>,
+    pub(super) before_mb: Option<Spread>,
+    pub(super) open_mb: Option<Spread>,
 }
 
 /// Medians of the open loop, in microseconds.
@@ -132,29 +151,57 @@ fn row_of<'a>(tracker: &'a Tracker, cell: &'a Cell) -> Row<'a> {
 
 impl Measured {
     fn of(rounds: &[Figures]) -> Self {
-        let plain = |value: fn(&Figures) -> f64| Spread::of(rounds.iter().map(value));
         let known = |value: fn(&Figures) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
         let latencies: Vec<Latency> = rounds.iter().filter_map(|round| round.latency).collect();
         Self {
             rounds: rounds.len(),
-            responses_per_s: plain(|round| round.responses_per_s),
-            connects_per_s: plain(|round| round.connects_per_s),
-            announces_per_s: plain(|round| round.announces_per_s),
-            scrapes_per_s: plain(|round| round.scrapes_per_s),
+            responses_per_s: known(|round| round.responses_per_s),
+            connects_per_s: known(|round| round.connects_per_s),
+            announces_per_s: known(|round| round.announces_per_s),
+            scrapes_per_s: known(|round| round.scrapes_per_s),
             user_us: known(|round| round.user_us),
             system_us: known(|round| round.system_us),
             whole_us: known(|round| round.whole_us),
             peers_per_announce: known(|round| round.peers_per_announce),
             loss_share: known(|round| round.loss_share),
-            errors: plain(|round| round.errors),
-            wrong: plain(|round| round.wrong),
+            errors: known(|round| round.errors),
+            wrong: known(|round| round.wrong),
             tracker_busy: known(|round| round.tracker_busy),
             load_busy: known(|round| round.load_busy),
             resident_mb: known(|round| round.resident_mb),
             filled_mb: known(|round| round.filled_mb),
             latency: MeasuredLatency::of(&latencies),
+            connections: MeasuredConnections::of(rounds),
+            idle: MeasuredIdle::of(rounds),
             marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),
         }
+    }
+}
+
+impl MeasuredConnections {
+    fn of(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<Connections> = rounds.iter().filter_map(|round| round.connections).collect();
+        let over = |value: fn(&Connections) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+        (!rounds.is_empty()).then(|| Self {
+            opened_per_s: over(|round| round.opened_per_s),
+            full_per_s: over(|round| round.full_per_s),
+            resumed_per_s: over(|round| round.resumed_per_s),
+            setup_p50_us: over(|round| Some(round.setup_p50_us)),
+            failed: over(|round| Some(round.failed)),
+        })
+    }
+}
+
+impl MeasuredIdle {
+    fn of(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<Idle> = rounds.iter().filter_map(|round| round.idle).collect();
+        let over = |value: fn(&Idle) -> f64| Spread::of(rounds.iter().map(value));
+        (!rounds.is_empty()).then(|| Self {
+            open: over(|round| round.open),
+            each_kib: over(|round| round.each_kib),
+            before_mb: over(|round| round.before_mb),
+            open_mb: over(|round| round.open_mb),
+        })
     }
 }
 

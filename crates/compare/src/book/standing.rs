@@ -47,6 +47,41 @@ pub(super) fn standings<'a>(rows: &'a [Row<'a>]) -> Vec<Standing<'a>> {
         .collect()
 }
 
+/// One of Shoal's rows and one rival on the same cores.
+pub(super) struct Duel<'a> {
+    /// Shoal's row.
+    pub(super) row: &'a Row<'a>,
+    /// The rival's.
+    pub(super) rival: &'a Row<'a>,
+    /// The whole CPU time of a reply.
+    pub(super) whole: Option<Against<'a>>,
+    /// User part of the CPU time of a reply.
+    pub(super) user: Option<Against<'a>>,
+    /// Responses a second.
+    pub(super) throughput: Option<Against<'a>>,
+}
+
+/// Each row of Shoal against each rival that was measured on the same cores.
+pub(super) fn duels<'a>(rows: &'a [Row<'a>]) -> Vec<Duel<'a>> {
+    let own = rows.iter().filter(|row| row.is_shoal() && row.measured().is_some());
+    own.flat_map(|row| {
+        let rivals = rows.iter().filter(|other| other.is_rival() && other.measured().is_some());
+        rivals.filter(|rival| rival.cores() == row.cores()).map(|rival| duel(row, rival))
+    })
+    .collect()
+}
+
+fn duel<'a>(row: &'a Row<'a>, rival: &'a Row<'a>) -> Duel<'a> {
+    let alone = [rival];
+    Duel {
+        row,
+        rival,
+        whole: least(row, &alone, |measured| measured.whole_us),
+        user: least(row, &alone, |measured| measured.user_us),
+        throughput: most(row, &alone, |measured| measured.responses_per_s),
+    }
+}
+
 fn standing<'a>(row: &'a Row<'a>, rows: &'a [Row<'a>]) -> Standing<'a> {
     let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.cores() == row.cores()).collect();
     let rivals: Vec<&Row<'_>> = others.iter().copied().filter(|other| other.is_rival()).collect();

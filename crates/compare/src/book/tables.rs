@@ -4,7 +4,7 @@ use super::number::{self, NOTHING};
 use super::page::Table;
 use super::round::{self, Marks};
 use super::row::{Measured, MeasuredLatency, Outcome, Row};
-use super::standing::{Against, Standing};
+use super::standing::{Against, Duel, Standing};
 use crate::result::{Cell, Comparison, Round};
 
 /// A reason longer than this is told in full in the list of what did not count.
@@ -12,6 +12,9 @@ const REASON_CHARS_MAX: usize = 40;
 
 /// The table that most readers want.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
+    if is_idle(rows) {
+        return idle(rows);
+    }
     let head = vec![
         "Tracker",
         "Cores",
@@ -37,6 +40,45 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
     })
 }
 
+/// The table that most readers want of connections that did nothing.
+pub(super) fn idle(rows: &[Row<'_>]) -> Table {
+    let head = vec!["Tracker", "Cores", "Connections", "KiB each", "Memory MB before", "Memory MB with all"];
+    table(head, rows, why, |row| {
+        let Some(idle) = &row.idle else { return vec![] };
+        let unmarked = Marks::default();
+        vec![
+            number::median(idle.open, row.marks, number::whole),
+            number::spread(idle.each_kib, row.marks, number::hundredths),
+            number::spread(idle.before_mb, unmarked, number::figure),
+            number::spread(idle.open_mb, unmarked, number::figure),
+        ]
+    })
+}
+
+/// What became of connections.
+pub(super) fn connections(rows: &[Row<'_>]) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Opened/s",
+        "Full handshakes/s",
+        "Resumed/s",
+        "Ready after µs (median)",
+        "Failed",
+    ];
+    let unmarked = Marks::default();
+    table(head, rows, outcome_word, |row| match &row.connections {
+        None => vec![],
+        Some(connections) => vec![
+            number::median(connections.opened_per_s, unmarked, number::whole),
+            number::median(connections.full_per_s, unmarked, number::whole),
+            number::median(connections.resumed_per_s, unmarked, number::whole),
+            number::spread(connections.setup_p50_us, unmarked, number::figure),
+            number::median(connections.failed, unmarked, number::whole),
+        ],
+    })
+}
+
 /// What kinds of replies there were, and what was wrong with them.
 pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     let head = vec![
@@ -54,7 +96,11 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     let unmarked = Marks::default();
     let mut table = table(head, rows, outcome_word, |row| {
         vec![
-            number::median(row.connects_per_s, unmarked, number::whole),
+            // What UDP calls a connect has no counterpart where there are connections.
+            match row.connections {
+                Some(_) => NOTHING.into(),
+                None => number::median(row.connects_per_s, unmarked, number::whole),
+            },
             number::median(row.announces_per_s, unmarked, number::whole),
             number::median(row.scrapes_per_s, unmarked, number::whole),
             number::median(row.peers_per_announce, unmarked, number::hundredths),
@@ -124,6 +170,21 @@ pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
     Table { head, columns_of_words: 1, rows: standings.iter().map(line).collect() }
 }
 
+/// Shoal against each rival.
+pub(super) fn duels(duels: &[Duel<'_>]) -> Table {
+    let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", "Responses/s"];
+    let ratio = |against: Option<&Against<'_>>| {
+        let shown = |against: &Against<'_>| format!("{:.2}{}", against.ratio, against.marks.signs());
+        against.map_or_else(|| NOTHING.into(), shown)
+    };
+    let line = |duel: &Duel<'_>| {
+        let figures = [&duel.whole, &duel.user, &duel.throughput].map(|figure| ratio(figure.as_ref()));
+        let names = [duel.row.tracker.title.clone(), duel.rival.tracker.title.clone(), cores(duel.row)];
+        names.into_iter().chain(figures).collect()
+    };
+    Table { head, columns_of_words: 2, rows: duels.iter().map(line).collect() }
+}
+
 /// Every round of every cell.
 pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
     let head = vec![
@@ -153,6 +214,17 @@ pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
     Table { head, columns_of_words: 1, rows: rows.collect() }
 }
 
+/// Whether it was measured what connections cost that do nothing, in place of a load.
+pub(super) fn is_idle(rows: &[Row<'_>]) -> bool {
+    let rounds = rows.iter().filter_map(|row| row.cell).flat_map(|cell| &cell.rounds);
+    rounds.into_iter().any(|round| round.idle.is_some())
+}
+
+/// Whether requests were carried by connections.
+pub(super) fn has_connections(rows: &[Row<'_>]) -> bool {
+    rows.iter().filter_map(Row::measured).any(|measured| measured.connections.is_some())
+}
+
 /// The number of cores of a row.
 pub(super) fn cores(row: &Row<'_>) -> String {
     row.cores().map_or_else(|| NOTHING.into(), |cores| cores.to_string())
@@ -168,7 +240,7 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
     };
     let latency = figures.and_then(|figures| figures.latency);
     vec![
-        show(figures.map(|figures| figures.responses_per_s), number::whole),
+        show(figures.and_then(|figures| figures.responses_per_s), number::whole),
         show(figures.and_then(|figures| figures.user_us), number::hundredths),
         show(figures.and_then(|figures| figures.system_us), number::hundredths),
         show(figures.and_then(|figures| figures.resident_mb), number::figure),

@@ -7,7 +7,7 @@ use shoal_load::{Kinds, Verdict, WrongReplies};
 use crate::sample::{self, cell_of, empty_round, report, usage};
 
 /// The cells of the line of a tracker in the table under a heading, without their padding.
-fn line(markdown: &str, heading: &str, title: &str) -> Vec<String> {
+pub(crate) fn line(markdown: &str, heading: &str, title: &str) -> Vec<String> {
     let section = markdown.split(&format!("## {heading}\n")).nth(1).expect("the heading is there");
     let section = section.split("\n## ").next().unwrap();
     let start = format!("| {title} ");

@@ -68,6 +68,7 @@ pub(crate) fn empty_round(round: usize) -> Round {
         usage: None,
         resident_before_bytes: None,
         resident_filled_bytes: None,
+        idle: None,
     }
 }
 
@@ -90,6 +91,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         send_failures: 0,
         peers_per_announce: 28.5,
         announce_reply_bytes: 191.0,
+        connections: None,
         latency: LatencySummary::default(),
         latency_curve: vec![],
         send_delay: None,

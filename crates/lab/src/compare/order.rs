@@ -3,32 +3,35 @@
 use std::env;
 use std::fs;
 use std::iter;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use shoal_compare::description::Description;
 use shoal_compare::division::Division;
 use shoal_compare::find::Places;
+use shoal_compare::idle;
 use shoal_compare::install;
-use shoal_compare::load::Load;
+use shoal_compare::load::{Http, Load, Measure, Transport};
 use shoal_compare::order::{Contender, Order};
+use shoal_compare::preset::Preset;
 use shoal_compare::topology::Topology;
-use shoal_load::Preset;
 
-use super::{ANY_TRACKER, Compare};
+use super::{ANY_TRACKER, Compare, descriptors};
 
 impl Compare {
     /// What is to be compared. The folder of the result is yet to be made.
     pub(super) fn order(&self) -> Result<Order> {
-        let preset = self.shape.load();
-        let load = self.load(&preset);
-        let (divisions, doubts) = self.divisions()?;
+        let preset = Preset { shape: self.shape.load(), ..self.preset()? };
+        let mut load = self.load(&preset);
+        let (divisions, mut doubts) = self.divisions()?;
         for division in &divisions {
-            load.plan(ANY_TRACKER, division, true).check()?;
+            load.check(ANY_TRACKER, division)?;
         }
+        doubts.extend(self.limit_connections(&mut load)?);
         let contenders = self.contenders()?;
         Ok(Order {
-            title: title(&preset),
+            title: title(&load),
             command: command(),
             load,
             cpu_mode: self.processors.cpu_mode,
@@ -63,12 +66,13 @@ impl Compare {
             ensure!(names.contains(&name.as_str()), "there is no tracker {name:?}: use {}", names.join(", "));
         }
         let is_own = |index: usize| index >= shipped;
-        let chosen = |index: usize, name: &String| {
-            self.trackers.is_empty() || self.trackers.contains(name) || is_own(index)
+        let protocol = self.preset()?.transport.protocol();
+        let chosen = |index: usize, description: &Description| {
+            let is_meant = self.trackers.is_empty() && description.protocols.contains(&protocol);
+            is_meant || self.trackers.contains(&description.name) || is_own(index)
         };
-        let chosen =
-            all.into_iter().enumerate().filter(|(index, description)| chosen(*index, &description.name));
-        Ok(chosen.map(|(_, description)| Contender::look_for(description, &places)).collect())
+        let chosen = all.into_iter().enumerate().filter(|(index, description)| chosen(*index, description));
+        Ok(chosen.map(|(_, description)| Contender::look_for(description, protocol, &places)).collect())
     }
 
     pub(super) fn tools_folder(&self) -> Result<PathBuf> {
@@ -101,17 +105,43 @@ impl Compare {
 
     fn load(&self, preset: &Preset) -> Load {
         let measurement = &self.measurement;
-        let latency = (measurement.latency_rate, measurement.latency_duration);
+        let rate = measurement.latency_rate.unwrap_or(preset.latency_rate);
         Load {
-            window: measurement.window.get(),
+            window: measurement.window.map_or(preset.window, NonZeroUsize::get),
             duration: measurement.duration,
-            latency: (latency.0 > 0.0).then_some(latency),
+            latency: (rate > 0.0).then_some((rate, measurement.latency_duration)),
             seed: self.shape.seed,
             io: measurement.io,
             timeout: measurement.timeout,
-            sockets_per_worker: measurement.sockets,
+            sockets_per_worker: measurement.sockets.unwrap_or(preset.sockets),
             ..Load::of(preset)
         }
+    }
+}
+
+impl Compare {
+    /// Each connection takes a descriptor of this process and one of the tracker. What was asked for and cannot be is
+    /// refused; of what nobody asked for there are as many as can be.
+    fn limit_connections(&self, load: &mut Load) -> Result<Option<String>> {
+        let descriptors = descriptors::raise();
+        let Measure::Idle { connections } = &mut load.measure else { return Ok(None) };
+        let most = idle::connections_max(descriptors);
+        if let Some(asked) = self.measurement.connections {
+            ensure!(
+                asked.get() <= most,
+                "--connections {asked}: at most {descriptors} files may be open, and that is room for {most}; raise the \
+                 limit (ulimit -n)"
+            );
+            *connections = asked.get();
+        }
+        if *connections <= most {
+            return Ok(None);
+        }
+        let doubt = format!(
+            "{most} connections in place of {connections}: no more than {descriptors} files may be open"
+        );
+        *connections = most;
+        Ok(Some(doubt))
     }
 }
 
@@ -121,16 +151,34 @@ fn command() -> Vec<String> {
     iter::once("shoal-lab".to_owned()).chain(words).collect()
 }
 
-fn title(preset: &Preset) -> String {
-    let shoal_load::Mix { connect, announce, scrape } = preset.mix;
-    let population = preset.population;
-    let mix = if (connect, scrape) == (0, 0) {
-        "announces only".to_owned()
-    } else {
-        format!("{connect} connects : {announce} announces : {scrape} scrapes")
+fn title(load: &Load) -> String {
+    let shoal_load::Mix { connect, announce, scrape } = load.mix;
+    let carrier = carrier(load.transport);
+    if let Measure::Idle { connections } = load.measure {
+        return format!("{carrier}: {connections} idle connections");
+    }
+    let mix = match load.transport {
+        _ if (connect, scrape) == (0, 0) => "announces only".to_owned(),
+        Transport::Udp => format!("{connect} connects : {announce} announces : {scrape} scrapes"),
+        Transport::Http(_) => format!("{announce} announces : {scrape} scrapes"),
     };
-    let (torrents, peers, numwant) = (count(population.torrents), count(population.peers), preset.numwant);
-    format!("UDP: {mix}, {torrents} torrents, {peers} peers, {numwant} wanted")
+    let (torrents, peers) = (count(load.population.torrents), count(load.population.peers));
+    format!("{carrier}: {mix}, {torrents} torrents, {peers} peers, {} wanted", load.numwant)
+}
+
+fn carrier(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp => "UDP",
+        Transport::Http(Http { tls: false, keep_alive: true, .. }) => "HTTP, keep-alive",
+        Transport::Http(Http { tls: false, keep_alive: false, .. }) => "HTTP, a connection for each request",
+        Transport::Http(Http { tls: true, keep_alive: true, .. }) => "HTTPS, keep-alive",
+        Transport::Http(Http { tls: true, resumption: false, .. }) => {
+            "HTTPS, a full handshake for each request"
+        }
+        Transport::Http(Http { tls: true, resumption: true, .. }) => {
+            "HTTPS, a resumed session for each request"
+        }
+    }
 }
 
 /// A count for people: millions and thousands where they are whole.
@@ -148,13 +196,19 @@ mod tests {
 
     #[test]
     fn a_title_says_what_is_compared() {
-        let mut preset = shoal_load::PRESETS[0];
+        let of = |name: &str| Load::of(&Preset::find(name).unwrap());
+        let mut load = of("published");
         assert_eq!(
-            title(&preset),
+            title(&load),
             "UDP: 50 connects : 50 announces : 1 scrapes, 1 M torrents, 2 M peers, 30 wanted"
         );
-        preset.mix = shoal_load::Mix { connect: 0, announce: 1, scrape: 0 };
-        preset.population.torrents = 1500;
-        assert_eq!(title(&preset), "UDP: announces only, 1500 torrents, 2 M peers, 30 wanted");
+        load.mix = shoal_load::Mix { connect: 0, announce: 1, scrape: 0 };
+        load.population.torrents = 1500;
+        assert_eq!(title(&load), "UDP: announces only, 1500 torrents, 2 M peers, 30 wanted");
+        assert_eq!(
+            title(&of("https-published")),
+            "HTTPS, a full handshake for each request: announces only, 10 k torrents, 20 k peers, 50 wanted"
+        );
+        assert_eq!(title(&of("https-idle")), "HTTPS, keep-alive: 10000 idle connections");
     }
 }

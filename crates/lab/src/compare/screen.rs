@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use shoal_compare::order::{Event, Phase};
-use shoal_compare::result::{Round, Usage, replies};
+use shoal_compare::result::{IdleConnections, Round, Usage, replies};
 use shoal_load::{Report, Verdict};
 
 use crate::load::live::Line;
@@ -67,6 +67,7 @@ impl Screen {
             Phase::Filling => "fill",
             Phase::Loading => "load",
             Phase::Timing => "time",
+            Phase::Idling => "idle",
             Phase::Stopping => "stop",
         };
         self.line = Some(Line::new(name, self.on_terminal));
@@ -92,6 +93,19 @@ fn in_words(round: &Round, processors: usize) -> String {
         words.extend(
             counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")),
         );
+        if let Some(connections) = &load.connections {
+            let failed = connections.failures.total();
+            words.extend((failed > 0).then(|| format!("{failed} connections failed")));
+            words.extend(connections.first_fault.as_ref().map(|fault| format!("first fault: {fault}")));
+        }
+    }
+    if let Some(idle) = &round.idle {
+        let IdleConnections {
+            open, wanted, resident_before_bytes: before, resident_open_bytes: after, ..
+        } = idle;
+        let each_bytes = after.saturating_sub(*before).checked_div(*open as u64).unwrap_or(0);
+        words.push(format!("{open} of {wanted} connections, {each_bytes} bytes resident each"));
+        words.extend(idle.failure.clone());
     }
     words.extend(round.resident_filled_bytes.map(|bytes| format!("{} MB resident", bytes / 1_000_000)));
     words.extend(round.latency.as_ref().map(|latency| {

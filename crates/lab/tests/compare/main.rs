@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod end;
+mod http;
 mod laboratory;
 mod misbehaviour;
 mod result;

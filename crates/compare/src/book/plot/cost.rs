@@ -54,6 +54,17 @@ pub(super) fn memory(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     })
 }
 
+/// Resident memory of each connection that does nothing.
+pub(super) fn idle(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
+    let of = |row: &Measured| row.idle.as_ref().and_then(|idle| idle.each_kib);
+    let content = |row: &Measured, look: Look| plain(of(row)?, look, row.marks, number::hundredths);
+    let shown = |row: &Measured| of(row).map(|_| row.marks);
+    chart(rows, content, shown).map(|bars| {
+        let unit = "KiB resident for each connection (1 KiB = 1,024 bytes)";
+        Bars { title: "Idle connections".into(), subtitle: MEDIANS.into(), unit, ..bars }.draw()
+    })
+}
+
 /// Responses a second where there is one number of cores only.
 pub(super) fn throughput(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Drawing> {
     let content = |row: &Measured, look: Look| plain(row.responses_per_s?, look, row.marks, number::whole);

@@ -57,6 +57,7 @@ pub(super) fn plots(comparison: &Comparison) -> Vec<Plot> {
         plot("throughput".into(), "Throughput: good responses a second".into(), throughput),
         plot("cpu".into(), "CPU time per response, user and system".into(), cost::cpu(&dressed)),
         plot("memory".into(), "Resident memory after the fill".into(), cost::memory(&dressed)),
+        plot("idle".into(), "Resident memory of each idle connection".into(), cost::idle(&dressed)),
     ];
     plots.extend(counts.iter().map(|cores| {
         let title = format!("Latency by percentile at a fixed rate, cores: {cores}");

@@ -1,32 +1,30 @@
-//! Whether a tracker answers: one client that asks until it does.
+//! Over UDP (BEP 15): a connect, and an announce where the tracker has a white list.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use shoal_protocol::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
 
+use super::Answer;
+
 const REPLY_WAIT: Duration = Duration::from_millis(100);
 const PACKET_BYTES_MAX: usize = 2048;
-const PORT_ATTEMPTS_MAX: usize = 64;
 
 /// The port that the probe says it accepts peers on. It is never connected to.
 const PEER_PORT: u16 = 9;
 
-/// A client that asks one tracker.
+/// See [`super::Probe`].
 #[derive(Debug)]
-pub struct Probe {
+pub(crate) struct Probe {
     socket: UdpSocket,
     transaction: u32,
+    has_whitelist: bool,
 }
 
 impl Probe {
-    /// A client of the tracker at `tracker`.
-    ///
-    /// # Errors
-    /// Where there is no socket to be had.
-    pub fn new(tracker: SocketAddr) -> io::Result<Self> {
+    pub(super) fn new(tracker: SocketAddr, has_whitelist: bool) -> io::Result<Self> {
         let any: SocketAddr = match tracker {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -34,14 +32,27 @@ impl Probe {
         let socket = UdpSocket::bind(any)?;
         socket.connect(tracker)?;
         socket.set_read_timeout(Some(REPLY_WAIT))?;
-        Ok(Self { socket, transaction: 0x5348_0000 })
+        Ok(Self { socket, transaction: 0x5348_0000, has_whitelist })
+    }
+
+    pub(super) fn ask(&mut self, info_hash: InfoHash) -> Answer {
+        let Some(id) = self.connect() else { return Answer::Silence };
+        if !self.has_whitelist {
+            return Answer::Serves;
+        }
+        // A tracker with a white list may answer before it has read it.
+        match self.serves(id, info_hash) {
+            Some(Ok(())) => Answer::Serves,
+            Some(Err(words)) => Answer::Refuses(words),
+            None => Answer::Silence,
+        }
     }
 
     /// Asks for a connection id once. Takes a tenth of a second at most.
-    pub fn connect(&mut self) -> Option<ConnectionId> {
+    fn connect(&mut self) -> Option<ConnectionId> {
         let transaction_id = self.next();
         let mut reply = [0; PACKET_BYTES_MAX];
-        let length = self.ask(&Request::Connect { transaction_id }, &mut reply)?;
+        let length = self.exchange(&Request::Connect { transaction_id }, &mut reply)?;
         match Reply::decode(&reply[..length]).ok()? {
             Reply::Connect { transaction_id: of, connection_id } if of == transaction_id => {
                 Some(connection_id)
@@ -51,7 +62,7 @@ impl Probe {
     }
 
     /// Whether the tracker serves this torrent: joins its swarm and leaves it. An error reply is a no, in its words.
-    pub fn serves(&mut self, id: ConnectionId, info_hash: InfoHash) -> Option<Result<(), String>> {
+    fn serves(&mut self, id: ConnectionId, info_hash: InfoHash) -> Option<Result<(), String>> {
         let answer = self.announce(id, info_hash, Event::Started)?;
         if answer.is_ok() {
             self.announce(id, info_hash, Event::Stopped)?.ok()?;
@@ -81,7 +92,7 @@ impl Probe {
         let options = Options::new(&[]);
         let request = Request::Announce { connection_id: id, transaction_id, announce: &announce, options };
         let mut reply = [0; PACKET_BYTES_MAX];
-        let length = self.ask(&request, &mut reply)?;
+        let length = self.exchange(&request, &mut reply)?;
         match Reply::decode(&reply[..length]) {
             Ok(Reply::Announce { transaction_id: of, .. }) if of == transaction_id => Some(Ok(())),
             Ok(Reply::Error { message, .. }) => Some(Err(String::from_utf8_lossy(message).into_owned())),
@@ -90,7 +101,7 @@ impl Probe {
         }
     }
 
-    fn ask(&self, request: &Request<'_>, reply: &mut [u8]) -> Option<usize> {
+    fn exchange(&self, request: &Request<'_>, reply: &mut [u8]) -> Option<usize> {
         let mut packet = [0; PACKET_BYTES_MAX];
         let length = request.encode(&mut packet).ok()?;
         // Nobody may listen yet, which the kernel tells of the next call: that is no answer, like silence.
@@ -104,45 +115,21 @@ impl Probe {
     }
 }
 
-/// Whether nobody has this port of the loopback address for UDP. Whoever has it would be measured in place of the
-/// tracker.
-///
-/// # Errors
-/// Where somebody has.
-pub fn is_free(port: u16) -> io::Result<()> {
-    UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map(|_| ())
-}
-
-/// A port of the loopback address that neither UDP nor TCP has in use.
-///
-/// # Errors
-/// Where none is found.
-pub fn free_port() -> io::Result<u16> {
-    for _ in 0..PORT_ATTEMPTS_MAX {
-        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = udp.local_addr()?.port();
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free for both UDP and TCP"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn silence_is_no_answer() {
-        let port = free_port().unwrap();
-        let mut probe = Probe::new((Ipv4Addr::LOCALHOST, port).into()).unwrap();
-        assert_eq!(probe.connect(), None);
+        let port = crate::port::free().unwrap();
+        let mut probe = Probe::new((Ipv4Addr::LOCALHOST, port).into(), false).unwrap();
+        assert_eq!(probe.ask(InfoHash([7; 20])), Answer::Silence);
     }
 
     #[test]
     fn an_error_reply_is_a_no() {
         let tracker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut probe = Probe::new(tracker.local_addr().unwrap()).unwrap();
+        let mut probe = Probe::new(tracker.local_addr().unwrap(), true).unwrap();
         let answers = std::thread::spawn(move || {
             let mut packet = [0; PACKET_BYTES_MAX];
             let (_, from) = tracker.recv_from(&mut packet).unwrap();

@@ -1,0 +1,61 @@
+//! The certificate that every tracker of an HTTPS comparison has: ECDSA P-256, for this host, signed by itself.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use shoal_tls::{SelfSigned, self_signed};
+
+use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, KEY};
+
+/// The name that clients ask for.
+pub(crate) fn server_name() -> ServerName<'static> {
+    ServerName::IpAddress(Ipv4Addr::LOCALHOST.into())
+}
+
+/// A certificate with its key, and what a client needs to believe it.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pem: SelfSigned,
+    client: Arc<ClientConfig>,
+}
+
+impl Certificate {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// Where cryptography fails.
+    pub(crate) fn new() -> Result<Self> {
+        let pem = self_signed(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(pem.certificate_pem.as_bytes())?)?;
+        let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { pem, client: Arc::new(client) })
+    }
+
+    /// For a client that believes nothing else.
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
+    /// Writes the files that descriptions may refer to.
+    ///
+    /// # Errors
+    /// Where they cannot be written.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let SelfSigned { certificate_pem, key_pem } = &self.pem;
+        let both = format!("{key_pem}{certificate_pem}");
+        let files = [(CERTIFICATE, certificate_pem), (KEY, key_pem), (CERTIFICATE_AND_KEY, &both)];
+        for (name, text) in files {
+            let write: io::Result<()> = fs::write(folder.join(name), text);
+            write.with_context(|| format!("cannot write {}", folder.join(name).display()))?;
+        }
+        Ok(())
+    }
+}
