@@ -5,15 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use shoal_clients::tools::{self, PYTHON_REQUIREMENTS, TOOLS};
+use shoal_clients::tools::{self, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
 
 use crate::shell::{self, cargo, command, output, title};
 
 pub(crate) fn run() -> Result<()> {
     title("set-up");
     install_packages()?;
-    unpack_transmission()?;
-    unpack_opentracker()?;
+    SERVICES.iter().try_for_each(unpack_service)?;
     add_component("rustfmt", "fmt")?;
     add_component("clippy", "clippy")?;
     make_python_environment()?;
@@ -48,28 +47,13 @@ fn install_packages() -> Result<()> {
     Ok(())
 }
 
-/// Unpacks Transmission's daemon rather than install it, which would start a service.
-fn unpack_transmission() -> Result<()> {
-    if tools::transmission().is_ok() {
+/// Unpacks a program rather than install it, which would start a service.
+fn unpack_service(service: &Service) -> Result<()> {
+    if service.path().is_ok() {
         return Ok(());
     }
-    unpack(&["transmission-daemon"], tools::transmission_directory()?)?;
-    output(Command::new(tools::transmission()?).arg("--version"))
-        .context("Transmission's daemon does not start")?;
-    Ok(())
-}
-
-/// Unpacks a tracker of others, by which the conformance suite is tested, for the same reason.
-fn unpack_opentracker() -> Result<()> {
-    if tools::opentracker().is_ok() {
-        return Ok(());
-    }
-    unpack(&["opentracker", "libowfat0"], tools::opentracker_directory()?)?;
-    // It has no option that does nothing: this one prints the help and ends with an error.
-    let help = tools::opentracker()?.arg("-h").output().context("opentracker does not start")?;
-    let text = [help.stdout, help.stderr].concat();
-    ensure!(String::from_utf8_lossy(&text).contains("Usage"), "opentracker does not start");
-    Ok(())
+    unpack(service.packages, &service.directory()?)?;
+    service.check()
 }
 
 /// Downloads Debian packages and unpacks them to a directory, without installing them.
@@ -121,7 +105,7 @@ fn make_python_environment() -> Result<()> {
         return Ok(());
     }
     eprintln!("making a Python environment in {}", environment.display());
-    shell::run(command("python3", &["-m", "venv", "--clear"]).arg(environment))?;
+    shell::run(command("python3", &["-m", "venv", "--clear"]).arg(&environment))?;
     let python = tools::python()?;
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);

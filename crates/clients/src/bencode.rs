@@ -1,4 +1,6 @@
-//! Bencoding (BEP 3), the writing half: all that a torrent file needs.
+//! Bencoding (BEP 3). Here is the writing half: all that a torrent file needs.
+
+pub mod read;
 
 use std::collections::BTreeMap;
 

@@ -15,6 +15,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use crate::network::Host;
+use crate::way::Way;
 
 /// The port on which every client takes connections from peers.
 pub const PEER_PORT: u16 = 6881;
@@ -33,6 +34,15 @@ pub enum Client {
     Aria2,
     /// rTorrent, without its screen.
     Rtorrent,
+}
+
+/// A client, and how it reaches the tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Participant {
+    /// The client.
+    pub client: Client,
+    /// What its torrent has for a tracker.
+    pub way: Way,
 }
 
 /// Which part a client plays.
@@ -55,9 +65,17 @@ pub struct Job<'a> {
     pub state: &'a Path,
     /// Seeder or leecher.
     pub role: Role,
+    /// The certificate that it is to trust, where it may need one. Every client is to check certificates.
+    pub certificate: Option<&'a Path>,
 }
 
 impl Client {
+    /// This client, whose torrent has the tracker by `way`.
+    #[must_use]
+    pub fn by(self, way: Way) -> Participant {
+        Participant { client: self, way }
+    }
+
     /// The command that does `job` on `host` until it is told to quit.
     ///
     /// # Errors

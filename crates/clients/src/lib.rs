@@ -5,14 +5,18 @@
 #![forbid(unsafe_code)]
 
 pub mod bencode;
+pub mod certificate;
 pub mod client;
+pub mod front;
 pub mod metrics;
 pub mod namespace;
 pub mod network;
 pub mod patience;
 pub mod payload;
 pub mod process;
+pub mod proxies;
 pub mod sharing;
 pub mod stage;
 pub mod tools;
 pub mod tracker;
+pub mod way;

@@ -3,7 +3,8 @@
 //! Not loopback, because a real client refuses peers there (Transmission drops 127.0.0.0/8) or takes two clients of
 //! one address for one, and because the tracker is to see real source addresses.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +15,14 @@ use tempfile::TempDir;
 use crate::namespace::Namespace;
 use crate::tools;
 
-/// The name of the first host, known to all others: some clients understand no IPv6 address in a URL.
-pub const FIRST_HOST: &str = "tracker.test";
+/// The name of the tracker's host: some clients understand no IPv6 address in a URL.
+pub const TRACKER_NAME: &str = "tracker.test";
+
+/// The name of the host on which proxies stand in front of the tracker.
+pub const PROXY_NAME: &str = "proxy.test";
+
+/// The file with the names.
+const HOSTS: &str = "hosts";
 
 /// Which address family all hosts of a network speak. One alone, so that nothing can go round by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +39,8 @@ pub struct Network {
     family: Family,
     hub: Namespace,
     hosts: u8,
-    /// Holds the `/etc/hosts` of all hosts.
-    _names: TempDir,
+    /// Holds the `/etc/hosts` of all hosts, as the file [`HOSTS`].
+    names: TempDir,
 }
 
 /// One host: a namespace with one network card.
@@ -51,12 +58,23 @@ impl Network {
     /// Where the kernel refuses namespaces or bridges.
     pub fn new(family: Family) -> Result<Self> {
         let names = tempfile::tempdir().context("cannot make a temporary directory")?;
-        let file = names.path().join("hosts");
-        let first = family.address(1);
-        fs::write(&file, format!("127.0.0.1 localhost\n::1 localhost\n{first} {FIRST_HOST}\n"))?;
+        let file = names.path().join(HOSTS);
+        fs::write(&file, "127.0.0.1 localhost\n::1 localhost\n")?;
         let hub = Namespace::first(&file)?;
         hub.ip("link add name bridge0 type bridge\nlink set bridge0 up\n").context("cannot make a bridge")?;
-        Ok(Self { family, hub, hosts: 0, _names: names })
+        Ok(Self { family, hub, hosts: 0, names })
+    }
+
+    /// One more host, which all others know by `name`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn host_called(&mut self, name: &str) -> Result<Host> {
+        let host = self.host()?;
+        // Added to the file rather than written anew, because this very file is mounted.
+        let mut names = OpenOptions::new().append(true).open(self.names.path().join(HOSTS))?;
+        writeln!(names, "{} {name}", host.address)?;
+        Ok(host)
     }
 
     /// One more host, connected to all others.

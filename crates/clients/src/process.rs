@@ -1,6 +1,6 @@
 //! A process of a test: its output kept for the case of failure, its end made sure of.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -27,7 +27,9 @@ impl Process {
     /// Where the log cannot be created or the program not be started.
     pub fn spawn(name: &str, mut command: Command, directory: &Path) -> Result<Self> {
         let log = directory.join(format!("{name}.log"));
-        let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        // For appending, because some programs open their output once more by the name that the kernel gives it.
+        let output = OpenOptions::new().create(true).append(true).open(&log);
+        let output = output.with_context(|| format!("cannot create {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log of a process")?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = command.spawn().with_context(|| format!("cannot start {name}: {command:?}"))?;

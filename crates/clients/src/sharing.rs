@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::client::{Client, Role};
+use crate::client::{Participant, Role};
 use crate::network::Family;
-use crate::payload::Pieces;
+use crate::payload::{Payload, Pieces};
 use crate::stage::Stage;
 use crate::tracker::Counts;
+use crate::way::Way;
 
 /// How long clients that have no tracker may look for each other. With one they need half of it.
 const LONELINESS: Duration = Duration::from_secs(15);
@@ -18,9 +19,9 @@ const LONELINESS: Duration = Duration::from_secs(15);
 #[derive(Clone, Copy, Debug)]
 pub struct Sharing<'a> {
     /// The client that has the files.
-    pub seeder: Client,
+    pub seeder: Participant,
     /// The clients that want them.
-    pub leechers: &'a [Client],
+    pub leechers: &'a [Participant],
     /// Who comes first, and so is handed to those that come later.
     pub first: Role,
     /// The only address family there is.
@@ -41,7 +42,10 @@ impl Sharing<'_> {
             self.enter(stage)?;
             stage.wait_for_downloads()?;
             let seeders = u32::try_from(self.leechers.len())? + 1;
-            stage.wait_for_counts(Counts { seeders, completed: seeders - 1, leechers: 0 })?;
+            let counts = Counts { seeders, completed: seeders - 1, leechers: 0 };
+            stage.wait_for_counts(counts)?;
+            stage.check_counts(counts)?;
+            stage.check_protocols()?;
             stage.check_peers_handed_out()?;
             stage.check_metrics()?;
             stage.leave_one_by_one()?;
@@ -66,8 +70,10 @@ impl Sharing<'_> {
     }
 
     fn on_stage(&self, play: impl FnOnce(&mut Stage) -> Result<()>) -> Result<()> {
-        let name = format!("from-{:?}", self.seeder);
-        let mut stage = Stage::new(self.family, &name, self.pieces, self.view)?;
+        let payload = Payload::generate(&format!("from-{:?}", self.seeder.client), self.pieces);
+        let all = self.leechers.iter().chain([&self.seeder]);
+        let ways: Vec<Way> = all.map(|participant| participant.way).collect();
+        let mut stage = Stage::new(self.family, payload, &ways, self.view)?;
         play(&mut stage).map_err(|error| error.context(stage.tails()))
     }
 

@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::client::{Client, Job, PEER_PORT, QUIT_SIGNAL, Role};
-use crate::network::{Family, Host, Network};
+use crate::client::{Job, PEER_PORT, Participant, QUIT_SIGNAL, Role};
+use crate::front::Front;
+use crate::network::{Family, Host, Network, TRACKER_NAME};
 use crate::patience::wait_for;
-use crate::payload::{Payload, Pieces};
+use crate::payload::Payload;
 use crate::process::Process;
 use crate::tracker::{Counts, Tracker};
+use crate::way::{Protocol, Way};
 
 /// Clients check files, look for peers and announce in their own time; a busy machine doubles that.
 const ANNOUNCE_WAIT: Duration = Duration::from_secs(60);
@@ -24,9 +26,10 @@ const QUIT_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Stage {
     tracker: Tracker,
+    /// Where the defaults of the tracker do not suffice.
+    front: Option<Front>,
     peers: Vec<Peer>,
     payload: Payload,
-    torrent: PathBuf,
     info_hash: [u8; 20],
     network: Network,
     directory: TempDir,
@@ -38,39 +41,48 @@ struct Peer {
     process: Process,
     host: Host,
     downloads: PathBuf,
+    role: Role,
+    way: Way,
 }
 
 impl Stage {
-    /// A network where only the tracker runs, and a torrent that nobody shares yet.
+    /// A network where only the tracker runs, and what `ways` need; and a torrent that nobody shares yet.
     ///
     /// # Errors
     /// Where the machine or the tracker does not play along.
-    pub fn new(family: Family, payload: &str, pieces: Pieces, view: &Path) -> Result<Self> {
+    pub fn new(family: Family, payload: Payload, ways: &[Way], view: &Path) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let mut network = Network::new(family)?;
-        let tracker = Tracker::start(&mut network, view, directory.path())?;
-        let payload = Payload::generate(payload, pieces);
-        let torrent = payload.torrent(&tracker.url());
-        let file = directory.path().join("shared.torrent");
-        fs::write(&file, &torrent.bytes)?;
-        let info_hash = torrent.info_hash;
-        Ok(Self { tracker, peers: Vec::new(), payload, torrent: file, info_hash, network, directory })
+        let hosts = [network.host_called(TRACKER_NAME)?, network.host()?];
+        let has_front = !ways.iter().all(|way| way.is_default());
+        let mut front = has_front.then(|| Front::prepare(&mut network, directory.path())).transpose()?;
+        let configuration = front.as_ref().map(Front::configuration);
+        let tracker = Tracker::start(hosts, configuration, view, directory.path())?;
+        if let Some(front) = &mut front {
+            let opened = front.open(ways, tracker.ip(), directory.path(), view);
+            opened.with_context(|| tracker.tail())?;
+        }
+        let info_hash = payload.torrent("").info_hash;
+        Ok(Self { tracker, front, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
     /// Starts a client on a host of its own.
     ///
     /// # Errors
     /// Where it does not start.
-    pub fn enter(&mut self, client: Client, role: Role) -> Result<()> {
+    pub fn enter(&mut self, Participant { client, way }: Participant, role: Role) -> Result<()> {
         let host = self.network.host()?;
-        let name = format!("{role:?}-{}-{client:?}", self.peers.len());
+        let name = format!("{role:?}-{}-{client:?}-by-{way:?}", self.peers.len());
         let (downloads, state) = (self.subdirectory(&name, "downloads")?, self.subdirectory(&name, "state")?);
         if role == Role::Seeder {
             self.payload.write_below(&downloads)?;
         }
-        let job = Job { torrent: &self.torrent, downloads: &downloads, state: &state, role };
+        let torrent = self.directory.path().join(&name).join("shared.torrent");
+        fs::write(&torrent, self.payload.torrent(&way.url()).bytes)?;
+        let certificate = self.front.as_ref().map(Front::certificate);
+        let job = Job { torrent: &torrent, downloads: &downloads, state: &state, role, certificate };
         let process = Process::spawn(&name, client.command(&host, &job)?, self.directory.path())?;
-        self.peers.push(Peer { process, host, downloads });
+        self.peers.push(Peer { process, host, downloads, role, way });
         Ok(())
     }
 
@@ -99,15 +111,30 @@ impl Stage {
         self.wait_for_scrape(expected, |counts| counts == expected)
     }
 
-    /// A newcomer is told of every client, under its real address and port, and of nobody else.
+    /// A newcomer is told of every client, under its real address and port, and of nobody else; by each protocol.
     ///
     /// # Errors
     /// Where it is told otherwise.
     pub fn check_peers_handed_out(&self) -> Result<()> {
         let expected: Vec<SocketAddr> =
             self.peers.iter().map(|peer| SocketAddr::new(peer.host.address, PEER_PORT)).collect();
-        let handed_out = self.tracker.peers(&self.info_hash)?;
-        ensure!(handed_out == expected, "the tracker handed out {handed_out:?} instead of {expected:?}");
+        for protocol in Protocol::ALL {
+            let handed_out = self.tracker.peers(protocol, &self.info_hash)?;
+            let name = protocol.name();
+            ensure!(handed_out == expected, "{name} handed out {handed_out:?} instead of {expected:?}");
+        }
+        Ok(())
+    }
+
+    /// Each protocol tells the same counts.
+    ///
+    /// # Errors
+    /// Where one does not.
+    pub fn check_counts(&self, expected: Counts) -> Result<()> {
+        for protocol in Protocol::ALL {
+            let counts = self.tracker.scrape(protocol, &self.info_hash)?;
+            ensure!(counts == expected, "{}: {counts:?} instead of {expected:?}", protocol.name());
+        }
         Ok(())
     }
 
@@ -121,12 +148,33 @@ impl Stage {
         let leechers = metrics.sum("shoal_peers", |labels| labels.contains("leecher"))?;
         let refusals = metrics.sum("shoal_replies_total", |labels| !labels.contains("outcome=\"ok\""))?;
         let drops = metrics.sum("shoal_drops_total", |_| true)?;
-        let expected = [f64::from(u32::try_from(self.peers.len())?), 0.0, 0.0, 0.0];
-        let account = [seeders, leechers, refusals, drops];
+        let cut_off = metrics.sum("shoal_connections_ended_total", |labels| !labels.contains("\"idle\""))?;
+        let expected = [f64::from(u32::try_from(self.peers.len())?), 0.0, 0.0, 0.0, 0.0];
+        let account = [seeders, leechers, refusals, drops, cut_off];
         ensure!(
             account == expected,
-            "seeders, leechers, refusals, drops: {account:?} instead of {expected:?}"
+            "seeders, leechers, refusals, drops, connections cut off: {account:?} instead of {expected:?}"
         );
+        Ok(())
+    }
+
+    /// Every client announced itself by its own protocol, as its metrics say: that it is here, and that it has all
+    /// now. Nobody announced by another. To be asked before the observer announces itself.
+    ///
+    /// # Errors
+    /// Where that is not so.
+    pub fn check_protocols(&self) -> Result<()> {
+        let metrics = self.tracker.metrics()?;
+        for protocol in Protocol::ALL {
+            let label = format!("protocol=\"{}\"", protocol.name());
+            let announces = metrics.sum("shoal_requests_total", |labels| {
+                labels.contains(&label) && labels.contains("kind=\"announce\"")
+            })?;
+            let own = self.peers.iter().filter(|peer| peer.way.protocol() == protocol);
+            let least: u32 = own.map(|peer| if peer.role == Role::Seeder { 1 } else { 2 }).sum();
+            let is_right = if least == 0 { announces == 0.0 } else { announces >= f64::from(least) };
+            ensure!(is_right, "{announces} announces with {label}, where {least} were due");
+        }
         Ok(())
     }
 
@@ -158,11 +206,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends the tracker, and makes sure that it ends well.
+    /// Ends the tracker and what stands before it, and makes sure that they end well.
     ///
     /// # Errors
-    /// Where it does not.
+    /// Where one does not.
     pub fn stop_tracker(&mut self) -> Result<()> {
+        self.front.as_mut().map_or(Ok(()), Front::close)?;
         self.tracker.stop()
     }
 
@@ -170,7 +219,8 @@ impl Stage {
     #[must_use]
     pub fn tails(&self) -> String {
         let peers: String = self.peers.iter().map(|peer| peer.process.tail()).collect();
-        format!("the story went wrong\n{}{peers}", self.tracker.tail())
+        let front = self.front.as_ref().map(Front::tails).unwrap_or_default();
+        format!("the story went wrong\n{}{front}{peers}", self.tracker.tail())
     }
 
     fn subdirectory(&self, client: &str, purpose: &str) -> Result<PathBuf> {
@@ -191,7 +241,7 @@ impl Stage {
         let mut seen = None;
         let waited = wait_for("the tracker should count the peers that there are", ANNOUNCE_WAIT, || {
             self.check_all_run()?;
-            let counts = self.tracker.scrape(&self.info_hash)?;
+            let counts = self.tracker.scrape(Protocol::Udp, &self.info_hash)?;
             seen = Some(counts);
             Ok(is_it(counts).then_some(()))
         });

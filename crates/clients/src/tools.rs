@@ -1,11 +1,15 @@
 //! What the tests need on the machine, and where to find it.
 
+mod service;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+
+pub use service::{HITCH, NGINX, NGINX_STREAM, OPENTRACKER, SERVICES, Service, TRANSMISSION};
 
 /// A program and the Debian or Ubuntu package that brings it.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +27,7 @@ pub const TOOLS: [Tool; 8] = [
     Tool { program: "nsenter", package: "util-linux" },
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "python3", package: "python3-venv" },
-    // The libraries of the daemon. The package of the daemon itself would start a service: see `transmission`.
+    // The libraries of the daemon. The package of the daemon itself would start a service: see `service`.
     Tool { program: "transmission-cli", package: "transmission-cli" },
     Tool { program: "aria2c", package: "aria2" },
     Tool { program: "rtorrent", package: "rtorrent" },
@@ -54,9 +58,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// Where cargo does not tell its target directory.
-pub fn python_environment() -> Result<&'static Path> {
-    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    once(&DIRECTORY, || Ok(target_directory()?.join("python")))
+pub fn python_environment() -> Result<PathBuf> {
+    Ok(target_directory()?.join("python"))
 }
 
 /// The Python interpreter of [`python_environment`].
@@ -69,48 +72,12 @@ pub fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Where the package `transmission-daemon` is unpacked, since to install it is to start a service.
-///
-/// # Errors
-/// Where cargo does not tell its target directory.
-pub fn transmission_directory() -> Result<&'static Path> {
-    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    once(&DIRECTORY, || Ok(target_directory()?.join("transmission")))
-}
-
-/// Transmission's daemon, unpacked or installed.
-///
-/// # Errors
-/// Where it is missing, with the command that unpacks it.
-pub fn transmission() -> Result<PathBuf> {
-    let unpacked = transmission_directory()?.join("usr/bin/transmission-daemon");
-    if unpacked.is_file() { Ok(unpacked) } else { program("transmission-daemon") }
-}
-
-/// Where the package `opentracker` is unpacked with its library, since to install it is to start a service.
-///
-/// # Errors
-/// Where cargo does not tell its target directory.
-pub fn opentracker_directory() -> Result<&'static Path> {
-    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    once(&DIRECTORY, || Ok(target_directory()?.join("opentracker")))
-}
-
 /// A command that runs opentracker, unpacked or installed.
 ///
 /// # Errors
 /// Where it is missing, with the command that unpacks it.
 pub fn opentracker() -> Result<Command> {
-    let directory = opentracker_directory()?;
-    let unpacked = directory.join("usr/bin/opentracker");
-    if !unpacked.is_file() {
-        return Ok(Command::new(program("opentracker")?));
-    }
-    let mut command = Command::new(unpacked);
-    // Debian is moving its libraries from the one directory to the other.
-    let libraries = env::join_paths([directory.join("lib"), directory.join("usr/lib")])?;
-    command.env("LD_LIBRARY_PATH", libraries);
-    Ok(command)
+    OPENTRACKER.command()
 }
 
 /// The tracker: what `TEST_SHOAL_BINARY` names, or else built now, once, in the profile of the tests.
@@ -142,7 +109,13 @@ fn build_shoal() -> Result<PathBuf> {
     Ok(executable.context("cargo did not say where it put shoal")?.into())
 }
 
-fn target_directory() -> Result<PathBuf> {
+/// Where cargo builds, and the tests keep what they need.
+fn target_directory() -> Result<&'static Path> {
+    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    once(&DIRECTORY, ask_for_target_directory)
+}
+
+fn ask_for_target_directory() -> Result<PathBuf> {
     let mut cargo = Command::new(cargo());
     let metadata = json_lines(cargo.args(["metadata", "--no-deps", "--format-version", "1"]))?;
     let directory = metadata.first().and_then(|metadata| metadata["target_directory"].as_str());

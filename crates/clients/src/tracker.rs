@@ -1,7 +1,7 @@
 //! The tracker under test, on a host of its own, and what another host sees of it.
 
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::metrics::Metrics;
-use crate::network::{FIRST_HOST, Host, Network};
+use crate::network::Host;
 use crate::patience::wait_for;
 use crate::process::Process;
 use crate::tools;
+use crate::way::{Protocol, TRACKER_PORT};
 
-/// Where `shoal` listens by default.
-const UDP_PORT: u16 = 6969;
-const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
+/// Where `shoal` tells of itself by default.
+const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
 
 const START_WAIT: Duration = Duration::from_secs(20);
 /// What the tracker promises of SIGTERM, and as much again for a busy machine.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// The built tracker, started as a newcomer would: without a word of configuration.
+/// The built tracker. Where no test asks for more, it is started as a newcomer would: without a word of configuration.
 #[derive(Debug)]
 pub struct Tracker {
     process: Process,
@@ -44,13 +44,21 @@ pub struct Counts {
 }
 
 impl Tracker {
-    /// Starts it on the first host of `network` and waits until it is healthy. `view` is the `tracker-view` program.
+    /// Starts it on `host` and waits until it is healthy. `view` is the `tracker-view` program, which runs on
+    /// `observer` as well.
     ///
     /// # Errors
     /// Where it does not build, start or answer.
-    pub fn start(network: &mut Network, view: &Path, directory: &Path) -> Result<Self> {
-        let (host, observer) = (network.host()?, network.host()?);
+    pub fn start(
+        [host, observer]: [Host; 2],
+        configuration: Option<&Path>,
+        view: &Path,
+        directory: &Path,
+    ) -> Result<Self> {
         let mut command = host.command_at(tools::shoal()?)?;
+        if let Some(configuration) = configuration {
+            command.arg("--config").arg(configuration);
+        }
         let configured = env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"));
         configured.for_each(|(name, _)| _ = command.env_remove(name));
         let process = Process::spawn("shoal", command, directory)?;
@@ -64,29 +72,29 @@ impl Tracker {
         Ok(tracker)
     }
 
-    /// The announce URL.
+    /// Its address.
     #[must_use]
-    pub fn url(&self) -> String {
-        format!("udp://{FIRST_HOST}:{UDP_PORT}/announce")
+    pub fn ip(&self) -> IpAddr {
+        self.host.address
     }
 
-    /// A torrent's counts, asked for by UDP.
+    /// A torrent's counts.
     ///
     /// # Errors
     /// Where the tracker does not answer as it should.
-    pub fn scrape(&self, info_hash: &[u8; 20]) -> Result<Counts> {
-        let output = self.look(&self.observer, ["scrape", &self.address().to_string(), &hex(info_hash)])?;
+    pub fn scrape(&self, protocol: Protocol, info_hash: &[u8; 20]) -> Result<Counts> {
+        let output = self.look(&self.observer, ["scrape", &self.url(protocol), &hex(info_hash)])?;
         let numbers: Vec<u32> = output.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         let [seeders, completed, leechers] = numbers[..] else { anyhow::bail!("a strange scrape: {output}") };
         Ok(Counts { seeders, completed, leechers })
     }
 
-    /// The peers that the tracker hands to a newcomer, sorted, asked for by UDP.
+    /// The peers that the tracker hands to a newcomer, sorted.
     ///
     /// # Errors
     /// Where the tracker does not answer as it should.
-    pub fn peers(&self, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
-        let output = self.look(&self.observer, ["peers", &self.address().to_string(), &hex(info_hash)])?;
+    pub fn peers(&self, protocol: Protocol, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
+        let output = self.look(&self.observer, ["peers", &self.url(protocol), &hex(info_hash)])?;
         let mut peers: Vec<SocketAddr> = output.lines().map(str::parse).collect::<Result<_, _>>()?;
         peers.sort_unstable();
         Ok(peers)
@@ -102,7 +110,7 @@ impl Tracker {
 
     /// A page of the control listener; an error unless its status is 200.
     fn control(&self, path: &str) -> Result<String> {
-        self.look(&self.host, ["get", &CONTROL.to_string(), path])
+        self.look(&self.host, ["get", &format!("http://{CONTROL}"), path])
     }
 
     /// Ends it, as the operator would, and makes sure that it ends well.
@@ -121,8 +129,8 @@ impl Tracker {
         self.process.tail()
     }
 
-    fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.host.address, UDP_PORT)
+    fn url(&self, protocol: Protocol) -> String {
+        format!("{}://{}", protocol.name(), SocketAddr::new(self.host.address, TRACKER_PORT))
     }
 
     fn look<const N: usize>(&self, from: &Host, arguments: [&str; N]) -> Result<String> {

@@ -21,6 +21,9 @@ pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
     if job.role == Role::Seeder {
         aria2.arg("--check-integrity=true");
     }
+    if let Some(certificate) = job.certificate {
+        aria2.arg("--check-certificate=true").arg("--ca-certificate").arg(certificate);
+    }
     aria2.arg(job.torrent).env("HOME", job.state);
     Ok(aria2)
 }

@@ -27,6 +27,10 @@ pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
         downloads = job.downloads.display(),
         session = session.display(),
     );
+    let trust = job.certificate.map(|certificate| {
+        format!("network.http.cacert.set = {}\nnetwork.http.ssl_verify_peer.set = 1\n", certificate.display())
+    });
+    let settings = settings + &trust.unwrap_or_default();
     let file = job.state.join("rtorrent.rc");
     fs::write(&file, settings).context("cannot write rTorrent's settings")?;
     let mut rtorrent = host.command("rtorrent")?;

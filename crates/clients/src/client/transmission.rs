@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{Job, PEER_PORT};
 use crate::network::Host;
-use crate::tools;
+use crate::tools::TRANSMISSION;
 
 pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
     let settings = json!({ "pex-enabled": false, "rpc-enabled": false });
@@ -21,10 +21,14 @@ pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
     let torrents = job.state.join("torrents");
     fs::create_dir(&torrents).context("cannot create Transmission's directory of torrents")?;
     fs::copy(job.torrent, torrents.join("shared.torrent")).context("cannot copy the torrent")?;
-    let mut transmission = host.command_at(&tools::transmission()?)?;
+    let mut transmission = host.command_at(&TRANSMISSION.path()?)?;
     transmission.args(["--foreground", "--log-info", "--no-portmap", "--no-dht", "--no-lpd", "--no-utp"]);
     transmission.arg("--peerport").arg(PEER_PORT.to_string()).arg("--config-dir").arg(job.state);
     transmission.arg("--download-dir").arg(job.downloads);
     transmission.env("HOME", job.state);
+    if let Some(certificate) = job.certificate {
+        // Before 4.0 it checks certificates only when asked to.
+        transmission.env("TR_CURL_SSL_VERIFY", "1").env("CURL_CA_BUNDLE", certificate);
+    }
     Ok(transmission)
 }

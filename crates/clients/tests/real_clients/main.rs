@@ -15,33 +15,35 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_clients::client::Client::{self, Aria2, Libtorrent, Rtorrent, Transmission};
+use shoal_clients::client::Client::{Aria2, Libtorrent, Rtorrent, Transmission};
+use shoal_clients::client::Participant;
 use shoal_clients::client::Role::{self, Leecher, Seeder};
 use shoal_clients::network::Family;
 use shoal_clients::payload::Pieces;
 use shoal_clients::sharing::Sharing;
+use shoal_clients::way::Way::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
 
-fn sharing(seeder: Client, leechers: &[Client], first: Role, family: Family) -> Sharing<'_> {
+fn sharing(seeder: Participant, leechers: &[Participant], first: Role, family: Family) -> Sharing<'_> {
     let view = Path::new(env!("CARGO_BIN_EXE_tracker-view"));
     Sharing { seeder, leechers, first, family, pieces: Pieces::Many, view }
 }
 
 /// A test for each line: who seeds to whom, and who of them comes first.
 macro_rules! pairs {
-    ($family:ident: $($name:ident: $seeder:ident to $leecher:ident, $first:ident first;)*) => {
+    ($family:ident by $way:ident: $($name:ident: $seeder:ident to $leecher:ident, $first:ident first;)*) => {
         $(
             #[test]
             fn $name() -> Result<()> {
-                sharing($seeder, &[$leecher], $first, Family::$family).run()
+                sharing($seeder.by($way), &[$leecher.by($way)], $first, Family::$family).run()
             }
         )*
     };
 }
 
-mod v4 {
+mod udp_v4 {
     use super::*;
 
-    pairs! { V4:
+    pairs! { V4 by Udp:
         libtorrent_to_libtorrent: Libtorrent to Libtorrent, Seeder first;
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         libtorrent_to_aria2: Libtorrent to Aria2, Seeder first;
@@ -63,31 +65,132 @@ mod v4 {
     /// a bitfield only as the first message. With a single piece there is nothing to tell before the end.
     #[test]
     fn rtorrent_to_aria2() -> Result<()> {
-        Sharing { pieces: Pieces::One, ..sharing(Rtorrent, &[Aria2], Seeder, Family::V4) }.run()
+        Sharing { pieces: Pieces::One, ..sharing(Rtorrent.by(Udp), &[Aria2.by(Udp)], Seeder, Family::V4) }
+            .run()
     }
 
     #[test]
     fn one_swarm_of_all_clients() -> Result<()> {
-        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent];
-        sharing(Libtorrent, &leechers, Seeder, Family::V4).run()
+        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.by(Udp));
+        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run()
     }
 
     /// Whatever the other tests show, they show of the tracker.
     #[test]
     fn nobody_finds_anybody_without_the_tracker() -> Result<()> {
-        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent];
-        sharing(Libtorrent, &leechers, Seeder, Family::V4).run_without_tracker()
+        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.by(Udp));
+        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run_without_tracker()
     }
 }
 
-mod v6 {
+mod udp_v6 {
     use super::*;
 
-    pairs! { V6:
+    pairs! { V6 by Udp:
         libtorrent_to_libtorrent: Libtorrent to Libtorrent, Seeder first;
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         libtorrent_to_rtorrent: Libtorrent to Rtorrent, Leecher first;
         transmission_to_libtorrent: Transmission to Libtorrent, Seeder first;
         rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
+    }
+}
+
+mod http_v4 {
+    use super::*;
+
+    pairs! { V4 by Http:
+        libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
+        transmission_to_aria2: Transmission to Aria2, Seeder first;
+        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Leecher first;
+    }
+}
+
+mod https_v4 {
+    use super::*;
+
+    pairs! { V4 by Https:
+        libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
+        transmission_to_aria2: Transmission to Aria2, Seeder first;
+        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Leecher first;
+    }
+}
+
+mod http_v6 {
+    use super::*;
+
+    pairs! { V6 by Http:
+        libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
+        transmission_to_aria2: Transmission to Aria2, Seeder first;
+        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
+    }
+}
+
+mod https_v6 {
+    use super::*;
+
+    pairs! { V6 by Https:
+        libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
+        transmission_to_aria2: Transmission to Aria2, Seeder first;
+        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
+    }
+}
+
+/// Every client behind a proxy: the tracker has to hand out each by its own address, or nobody finds anybody.
+mod proxied {
+    use super::*;
+
+    fn run(family: Family) -> Result<()> {
+        let leechers = [
+            Libtorrent.by(NginxStream),
+            Transmission.by(NginxHttps),
+            Aria2.by(HitchV1),
+            Rtorrent.by(HitchV2),
+        ];
+        sharing(Libtorrent.by(NginxHttp), &leechers, Seeder, family).run()
+    }
+
+    #[test]
+    fn v4() -> Result<()> {
+        run(Family::V4)
+    }
+
+    #[test]
+    fn v6() -> Result<()> {
+        run(Family::V6)
+    }
+}
+
+/// One swarm of clients that reach the tracker by all ways.
+mod mixed {
+    use super::*;
+
+    #[test]
+    fn v4() -> Result<()> {
+        let leechers = [
+            Transmission.by(Http),
+            Aria2.by(Https),
+            Rtorrent.by(NginxHttps),
+            Libtorrent.by(HitchV2),
+            Transmission.by(NginxStream),
+            Aria2.by(Udp),
+            Rtorrent.by(Https),
+        ];
+        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run()
+    }
+
+    #[test]
+    fn v6() -> Result<()> {
+        let leechers = [
+            Transmission.by(Https),
+            Aria2.by(Http),
+            Rtorrent.by(HitchV1),
+            Libtorrent.by(Udp),
+            Transmission.by(NginxHttp),
+        ];
+        sharing(Libtorrent.by(Https), &leechers, Seeder, Family::V6).run()
     }
 }

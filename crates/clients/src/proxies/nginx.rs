@@ -1,0 +1,71 @@
+//! nginx (Debian packages `nginx` and `libnginx-mod-stream`).
+
+use std::fs;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+
+use super::{Surroundings, directory_of};
+use crate::process::Process;
+use crate::tools::{NGINX, NGINX_STREAM};
+use crate::way::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
+
+pub(super) fn start(around: Surroundings<'_>) -> Result<Process> {
+    let directory = directory_of(around, "nginx")?;
+    let (path, certificate) = (directory.display(), around.certificate);
+    let by_http = SocketAddr::new(around.tracker, TRACKER_PORT);
+    let by_proxy_header = SocketAddr::new(around.tracker, PROXY_HEADER_TLS_PORT);
+    // One process alone: nobody is left should the test die, and it asks for no user to become.
+    let settings = format!(
+        "load_module {module};
+        daemon off;
+        master_process off;
+        pid {path}/pid;
+        lock_file {path}/lock;
+        error_log stderr info;
+        events {{}}
+        http {{
+            access_log /dev/stdout;
+            client_body_temp_path {path};
+            proxy_temp_path {path};
+            fastcgi_temp_path {path};
+            uwsgi_temp_path {path};
+            scgi_temp_path {path};
+            upstream by_socket {{ server unix:{socket}; keepalive 8; }}
+            upstream by_tcp {{ server {by_http}; keepalive 8; }}
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+            server {{
+                listen {HTTP_PORT};
+                listen [::]:{HTTP_PORT};
+                location / {{ proxy_pass http://by_tcp; }}
+            }}
+            server {{
+                listen {HTTPS_PORT} ssl;
+                listen [::]:{HTTPS_PORT} ssl;
+                ssl_certificate {certificate};
+                ssl_certificate_key {key};
+                location / {{ proxy_pass http://by_socket; }}
+            }}
+        }}
+        stream {{
+            server {{
+                listen {NGINX_STREAM_PORT};
+                listen [::]:{NGINX_STREAM_PORT};
+                proxy_pass {by_proxy_header};
+                proxy_protocol on;
+            }}
+        }}\n",
+        module = NGINX.module(NGINX_STREAM)?.display(),
+        socket = around.socket.display(),
+        certificate = certificate.certificate.display(),
+        key = certificate.key.display(),
+    );
+    let file = directory.join("nginx.conf");
+    fs::write(&file, settings).context("cannot write nginx's settings")?;
+    let mut nginx = around.host.command_at(&NGINX.path()?)?;
+    NGINX.lend_libraries(&mut nginx)?;
+    nginx.args(["-e", "stderr", "-p"]).arg(&directory).arg("-c").arg(&file);
+    Process::spawn("nginx", nginx, around.directory)
+}
