@@ -14,7 +14,8 @@ pub(crate) enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// CPU time for each datagram of the I/O back ends, over loopback
+    /// CPU time of the I/O back ends over loopback, for each datagram and then for each response over TCP:
+    /// `--only BACKEND` picks one
     Net {
         /// Handed to the benchmark as they are
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -24,10 +25,14 @@ pub(crate) enum Bench {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
-        let (package, bench, arguments) = match self {
-            Self::Store { arguments } => ("shoal-store", "store", arguments),
-            Self::Net { arguments } => ("shoal-net", "echo", arguments),
+        let (package, benches, arguments) = match self {
+            Self::Store { arguments } => ("shoal-store", &["store"][..], arguments),
+            Self::Net { arguments } => ("shoal-net", &["echo", "respond"][..], arguments),
         };
-        run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"]).args(arguments))
+        for bench in benches {
+            run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"])
+                .args(&arguments))?;
+        }
+        Ok(())
     }
 }

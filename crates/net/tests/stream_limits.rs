@@ -129,7 +129,8 @@ fn never_reads(backend: StreamBackend, words: &str) {
 
 /// Each piece has its own time.
 fn a_reader_that_keeps_up_has_time(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+    let limits = StreamLimits { send_ms_max: 500, ..LIMITS };
+    let server = StreamServer::start(backend, LOOPBACK, limits);
     let mut client = server.connect();
     client.say("more 40 1000000\n");
     for step in 0..40 {

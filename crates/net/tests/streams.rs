@@ -209,8 +209,9 @@ fn resets_disturb_nobody(backend: StreamBackend) {
         }
         steady.ask("echo still here\n", "still here\n");
     }
+    // One that was reset before it was accepted may show as a failed accept.
+    until(|| server.counters.accepted.read() + server.counters.accept_failed.read() == 301);
     server.await_connections(1);
-    assert_eq!(server.counters.accepted.read() + server.counters.accept_failed.read(), 301);
 }
 
 fn both_families(backend: StreamBackend) {

@@ -21,6 +21,10 @@ pub(super) const MORE_MAX: usize = 4;
 /// Bytes of the request of a connection that is refused, which are read so that closing does not reset the answer.
 const REFUSED_BYTES_MAX: usize = 2048;
 
+/// Most bytes that are thrown away after the last answer. They are there for what was on its way already; whoever sends
+/// on and on is not listening.
+const OVERHEARD_BYTES_MAX: u32 = 256 * 1024;
+
 /// Flags of all that is sent here: as far as there is room, and without a signal where the peer has gone.
 const SEND_NOW: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
@@ -30,6 +34,8 @@ pub(super) struct Connection<T, L> {
     pub(super) session: T,
     /// What the service said last.
     pub(super) next: Next,
+    /// Bytes that came after the last answer and that nobody reads.
+    overheard_bytes: u32,
     pub(super) link: L,
 }
 
@@ -96,7 +102,8 @@ pub(super) trait Conduct<S: StreamService> {
         match self.admit(origin, service) {
             Ok(admission) => {
                 let session = service.open(origin);
-                let connection = Connection { session, next: Next::Busy, link: socket.into() };
+                let connection =
+                    Connection { session, next: Next::Busy, overheard_bytes: 0, link: socket.into() };
                 Some(self.roster().insert(admission, connection, now_ms))
             }
             Err(refused) => {
@@ -167,6 +174,14 @@ pub(super) trait Conduct<S: StreamService> {
             Next::Busy | Next::More => {}
         }
         Fate::Open
+    }
+
+    /// Throws away what has come after the last answer.
+    fn overhear(&mut self, key: Key, received: usize, service: &mut S) -> Fate {
+        let Some(connection) = self.roster().get_mut(key) else { return Fate::Closed };
+        let received = u32::try_from(received).unwrap_or(u32::MAX);
+        connection.overheard_bytes = connection.overheard_bytes.saturating_add(received);
+        if connection.overheard_bytes > OVERHEARD_BYTES_MAX { self.close(key, service) } else { Fate::Open }
     }
 
     /// Closes a connection from which nothing is being sent, with last words as far as the socket has room for them.

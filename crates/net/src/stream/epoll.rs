@@ -181,7 +181,7 @@ impl<S: StreamService> EpollIo<S> {
             connection.hear(service, &mut self.input[..received], &mut self.output);
         }
         self.roster.counters().received_bytes.add(received);
-        if is_over { Fate::Open } else { self.go_on(key, now_ms, service) }
+        if is_over { self.overhear(key, received, service) } else { self.go_on(key, now_ms, service) }
     }
 
     /// Sends what the service has said, and does what it said is next.

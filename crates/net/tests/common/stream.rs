@@ -250,6 +250,8 @@ impl StreamServer {
 
     /// Waits until so many connections are open.
     pub(crate) fn await_connections(&self, count: usize) {
+        // What is noted may be older than what the caller has seen.
+        self.take_turns();
         until(|| self.shared.connections.load(Ordering::Acquire) == count);
     }
 }

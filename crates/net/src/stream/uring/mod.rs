@@ -320,7 +320,9 @@ impl<S: StreamService> UringIo<S> {
                 self.roster.counters().received_bytes.add(received);
                 if is_over {
                     self.buffers.give_back(filled);
-                    self.expect(key, Expect::Later);
+                    if self.overhear(key, received, service) == Fate::Open {
+                        self.expect(key, Expect::Later);
+                    }
                 } else {
                     self.hear(key, Some((filled, received)), now_ms, service);
                 }

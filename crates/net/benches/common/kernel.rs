@@ -1,5 +1,6 @@
 //! Calls for which `rustix` has no function.
 #![allow(unsafe_code, reason = "getrusage and setsockopt take pointers")]
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
 
 use std::ops::Sub;
 use std::os::fd::{AsFd, AsRawFd};

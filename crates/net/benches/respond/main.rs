@@ -1,0 +1,180 @@
+//! What a stream back end costs by itself: a request of 300 bytes in and an answer of 350 out over loopback TCP, like an
+//! HTTP announce, with connections that stay and with one for each request.
+//!
+//! The server has core 0 and the load core 1. It waits as a worker of the tracker does, in the datagram back end that
+//! watches the stream back end. The cases take turns, round by round, and the medians are compared. What counts is the
+//! CPU time of the server's thread for each response, user and system apart; responses per second mean something
+//! only where the server is the bottleneck (`busy` near 100 %) and nothing else runs.
+//!
+//! `cargo bench -p shoal-net --bench respond -- [--rounds N] [--seconds S] [--connections N] [--only BACKEND]
+//! [--case keep-alive|close]`; in a test run, one very short round.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+#[path = "../common/kernel.rs"]
+mod kernel;
+mod load;
+mod responder;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use kernel::{CpuTime, pin};
+use load::Load;
+use responder::Responder;
+use shoal_net::stream::{ListenAddress, StreamBackend, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::{Backend, DatagramIo, Echo, Sockets};
+
+const SERVER_CORE: usize = 0;
+const LOAD_CORE: usize = 1;
+
+/// None that this benchmark comes near.
+const LIMITS: StreamLimits = StreamLimits {
+    connections_max: 100_000,
+    connections_per_source_max: 100_000,
+    idle_ms_max: u64::MAX,
+    request_ms_max: u64::MAX,
+    send_ms_max: u64::MAX,
+};
+
+/// Whether connections stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    KeepAlive,
+    Close,
+}
+
+/// What one round showed.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    responses_per_second: f64,
+    user_ns: f64,
+    system_ns: f64,
+    server_busy: f64,
+    load_busy: f64,
+}
+
+/// What the command line asks for.
+struct Plan {
+    rounds: usize,
+    seconds: f64,
+    connections: usize,
+    cases: Vec<(Case, StreamBackend)>,
+}
+
+fn main() {
+    let plan = Plan::from_arguments();
+    let mut results = vec![Vec::new(); plan.cases.len()];
+    for _ in 0..plan.rounds {
+        for ((case, backend), results) in plan.cases.iter().zip(&mut results) {
+            results.push(run(*case, *backend, &plan));
+        }
+    }
+    println!(
+        "CPU time of the server's thread for each response, medians (minimum to maximum) of {} rounds, \
+         {} connections at a time",
+        plan.rounds, plan.connections
+    );
+    for ((case, backend), rounds) in plan.cases.iter().zip(&results) {
+        let column = |name, value: fn(&Round) -> f64| format!("{name} {}", spread(rounds, value));
+        println!(
+            "{:10} {:6} {}  {}  {}  {}  {}",
+            case.name(),
+            backend.name(),
+            column("user ns", |round| round.user_ns),
+            column("system ns", |round| round.system_ns),
+            column("responses/s", |round| round.responses_per_second),
+            column("busy %", |round| 100.0 * round.server_busy),
+            column("load busy %", |round| 100.0 * round.load_busy),
+        );
+    }
+}
+
+impl Case {
+    const ALL: [Self; 2] = [Self::KeepAlive, Self::Close];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::KeepAlive => "keep-alive",
+            Self::Close => "close",
+        }
+    }
+}
+
+impl Plan {
+    /// `cargo bench` passes `--bench`, a test run does not.
+    fn from_arguments() -> Self {
+        let arguments: Vec<_> = std::env::args().collect();
+        let value = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
+        let tiny = !arguments.iter().any(|argument| argument == "--bench");
+        let (rounds, seconds, connections) = if tiny { (1, 0.02, 8) } else { (9, 2.0, 64) };
+        // The name may be that of a datagram back end, which is for the benchmark beside this one.
+        let (only, only_case) = (value("--only"), value("--case"));
+        let works = |backend: &StreamBackend| {
+            let probed = backend.probe().map_err(|unsupported| eprintln!("{unsupported}"));
+            only.is_none_or(|only| only == backend.name()) && probed.is_ok()
+        };
+        let backends: Vec<_> = StreamBackend::ALL.into_iter().filter(works).collect();
+        let cases = Case::ALL.into_iter().filter(|case| only_case.is_none_or(|name| name == case.name()));
+        Self {
+            rounds: value("--rounds").map_or(rounds, |rounds| rounds.parse().unwrap()),
+            seconds: value("--seconds").map_or(seconds, |seconds| seconds.parse().unwrap()),
+            connections: value("--connections").map_or(connections, |count| count.parse().unwrap()),
+            cases: cases.flat_map(|case| backends.iter().map(move |backend| (case, *backend))).collect(),
+        }
+    }
+}
+
+fn run(case: Case, backend: StreamBackend, plan: &Plan) -> Round {
+    let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let listeners = StreamListeners::bind(&[address], NonZeroUsize::MIN).unwrap().remove(0);
+    let Some(&ListenAddress::Tcp(addr)) = listeners.local_addresses().next() else { unreachable!() };
+    let mut sockets = Sockets::bind(&[], NonZeroUsize::MIN).unwrap().remove(0);
+    let waker = sockets.waker();
+    let stop = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let load = move || {
+            pin(LOAD_CORE);
+            Load::new(addr, case == Case::KeepAlive, plan.connections).run(stop)
+        };
+        let load = named("load").spawn_scoped(scope, load).unwrap();
+        let server = move || {
+            pin(SERVER_CORE);
+            let mut streams = backend.open(listeners, LIMITS).unwrap();
+            sockets.watch(streams.readiness().unwrap());
+            let mut datagrams = Backend::Mmsg.open(sockets).unwrap();
+            let mut service = Responder { keeps_alive: case == Case::KeepAlive, responses: 0 };
+            let before = CpuTime::of_this_thread();
+            let mut busy = false;
+            while !stop.load(Ordering::Relaxed) {
+                let timeout = Duration::from_millis(if busy { 0 } else { 100 });
+                datagrams.turn(timeout, &mut Echo::default()).unwrap();
+                busy = streams.turn(0, &mut service).unwrap() > 0;
+            }
+            (CpuTime::of_this_thread() - before, service.responses)
+        };
+        let server = named("server").spawn_scoped(scope, server).unwrap();
+        thread::sleep(Duration::from_secs_f64(plan.seconds));
+        stop.store(true, Ordering::Relaxed);
+        waker.wake();
+        let ((server, responses), load) = (server.join().unwrap(), load.join().unwrap());
+        let each = |time: Duration| time.as_secs_f64() * 1e9 / responses as f64;
+        Round {
+            responses_per_second: responses as f64 / plan.seconds,
+            user_ns: each(server.user),
+            system_ns: each(server.system),
+            server_busy: (server.user + server.system).as_secs_f64() / plan.seconds,
+            load_busy: (load.user + load.system).as_secs_f64() / plan.seconds,
+        }
+    })
+}
+
+/// Median, minimum and maximum.
+fn spread(rounds: &[Round], value: fn(&Round) -> f64) -> String {
+    let mut values: Vec<_> = rounds.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    format!("{:.0} ({:.0} to {:.0})", values[values.len() / 2], values[0], values[values.len() - 1])
+}
