@@ -30,6 +30,7 @@ over_every_stream_back_end! {
     who_does_not_take_answers_is_not_heard,
     a_half_closed_client_gets_its_answer,
     the_answer_before_the_end_is_no_reset,
+    who_sends_on_and_on_after_the_end_is_closed,
     resets_disturb_nobody,
     both_families,
     unix_sockets,
@@ -183,7 +184,7 @@ fn the_answer_before_the_end_is_no_reset(backend: StreamBackend) {
     let server = start(backend);
     let mut client = server.connect();
     client.say("linger no more, please\n");
-    for _ in 0..100 {
+    for _ in 0..20 {
         client.0.write_all(&[b'x'; 10_000]).unwrap();
     }
     client.hear_last("no more, please\n");
@@ -193,6 +194,15 @@ fn the_answer_before_the_end_is_no_reset(backend: StreamBackend) {
     drop(client);
     server.await_connections(0);
     assert!(server.account.heard_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
+}
+
+fn who_sends_on_and_on_after_the_end_is_closed(backend: StreamBackend) {
+    let server = start(backend);
+    let mut client = server.connect();
+    client.say("linger no more, please\n");
+    client.hear_last("no more, please\n");
+    while client.0.write_all(&[b'x'; 10_000]).is_ok() {}
+    server.await_connections(0);
 }
 
 fn resets_disturb_nobody(backend: StreamBackend) {
