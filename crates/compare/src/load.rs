@@ -126,7 +126,7 @@ impl Load {
             latency: Some((preset.latency_rate, Duration::from_secs(5))),
             seed: 1,
             io: Backend::Mmsg,
-            timeout: Duration::from_secs(1),
+            timeout: preset.timeout,
             sockets_per_worker: preset.sockets,
         }
     }

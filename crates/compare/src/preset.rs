@@ -1,6 +1,7 @@
 //! Comparisons with a name: a load, what carries it, and what is measured.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use shoal_load::{Mix, PRESETS as UDP, Popularity, Population, Preset as Shape};
 
@@ -19,6 +20,8 @@ pub struct Preset {
     pub window: usize,
     /// Sockets of each worker of the load; over HTTP, addresses that its connections come from.
     pub sockets: NonZeroUsize,
+    /// After so long without a reply a request counts as lost.
+    pub timeout: Duration,
     /// Requests a second of the open loop: so few that every tracker keeps up.
     pub latency_rate: f64,
 }
@@ -67,6 +70,8 @@ const KEEP_ALIVE: Preset = Preset {
     window: 128,
     // So that the ports of no address are used up, and a tracker's limit for one address is not met.
     sockets: NonZeroUsize::new(32).expect("not zero"),
+    // TCP itself says again what was lost, and a handshake may have to wait for those before it.
+    timeout: Duration::from_secs(5),
     latency_rate: 5000.0,
 };
 
@@ -139,6 +144,7 @@ fn over_udp(shape: Shape) -> Preset {
         measure: Measure::Load,
         window: 256,
         sockets: NonZeroUsize::new(8).expect("not zero"),
+        timeout: Duration::from_secs(1),
         latency_rate: 50_000.0,
     }
 }

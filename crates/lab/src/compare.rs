@@ -111,9 +111,9 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     latency_duration: Duration,
 
-    /// A request that is not answered within this time is lost
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    timeout: Duration,
+    /// A request that is not answered within this time is lost [default: by the preset]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
 
     /// Connections that do nothing, for http-idle and https-idle [default: 10000, or as many as open files allow]
     #[arg(long, value_name = "N")]

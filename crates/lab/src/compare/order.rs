@@ -112,7 +112,7 @@ impl Compare {
             latency: (rate > 0.0).then_some((rate, measurement.latency_duration)),
             seed: self.shape.seed,
             io: measurement.io,
-            timeout: measurement.timeout,
+            timeout: measurement.timeout.unwrap_or(preset.timeout),
             sockets_per_worker: measurement.sockets.unwrap_or(preset.sockets),
             ..Load::of(preset)
         }
