@@ -14,6 +14,9 @@ impl Worker {
     /// Goes on with a connection as far as it goes.
     pub(super) fn go_on(&mut self, slot: usize, flags: EventFlags, now_ns: u64) -> Result<(), Fault> {
         let is_ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        if flags == EventFlags::OUT && self.connections[slot].stage != Stage::Connecting {
+            return self.connections[slot].flush();
+        }
         if self.connections[slot].stage == Stage::Connecting {
             if !is_ending && !flags.contains(EventFlags::OUT) {
                 return Ok(());
@@ -25,7 +28,7 @@ impl Worker {
         }
         loop {
             let connection = &mut self.connections[slot];
-            let fetched = connection.fetch(&mut self.room)?;
+            let fetched = connection.fetch(&mut self.room, is_ending)?;
             if let Some(kind) = connection.has_shaken_hands() {
                 self.note_handshake(kind);
                 self.note_open(slot, now_ns);
@@ -35,8 +38,8 @@ impl Worker {
             }
             match fetched {
                 Fetched::End => return self.end_of(slot),
-                Fetched::Bytes { more } if more || is_ending => {}
-                Fetched::Bytes { .. } | Fetched::Nothing => break,
+                Fetched::Bytes { more: true } => {}
+                Fetched::Bytes { more: false } | Fetched::Nothing => break,
             }
         }
         self.connections[slot].flush()
@@ -89,10 +92,11 @@ impl Worker {
                     None
                 }
             };
-            self.heard_ns = now_ns;
+            (self.heard_ns, self.is_troubled) = (now_ns, false);
             self.in_flight -= 1;
             let connection = &mut self.connections[slot];
             connection.asked.pop_front();
+            connection.is_proven = true;
             match keep_alive {
                 // Where the next reply would begin, nobody knows.
                 None => return self.part(slot, false, now_ns),
@@ -144,7 +148,8 @@ impl Worker {
 
     /// A connection has failed, and with it all that was asked on it.
     pub(super) fn fail(&mut self, slot: usize, fault: &Fault, now_ns: u64) {
-        let stage = self.connections[slot].stage;
+        self.is_troubled = true;
+        let (stage, is_proven) = (self.connections[slot].stage, self.connections[slot].is_proven);
         if stage != Stage::Parting {
             let failures = &mut self.counts().failures;
             *match fault {
@@ -159,7 +164,8 @@ impl Worker {
         }
         self.give_up_all(slot);
         self.connections[slot].close(self.reset);
-        if matches!(stage, Stage::Open | Stage::Parting) {
+        // Whoever gets nowhere must not try again as fast as he can.
+        if is_proven {
             self.offer(slot);
         } else {
             self.rest(slot, now_ns);

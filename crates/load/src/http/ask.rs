@@ -81,8 +81,11 @@ impl Worker {
     }
 
     fn send(&mut self, slot: usize, now_ns: u64) {
+        let before = self.connections[slot].stage;
         if let Err(fault) = self.connections[slot].flush() {
             self.fail(slot, &fault, now_ns);
+        } else if before == Stage::Connecting && self.connections[slot].stage == Stage::Open {
+            self.note_open(slot, self.shared.clock.now_ns());
         }
     }
 
@@ -115,7 +118,10 @@ impl Worker {
         let connection = &mut self.connections[slot];
         let from = self.locals[connection.line];
         let generation = connection.generation.wrapping_add(1);
-        let opened = connection.open(from, self.server, self.tls.as_ref(), now_ns).and_then(|socket| {
+        // One request and one handshake never wait for each other.
+        let no_delay = self.reuse == Reuse::Kept;
+        let opened = connection.open(from, self.server, self.tls.as_ref(), no_delay, now_ns);
+        let opened = opened.and_then(|socket| {
             // Edge-triggered, for all there is to wait for: registered once and never changed.
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
             let data = EventData::new_u64((slot as u64) << 32 | u64::from(generation));

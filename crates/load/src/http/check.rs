@@ -54,9 +54,11 @@ impl Judge<'_> {
             return Verdict::Late;
         }
         if reply.status == 200 {
+            // A dictionary ends with a letter. aquatic_http adds an end of line to it, which clients do not mind.
+            let body = reply.body.trim_ascii_end();
             match asked.kind {
-                Kind::Scrape => self.judge_scrape(asked, reply.body),
-                Kind::Announce | Kind::Connect => self.judge_announce(asked, reply.body),
+                Kind::Scrape => self.judge_scrape(asked, body),
+                Kind::Announce | Kind::Connect => self.judge_announce(asked, body),
             }
         } else {
             self.tally.wrong.status += 1;

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) since_ns: u64,
     /// Requests without an answer, in their order.
     pub(super) asked: VecDeque<Asked>,
+    /// Whether it has carried a reply.
+    pub(super) is_proven: bool,
     /// Whether it stands in a queue to be asked.
     pub(super) is_queued: bool,
     /// What came and was not read yet, decrypted.
@@ -81,6 +83,12 @@ pub(super) enum Fetched {
     End,
 }
 
+impl Fetched {
+    fn new(more: bool, is_ending: bool) -> Self {
+        if is_ending && !more { Self::End } else { Self::Bytes { more } }
+    }
+}
+
 impl Connection {
     /// An empty place, for connections with up to `depth` requests under way.
     pub(super) fn vacant(line: usize, depth: usize) -> Self {
@@ -92,6 +100,7 @@ impl Connection {
             line,
             since_ns: 0,
             asked: VecDeque::with_capacity(depth),
+            is_proven: false,
             is_queued: false,
             input: Vec::new(),
             output: Vec::new(),
@@ -105,15 +114,22 @@ impl Connection {
         from: SocketAddr,
         to: SocketAddr,
         tls: Option<&Client>,
+        no_delay: bool,
         now_ns: u64,
     ) -> Result<BorrowedFd<'_>, Fault> {
         let socket = dial(from)?;
+        if no_delay {
+            // Requests are handed over whole.
+            sockopt::set_tcp_nodelay(&socket, true).map_err(Fault::Other)?;
+        }
         self.session = tls.map(Client::begin).transpose().map_err(Fault::tls)?;
         self.generation = self.generation.wrapping_add(1);
         self.since_ns = now_ns;
+        self.is_proven = false;
         self.stage = Stage::Connecting;
+        self.collect();
         match rustix::net::connect(&socket, &to) {
-            Ok(()) => self.go_on(),
+            Ok(()) => self.stage = self.stage_on_tcp(),
             Err(Errno::INPROGRESS) => {}
             Err(errno) => {
                 self.close(false);
@@ -129,19 +145,13 @@ impl Connection {
         if let Some(socket) = &self.socket {
             sockopt::socket_error(socket).and_then(|error| error).map_err(Fault::of)?;
         }
-        self.go_on();
+        self.stage = self.stage_on_tcp();
         self.flush()
     }
 
-    /// TCP is there.
-    fn go_on(&mut self) {
-        self.stage = match &self.session {
-            None => Stage::Open,
-            Some(_) => {
-                self.collect();
-                Stage::Handshaking
-            }
-        };
+    /// How far it is once TCP is there.
+    fn stage_on_tcp(&self) -> Stage {
+        if self.session.is_some() { Stage::Handshaking } else { Stage::Open }
     }
 
     /// Goes on if TLS is there as well. Returns whether it has just become so, and how.
@@ -164,16 +174,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what the socket takes; it tells when it takes more.
+    /// Sends what the socket takes; it tells when it takes more. On the way to the own host a connection is there before
+    /// anybody says so, and takes its first bytes at once.
     pub(super) fn flush(&mut self) -> Result<(), Fault> {
-        if self.stage == Stage::Connecting {
-            return Ok(());
-        }
         self.collect();
         let Some(socket) = &self.socket else { return Ok(()) };
         while self.sent < self.output.len() {
             match rustix::net::send(socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(sent) => self.sent += sent,
+                Ok(sent) => {
+                    self.sent += sent;
+                    if self.stage == Stage::Connecting {
+                        self.stage = self.stage_on_tcp();
+                    }
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Fault::of(errno)),
@@ -191,8 +204,8 @@ impl Connection {
         }
     }
 
-    /// Takes what has come, by way of `room`.
-    pub(super) fn fetch(&mut self, room: &mut [u8]) -> Result<Fetched, Fault> {
+    /// Takes what has come, by way of `room`. Where the tracker `is_ending`, what has come is all.
+    pub(super) fn fetch(&mut self, room: &mut [u8], is_ending: bool) -> Result<Fetched, Fault> {
         let Some(socket) = &self.socket else { return Ok(Fetched::Nothing) };
         let bytes = match rustix::io::read(socket, &mut *room) {
             Ok(0) => return Ok(Fetched::End),
@@ -203,14 +216,14 @@ impl Connection {
         let more = bytes == room.len();
         let Some(session) = &mut self.session else {
             self.input.extend_from_slice(&room[..bytes]);
-            return Ok(Fetched::Bytes { more });
+            return Ok(Fetched::new(more, is_ending));
         };
         let decrypted = decrypt(session, &room[..bytes], &mut self.input);
         // The answer of a handshake, or an alert.
         let flushed = self.flush();
         let is_over = decrypted?;
         flushed?;
-        Ok(if is_over { Fetched::End } else { Fetched::Bytes { more } })
+        Ok(Fetched::new(more, is_ending || is_over))
     }
 
     /// Ends the connection, if there is one; where it is to be reset, without any farewell.
@@ -265,8 +278,6 @@ fn dial(from: SocketAddr) -> Result<OwnedFd, Fault> {
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).map_err(Fault::Other)?;
     // Where it is not to be had, ports are fewer.
     let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
-    // Requests and the ends of handshakes are handed over whole.
-    sockopt::set_tcp_nodelay(&socket, true).map_err(Fault::Other)?;
     rustix::net::bind(&socket, &from).map_err(Fault::Other)?;
     Ok(socket)
 }

@@ -224,6 +224,7 @@ fn open_worker(
         random: plan.random(index),
         next_sweep_ns: 0,
         heard_ns: 0,
+        is_troubled: false,
         unheard: None,
     })
 }

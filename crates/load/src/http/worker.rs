@@ -67,6 +67,8 @@ pub(super) struct Worker {
     pub(super) next_sweep_ns: u64,
     /// When the last reply came, of any kind.
     pub(super) heard_ns: u64,
+    /// Whether a connection has failed since then.
+    pub(super) is_troubled: bool,
     /// Peers whose announce did not get through while the tracker is filled; elsewhere `None`.
     pub(super) unheard: Option<Vec<u32>>,
 }
@@ -129,7 +131,7 @@ impl Hand for Worker {
     fn carry_out(&mut self, order: Order) -> Tally {
         self.begin(matches!(order, Order::Fill));
         let (began_ns, effort) = (self.shared.clock.now_ns(), Effort::of_thread());
-        self.heard_ns = began_ns;
+        (self.heard_ns, self.is_troubled) = (began_ns, false);
         let outcome = match order {
             Order::Fill => self.fill(),
             Order::Closed { window, timing } => self.closed(window, timing),
@@ -160,26 +162,33 @@ impl Worker {
         self.unheard = is_filling.then(Vec::new);
         self.idle.clear();
         self.resting.clear();
+        // A fill needs no more than carry it, and from each address one.
+        let needed = if is_filling { FILL_WINDOW.max(self.locals.len()) } else { usize::MAX };
         for (slot, connection) in self.connections.iter_mut().enumerate() {
-            connection.is_queued = true;
-            self.idle.push_back(slot);
+            if self.reuse == Reuse::Held {
+                connection.close(self.reset);
+            }
+            connection.is_queued = slot < needed;
+            if slot < needed {
+                self.idle.push_back(slot);
+            }
         }
     }
 
     /// Ends a run: what is still on its way is given up, and nobody shall take its reply for another's.
     fn end(&mut self) {
-        if !self.is_cancelled() {
-            self.tally.lost += self.in_flight as u64;
-        }
-        self.in_flight = 0;
+        let (is_cancelled, now_ns) = (self.is_cancelled(), self.shared.clock.now_ns());
         let mut open = 0;
-        for connection in &mut self.connections {
-            match connection.stage {
-                Stage::Open if connection.asked.is_empty() => open += 1,
-                Stage::Closed => {}
+        for slot in 0..self.connections.len() {
+            let connection = &mut self.connections[slot];
+            match (connection.stage, connection.asked.is_empty()) {
+                (Stage::Closed, _) => {}
+                (Stage::Open, true) => open += 1,
+                (_, false) if !is_cancelled => self.fail(slot, &Fault::Timeout, now_ns),
                 _ => connection.close(self.reset),
             }
         }
+        self.in_flight = 0;
         self.counts().open_at_end = open;
     }
 
@@ -356,7 +365,7 @@ impl Worker {
             self.connections[slot].is_queued = false;
             self.offer(slot);
         }
-        if self.in_flight == 0 && self.resting.is_empty() {
+        if self.in_flight == 0 && !self.is_troubled {
             self.heard_ns = now_ns;
         }
         let silence_ns = now_ns - self.heard_ns;
