@@ -15,7 +15,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use crate::network::Host;
-use crate::way::Way;
+use crate::way::{Protocol, Way};
 
 /// The port on which every client takes connections from peers.
 pub const PEER_PORT: u16 = 6881;
@@ -43,6 +43,19 @@ pub struct Participant {
     pub client: Client,
     /// What its torrent has for a tracker.
     pub way: Way,
+}
+
+impl Participant {
+    /// A command that has a client on `host` leave the swarm, where it cannot do so as it quits.
+    ///
+    /// # Errors
+    /// Where the command is missing.
+    pub fn pause(self, host: &Host) -> Result<Option<Command>> {
+        match (self.client, self.way.protocol()) {
+            (Client::Transmission, Protocol::Http) => transmission::pause(host).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Which part a client plays.

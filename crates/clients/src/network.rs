@@ -97,6 +97,18 @@ impl Network {
 }
 
 impl Host {
+    /// Makes programs believe that there is IPv4, though it ends on this host: libevent (2.1) does not even listen on
+    /// 127.0.0.1 where no route leads to the internet by IPv4.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn pretend_ipv4(&self) -> Result<()> {
+        if self.address.is_ipv4() {
+            return Ok(());
+        }
+        self.namespace.ip("address add 192.0.2.1/32 dev lo\nroute add 0.0.0.0/0 dev lo src 192.0.2.1\n")
+    }
+
     /// A command that will run on this host.
     ///
     /// # Errors

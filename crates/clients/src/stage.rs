@@ -42,7 +42,7 @@ struct Peer {
     host: Host,
     downloads: PathBuf,
     role: Role,
-    way: Way,
+    participant: Participant,
 }
 
 impl Stage {
@@ -70,7 +70,8 @@ impl Stage {
     ///
     /// # Errors
     /// Where it does not start.
-    pub fn enter(&mut self, Participant { client, way }: Participant, role: Role) -> Result<()> {
+    pub fn enter(&mut self, participant: Participant, role: Role) -> Result<()> {
+        let Participant { client, way } = participant;
         let host = self.network.host()?;
         let name = format!("{role:?}-{}-{client:?}-by-{way:?}", self.peers.len());
         let (downloads, state) = (self.subdirectory(&name, "downloads")?, self.subdirectory(&name, "state")?);
@@ -82,7 +83,7 @@ impl Stage {
         let certificate = self.front.as_ref().map(Front::certificate);
         let job = Job { torrent: &torrent, downloads: &downloads, state: &state, role, certificate };
         let process = Process::spawn(&name, client.command(&host, &job)?, self.directory.path())?;
-        self.peers.push(Peer { process, host, downloads, role, way });
+        self.peers.push(Peer { process, host, downloads, role, participant });
         Ok(())
     }
 
@@ -170,7 +171,7 @@ impl Stage {
             let announces = metrics.sum("shoal_requests_total", |labels| {
                 labels.contains(&label) && labels.contains("kind=\"announce\"")
             })?;
-            let own = self.peers.iter().filter(|peer| peer.way.protocol() == protocol);
+            let own = self.peers.iter().filter(|peer| peer.participant.way.protocol() == protocol);
             let least: u32 = own.map(|peer| if peer.role == Role::Seeder { 1 } else { 2 }).sum();
             let is_right = if least == 0 { announces == 0.0 } else { announces >= f64::from(least) };
             ensure!(is_right, "{announces} announces with {label}, where {least} were due");
@@ -195,15 +196,26 @@ impl Stage {
     /// Where a client does not quit, or the tracker does not hear of it.
     pub fn leave_one_by_one(&mut self) -> Result<()> {
         while let Some(mut peer) = self.peers.pop() {
-            let quit = peer.process.quit(QUIT_SIGNAL, QUIT_WAIT);
-            quit.with_context(|| peer.process.tail())?;
-            let seeders = u32::try_from(self.peers.len())?;
-            // An empty swarm may have been forgotten, with all that was counted in it.
-            let expected = Counts { seeders, completed: 0, leechers: 0 };
-            let left = self.wait_for_scrape(expected, |counts| Counts { completed: 0, ..counts } == expected);
-            left.with_context(|| peer.process.tail())?;
+            self.see_off(&mut peer).with_context(|| peer.process.tail())?;
         }
         Ok(())
+    }
+
+    /// Has a client leave and quit.
+    fn see_off(&mut self, peer: &mut Peer) -> Result<()> {
+        if let Some(mut pause) = peer.participant.pause(&peer.host)? {
+            let output = pause.output().with_context(|| format!("cannot run {pause:?}"))?;
+            ensure!(output.status.success(), "{pause:?}: {}", String::from_utf8_lossy(&output.stderr));
+            self.wait_for_those_left()?;
+        }
+        peer.process.quit(QUIT_SIGNAL, QUIT_WAIT)?;
+        self.wait_for_those_left()
+    }
+
+    /// An empty swarm may have been forgotten, with all that was counted in it.
+    fn wait_for_those_left(&mut self) -> Result<()> {
+        let expected = Counts { seeders: u32::try_from(self.peers.len())?, completed: 0, leechers: 0 };
+        self.wait_for_scrape(expected, |counts| Counts { completed: 0, ..counts } == expected)
     }
 
     /// Ends the tracker and what stands before it, and makes sure that they end well.

@@ -28,7 +28,7 @@ pub const TOOLS: [Tool; 8] = [
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "python3", package: "python3-venv" },
     // The libraries of the daemon. The package of the daemon itself would start a service: see `service`.
-    Tool { program: "transmission-cli", package: "transmission-cli" },
+    Tool { program: "transmission-remote", package: "transmission-cli" },
     Tool { program: "aria2c", package: "aria2" },
     Tool { program: "rtorrent", package: "rtorrent" },
 ];

@@ -6,7 +6,6 @@ Usage: libtorrent_client.py TORRENT DIRECTORY PORT
 import collections
 import signal
 import sys
-import threading
 import time
 
 import libtorrent
@@ -18,13 +17,14 @@ ALERTS = (
     | CATEGORIES.status_notification
     | CATEGORIES.tracker_notification
 )
+QUIT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GOODBYE_S_MAX = 10
 
 
 def main(torrent, directory, port):
-    quit_asked = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: quit_asked.set())
+    # Waited for rather than handled: a handler could interrupt the very lock that it needs. Before there are threads,
+    # because these inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, QUIT_SIGNALS)
     session = libtorrent.session(
         {
             "listen_interfaces": f"0.0.0.0:{port},[::]:{port}",
@@ -37,7 +37,7 @@ def main(torrent, directory, port):
     )
     share(session, torrent, directory)
     announces = Announces(session)
-    while not quit_asked.wait(0.1):
+    while signal.sigtimedwait(QUIT_SIGNALS, 0.1) is None:
         announces.follow()
     say_goodbye(session, announces)
 

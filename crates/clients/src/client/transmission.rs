@@ -13,8 +13,16 @@ use super::{Job, PEER_PORT};
 use crate::network::Host;
 use crate::tools::TRANSMISSION;
 
+/// Where the daemon takes commands by default.
+const REMOTE_CONTROL: &str = "127.0.0.1:9091";
+
 pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
-    let settings = json!({ "pex-enabled": false, "rpc-enabled": false });
+    host.pretend_ipv4().context("cannot prepare Transmission's host")?;
+    let settings = json!({
+        "pex-enabled": false,
+        "rpc-enabled": true,
+        "rpc-bind-address": "127.0.0.1",
+    });
     fs::write(job.state.join("settings.json"), settings.to_string())
         .context("cannot write Transmission's settings")?;
     // It takes up whatever torrents it finds among its own when it starts.
@@ -31,4 +39,12 @@ pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
         transmission.env("TR_CURL_SSL_VERIFY", "1").env("CURL_CA_BUNDLE", certificate);
     }
     Ok(transmission)
+}
+
+/// Has it leave the swarm before it quits. Transmission 3.00 does not wait for its last requests over HTTP when it quits
+/// (`tr_webClose`), so trackers never see them.
+pub(super) fn pause(host: &Host) -> Result<Command> {
+    let mut remote = host.command("transmission-remote")?;
+    remote.arg(REMOTE_CONTROL).args(["--torrent", "all", "--stop"]);
+    Ok(remote)
 }
