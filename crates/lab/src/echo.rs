@@ -1,9 +1,12 @@
 //! `shoal-lab echo`.
 
 mod bundled;
+mod http;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +15,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use shoal_load::udp::Echo as Service;
+use shoal_net::stream::{ListenAddress, StreamBackend, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
+use shoal_tls::{CertificateFiles, Server, self_signed};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::output;
+use http::HttpEcho;
 
 /// Answer like a tracker that does nothing: the limit that kernel and back end set.
 ///
@@ -29,23 +35,39 @@ pub(crate) struct Echo {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6969", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
 
-    /// What moves the datagrams: mmsg or uring
-    #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
-    io: Backend,
+    /// What moves the bytes: of datagrams mmsg or uring, of connections epoll or uring [default: mmsg, or epoll]
+    #[arg(long, value_name = "BACKEND")]
+    io: Option<String>,
 
     /// Threads, each with sockets of its own
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
 
-    /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers
+    /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers; over HTTP those of its body
     #[arg(long, value_name = "BYTES", default_value = "200",
         value_parser = clap::value_parser!(u16).range(20..=1452))]
     announce_reply_bytes: u16,
 
     /// Send the replies of a batch that go to the same socket in one system call. No tracker could do that, whose
     /// clients are many; it takes so much work off the echo that a load generator finds its own limit
-    #[arg(long)]
+    #[arg(long, conflicts_with = "http")]
     bundle: bool,
+
+    /// Answer over HTTP instead of UDP, each request with the same announce reply
+    #[arg(long)]
+    http: bool,
+
+    /// By TLS
+    #[arg(long, requires = "http")]
+    tls: bool,
+
+    /// The certificate, in PEM [default: one for localhost that is made for this run]
+    #[arg(long, value_name = "FILE", requires = "tls", requires = "key")]
+    certificate: Option<PathBuf>,
+
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 /// As a tracker asks for; the kernel may grant less.
@@ -60,6 +82,16 @@ impl Echo {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for signals")?;
         }
+        if self.http {
+            self.run_http(&stop)?
+        } else {
+            self.run_udp(&stop)?
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn run_udp(&self, stop: &AtomicBool) -> Result<()> {
+        let io = self.io.as_deref().map_or(Ok(Backend::ALL[0]), str::parse)?;
         let settings = |addr: &SocketAddr| SocketSettings {
             addr: *addr,
             recv_buffer_bytes: BUFFER_BYTES,
@@ -68,30 +100,56 @@ impl Echo {
         let settings: Vec<_> = self.listen.iter().map(settings).collect();
         ensure!(!self.bundle || settings.len() == 1, "--bundle takes one --listen address");
         let sockets = Sockets::bind(&settings, self.workers)?;
-        let listening =
-            sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()).collect());
-        let listening: Vec<String> = listening.unwrap_or_default();
-        output::tell(&format!("echo listens on UDP {} by {}", listening.join(", "), self.io));
+        let listening = sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()));
+        say("UDP", listening.into_iter().flatten(), io);
         let v4 = self.listen.iter().all(SocketAddr::is_ipv4);
         let service = Service::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
-        thread::scope(|scope| {
-            let serve = |sockets| {
-                let stop = &stop;
-                let (io, bundle) = (self.io, self.bundle);
-                scope.spawn(move || {
-                    if bundle {
-                        let bundled = bundled::Bundled::new(service, &sockets);
-                        serve(io, sockets, bundled, stop)
-                    } else {
-                        serve(io, sockets, service, stop)
-                    }
-                })
-            };
-            let workers: Vec<_> = sockets.into_iter().map(serve).collect();
-            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
-        })?;
-        Ok(ExitCode::SUCCESS)
+        on_threads(sockets, |sockets| {
+            if self.bundle {
+                let bundled = bundled::Bundled::new(service, &sockets);
+                serve(io, sockets, bundled, stop)
+            } else {
+                serve(io, sockets, service, stop)
+            }
+        })
     }
+
+    fn run_http(&self, stop: &AtomicBool) -> Result<()> {
+        let io = self.io.as_deref().map_or(Ok(StreamBackend::ALL[0]), str::parse)?;
+        let tls = if self.tls { Some(self.tls_server()?) } else { None };
+        let addresses: Vec<_> = self.listen.iter().copied().map(ListenAddress::Tcp).collect();
+        let listeners = StreamListeners::bind(&addresses, self.workers)?;
+        let listening = listeners.first().map(|first| first.local_addresses().map(ListenAddress::to_string));
+        say(if self.tls { "HTTPS" } else { "HTTP" }, listening.into_iter().flatten(), io);
+        let echo = HttpEcho::new(self.announce_reply_bytes.into(), tls);
+        on_threads(listeners, |listeners| http::serve(io, listeners, echo.clone(), stop))
+    }
+
+    fn tls_server(&self) -> Result<Server> {
+        if let Some(chain) = &self.certificate {
+            return Ok(Server::load(&[CertificateFiles { chain: chain.clone(), key: self.key.clone() }])?);
+        }
+        let made = self_signed(&["localhost".to_owned()])?;
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let file = folder.path().join("certificate.pem");
+        // The certificate and its key may lie in one file.
+        fs::write(&file, made.certificate_pem + &made.key_pem).context("cannot write a certificate")?;
+        Ok(Server::load(&[CertificateFiles { chain: file, key: None }])?)
+    }
+}
+
+fn say(protocol: &str, listening: impl Iterator<Item = String>, io: impl std::fmt::Display) {
+    let listening: Vec<String> = listening.collect();
+    output::tell(&format!("echo listens on {protocol} {} by {io}", listening.join(", ")));
+}
+
+/// Serves each of these on a thread of its own.
+fn on_threads<S: Send>(all: Vec<S>, serve: impl Fn(S) -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let serve = &serve;
+        let workers: Vec<_> = all.into_iter().map(|one| scope.spawn(move || serve(one))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+    })
 }
 
 fn serve(

@@ -60,7 +60,7 @@ pub(super) struct Subject<'s, L> {
 }
 
 /// The exit code of a command line that asks for the impossible.
-const USAGE: u8 = 2;
+pub(super) const USAGE: u8 = 2;
 
 /// The exit code where Ctrl-C came before there was a result, as shells have it.
 const INTERRUPTED: u8 = 130;

@@ -15,8 +15,9 @@ use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings, TlsSettings, T
 use shoal_load::{Plan, Sources};
 use shoal_net::Backend;
 
-use super::course::{Course, Subject};
+use super::course::{Course, Subject, USAGE};
 use super::spelling::{Threads, duration, source_for};
+use crate::output;
 use crate::shape::Shape;
 use target::Target;
 
@@ -173,7 +174,14 @@ struct LoadDocument {
 
 impl Http {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let (settings, plan) = (self.settings()?, self.plan()?);
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => {
+                output::tell(&format!("shoal-lab: {error}"));
+                return Ok(ExitCode::from(USAGE));
+            }
+        };
+        let plan = self.plan()?;
         allow_many_descriptors();
         let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
         let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };

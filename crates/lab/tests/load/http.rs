@@ -1,0 +1,157 @@
+//! `shoal-lab load http` from outside, against `shoal-lab echo --http`.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::{Echo, lab, text};
+
+fn load(url: &str, arguments: &[&str]) -> Output {
+    let small = ["--torrents", "100", "--peers", "400", "--connections", "8", "--timeout", "20s"];
+    lab(&["load", "http", url]).args(small).args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn document(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn json_tells_what_was_measured_over_either_family_and_back_end() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        for io in ["epoll", "uring"] {
+            for tls in [false, true] {
+                let mut arguments = vec!["--http", "--listen", listen, "--io", io];
+                arguments.extend(tls.then_some("--tls"));
+                let Some(echo) = Echo::try_start(&arguments) else {
+                    eprintln!("skipped: {io} does not work here");
+                    continue;
+                };
+                let scheme = if tls { "https" } else { "http" };
+                let url = format!("{scheme}://{}/announce", echo.addr);
+                let document = document(&load(&url, &["--requests", "2000", "--json"]));
+                assert_eq!((&document["target"], &document["schema_version"]), (&url.into(), &1.into()));
+                assert_eq!(document["fill"]["responses"]["announce"], 400);
+                let run = &document["run"];
+                assert_eq!(
+                    (&run["responses"]["announce"], &run["lost"]),
+                    (&2000.into(), &0.into()),
+                    "{run:#}"
+                );
+                assert_eq!(run["connections"]["open_at_end"], 8, "{run:#}");
+                assert!(run["latency"]["p99_us"].as_f64().unwrap() > 0.0);
+                let tls_in_words = if tls { "1.3".into() } else { Value::Null };
+                assert_eq!(document["load"]["tls"], tls_in_words);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_published_load_has_a_handshake_for_each_announce_and_the_table_says_so() {
+    let echo = Echo::start(&["--http", "--tls", "--listen", "127.0.0.1:0", "--announce-reply-bytes", "150"]);
+    let output = load(&echo.addr, &["--preset", "https-published", "--requests", "200"]);
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    for words in [
+        "400 of 400 peers announced",
+        "8 in flight",
+        "announces       200 of 200",
+        "full and 0 resumed handshakes, 0 open",
+        "set up in",
+    ] {
+        assert!(table.contains(words), "{words:?} is not in\n{table}");
+    }
+    let resumed = document(&load(
+        &echo.addr,
+        &["--tls", "1.2", "--connection-per-request", "--resumption", "--requests", "200", "--json"],
+    ));
+    let made = &resumed["run"]["connections"];
+    assert!(made["handshakes_resumed"].as_u64() > Some(180), "{made:#}");
+    assert_eq!((&resumed["load"]["tls"], &resumed["load"]["resumption"]), (&"1.2".into(), &true.into()));
+}
+
+#[test]
+fn an_open_loop_and_pipelines_go_through() {
+    let echo = Echo::start(&["--http", "--listen", "127.0.0.1:0"]);
+    let url = format!("http://{}", echo.addr);
+    let run = document(&load(&url, &["--rate", "500", "--requests", "300", "--json"]));
+    assert_eq!((&run["run"]["responses"]["announce"], &run["pace"]["kind"]), (&300.into(), &"open".into()));
+    assert!(run["run"]["send_delay"].is_object());
+    let run = document(&load(&url, &["--pipelining", "16", "--requests", "3000", "--json"]));
+    assert_eq!(run["run"]["responses"]["announce"], 3000);
+    assert_eq!(run["pace"]["window"], 128);
+}
+
+#[test]
+fn connections_are_held_and_counted() {
+    let echo = Echo::start(&["--http", "--tls", "--listen", "127.0.0.1:0"]);
+    let mut command = lab(&["load", "http", &echo.addr, "--tls", "--hold", "100", "--no-fill", "--json"]);
+    let run = document(&command.args(["--peers", "400", "--duration", "3s"]).output().unwrap());
+    let made = &run["run"]["connections"];
+    assert_eq!((&made["opened"], &made["open_at_end"]), (&100.into(), &100.into()), "{made:#}");
+    assert_eq!(run["run"]["responses"]["announce"], 100);
+}
+
+#[test]
+fn nobody_and_what_speaks_otherwise_are_told_apart() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = load(&nobody, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
+
+    let echo = Echo::start(&["--http", "--listen", "127.0.0.1:0"]);
+    let url = format!("https://{}", echo.addr);
+    let output = lab(&["load", "http", &url, "--timeout", "300ms"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("does not answer within 300ms"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_could() {
+    for (arguments, words) in [
+        (&["--preset", "published"][..], "http, https-published"),
+        (&["--tls", "1.1"], "1.3 or 1.2"),
+        (&["--pipelining", "2", "--rate", "5"], "cannot be used with"),
+        (&["--hold", "5"], "cannot be used with"),
+        (&["--window", "5"], "--window"),
+        (&["--path", "announce"], "begins with a slash"),
+        (&["--mix", "1:0:0"], "no connects"),
+        (&["--sources", "65"], "at most 64"),
+        (&["--cpus", "4000"], "processor 4000"),
+    ] {
+        let mut command = lab(&["load", "http", "127.0.0.1:9", "--connections", "8"]);
+        let output = command.args(arguments).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+    }
+    for (url, arguments, code, words) in [
+        ("http://127.0.0.1:9", &["--tls"][..], 2, "give https://"),
+        ("http://127.0.0.1:9", &["--resumption"], 2, "add --tls"),
+        ("http://127.0.0.1:9/a", &["--mix", "0:1:1"], 2, "BEP 48"),
+        ("http://127.0.0.1:9", &["--connections", "1000000"], 1, "ulimit -n"),
+        ("https://127.0.0.1:9", &["--ca", "/none"], 1, "/none"),
+    ] {
+        let output = lab(&["load", "http", url]).args(arguments).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    for (arguments, words) in [
+        (
+            &["load", "http", "--help"][..],
+            &["the loop is closed", "X25519", "Exit code 0", "https-published", "--hold 10000", "RFC 8446"][..],
+        ),
+        (&["echo", "--help"], &["--http", "epoll or uring", "--certificate"]),
+    ] {
+        let help = text(&lab(arguments).output().unwrap().stdout);
+        words.iter().for_each(|words| assert!(help.contains(words), "{words:?} is not in\n{help}"));
+    }
+}
