@@ -191,6 +191,8 @@ mod tests {
             // A proxy that repeats what its client said as the host, well quoted.
             r#"for=192.0.2.1;host="x\", for=6.6.6.6;y=\"""#,
             r#"for=192.0.2.1;host="x;for=6.6.6.6""#,
+            // One that quotes well, behind a quote that its client has opened.
+            r#"x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\"""#,
         ] {
             let chosen = client(ClientHeader::Forwarded, &[line]);
             assert_ne!(chosen.as_deref(), Some("6.6.6.6"), "{line}");

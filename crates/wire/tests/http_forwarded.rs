@@ -117,6 +117,37 @@ fn a_quote_that_a_client_opens_does_not_swallow_what_a_proxy_appends() {
 }
 
 #[test]
+fn a_quote_that_a_client_opens_does_not_turn_those_of_a_proxy_inside_out() {
+    // Host names as a proxy quotes them, of a client that has begun the list itself.
+    let hosts = [
+        r#"a, for=192.0.2.66;z=\""#,
+        r#", for=192.0.2.66;z=\""#,
+        r#"\\, for=192.0.2.66;z=\""#,
+        "; , for=192.0.2.66;z=",
+    ];
+    for host in hosts {
+        for begun in ["x=\"", "for=192.0.2.66;x=\"\\", "x\"", "x=\"\" \""] {
+            let list = format!("{begun}, for=192.0.2.1;host=\"{host}\"");
+            assert_eq!(hops_of_forwarded(&[&list]), [Err(NoAddress::Malformed)], "{list}");
+        }
+    }
+}
+
+#[test]
+fn quotes_stand_around_a_whole_value() {
+    for element in
+        ["x=a\"b\"", "x=\"a\"b", "x=\"a\" b", "\"for=192.0.2.1\"", "x=\\\"\"", "x=\"\"\"\"", "x= \"a\""]
+    {
+        let list = format!("for=192.0.2.1, {element}");
+        assert_eq!(hops_of_forwarded(&[&list]), [Err(NoAddress::Malformed)], "{list}");
+    }
+    for element in ["x=\"\"", "x=\"a\\\"\\\\\" ;y=b", "x=\"a\"\t"] {
+        let list = format!("for=192.0.2.1;{element}");
+        assert_eq!(hops_of_forwarded(&[&list]), [ip("192.0.2.1")], "{list}");
+    }
+}
+
+#[test]
 fn hops_are_bounded() {
     let list = |hop: &str, hops: usize| vec![hop; hops].join(",");
     for hops in [
@@ -147,6 +178,18 @@ proptest! {
         let expected: Vec<Hop> = ips.into_iter().rev().map(Ok).collect();
         prop_assert_eq!(hops_of_list(&[&list]), expected.clone());
         prop_assert_eq!(hops_of_forwarded(&[&elements]), expected);
+    }
+
+    #[test]
+    fn nobody_speaks_for_a_proxy_that_quotes(
+        begun in "[=\"; ,\\\\ax]{0,6}",
+        host in prop::collection::vec(prop::sample::select(vec!["\"", "\\", ";", ",", " ", "=", "a", ", for=192.0.2.66;x="]), 0..5),
+        more in prop::sample::select(vec!["", ";proto=\"http\"", ";by=\"[::1]\""]),
+    ) {
+        let host = host.concat().replace('\\', "\\\\").replace('"', "\\\"");
+        let list = format!("{begun}, for=192.0.2.1;host=\"{host}\"{more}");
+        let nearest = hops_of_forwarded(&[&list]).into_iter().next();
+        prop_assert!([Some(ip("192.0.2.1")), Some(Err(NoAddress::Malformed))].contains(&nearest), "{list}");
     }
 
     #[test]

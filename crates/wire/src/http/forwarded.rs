@@ -2,8 +2,8 @@
 //!
 //! Lists are read from the right: the last hop was added by the proxy that is nearest, and everything to the left of
 //! a hop is only as true as that hop is trustworthy. Which hops are believed is not decided here. What comes is partly
-//! written by anybody, so it is bounded, and a list in which quotes do not match has no readable hop at all: whoever
-//! opens a quote must not be able to swallow what a proxy appends.
+//! written by anybody, so it is bounded, and a list with a quote out of place has no readable hop at all: whoever opens a
+//! quote must not be able to swallow what a proxy appends.
 
 use core::net::IpAddr;
 
@@ -49,7 +49,7 @@ pub fn x_forwarded_for<'b>(
 pub fn forwarded<'b>(
     values: impl DoubleEndedIterator<Item = &'b [u8]>,
 ) -> impl Iterator<Item = Result<IpAddr, NoAddress>> {
-    bounded(values.rev().flat_map(Elements::new).map(|element| element.and_then(forwarded_for)))
+    bounded(values.rev().flat_map(nearest_elements).map(|element| element.and_then(forwarded_for)))
 }
 
 fn bounded(
@@ -60,50 +60,68 @@ fn bounded(
         .map(|(hop, address)| if hop < HOPS_MAX { address } else { Err(NoAddress::TooManyHops) })
 }
 
-/// The elements of one `Forwarded` field from the right, commas in quotes apart; one error where quotes do not match.
-struct Elements<'b> {
-    rest: &'b [u8],
-}
-
-impl<'b> Elements<'b> {
-    const fn new(value: &'b [u8]) -> Self {
-        Self { rest: value }
-    }
-}
-
-impl<'b> Iterator for Elements<'b> {
-    type Item = Result<&'b [u8], NoAddress>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        // Empty elements go all at once: each call reads the rest from its front, so they must not cost a call each.
-        let rest = trim_empty_elements(core::mem::take(&mut self.rest));
-        if rest.is_empty() {
-            return None;
-        }
-        let mut element = rest;
-        let mut pieces = Unquoted { rest: Some(rest), separator: b',' };
-        for piece in pieces.by_ref() {
-            match piece {
-                Ok(piece) => element = piece,
-                Err(no_address) => return Some(Err(no_address)),
+/// The nearest elements of one `Forwarded` field from the right, empty ones left out, at most one more than
+/// [`HOPS_MAX`]; one error and nothing else where its quotes are not those of well-formed values.
+fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddress>> {
+    let mut nearest = [&[][..]; HOPS_MAX + 1];
+    let (mut count, mut fault) = (0, None);
+    // From the left, because only from there quotes can be told, and once, because whoever writes a long list must
+    // not have it read again for every hop.
+    for element in (Unquoted { rest: Some(value), separator: b',' }) {
+        match element.map(<[u8]>::trim_ascii) {
+            Ok([]) => {}
+            Ok(element) => {
+                nearest[count % (HOPS_MAX + 1)] = element;
+                count += 1;
             }
+            Err(no_address) => (count, fault) = (0, Some(Err(no_address))),
         }
-        self.rest = &rest[..rest.len() - element.len()];
-        Some(Ok(element))
     }
+    let hops = (0..count).rev().take(HOPS_MAX + 1).map(move |hop| Ok(nearest[hop % (HOPS_MAX + 1)]));
+    fault.into_iter().chain(hops)
 }
 
-/// Cuts commas and blanks off the end, which is never within quotes.
-fn trim_empty_elements(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().rposition(|byte| !matches!(byte, b',' | b' ' | b'\t'));
-    end.map_or(&[], |end| &bytes[..=end])
-}
-
-/// Pieces between separators outside of quotes, from the left, because only from there quotes can be told; an error in
-/// place of one in which a quote is not closed.
+/// Pieces between separators outside of quotes, from the left; an error in place of one in which a quote is not closed,
+/// or stands elsewhere than around a whole value (RFC 7239, 4), and nothing after that.
+///
+/// Otherwise a client that opens a quote could turn what its proxy puts into quotes inside out, and speak for the proxy:
+/// of `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""` the client has written `x="` and what is meant to be the host.
 struct Unquoted<'b> {
     rest: Option<&'b [u8]>,
     separator: u8,
+}
+
+/// Where in an element a byte stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Outside,
+    /// Where a value may begin with a quote.
+    BehindEquals,
+    Quoted,
+    BehindBackslash,
+    /// Where the value has to end.
+    BehindQuote,
+}
+
+impl Place {
+    /// Where the next byte stands; nothing where this one is out of place.
+    const fn after(self, byte: u8) -> Option<Self> {
+        match (self, byte) {
+            (Self::BehindBackslash, _) => Some(Self::Quoted),
+            (Self::Quoted, b'\\') => Some(Self::BehindBackslash),
+            (Self::Quoted, b'"') => Some(Self::BehindQuote),
+            (Self::Quoted, _) | (Self::BehindEquals, b'"') => Some(Self::Quoted),
+            (Self::BehindQuote, b' ' | b'\t') => Some(Self::BehindQuote),
+            (_, b',' | b';') => Some(Self::Outside),
+            (Self::BehindQuote, _) | (_, b'"' | b'\\') => None,
+            (_, b'=') => Some(Self::BehindEquals),
+            (_, _) => Some(Self::Outside),
+        }
+    }
+
+    const fn is_within_quotes(self) -> bool {
+        matches!(self, Self::Quoted | Self::BehindBackslash)
+    }
 }
 
 impl<'b> Iterator for Unquoted<'b> {
@@ -111,19 +129,16 @@ impl<'b> Iterator for Unquoted<'b> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest.take()?;
-        let (mut quoted, mut escaped) = (false, false);
-        let end = rest.iter().position(|&byte| {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' if quoted => escaped = true,
-                b'"' => quoted = !quoted,
-                _ => return byte == self.separator && !quoted,
+        let mut place = Place::Outside;
+        for (at, &byte) in rest.iter().enumerate() {
+            if byte == self.separator && !place.is_within_quotes() {
+                self.rest = Some(&rest[at + 1..]);
+                return Some(Ok(&rest[..at]));
             }
-            false
-        });
-        let Some(end) = end else { return Some(if quoted { Err(NoAddress::Malformed) } else { Ok(rest) }) };
-        self.rest = Some(&rest[end + 1..]);
-        Some(Ok(&rest[..end]))
+            let Some(next) = place.after(byte) else { return Some(Err(NoAddress::Malformed)) };
+            place = next;
+        }
+        Some(if place.is_within_quotes() { Err(NoAddress::Malformed) } else { Ok(rest) })
     }
 }
 
