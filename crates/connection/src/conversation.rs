@@ -131,7 +131,8 @@ impl Conversation {
         let skippable_bytes = skippable_bytes(request.body);
         // A body that is too long is not waited for, but it is on its way.
         session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
-        let keep_alive = skippable_bytes.is_some() && request.keep_alive && self.settings.keep_alive;
+        let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
+        let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
         let status = match (request.method, route(request.path)) {
             (Method::Other, _) => Status::MethodNotAllowed,
@@ -175,7 +176,7 @@ impl Conversation {
         match route {
             Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
             Route::Scrape if !self.responder.is_full_scrape(request.query) => {
-                self.responder.scrape(ip, request.query, now, &mut self.body);
+                self.responder.scrape(ip, request.query, &mut self.body);
             }
             Route::Scrape if self.deliveries < self.settings.full_scrapes_max => {
                 return Err(FullScrapeBy(ip));
@@ -198,10 +199,12 @@ impl Conversation {
     ) -> bool {
         let manner = Manner::new(request, keep_alive);
         manner.encode_head(out);
+        // Here it is counted, as that of an announce is, whether its body is sent or not.
+        let scrape = self.responder.begin_full_scrape(ip);
         if request.method == Method::Head {
             return manner.keeps_alive();
         }
-        session.delivery = Some(Box::new(Delivery::new(self.responder.begin_full_scrape(ip), manner)));
+        session.delivery = Some(Box::new(Delivery::new(scrape, manner)));
         self.deliveries += 1;
         // Whether the connection goes on is seen at its end.
         true

@@ -41,7 +41,12 @@ impl Manner {
             version: self.version,
             keep_alive: self.keep_alive,
             framing: if self.is_chunked() { Framing::Chunked } else { Framing::Close },
-            fields: if self.gzip { &[("Content-Encoding", "gzip")] } else { &[] },
+            // RFC 9110, 12.5.5: a cache on the way must not hand what is compressed to those who cannot read it.
+            fields: if self.gzip {
+                &[("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
+            } else {
+                &[("Vary", "Accept-Encoding")]
+            },
         };
         head.encode(out);
     }

@@ -183,14 +183,11 @@ impl Service {
         }
         let Some(mut tls) = session.tls.take() else { return Next::Close };
         let mut plaintext = mem::take(&mut self.plaintext);
-        let (has_input, said_bytes) = (!input.is_empty(), output.len());
-        let opened = tls.open(input, &mut plaintext, output);
-        // Bytes that mean nothing yet are part of a record, whose rest has to come soon.
-        let is_within_record = has_input && plaintext.is_empty() && output.len() == said_bytes;
-        let next = match opened {
+        let next = match tls.open(input, &mut plaintext, output) {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
             Ok(()) => match self.converse_secretly(session, &mut tls, &plaintext, output, now) {
-                Next::Idle if is_within_record => Next::Busy,
+                // The rest of a record has to come as soon as that of a request.
+                Next::Idle if tls.is_within_record() => Next::Busy,
                 next => next,
             },
             Err(failure) => {
@@ -255,7 +252,7 @@ impl Service {
 
     fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>) {
         let mut words = mem::take(&mut self.reply);
-        if session.is_half_done() {
+        if session.is_half_asked() {
             answer::last(Status::RequestTimeout, answer::TOO_SLOW, &mut words);
         }
         if let Some(tls) = &mut session.tls {

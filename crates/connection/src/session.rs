@@ -51,9 +51,10 @@ impl Session {
         self.kept.capacity()
     }
 
-    /// Whether part of a request has come.
-    pub(crate) const fn is_half_done(&self) -> bool {
-        !self.kept.is_empty() || self.skip_bytes > 0
+    /// Whether part of a request has come that was not answered. A body that is still to be read past is not one: its
+    /// request has its answer, and a second one could be taken for that to the next.
+    pub(crate) const fn is_half_asked(&self) -> bool {
+        !self.kept.is_empty()
     }
 }
 

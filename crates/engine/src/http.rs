@@ -79,7 +79,7 @@ impl Responder {
 
     /// Answers a scrape of named torrents by the client at `ip`, which is canonical. One that asks for all torrents is
     /// refused here, see [`is_full_scrape`](Self::is_full_scrape).
-    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], _now: Now, body: &mut Vec<u8>) {
+    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
         self.tally.request(family, kind);

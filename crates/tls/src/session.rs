@@ -113,6 +113,12 @@ impl Session {
         self.connection.is_handshaking()
     }
 
+    /// Whether part of a record has come, and waits for the rest.
+    #[must_use]
+    pub const fn is_within_record(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
     /// Whether the peer resumed an earlier session.
     #[must_use]
     pub fn is_resumed(&self) -> bool {

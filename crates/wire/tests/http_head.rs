@@ -266,6 +266,20 @@ fn gzip_is_accepted_where_the_client_says_so() {
 }
 
 #[test]
+fn a_body_may_be_held_back_where_there_is_one() {
+    let cases = [
+        ("Expect: 100-continue\r\nContent-Length: 1\r\n", true),
+        ("expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n", true),
+        ("Expect: 100-continue\r\n", false),
+        ("Expect: 100-continue\r\nContent-Length: 0\r\n", false),
+        ("Content-Length: 1\r\n", false),
+    ];
+    for (fields, may) in cases {
+        with_fields("1.1", fields, |head| assert_eq!(head.may_hold_back_body(), may, "{fields}"));
+    }
+}
+
+#[test]
 fn an_upgrade_takes_both_fields() {
     let cases = [
         ("Connection: Upgrade\r\nUpgrade: websocket\r\n", Some("websocket")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_connection::{Listener, Service, Session, Settings};
 use shoal_engine::Now;
 use shoal_engine::connection::ConnectionKey;
-use shoal_engine::counter::Tally;
+use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
 use shoal_store::Store;
 use shoal_wire::stream::{Next, Origin};
@@ -26,6 +26,7 @@ pub(crate) const SECURE_PROXIED: usize = 3;
 
 pub(crate) struct Tracker {
     pub(crate) service: Service,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// What came of some bytes.
@@ -59,8 +60,10 @@ impl Tracker {
             hash_key: [1, 2, 3, 4],
         };
         let store = Arc::new(Store::new(&store).unwrap());
-        let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
-        Self { service: Service::new(Arc::new(settings), responder, tls) }
+        let tally = Tally::default();
+        let counters = tally.counters();
+        let responder = Responder::new(&engine, store, tally, fastrand::Rng::with_seed(1));
+        Self { service: Service::new(Arc::new(settings), responder, tls), counters }
     }
 
     pub(crate) fn open(&self, listener: usize, ip: &str) -> Session {

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use shoal_engine::counter::{Family, Kind};
 use shoal_wire::stream::Next;
 
 use crate::harness::{Heard, NOW, PLAIN, Tracker, announce, request};
@@ -73,6 +74,7 @@ fn it_comes_in_pieces() {
     let response = &heard.responses()[0];
     assert_eq!(response.field("transfer-encoding"), Some("chunked"));
     assert_eq!(response.field("content-encoding"), None);
+    assert_eq!(response.field("vary"), Some("Accept-Encoding"));
     assert_all_torrents(&response.body);
 }
 
@@ -85,6 +87,7 @@ fn it_is_compressed_for_those_who_can_read_it() {
         let heard = Heard { output: pieces.concat(), next };
         let response = &heard.responses()[0];
         assert_eq!(response.field("content-encoding"), Some("gzip"));
+        assert_eq!(response.field("vary"), Some("Accept-Encoding"));
         assert!(response.body.len() < TORRENTS * ENTRY_BYTES);
         assert_all_torrents(&unzip(&response.body));
     }
@@ -154,13 +157,14 @@ fn one_that_is_cut_off_does_not_look_whole() {
 }
 
 #[test]
-fn its_head_alone_begins_nothing() {
+fn its_head_alone_begins_nothing_but_counts() {
     let mut tracker = tracker();
     let heads = request("HEAD", "/scrape", "HTTP/1.1", "").repeat(3);
     let heard = tracker.ask(&[heads, announce("")].concat());
     let text = String::from_utf8_lossy(&heard.output).into_owned();
-    assert_eq!(text.matches("Transfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK").count(), 3);
+    assert_eq!(text.matches("Vary: Accept-Encoding\r\n\r\nHTTP/1.1 200 OK").count(), 3);
     assert_eq!(heard.next, Next::Idle);
+    assert_eq!(tracker.counters.requests(Family::V4, Kind::FullScrape), 3);
 }
 
 #[test]

@@ -161,6 +161,31 @@ fn part_of_a_record_is_part_of_a_request() {
 }
 
 #[test]
+fn part_of_a_record_behind_a_request_is_part_of_the_next() {
+    let mut pair = Pair::secure();
+    let mut wire = Vec::new();
+    for _ in 0..2 {
+        pair.client.writer().write_all(&announce("")).unwrap();
+        pair.client.write_tls(&mut wire).unwrap();
+    }
+    let cut = wire.len() - 1;
+    pair.receive(&wire[..cut]);
+    assert_eq!(pair.next, Next::Busy);
+    pair.receive(&wire[cut..]);
+    assert_eq!(pair.next, Next::Idle);
+}
+
+#[test]
+fn a_record_that_asks_nothing_is_part_of_no_request() {
+    let mut pair = Pair::secure();
+    let mut wire = Vec::new();
+    pair.client.refresh_traffic_keys().unwrap();
+    pair.client.write_tls(&mut wire).unwrap();
+    pair.receive(&wire);
+    assert_eq!(pair.next, Next::Idle);
+}
+
+#[test]
 fn the_last_answer_is_followed_by_the_end() {
     let mut pair = Pair::secure();
     assert_eq!(pair.ask(&announce("Connection: close\r\n")).len(), 1);

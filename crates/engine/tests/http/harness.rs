@@ -145,7 +145,7 @@ impl Tracker {
     #[track_caller]
     pub(crate) fn scrape(&mut self, ip: IpAddr, query: &str) -> Value {
         let mut body = Vec::new();
-        self.http.scrape(ip, query.as_bytes(), self.now, &mut body);
+        self.http.scrape(ip, query.as_bytes(), &mut body);
         Value::read(&body)
     }
 

@@ -52,7 +52,7 @@ fn the_steady_state_allocates_nothing() {
             body.clear();
             let before = shoal_counting::allocations();
             if scrapes {
-                responder.scrape(ip, query.as_bytes(), NOW, &mut body);
+                responder.scrape(ip, query.as_bytes(), &mut body);
             } else {
                 responder.announce(ip, query.as_bytes(), NOW, &mut body);
             }

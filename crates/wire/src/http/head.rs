@@ -196,6 +196,13 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         self.header("upgrade").next().filter(|_| self.wants_upgrade)
     }
 
+    /// Whether the client may be keeping the body back until it is told to go on, so that after a final answer nobody
+    /// knows whether the body still comes or the next request (RFC 9110, 10.1.1).
+    #[must_use]
+    pub fn may_hold_back_body(&self) -> bool {
+        self.body != Body::None && self.header("expect").next().is_some()
+    }
+
     /// Whether the client can read gzip (RFC 9110, 12.5.3).
     #[must_use]
     pub fn accepts_gzip(&self) -> bool {
