@@ -166,7 +166,7 @@ fn conclusion(out: &mut String, pace: Pace, run: &Report) {
             Pace::Open { .. } => "the tracker at this rate; requests left in time",
         },
         Verdict::GeneratorBound => {
-            "THE GENERATOR WAS THE BOTTLENECK: give it processors of its own (--cpus), or ask for less (--rate, --window)"
+            "THE GENERATOR WAS THE BOTTLENECK: give it processors of its own (--cpus), or ask for less (--rate, or fewer in flight)"
         }
         Verdict::Unanswered => "the tracker did not answer",
     };

@@ -260,6 +260,8 @@ impl Worker {
                 let Some(slot) = self.idle.pop_front() else { break };
                 self.connections[slot].is_queued = false;
                 let count = (window - self.in_flight).min(timing.left(self.tally.asked()));
+                // To open a connection takes long enough for the next one to be late.
+                let now_ns = self.shared.clock.now_ns();
                 self.ask_some(slot, count, now_ns, |_| now_ns);
                 self.offer(slot);
             }
@@ -290,6 +292,7 @@ impl Worker {
                 && let Some(slot) = self.idle.pop_front()
             {
                 self.connections[slot].is_queued = false;
+                let now_ns = self.shared.clock.now_ns();
                 let asked = self.ask_some(slot, 1, now_ns, |arrival| arrivals.at(arrival));
                 self.offer(slot);
                 if asked > 0 && arrivals.at(0) >= short_ns {
