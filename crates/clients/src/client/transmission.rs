@@ -41,8 +41,8 @@ pub(super) fn command(host: &Host, job: &Job<'_>) -> Result<Command> {
     Ok(transmission)
 }
 
-/// Has it leave the swarm before it quits. Transmission 3.00 does not wait for its last requests over HTTP when it quits
-/// (`tr_webClose`), so trackers never see them.
+/// Has it leave the swarm before it quits. When Transmission 3.00 quits, it closes its connections to HTTP trackers
+/// without having told them.
 pub(super) fn pause(host: &Host) -> Result<Command> {
     let mut remote = host.command("transmission-remote")?;
     remote.arg(REMOTE_CONTROL).args(["--torrent", "all", "--stop"]);

@@ -15,11 +15,13 @@ pub(super) fn start(around: Surroundings<'_>) -> Result<Process> {
     let (path, certificate) = (directory.display(), around.certificate);
     let by_http = SocketAddr::new(around.tracker, TRACKER_PORT);
     let by_proxy_header = SocketAddr::new(around.tracker, PROXY_HEADER_TLS_PORT);
-    // One process alone: nobody is left should the test die, and it asks for no user to become.
+    // One process alone, so that nobody is left should the test die. It stays root, because who only plays root in a
+    // user namespace can become nobody else, nor give files away.
     let settings = format!(
         "load_module {module};
         daemon off;
         master_process off;
+        user root root;
         pid {path}/pid;
         lock_file {path}/lock;
         error_log stderr info;

@@ -2,15 +2,25 @@
 //!
 //! Which client can do what, found out with Debian 12's packages and the libtorrent of `requirements.txt`:
 //!
-//! | client | announces over IPv4 | announces over IPv6 | takes IPv6 peers from a reply over UDP |
+//! | client | announces over UDP and IPv4 | over UDP and IPv6 | takes IPv6 peers from a reply over UDP |
 //! |---|---|---|---|
 //! | libtorrent 2.1.1 | yes | yes | yes |
 //! | Transmission 3.00 | yes | yes, if the URL has a name for the host | no |
 //! | rTorrent 0.9.8 | yes | yes | no |
 //! | aria2 1.36.0 | yes | no | no |
 //!
-//! A client that takes no peers from the reply over IPv6 is handed to others, who dial it: so as a leecher it has to
-//! come first, and the seeder after it.
+//! A client that takes no peers from the reply over UDP and IPv6 is handed to others, who dial it: so as a leecher it
+//! has to come first, and the seeder after it.
+//!
+//! Over HTTP and over HTTPS, each of them announces over IPv4 and IPv6 and takes the IPv6 peers of a reply (BEP 7).
+//! What it needs to trust a certificate that no authority signed, and whether the tracker hears of it when it quits:
+//!
+//! | client | trusts by | leaves over HTTP when it quits |
+//! |---|---|---|
+//! | libtorrent 2.1.1 | `SSL_CERT_FILE` | yes |
+//! | Transmission 3.00 | `CURL_CA_BUNDLE`; checks if `TR_CURL_SSL_VERIFY` is set | no: to be stopped first |
+//! | rTorrent 0.9.8 | `network.http.cacert` | yes |
+//! | aria2 1.36.0 | `--ca-certificate` | yes |
 
 use std::path::Path;
 
