@@ -11,6 +11,8 @@
 //! ever uses its number for a connection that came later. A connection that goes earlier is shut down, and parts
 //! when its completions have come.
 
+mod end;
+mod link;
 mod outbox;
 mod submit;
 mod token;
@@ -20,22 +22,22 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, shutdown, sockopt};
+use rustix::net::{Shutdown, shutdown, sockopt};
 use shoal_wire::stream::{Next, Origin};
 
-use super::accept::{Accepting, accept, identify};
+use super::accept::{Accepting, identify};
 use super::conduct::{Conduct, Connection, Connections, Fate, Leave, Recovery};
-use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
 use super::{StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring, TaskRun};
+use link::{Link, Parting};
 use outbox::{Landed, Outbox, Then};
 use submit::Input;
 use token::{PLACES_MAX, Token};
@@ -64,10 +66,6 @@ const ROUND_EVENTS_MAX: usize = 128;
 /// Most calls of the kernel in a turn: accept, receive, answer, and once more for who was quick.
 const ROUNDS_MAX: usize = 4;
 
-/// Patience with the kernel when the back end closes: rounds, and the wait in each.
-const CLOSE_ROUNDS_MAX: usize = 20;
-const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
-
 /// The back end over io_uring. Belongs to the thread that opens it (`IORING_SETUP_SINGLE_ISSUER`).
 pub struct UringIo<S: StreamService> {
     ring: Ring,
@@ -87,23 +85,6 @@ pub struct UringIo<S: StreamService> {
     own_thread: PhantomData<*const ()>,
 }
 
-/// What this back end keeps of a connection.
-#[derive(Debug)]
-pub(super) struct Link {
-    socket: OwnedFd,
-    /// Whether a receive is under way, or queued, or to follow what is being sent.
-    receiving: bool,
-    /// The letter that is being sent.
-    sending: Option<u32>,
-}
-
-/// What remains of a connection that was removed.
-#[derive(Debug)]
-struct Parting {
-    link: Link,
-    leave: Leave,
-}
-
 /// What is to be received next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
@@ -111,29 +92,6 @@ enum Expect {
     Now,
     /// What will come.
     Later,
-}
-
-impl From<OwnedFd> for Link {
-    fn from(socket: OwnedFd) -> Self {
-        Self { socket, receiving: false, sending: None }
-    }
-}
-
-impl AsFd for Link {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Link {
-    const fn is_under_way(&self) -> bool {
-        self.receiving || self.sending.is_some()
-    }
-
-    /// Lets go of the descriptor, which the kernel has closed.
-    fn forget(self) {
-        let _ = self.socket.into_raw_fd();
-    }
 }
 
 impl<S: StreamService> fmt::Debug for UringIo<S> {
@@ -469,86 +427,7 @@ impl<S: StreamService> UringIo<S> {
         }
         self.ring.push(submit::close(link.socket));
     }
-
-    /// Ends the accepts, and takes what they yield until then.
-    fn disarm(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
-        self.accepting = Accepting::Retired;
-        for (index, armed) in (0..).zip(&self.armed) {
-            if *armed {
-                self.ring.push(submit::cancel(Token::Accept(index)));
-            }
-        }
-        for _ in 0..RETIRE_ROUNDS_MAX {
-            self.ring.enter(Duration::ZERO)?;
-            if self.round(now_ms, service)? == 0 && !self.armed.contains(&true) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes those in who wait at a listener that is no longer armed.
-    fn accept_rest(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<()> {
-        for _ in 0..BACKLOG {
-            match accept(&self.listeners.listeners[index], index, SocketFlags::CLOEXEC) {
-                Ok((socket, origin)) => self.take_in(socket, &origin, now_ms, service),
-                Err(Errno::AGAIN) => break,
-                Err(errno) => match self.recover(errno, service)? {
-                    Recovery::Retry => {}
-                    Recovery::Evicted | Recovery::Pause => break,
-                },
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends all that is under way. Returns whether the kernel has confirmed it.
-    fn shut_down(&mut self) -> bool {
-        for _ in 0..CLOSE_ROUNDS_MAX {
-            if self.ring.enter(Duration::ZERO).is_err() {
-                return false;
-            }
-            self.ring.cancel_all(CLOSE_ROUND_WAIT);
-            if self.ring.enter(Duration::ZERO).is_err() {
-                return false;
-            }
-            while let Some(completion) = self.ring.complete() {
-                self.bury(&completion);
-            }
-            if self.under_way == 0 {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Takes note of what is over when nobody is served any more.
-    fn bury(&mut self, completion: &Completion) {
-        match self.account(completion) {
-            Token::Accept(_) => drop(completion.outcome().map(submit::accepted)),
-            Token::Receive(_) => {
-                let filled = completion.buffer().map(|buffer| self.buffers.take(buffer));
-                self.return_buffer(filled);
-            }
-            Token::Send(letter) => {
-                let Landed { key, then, is_whole } =
-                    self.outbox.land(letter, completion.outcome().unwrap_or(0));
-                let parted = self.parting.remove(&key).map(|Parting { link, .. }| link);
-                let link = self.roster.remove(key).map(|connection| connection.link).or(parted);
-                if let Some(link) = link
-                    && is_whole
-                    && then == Then::Close
-                {
-                    link.forget();
-                }
-            }
-            Token::None | Token::Resume(_) => {}
-        }
-    }
 }
-
-/// How often the accepts are looked after at the end.
-const RETIRE_ROUNDS_MAX: usize = 64;
 
 /// Whether something is being sent on a connection.
 fn connection_sends<T>(roster: &mut Roster<Connection<T, Link>>, key: Key) -> bool {
@@ -592,18 +471,5 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
 
     fn readiness(&self) -> io::Result<OwnedFd> {
         self.ring.readiness()
-    }
-}
-
-impl<S: StreamService> Drop for UringIo<S> {
-    fn drop(&mut self) {
-        if self.shut_down() {
-            return;
-        }
-        // A little memory lost is harmless, a kernel that writes to memory of somebody else is not.
-        self.outbox.leak();
-        self.buffers.leak();
-        self.roster.leak();
-        mem::take(&mut self.parting).into_values().for_each(|parting| parting.link.forget());
     }
 }
