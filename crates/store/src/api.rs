@@ -160,8 +160,9 @@ impl Store {
         walk.list_next(self, listed)
     }
 
-    /// Has the kernel back the memory that will be needed next, and put pages together that are all in use. To be called some fifty times a second by a thread
-    /// that answers nobody, as the kernel may take some milliseconds; without it, requests pay for that.
+    /// Has the kernel back the memory that will be needed next, and put pages together that are all in use. To be
+    /// called some fifty times a second by a thread that answers nobody, as the kernel may take some milliseconds;
+    /// without it, requests pay for that.
     pub fn make_ready(&self) {
         self.arena.make_ready();
     }

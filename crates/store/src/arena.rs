@@ -232,8 +232,9 @@ impl Arena {
         self.used.store(self.pages_used() - returned, Ordering::Relaxed);
     }
 
-    /// Settles a stretch, see [`Arena::settle`], and has the kernel back the next huge page ahead of need: clearing it takes it a tenth of a millisecond, on a
-    /// virtual machine whose host has to find the memory first up to ten. For a thread that nobody waits for.
+    /// Settles a stretch, see [`Arena::settle`], and has the kernel back the next huge page ahead of need: clearing it
+    /// takes it a tenth of a millisecond, on a virtual machine whose host has to find the memory first up to ten. For a
+    /// thread that nobody waits for.
     pub(crate) fn make_ready(&self) {
         let fresh = self.free.lock().fresh;
         self.settle(fresh);

@@ -1,8 +1,8 @@
 //! A walk over all torrents that stays right while the store changes under it.
 //!
 //! Goes from shard to shard, and in a shard from one window of *positions* to the next. The position of a swarm is its
-//! keyed hash, which never changes, while its line does whenever the table grows or shrinks. Both families have the same
-//! key, so that a torrent of both falls into the same window of both, and is listed once.
+//! keyed hash, which never changes, while its line does whenever the table grows or shrinks. Both families have the
+//! same key, so that a torrent of both falls into the same window of both, and is listed once.
 //!
 //! Owns how far it has come. Holds no lock and no place in a table between two calls.
 

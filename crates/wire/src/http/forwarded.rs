@@ -2,8 +2,8 @@
 //!
 //! Lists are read from the right: the last hop was added by the proxy that is nearest, and everything to the left of
 //! a hop is only as true as that hop is trustworthy. Which hops are believed is not decided here. What comes is partly
-//! written by anybody, so it is bounded, and a list with a quote out of place has no readable hop at all: whoever opens a
-//! quote must not be able to swallow what a proxy appends.
+//! written by anybody, so it is bounded, and a list with a quote out of place has no readable hop at all: whoever opens
+//! a quote must not be able to swallow what a proxy appends.
 
 use core::net::IpAddr;
 
@@ -84,8 +84,8 @@ fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddres
 /// Pieces between separators outside of quotes, from the left; an error in place of one in which a quote is not closed,
 /// or stands elsewhere than around a whole value (RFC 7239, 4), and nothing after that.
 ///
-/// Otherwise a client that opens a quote could turn what its proxy puts into quotes inside out, and speak for the proxy:
-/// of `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""` the client has written `x="` and what is meant to be the host.
+/// Otherwise a client that opens a quote could turn what its proxy puts into quotes inside out, and speak for the
+/// proxy: of `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""` the client has written `x="` and what is meant to be the host.
 struct Unquoted<'b> {
     rest: Option<&'b [u8]>,
     separator: u8,

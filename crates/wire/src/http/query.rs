@@ -1,8 +1,8 @@
 //! Queries of announces and scrapes: what stands behind `?`.
 //!
 //! Keys are compared as they come, because no client escapes them. Where a key comes twice, the last one wins (but
-//! each has to be right): a client appends its own parameters to those that stand in the URL of a torrent. Parameters that nobody needs are
-//! skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
+//! each has to be right): a client appends its own parameters to those that stand in the URL of a torrent. Parameters
+//! that nobody needs are skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
 
 use shoal_protocol::{Event, InfoHash, PeerId};
 
