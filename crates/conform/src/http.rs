@@ -30,6 +30,7 @@ use self::connection::Connection;
 use self::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, Unmet};
 use crate::context::{Context, Scheme, Target};
+use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;
 use crate::run::TRIES;
 
@@ -90,8 +91,10 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
             _ => format!("no connection to {address}: {error}"),
         });
     }
-    // Without an info hash, so that it is answered and joins nothing.
-    let request = get(target, &announce_path(target, &Parameters::default()), &[]);
+    // Who leaves a torrent that nobody has is answered, and joins nothing.
+    let nobody =
+        Announce::seeder(std::array::from_fn(|_| context.random().to_be_bytes()[0]), 1).with_event(STOPPED);
+    let request = get(target, &announce_path(target, &Parameters::of(&nobody)), &[]);
     match Client::new(&context).ask_anything(&request) {
         Ok(Answer::Response(_)) => Ok(()),
         Ok(Answer::Closed) => {

@@ -5,14 +5,16 @@
 mod table;
 mod url;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use shoal_conform::{Case, Report, Run, Target, info_hashes, junit, probe, random_seed, run, udp};
+use shoal_conform::{
+    Case, Report, Run, Scheme, Target, http, info_hashes, junit, probe, random_seed, run, udp,
+};
 
 use self::url::TrackerUrl;
 use crate::output;
@@ -21,7 +23,8 @@ use crate::output;
 const NOTES: &str = "\
 Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
 recommends it, or good trackers do it). A rule that cannot be checked from here is told as \"not supported\" and counts \
-neither way. A name that resolves to IPv4 and IPv6 is tested over both.
+neither way. A name that resolves to IPv4 and IPv6 is tested over both. The certificate of an https:// tracker is not \
+verified.
 
 The suite does no harm to a tracker that serves others: it uses info hashes of its own, and its peers leave. For a \
 tracker that serves listed torrents only, list what `--print-info-hashes --seed N` prints, then test with `--seed N`.
@@ -32,7 +35,7 @@ Exit codes: 0 if every tracker was there and kept every must, 1 if not, 2 for a 
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Conform {
-    /// Trackers, as udp://HOST:PORT or udp://HOST:PORT/announce
+    /// Trackers, as udp://HOST:PORT, http://HOST:PORT/announce or https://HOST:PORT/announce
     #[arg(value_name = "URL", required_unless_present_any = ["list", "print_info_hashes"])]
     urls: Vec<TrackerUrl>,
     /// Print the cases and end
@@ -62,6 +65,9 @@ pub(crate) struct Conform {
     /// A local address to ask from; twice for the cases that take two. Towards 127.0.0.0/8 there are two by default
     #[arg(long, value_name = "IP")]
     source: Vec<IpAddr>,
+    /// Where the same tracker listens for UDP, for the case of http:// and https:// that asks by both. Can be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    udp: Vec<SocketAddr>,
     /// Milliseconds to wait for a reply before a request is sent again, three times in all
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     reply_ms: u64,
@@ -69,7 +75,7 @@ pub(crate) struct Conform {
 
 impl Conform {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let all = udp::cases();
+        let all: Vec<&Case> = udp::cases().into_iter().chain(http::cases()).collect();
         let unknown = self.only.iter().chain(&self.skip);
         if let Some(pattern) =
             unknown.into_iter().find(|pattern| !all.iter().any(|case| matches(pattern, case.id)))
@@ -96,6 +102,13 @@ impl Conform {
             output::print(&lines.collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
+        if let Some(url) = self.urls.iter().find(|url| of_scheme(url.scheme, &cases).is_empty()) {
+            eprintln!(
+                "shoal-lab: --only, --skip and --slow leave no case for {}; `shoal-lab conform --list` prints them",
+                url.text
+            );
+            return Ok(ExitCode::from(2));
+        }
         let runs = self.urls.iter().flat_map(|url| self.test(url, &cases, seed)).collect();
         let report = Report::new(format!("shoal-lab {}", env!("CARGO_PKG_VERSION")), seed, runs);
         self.tell(&report)?;
@@ -116,7 +129,10 @@ impl Conform {
             Err(reason) => return vec![Run::unreachable(&url.text, None, reason)],
         };
         let targets = addresses.iter().map(|&address| {
-            let mut target = Target::new(address, seed);
+            let mut target = Target { scheme: url.scheme, ..Target::new(address, seed) };
+            target.host.clone_from(&url.authority);
+            target.path.clone_from(&url.path);
+            target.udp = self.udp.iter().copied().find(|udp| udp.is_ipv4() == address.is_ipv4());
             target.other_family =
                 addresses.iter().copied().find(|other| other.is_ipv4() != address.is_ipv4());
             target.timing.reply = Duration::from_millis(self.reply_ms);
@@ -127,7 +143,8 @@ impl Conform {
             }
             target
         });
-        targets.map(|target| test_over_family(url, cases, &target)).collect()
+        let cases = of_scheme(url.scheme, cases);
+        targets.map(|target| test_over_family(url, &cases, &target)).collect()
     }
 
     fn tell(&self, report: &Report) -> anyhow::Result<()> {
@@ -142,6 +159,15 @@ impl Conform {
         }
         output::print(&table::report(report, table::is_coloured()))
     }
+}
+
+/// The cases of the protocol of a tracker, of all that were chosen.
+fn of_scheme<'c>(scheme: Scheme, cases: &[&'c Case]) -> Vec<&'c Case> {
+    let protocol = match scheme {
+        Scheme::Udp => "udp-",
+        Scheme::Http | Scheme::Https => "http-",
+    };
+    cases.iter().copied().filter(|case| case.id.starts_with(protocol)).collect()
 }
 
 fn test_over_family(url: &TrackerUrl, cases: &[&Case], target: &Target) -> Run {

@@ -20,8 +20,15 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-announce-is-a-bencoded-dictionary",
         "BEP 3, \"Trackers\" and \"bencoding\"",
-        "The body of an announce reply is one bencoded dictionary, with nothing behind it.",
+        "The body of an announce reply is a bencoded dictionary.",
         |context| replies(context, |response| dictionary(response).map(drop)),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-announce-is-nothing-but-a-dictionary",
+        "BEP 3, \"Trackers\" and \"bencoding\"",
+        "Nothing stands behind the dictionary of an announce reply.",
+        |context| replies(context, nothing_behind),
     )
     .with_info_hashes(1),
     Case::must(
@@ -147,6 +154,12 @@ fn replies(context: &Context<'_>, look: impl Fn(&Response) -> Checked) -> Checke
     Ok(())
 }
 
+fn nothing_behind(response: &Response) -> Checked {
+    dictionary(response)?;
+    let rest = super::bencode::read(&response.body).map_or(0, |(_, rest)| rest);
+    ensure(rest == 0, "nothing behind the dictionary", format!("{rest} bytes, in {}", response.words()))
+}
+
 fn keys_are_sorted(response: &Response) -> Checked {
     let dictionary = dictionary(response)?;
     let misplaced = dictionary.misplaced_key().map(<[u8]>::escape_ascii);
@@ -202,15 +215,16 @@ fn peers_are_well_formed(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let expected: BTreeSet<u16> = (1001..=1003).collect();
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
-    for compact in ["1", "0"] {
+    let edits: [fn(Parameters) -> Parameters; 2] = [|usual| usual, |usual| usual.without("compact")];
+    for edit in edits {
         let announce = Announce::leecher(hash, 1004).wanting(10);
-        let mut seen = client.announce_with(&announce, |parameters| parameters.with("compact", compact))?;
+        let mut seen = client.announce_with(&announce, edit)?;
         // That nobody is handed to itself is another rule.
         seen.peers.retain(|peer| peer.port() != 1004);
         let is_of_family = |peer: &SocketAddr| peer.is_ipv4() == context.target.address.is_ipv4();
         ensure(
             seen.peers.iter().all(is_of_family) && seen.ports().into_iter().eq(expected.iter().copied()),
-            format!("the peers at ports {expected:?} to compact={compact}"),
+            format!("the peers at ports {expected:?}"),
             format!("{:?}", seen.peers),
         )?;
     }

@@ -64,15 +64,11 @@ impl Value {
     }
 }
 
-/// Reads one dictionary with nothing behind it, or says what is wrong.
-pub(crate) fn read(bytes: &[u8]) -> Result<Dictionary, String> {
+/// Reads a dictionary, or says what is wrong. What stands behind it is counted, not read.
+pub(crate) fn read(bytes: &[u8]) -> Result<(Dictionary, usize), String> {
     let mut reader = Reader { bytes, at: 0 };
-    let value = reader.value(0)?;
-    if reader.at < bytes.len() {
-        return Err(format!("{} bytes behind the end of the value", bytes.len() - reader.at));
-    }
-    match value {
-        Value::Dictionary(dictionary) => Ok(dictionary),
+    match reader.value(0)? {
+        Value::Dictionary(dictionary) => Ok((dictionary, bytes.len() - reader.at)),
         _ => Err("a value that is no dictionary".to_owned()),
     }
 }
@@ -149,7 +145,8 @@ mod tests {
 
     #[test]
     fn values_are_read() {
-        let read = read(b"d1:ai-5e1:bl0:3:\x00e:e1:cd1:xi0eee").unwrap();
+        let (read, rest) = read(b"d1:ai-5e1:bl0:3:\x00e:e1:cd1:xi0eee\r\n").unwrap();
+        assert_eq!(rest, 2);
         let inner = Dictionary(vec![(b"x".to_vec(), Value::Integer(0))]);
         assert_eq!(read.integer("a"), Some(-5));
         let list = Value::List(vec![Value::Bytes(vec![]), Value::Bytes(b"\x00e:".to_vec())]);
@@ -164,7 +161,6 @@ mod tests {
             "",
             "d",
             "i5e",
-            "de1",
             "d1:a",
             "d1:ae",
             "di5e1:ae",
@@ -187,7 +183,7 @@ mod tests {
     fn keys_out_of_order_are_found() {
         for (wrong, key) in [("d1:bi1e1:ai1ee", "a"), ("d1:ai1e1:ai1ee", "a"), ("d1:ald1:di1e1:ci1eeee", "c")]
         {
-            assert_eq!(read(wrong.as_bytes()).unwrap().misplaced_key(), Some(key.as_bytes()), "{wrong}");
+            assert_eq!(read(wrong.as_bytes()).unwrap().0.misplaced_key(), Some(key.as_bytes()), "{wrong}");
         }
     }
 }

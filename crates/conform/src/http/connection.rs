@@ -1,7 +1,7 @@
 //! A connection to a tracker, over TCP or TLS: bytes out, bytes in, and an end. Knows nothing of HTTP.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ impl Connection {
     /// Connects to `tracker` from `source`, or from where the kernel chooses.
     pub(super) fn open(target: &Target, tracker: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
         let patience = target.timing.reply * 3;
-        let socket = match source {
+        // The kernel finds a free port much faster when it connects than when it binds.
+        let socket = match source.filter(|&source| usual_source(tracker).ok() != Some(source)) {
             None => TcpStream::connect_timeout(&tracker, patience)?,
             Some(source) => connect_from(source, tracker, patience)?,
         };
@@ -99,6 +100,15 @@ impl Connection {
             },
         }
     }
+}
+
+/// Where the kernel would send from. Connecting a UDP socket asks it, and sends nothing.
+fn usual_source(tracker: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr =
+        if tracker.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(tracker)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// The standard library cannot choose where a connection comes from.

@@ -7,13 +7,14 @@ use super::response::Response;
 use crate::case::{Checked, Unmet};
 use crate::peer::{Announced, Counts, read_compact};
 
-/// The dictionary in a response of status 200.
+/// The dictionary in a response of status 200. That nothing stands behind it is a rule of its own.
 pub(super) fn dictionary(response: &Response) -> Checked<Dictionary> {
     let expected = "status 200 and a bencoded dictionary";
     if response.status != 200 {
         return Err(unlike(expected, response.words()));
     }
-    read(&response.body).map_err(|wrong| unlike(expected, format!("{wrong}, in {}", response.words())))
+    let read = read(&response.body).map(|(dictionary, _)| dictionary);
+    read.map_err(|wrong| unlike(expected, format!("{wrong}, in {}", response.words())))
 }
 
 /// The dictionary of a reply that is not a refusal.

@@ -50,6 +50,7 @@ pub(crate) enum Fault {
     HttpCompact1IsDictionaries,
     HttpCountsUnderOtherNames,
     HttpCutEscapeIsAByte,
+    HttpCutsBody,
     HttpDictionariesByDefault,
     HttpDiesOfGarbage,
     HttpDiesOfLeavers,

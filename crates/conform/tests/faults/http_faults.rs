@@ -6,7 +6,8 @@ use crate::fault::{Fails, Fault};
 /// Every fault, and who notices.
 pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::None, Just(&[])),
-    (Fault::HttpTrailingBytes, AtLeast(&["http-announce-is-a-bencoded-dictionary"])),
+    (Fault::HttpTrailingBytes, Just(&["http-announce-is-nothing-but-a-dictionary"])),
+    (Fault::HttpCutsBody, AtLeast(&["http-announce-is-a-bencoded-dictionary"])),
     (Fault::HttpUnsortedKeys, Just(&["http-announce-keys-are-sorted"])),
     (Fault::HttpNoInterval, AtLeast(&["http-announce-has-an-interval"])),
     (Fault::ShortInterval, Just(&["http-announce-interval-is-sane"])),
@@ -122,7 +123,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpRepeatedParameterIsError, Just(&["http-repeated-parameters-are-answered"])),
     (Fault::HttpUpperCaseEscapesOnly, AtLeast(&["http-escapes-in-lower-case-are-read"])),
     (Fault::HttpSkipsUnneededEscapes, AtLeast(&["http-unneeded-escapes-are-read"])),
-    (Fault::HttpEscapedNumbersAreErrors, Just(&["http-escaped-values-and-names-are-read"])),
+    (Fault::HttpEscapedNumbersAreErrors, Just(&["http-escaped-numbers-are-read"])),
     (Fault::HttpScrapeKeysAreHex, AtLeast(&["http-info-hash-of-any-bytes-is-read"])),
     (Fault::HttpLongValueIsError, Just(&["http-long-values-are-ignored"])),
     (

@@ -3,11 +3,20 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// `udp://HOST:PORT`, with or without a path. UDP trackers do not need the path; users copy it from their clients.
+use shoal_conform::Scheme;
+
+/// `udp://HOST:PORT`, `http://HOST/announce` or `https://HOST/announce`. UDP trackers do not need the path; users copy
+/// it from their clients. The others default to the ports of the web, and to the usual path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackerUrl {
     /// As the user wrote it.
     pub(super) text: String,
+    /// What is spoken there.
+    pub(super) scheme: Scheme,
+    /// Host and port as they stand in the URL.
+    pub(super) authority: String,
+    /// Path and query, for HTTP.
+    pub(super) path: String,
     host: String,
     port: u16,
 }
@@ -16,15 +25,22 @@ impl FromStr for TrackerUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = "accepts udp://HOST:PORT and udp://HOST:PORT/announce";
+        let accepted = "accepts udp://HOST:PORT, http://HOST:PORT/announce and https://HOST:PORT/announce";
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("there is no protocol in it; {accepted}"));
         };
-        if !scheme.eq_ignore_ascii_case("udp") {
-            return Err(format!("there is no suite for {scheme}:// yet; {accepted}"));
-        }
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let Some((host, port)) = authority.rsplit_once(':') else {
+        let (scheme, default_port) = match scheme.to_ascii_lowercase().as_str() {
+            "udp" => (Scheme::Udp, None),
+            "http" => (Scheme::Http, Some("80")),
+            "https" => (Scheme::Https, Some("443")),
+            _ => return Err(format!("there is no suite for {scheme}:// yet; {accepted}")),
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let split =
+            if has_port { authority.rsplit_once(':') } else { default_port.map(|port| (authority, port)) };
+        let Some((host, port)) = split else {
             return Err(format!("there is no port in it; {accepted}"));
         };
         let port = port.parse().ok().filter(|&port| port != 0);
@@ -36,7 +52,13 @@ impl FromStr for TrackerUrl {
             return Err(format!("the host makes no sense (IPv6 addresses go in brackets); {accepted}"));
         }
         let host = if is_bracketed { &host[1..host.len() - 1] } else { host };
-        Ok(Self { text: text.to_owned(), host: host.to_owned(), port })
+        let path = match path {
+            "" | "/" => "/announce".to_owned(),
+            path if path.starts_with('?') => format!("/announce{path}"),
+            path => path.to_owned(),
+        };
+        let authority = authority.to_owned();
+        Ok(Self { text: text.to_owned(), scheme, authority, path, host: host.to_owned(), port })
     }
 }
 
@@ -65,6 +87,10 @@ mod tests {
             ("UDP://127.0.0.1:80", "127.0.0.1", 80),
             ("udp://[::1]:6969/", "::1", 6969),
             ("udp://a:1?x=y", "a", 1),
+            ("http://a/announce", "a", 80),
+            ("HTTPS://a", "a", 443),
+            ("https://[::1]/", "::1", 443),
+            ("http://[::1]:81", "::1", 81),
         ] {
             let url: TrackerUrl = text.parse().unwrap();
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
@@ -75,7 +101,7 @@ mod tests {
     fn what_is_wrong_is_told_with_what_is_accepted() {
         for (text, word) in [
             ("127.0.0.1:6969", "protocol"),
-            ("http://a:80/announce", "http://"),
+            ("wss://a:80/announce", "wss://"),
             ("udp://a", "port"),
             ("udp://a:0", "port"),
             ("udp://a:65536", "port"),
@@ -84,6 +110,19 @@ mod tests {
         ] {
             let error = text.parse::<TrackerUrl>().unwrap_err();
             assert!(error.contains(word) && error.contains("udp://HOST:PORT"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_path_is_kept_or_the_usual_one() {
+        for (text, authority, path) in [
+            ("http://a:80/key/announce?x=y#z", "a:80", "/key/announce?x=y"),
+            ("http://a", "a", "/announce"),
+            ("http://a/", "a", "/announce"),
+            ("http://a?x=y", "a", "/announce?x=y"),
+        ] {
+            let url: TrackerUrl = text.parse().unwrap();
+            assert_eq!((url.authority.as_str(), url.path.as_str()), (authority, path), "{text}");
         }
     }
 

@@ -50,6 +50,7 @@ fn the_list_has_every_case_and_patterns_choose() {
         "udp-connect-layout (must)",
         "lives-for-two-minutes (should, only with --slow)",
         "BEP 15, \"Scrape\"",
+        "http-scrape-layout (must)",
     ] {
         assert!(all.contains(words), "{words} is not in\n{all}");
     }
@@ -72,10 +73,11 @@ fn info_hashes_are_printed_for_lists() {
 
 #[test]
 fn a_command_line_that_makes_no_sense_is_exit_code_2() {
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 7] = [
         (&[], "URL"),
         (&["127.0.0.1:6969"], "udp://HOST:PORT"),
-        (&["http://127.0.0.1:6969/announce"], "udp://HOST:PORT"),
+        (&["wss://127.0.0.1:6969/announce"], "udp://HOST:PORT"),
+        (&["--only", "udp-connect", "http://127.0.0.1:6969"], "no case for http://127.0.0.1:6969"),
         (&["--only", "no-such-case", "udp://127.0.0.1:1"], "--list"),
         (&["--only", "two-minutes", "udp://127.0.0.1:1"], "--slow"),
         (&["--print-info-hashes"], "--seed"),

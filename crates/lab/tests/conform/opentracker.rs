@@ -4,10 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use shoal_clients::tools;
@@ -27,6 +29,44 @@ const FAILED: [&str; 6] = [
 
 /// It is built for one family, here IPv4.
 const NOT_SUPPORTED: [&str; 1] = ["udp-families-are-apart"];
+
+/// What it breaks over HTTP besides, of the musts and then of the shoulds.
+const HTTP_MUSTS_FAILED: [&str; 3] =
+    ["http-connection-does-what-the-reply-says", "http-head-has-no-body", "http-scrape-keys-are-sorted"];
+
+const HTTP_SHOULDS_FAILED: [&str; 25] = [
+    "http-1.0-keep-alive-is-honoured",
+    "http-absolute-target-is-read",
+    "http-announce-without-a-port-joins-nothing",
+    "http-announcer-is-not-handed-to-itself",
+    "http-compact-0-gives-dictionaries",
+    "http-completed-makes-a-seeder-whatever-left-says",
+    "http-connection-serves-many-requests",
+    "http-empty-line-before-a-request-is-ignored",
+    "http-head-is-answered-like-get",
+    "http-no-peer-id-is-kept",
+    "http-numwant-beyond-64-bits-gives-peers",
+    "http-numwant-negative-is-the-default",
+    "http-other-methods-get-405-or-501",
+    "http-oversize-head-is-refused",
+    "http-pipelined-requests-are-answered-in-order",
+    "http-pipelined-requests-may-be-split-anywhere",
+    "http-port-0-is-never-handed-out",
+    "http-refusal-has-status-200",
+    "http-refusal-is-a-failure-reason",
+    "http-refusal-keeps-the-connection",
+    "http-scrape-of-everything-is-refused-or-whole",
+    "http-scrape-of-repeated-is-told-once",
+    "http-seeder-is-not-handed-seeders",
+    "http-unknown-left-is-a-leecher",
+    "http-unknown-path-gets-404",
+];
+
+const HTTP_NOT_SUPPORTED: [&str; 3] = [
+    "http-external-ip-is-that-of-the-client",
+    "http-families-keep-to-their-keys",
+    "http-retry-in-is-minutes-or-never",
+];
 
 const SEED: &str = "20210823";
 
@@ -58,7 +98,7 @@ impl Opentracker {
 /// Paths are relative: the root of its file system is the directory if it is root, else the directory of work is.
 fn configuration(directory: &Path, address: SocketAddr) -> String {
     format!(
-        "listen.udp {address}\ntracker.rootdir {}\ntracker.user nobody\naccess.whitelist list\n",
+        "listen.udp {address}\nlisten.tcp {address}\ntracker.rootdir {}\ntracker.user nobody\naccess.whitelist list\n",
         directory.display()
     )
 }
@@ -98,6 +138,34 @@ fn opentracker_keeps_every_must_and_breaks_these_shoulds() {
 
     let xml = fs::read_to_string(junit).unwrap();
     assert!(xml.contains("udp-port-0-is-never-handed-out") && xml.contains("failures=\"0\""), "{xml}");
+}
+
+/// Waits a little, which is no news.
+fn pause() -> bool {
+    thread::sleep(Duration::from_millis(20));
+    false
+}
+
+#[test]
+fn opentracker_breaks_these_rules_over_http() {
+    let tracker = Opentracker::start();
+    // Datagrams wait until somebody listens, connections do not.
+    let is_there = || TcpStream::connect(tracker.address).is_ok();
+    assert!((0..500).any(|_| is_there() || pause()), "opentracker does not listen");
+    let (url, udp) = (format!("http://{}/announce", tracker.address), tracker.address.to_string());
+    let output = conform(&["--seed", SEED, "--json", "--udp", &udp, &url]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = &report["runs"][0];
+    let failed: BTreeSet<&str> = HTTP_MUSTS_FAILED.into_iter().chain(HTTP_SHOULDS_FAILED).collect();
+    assert_eq!(with_verdict(run, "fail"), failed, "{run:#}\n{}", stderr(&output));
+    assert_eq!(with_verdict(run, "not-supported"), BTreeSet::from(HTTP_NOT_SUPPORTED));
+    let musts = run["findings"].as_array().unwrap().iter().filter(|finding| finding["verdict"] == "fail");
+    let musts: BTreeSet<&str> = musts
+        .filter(|finding| finding["severity"] == "must")
+        .map(|finding| finding["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(musts, BTreeSet::from(HTTP_MUSTS_FAILED));
+    assert_eq!(output.status.code(), Some(1), "musts are broken");
 }
 
 /// Hashes that are not on its list are refused, which the suite has to tell as failures and not as an end.

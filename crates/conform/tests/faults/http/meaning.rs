@@ -35,6 +35,9 @@ pub(super) fn answer(state: &mut State, peer: IpAddr, request: &Request) -> Repl
             if fault == Fault::HttpTrailingBytes {
                 body.push(b'\n');
             }
+            if fault == Fault::HttpCutsBody {
+                body.pop();
+            }
             Reply::ok(body)
         }
         Err(reason) => refusal(fault, reason),
