@@ -30,8 +30,7 @@ impl Bench {
             Self::Net { arguments } => ("shoal-net", &["echo", "respond"][..], arguments),
         };
         for bench in benches {
-            run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"])
-                .args(&arguments))?;
+            run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"]).args(&arguments))?;
         }
         Ok(())
     }
