@@ -167,7 +167,12 @@ impl<P: Family> Swarms<P> {
         rng: &mut fastrand::Rng,
         peers_out: &mut [u8],
     ) -> Announced {
-        self.shards[place.shard()].shard.lock().serve_guest(place, seeds, peers_wanted, rng, peers_out)
+        let cell = &self.shards[place.shard()];
+        // A family that hardly anybody has is not worth a lock and a search.
+        if cell.swarms.load(Ordering::Relaxed) == 0 {
+            return Announced::default();
+        }
+        cell.shard.lock().serve_guest(place, seeds, peers_wanted, rng, peers_out)
     }
 
     /// The counts of one swarm.
