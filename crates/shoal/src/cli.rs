@@ -14,8 +14,9 @@ use crate::{log, tls, tracker, version};
 
 /// A BitTorrent tracker.
 ///
-/// Without arguments it serves the UDP tracker protocol on port 6969 of all addresses, IPv4 and IPv6, and tells
-/// about itself on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce.
+/// Without arguments it serves the UDP tracker protocol and HTTP on port 6969 of all addresses, IPv4 and IPv6, and tells
+/// about itself on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce and
+/// http://HOST:6969/announce; peers of both find each other.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version = version::LONG, after_help = HELP, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -64,6 +65,7 @@ Watching it:
   curl http://127.0.0.1:6970/health        does every worker answer?
   curl http://127.0.0.1:6970/metrics       numbers for Prometheus
 
+New certificates: SIGHUP has them read again, without dropping a connection.
 Stopping it: SIGTERM or SIGINT (Ctrl-C) let it finish what is queued; a second one stops it at once.
 Exit codes: 0 stopped as asked, 1 failed, 2 the command line or the configuration is wrong.";
 
