@@ -7,7 +7,7 @@ mod common;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
-use common::stream::{BYE, Client, FULL, LIMITS, Script, StreamServer, listen_shared, until};
+use common::stream::{BYE, Client, FULL, LIMITS, Script, StreamServer, listen, listen_shared, until};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
 use shoal_net::stream::{StreamBackend, StreamLimits};
 
@@ -23,6 +23,7 @@ over_every_stream_back_end! {
     the_oldest_idle_makes_room,
     nobody_idle_makes_no_room,
     a_source_has_so_many_and_no_more,
+    a_source_that_has_too_many_drives_nobody_out,
     a_source_is_counted_over_all_workers,
     whose_source_is_not_limited_may_have_more,
 }
@@ -227,6 +228,28 @@ fn a_source_has_so_many_and_no_more(backend: StreamBackend) {
     until(|| server.counters.accepted.read() - server.counters.closed.read() == 1);
     server.connect().ask("echo hello\n", "hello\n");
     assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (1, 0));
+}
+
+fn a_source_that_has_too_many_drives_nobody_out(backend: StreamBackend) {
+    let limits = StreamLimits { connections_max: 2, connections_per_source_max: 1, ..LIMITS };
+    let service = Script { is_limited: true, ..Script::default() };
+    let server = StreamServer::run(listen(LOOPBACK), service, move |listeners| {
+        backend.open(listeners, limits).unwrap()
+    });
+    let mut oldest = connect_from([127, 0, 0, 2], server.addrs[0]);
+    oldest.ask("echo hello\n", "hello\n");
+    let mut greedy = server.connect();
+    greedy.ask("echo hello\n", "hello\n");
+    for _ in 0..3 {
+        let mut one_more = server.connect();
+        one_more.say("echo hello\n");
+        one_more.hear_last(FULL);
+    }
+    oldest.ask("echo still here\n", "still here\n");
+    assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (3, 0));
+    // For others the oldest makes room, as ever.
+    connect_from([127, 0, 0, 3], server.addrs[0]).ask("echo hello\n", "hello\n");
+    greedy.hear_last(BYE);
 }
 
 fn a_source_is_counted_over_all_workers(backend: StreamBackend) {

@@ -105,18 +105,20 @@ impl<T> Roster<T> {
         self.slab.len()
     }
 
-    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`.
+    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`. The source is looked
+    /// at first, so that nobody has to make room for one that has too many anyway.
     pub(super) fn admit(&self, origin: &Origin, limited: bool) -> Result<Admission, Refused> {
-        if self.len() >= self.limits.connections_max {
-            return Err(Refused::Full);
-        }
         let source = origin.peer.filter(|_| limited).map(|peer| Source::of(peer.ip()));
-        match source {
-            Some(source) if !self.sources.enter(source, self.limits.connections_per_source_max) => {
-                Err(Refused::Source)
-            }
-            source => Ok(Admission { source }),
+        if source.is_some_and(|source| !self.sources.enter(source, self.limits.connections_per_source_max)) {
+            return Err(Refused::Source);
         }
+        if self.len() < self.limits.connections_max {
+            return Ok(Admission { source });
+        }
+        if let Some(source) = source {
+            self.sources.leave(source);
+        }
+        Err(Refused::Full)
     }
 
     /// Takes an admitted connection in, which has to come with its first request.
@@ -292,6 +294,10 @@ mod tests {
         assert!(roster.admit(&origin("192.0.2.1:3"), false).is_ok());
         enter(&mut roster, "3", "192.0.2.2:1", 0);
         assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        // Whoever was refused is not counted.
+        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&origin("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
         assert_eq!(roster.remove(first), Some("1"));
         assert_eq!(roster.remove(first), None);
         enter(&mut roster, "4", "192.0.2.1:3", 0);
