@@ -16,8 +16,8 @@ use common::stream::{
 };
 use common::{Kind, PATIENCE, bind_one, connect};
 use shoal_net::stream::{
-    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamBackend, StreamIo, StreamListeners, UringIo,
-    UringSettings,
+    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamBackend, StreamIo, StreamListeners, TURN_EVENTS_MAX,
+    UringIo, UringSettings,
 };
 use shoal_net::{DatagramIo, Echo, TaskRun};
 
@@ -37,6 +37,8 @@ over_every_stream_back_end! {
     workers_share_a_port,
     workers_share_a_unix_socket,
     retiring_finishes_what_is_under_way,
+    idlers_are_closed_a_few_at_a_time,
+    in_the_end_the_rest_is_closed_with_last_words,
     who_waits_is_accepted_before_the_end,
     readiness_tells_of_work_and_of_nothing_else,
     a_connection_wakes_whoever_waits_for_datagrams,
@@ -310,6 +312,55 @@ fn retiring_finishes_what_is_under_way(backend: StreamBackend) {
     slow.hear(vec![b'b'; 16_000_000]);
     slow.hear_last(BYE);
     server.await_connections(0);
+}
+
+/// A worker that stops has little time, and more to do than to close tens of thousands of connections.
+fn idlers_are_closed_a_few_at_a_time(backend: StreamBackend) {
+    const COUNT: usize = 2 * TURN_EVENTS_MAX + 10;
+    let listeners = listen(LOOPBACK);
+    let addr = addrs(&listeners)[0];
+    let (mut io, mut service) = (backend.open(listeners, LIMITS).unwrap(), Script::default());
+    let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
+    clients.iter_mut().for_each(|client| client.say("echo hello\n"));
+    while io.connections() < COUNT || io.turn(0, &mut service).unwrap() > 0 {
+        io.turn(0, &mut service).unwrap();
+    }
+    clients.iter_mut().for_each(|client| client.hear("hello\n"));
+    io.turn(0, &mut service).unwrap();
+    io.retire(0, &mut service).unwrap();
+    assert_eq!(io.connections(), COUNT);
+    let mut turns = 0;
+    while io.connections() > 0 {
+        assert!(io.turn(0, &mut service).unwrap() > 0, "the worker would wait");
+        turns += 1;
+    }
+    assert_eq!(turns, 3);
+    clients.iter_mut().for_each(|client| client.hear_last(BYE));
+}
+
+fn in_the_end_the_rest_is_closed_with_last_words(backend: StreamBackend) {
+    let listeners = listen(LOOPBACK);
+    let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
+    let (mut io, mut service) = (backend.open(listeners, LIMITS).unwrap(), Script::default());
+    let [mut idle, mut asking, mut deaf, mut lingering] = [(); 4].map(|()| Client::connect(addr));
+    idle.say("echo\n");
+    asking.say("ech");
+    deaf.say("big 16000000\n");
+    lingering.say("linger\n");
+    while counters.received_bytes.read() < 28 {
+        io.turn(0, &mut service).unwrap();
+    }
+    io.turn(0, &mut service).unwrap();
+    io.retire(0, &mut service).unwrap();
+    while io.finish(0, &mut service).unwrap() > 0 {}
+    assert_eq!(io.connections(), 0);
+    assert_eq!(counters.closed.read(), 4);
+    drop(io);
+    idle.hear_last(BYE);
+    asking.hear_last(BYE);
+    lingering.hear_last("");
+    // What is cut off does not look whole.
+    assert!(deaf.0.read_to_end(&mut Vec::new()).is_err());
 }
 
 fn who_waits_is_accepted_before_the_end(backend: StreamBackend) {

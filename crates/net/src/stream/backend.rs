@@ -115,6 +115,13 @@ impl<S: StreamService> StreamIo<S> for AnyStreamIo<S> {
         }
     }
 
+    fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        match self {
+            Self::Epoll(io) => io.finish(now_ms, service),
+            Self::Uring(io) => io.finish(now_ms, service),
+        }
+    }
+
     fn connections(&self) -> usize {
         match self {
             Self::Epoll(io) => io.connections(),

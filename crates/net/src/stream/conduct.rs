@@ -5,9 +5,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use shoal_wire::stream::{Next, Origin};
 
 use super::accept::Trouble;
@@ -56,6 +57,16 @@ pub(super) enum Leave {
     Gently,
     /// The kernel throws away what the peer has not taken.
     Abruptly,
+}
+
+impl Leave {
+    /// Has the kernel do so when it closes `socket`.
+    pub(super) fn prepare(self, socket: impl AsFd) {
+        if self == Self::Abruptly {
+            // If it fails, the kernel gives up by itself after a while.
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
 }
 
 /// What follows a failed accept.
@@ -214,25 +225,36 @@ pub(super) trait Conduct<S: StreamService> {
         self.close(key, service)
     }
 
-    /// Closes those whose time is up, a bounded number of them.
-    fn close_overdue(&mut self, now_ms: u64, service: &mut S) {
-        for _ in 0..TURN_EVENTS_MAX {
-            match self.roster().overdue(now_ms) {
-                Some((key, Phase::Idle | Phase::Request)) => self.dismiss(key, service),
-                // What it does not take now, it would not take from the kernel later.
-                Some((key, Phase::Send)) => self.part(key, Leave::Abruptly, service),
-                Some((key, Phase::Linger)) => self.close(key, service),
-                None => break,
-            };
-        }
+    /// Closes those whose time is up, and after the retirement those who idle; a bounded number of them. Returns how many.
+    fn close_due(&mut self, now_ms: u64, service: &mut S) -> usize {
+        self.close_some(service, |roster| {
+            let idle = if roster.is_retired() { roster.oldest_idle() } else { None };
+            idle.map(|key| (key, Phase::Idle)).or_else(|| roster.overdue(now_ms))
+        })
     }
 
-    /// Closes what idles now, and from now on whatever comes to idle.
-    fn retire_idle(&mut self, service: &mut S) {
-        self.roster().retire();
-        while let Some(idle) = self.roster().oldest_idle() {
-            self.dismiss(idle, service);
+    /// Closes a bounded number of those that are still open, whatever they wait for. Returns how many.
+    fn close_rest(&mut self, service: &mut S) -> usize {
+        self.close_some(service, Roster::any)
+    }
+
+    /// Closes those that `find` finds.
+    fn close_some(
+        &mut self,
+        service: &mut S,
+        mut find: impl FnMut(&mut Connections<S, Self::Link>) -> Option<(Key, Phase)>,
+    ) -> usize {
+        for closed in 0..TURN_EVENTS_MAX {
+            match find(self.roster()) {
+                Some((key, Phase::Idle | Phase::Request)) => self.dismiss(key, service),
+                // What it does not take now, it would not take from the kernel later; and an answer that is cut off must
+                // not look as if this was its end.
+                Some((key, Phase::Send)) => self.part(key, Leave::Abruptly, service),
+                Some((key, Phase::Linger)) => self.close(key, service),
+                None => return closed,
+            };
         }
+        TURN_EVENTS_MAX
     }
 }
 

@@ -9,13 +9,12 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
 use shoal_wire::stream::Next;
 
 use super::accept::{Accepting, accept};
@@ -85,10 +84,7 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
     }
 
     fn release(&mut self, _: Key, link: Link, leave: Leave) {
-        if leave == Leave::Abruptly {
-            // If it fails, the kernel gives up by itself after a while.
-            let _ = sockopt::set_socket_linger(&link, Some(Duration::ZERO));
-        }
+        leave.prepare(&link);
         // Closing the last descriptor takes it out of the epoll set as well (`epoll(7)`).
         drop(link);
     }
@@ -285,7 +281,7 @@ impl<S: StreamService> EpollIo<S> {
 impl<S: StreamService> StreamIo<S> for EpollIo<S> {
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         self.resume(now_ms)?;
-        self.close_overdue(now_ms, service);
+        let mut seen = self.close_due(now_ms, service);
         self.events.clear();
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&no_wait)) {
@@ -293,7 +289,7 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
             Err(errno) => return Err(errno.into()),
         }
         let events = mem::take(&mut self.events);
-        let mut seen = events.len();
+        seen += events.len();
         for event in &events {
             match Token::decode(event.data) {
                 Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
@@ -315,8 +311,12 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
         }
         self.pause(Accepting::Retired);
         self.listeners.listeners.clear();
-        self.retire_idle(service);
+        self.roster.retire();
         Ok(())
+    }
+
+    fn finish(&mut self, _: u64, service: &mut S) -> io::Result<usize> {
+        Ok(self.close_rest(service))
     }
 
     fn connections(&self) -> usize {

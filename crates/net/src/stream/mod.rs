@@ -41,7 +41,8 @@ pub const INPUT_BYTES_MAX: usize = 16 * 1024;
 /// A service should return [`Next::More`] rather than go on once its output exceeds this.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most connections that a turn accepts, and most that it serves, before the worker looks after its other duties.
+/// Most events that a turn sees to before the worker looks after its other duties. Of a listener, one event may be
+/// several connections.
 pub const TURN_EVENTS_MAX: usize = 256;
 
 /// A stream back end of one worker: its listeners, its connections, and whatever it needs to serve them.
@@ -62,17 +63,25 @@ pub const TURN_EVENTS_MAX: usize = 256;
 /// - in the settled state it allocates nothing for a request.
 pub trait StreamIo<S: StreamService> {
     /// One turn, as described above, at `now_ms` (of any clock that never goes back). Returns how many accepts,
-    /// inputs and outputs it saw to: after none, the worker may wait.
+    /// inputs, outputs and ends it saw to: after none, the worker may wait.
     ///
     /// # Errors
     /// Only for faults of this host, such as a closed ring; the worker cannot go on.
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize>;
 
-    /// Accepts those who wait and then no more, and closes what idles. What is under way goes on with further turns.
+    /// Accepts those who wait, and then no more. What is under way goes on with further turns, which also close what
+    /// idles, so many at a time.
     ///
     /// # Errors
     /// As [`StreamIo::turn`].
     fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()>;
+
+    /// After the retirement: closes what is still open, a bounded number of connections a call, whatever they wait for.
+    /// Who is in the middle of a request is told so. Returns how many it closed: after none, none is left.
+    ///
+    /// # Errors
+    /// As [`StreamIo::turn`].
+    fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize>;
 
     /// How many connections are open.
     fn connections(&self) -> usize;

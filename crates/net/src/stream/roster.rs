@@ -166,6 +166,11 @@ impl<T> Roster<T> {
         self.first(Phase::Idle)
     }
 
+    /// Any connection, and its phase.
+    pub(super) fn any(&mut self) -> Option<(Key, Phase)> {
+        Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
+    }
+
     /// A connection whose time is up, and in which phase that befell it. Counts it.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Key, Phase)> {
         for phase in Phase::ALL {

@@ -9,7 +9,7 @@ use rustix::net::SocketFlags;
 
 use super::super::StreamService;
 use super::super::accept::{Accepting, accept};
-use super::super::conduct::{Conduct, Recovery};
+use super::super::conduct::{Conduct, Leave, Recovery};
 use super::super::listen::BACKLOG;
 use super::UringIo;
 use super::link::Parting;
@@ -89,13 +89,12 @@ impl<S: StreamService> UringIo<S> {
             Token::Send(letter) => {
                 let Landed { key, then, is_whole } =
                     self.outbox.land(letter, completion.outcome().unwrap_or(0));
-                let parted = self.parting.remove(&key).map(|Parting { link, .. }| link);
-                let link = self.roster.remove(key).map(|connection| connection.link).or(parted);
-                if let Some(link) = link
-                    && is_whole
-                    && then == Then::Close
-                {
-                    link.forget();
+                let left = self.roster.remove(key);
+                let left = left.map(|connection| Parting { link: connection.link, leave: Leave::Gently });
+                match left.or_else(|| self.parting.remove(&key)) {
+                    Some(Parting { link, .. }) if is_whole && then == Then::Close => link.forget(),
+                    Some(Parting { link, leave }) => leave.prepare(&link),
+                    None => {}
                 }
             }
             Token::None | Token::Resume(_) => {}

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{Shutdown, shutdown};
 use shoal_wire::stream::{Next, Origin};
 
 use super::accept::{Accepting, identify};
@@ -421,10 +421,7 @@ impl<S: StreamService> UringIo<S> {
 
     /// Queues the close of a connection on which nothing is under way.
     fn hang_up(&mut self, link: Link, leave: Leave) {
-        if leave == Leave::Abruptly {
-            // If it fails, the kernel gives up by itself after a while.
-            let _ = sockopt::set_socket_linger(&link, Some(Duration::ZERO));
-        }
+        leave.prepare(&link);
         self.ring.push(submit::close(link.socket));
     }
 }
@@ -439,8 +436,7 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
         if self.accepting.is_due(now_ms) {
             self.accepting = Accepting::Yes;
         }
-        self.close_overdue(now_ms, service);
-        let mut seen = 0;
+        let mut seen = self.close_due(now_ms, service);
         for _ in 0..ROUNDS_MAX {
             seen += self.round(now_ms, service)?;
             if !self.ring.has_queued() && !self.ring.is_overflowing() {
@@ -461,8 +457,16 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
             self.accept_rest(index, now_ms, service)?;
         }
         self.listeners.listeners.clear();
-        self.retire_idle(service);
+        self.roster.retire();
         self.ring.enter(Duration::ZERO)
+    }
+
+    fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        let closed = self.close_rest(service);
+        // What was under way on them has ended by now, and their descriptors can go.
+        self.ring.enter(Duration::ZERO)?;
+        self.turn(now_ms, service)?;
+        Ok(closed)
     }
 
     fn connections(&self) -> usize {
