@@ -52,6 +52,8 @@ fn who_idles_too_long_is_closed(backend: StreamBackend) {
     second.hear_last(BYE);
     server.await_connections(0);
     assert_eq!(server.counters.timed_out_idle.read(), 2);
+    // Last words count as well.
+    assert_eq!(server.counters.sent_bytes.read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
 }
 
 fn each_request_begins_a_new_time(backend: StreamBackend) {
@@ -228,6 +230,9 @@ fn a_source_has_so_many_and_no_more(backend: StreamBackend) {
     until(|| server.counters.accepted.read() - server.counters.closed.read() == 1);
     server.connect().ask("echo hello\n", "hello\n");
     assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (1, 0));
+    // What was said to whom there was no room for counts as well.
+    let said = (5 * "hello\n".len() + FULL.len()) as u64;
+    until(|| server.counters.sent_bytes.read() == said);
 }
 
 fn a_source_that_has_too_many_drives_nobody_out(backend: StreamBackend) {

@@ -14,7 +14,7 @@ use shoal_wire::stream::{Next, Origin};
 use super::accept::Trouble;
 use super::roster::{Admission, Phase, Refused, Roster};
 use super::slab::Key;
-use super::{StreamService, TURN_EVENTS_MAX};
+use super::{StreamCounters, StreamService, TURN_EVENTS_MAX};
 
 /// How often a service that has more to say is asked to go on before others get their turn.
 pub(super) const MORE_MAX: usize = 4;
@@ -124,7 +124,7 @@ pub(super) trait Conduct<S: StreamService> {
                     Refused::Full => counters.refused_full.add(1),
                     Refused::Source => counters.refused_source.add(1),
                 }
-                refuse(&socket, origin, service);
+                refuse(&socket, origin, service, counters);
                 None
             }
         }
@@ -200,9 +200,8 @@ pub(super) trait Conduct<S: StreamService> {
         if let Some(connection) = self.roster().get_mut(key) {
             let mut last_words = Vec::new();
             service.expire(&mut connection.session, &mut last_words);
-            if !last_words.is_empty() {
-                let _ = send(&connection.link, &last_words, SEND_NOW);
-            }
+            let sent = say(&connection.link, &last_words);
+            self.roster().counters().sent_bytes.add(sent);
         }
         self.close(key, service)
     }
@@ -259,11 +258,15 @@ pub(super) trait Conduct<S: StreamService> {
 }
 
 /// Tells someone for whom there is no room.
-fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S) {
+fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S, counters: &StreamCounters) {
     let mut words = Vec::new();
     service.refuse(origin, &mut words);
-    let _ = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
-    if !words.is_empty() {
-        let _ = send(socket, &words, SEND_NOW);
-    }
+    let received = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
+    counters.received_bytes.add(received.map_or(0, |(received, _)| received));
+    counters.sent_bytes.add(say(socket, &words));
+}
+
+/// Sends as much of `words` as the socket has room for. Returns how much that was; whoever has gone hears nothing.
+fn say(socket: impl AsFd, words: &[u8]) -> usize {
+    if words.is_empty() { 0 } else { send(socket, words, SEND_NOW).unwrap_or(0) }
 }
