@@ -5,16 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
 
+use super::socket_file::SocketFile;
 use super::{Sources, StreamCounters};
 use crate::socket::options;
 
@@ -46,15 +43,11 @@ pub struct StreamListeners {
 /// One listening socket.
 #[derive(Debug)]
 pub(super) struct StreamListener {
+    /// Removes the file of a Unix socket with its last worker. It stands first, because it has to go before the socket.
+    _file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
-    /// Removes the file of a Unix socket after its last worker.
-    _file: Option<Arc<SocketFile>>,
 }
-
-/// The file of a Unix socket.
-#[derive(Debug)]
-struct SocketFile(PathBuf);
 
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +121,7 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
         rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
     }
     let listener =
-        |socket| StreamListener { socket: Arc::new(socket), local: ListenAddress::Tcp(local), _file: None };
+        |socket| StreamListener { _file: None, socket: Arc::new(socket), local: ListenAddress::Tcp(local) };
     Ok(sockets.into_iter().map(listener).collect())
 }
 
@@ -154,35 +147,15 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
     let at = |doing| ListenError::at(ListenAddress::Unix(path.to_owned()), doing);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(at("socket"))?;
-    let name = SocketAddrUnix::new(path).map_err(at("path"))?;
-    remove_stale(path);
-    rustix::net::bind(&socket, &name).map_err(at("bind"))?;
+    let file = SocketFile::bind(&socket, path).map_err(at("bind"))?;
     rustix::net::listen(&socket, BACKLOG).map_err(at("listen"))?;
-    let (socket, file) = (Arc::new(socket), Arc::new(SocketFile(path.to_owned())));
+    let (file, socket) = (Arc::new(file), Arc::new(socket));
     let listener = |_| StreamListener {
+        _file: Some(Arc::clone(&file)),
         socket: Arc::clone(&socket),
         local: ListenAddress::Unix(path.to_owned()),
-        _file: Some(Arc::clone(&file)),
     };
     Ok((0..workers.get()).map(listener).collect())
-}
-
-/// Removes a socket that nobody listens on any more, as a tracker that was killed leaves it behind. Nothing else is
-/// removed: then `bind` says that the name is taken.
-fn remove_stale(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = || matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused);
-    if is_socket && refused() {
-        // If that fails, `bind` tells why.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Whoever removed it before us wanted it gone as well.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 impl ListenError {

@@ -19,6 +19,7 @@ mod limits;
 mod listen;
 mod roster;
 mod slab;
+mod socket_file;
 mod sources;
 mod uring;
 

@@ -1,0 +1,106 @@
+//! Opening listeners: what goes wrong, and what becomes of the files of Unix sockets.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use shoal_net::stream::{ListenAddress, ListenError, StreamListeners};
+
+/// A directory of the test's own, which goes with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shoal-listeners-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bind(path: &Path) -> Result<Vec<StreamListeners>, ListenError> {
+    StreamListeners::bind(&[ListenAddress::Unix(path.to_owned())], NonZeroUsize::new(2).unwrap())
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = ListenAddress::Tcp(other.local_addr().unwrap());
+    let error = StreamListeners::bind(&[address], NonZeroUsize::MIN).unwrap_err().to_string();
+    assert!(error.contains(&other.local_addr().unwrap().to_string()) && error.contains("in use"), "{error}");
+}
+
+#[test]
+fn any_user_may_connect_whom_the_directory_lets_in() {
+    let directory = Directory::new("rights");
+    let _listeners = bind(&directory.file()).unwrap();
+    let file = fs::metadata(directory.file()).unwrap();
+    assert!(file.file_type().is_socket());
+    assert_eq!(file.permissions().mode() & 0o777, 0o666);
+}
+
+#[test]
+fn the_file_goes_with_the_last_worker() {
+    let directory = Directory::new("last");
+    let mut listeners = bind(&directory.file()).unwrap();
+    listeners.pop();
+    assert!(UnixStream::connect(directory.file()).is_ok());
+    listeners.pop();
+    assert!(!directory.file().exists());
+}
+
+#[test]
+fn what_a_killed_tracker_left_behind_is_replaced() {
+    let directory = Directory::new("stale");
+    drop(UnixListener::bind(directory.file()).unwrap());
+    assert!(directory.file().exists());
+    let _listeners = bind(&directory.file()).unwrap();
+    assert!(UnixStream::connect(directory.file()).is_ok());
+}
+
+#[test]
+fn what_is_in_use_stays() {
+    let directory = Directory::new("in-use");
+    let other = UnixListener::bind(directory.file()).unwrap();
+    let error = bind(&directory.file()).unwrap_err().to_string();
+    assert!(error.contains("another program listens on it"), "{error}");
+    assert!(UnixStream::connect(directory.file()).is_ok());
+    drop(other);
+
+    fs::remove_file(directory.file()).unwrap();
+    fs::write(directory.file(), "a letter").unwrap();
+    assert!(bind(&directory.file()).is_err());
+    assert_eq!(fs::read(directory.file()).unwrap(), b"a letter");
+}
+
+/// As when somebody has removed the file, and started another tracker before this one has ended.
+#[test]
+fn the_file_of_another_tracker_stays() {
+    let directory = Directory::new("another");
+    let old = bind(&directory.file()).unwrap();
+    fs::remove_file(directory.file()).unwrap();
+    let new = bind(&directory.file()).unwrap();
+    drop(old);
+    assert!(UnixStream::connect(directory.file()).is_ok());
+    drop(new);
+    assert!(!directory.file().exists());
+}
+
+#[test]
+fn a_path_that_is_too_long_is_told() {
+    let error = bind(Path::new(&format!("/tmp/{}", "x".repeat(108)))).unwrap_err().to_string();
+    assert!(error.contains("at most 107 bytes"), "{error}");
+}
