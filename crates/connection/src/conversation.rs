@@ -11,16 +11,13 @@ use shoal_engine::http::Responder;
 use shoal_engine::refusal::Refusal;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::response::{ResponseHead, Status};
-use shoal_wire::stream::Next;
+use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use crate::answer;
 use crate::scrape::{Delivery, Manner};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::source::{NoClient, Source};
-
-/// Once there is this much output, it is sent before the next request is looked at.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes of a body that are read past. Nothing that is served here needs one.
 const BODY_BYTES_MAX: u16 = 1024;

@@ -3,6 +3,10 @@
 
 use core::net::SocketAddr;
 
+/// Once its output has so many bytes, whoever speaks should return [`Next::More`] rather than go on. The last answer may
+/// exceed it.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {

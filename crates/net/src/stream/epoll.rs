@@ -15,17 +15,14 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
-use shoal_wire::stream::Next;
+use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use super::accept::{Accepting, accept};
 use super::conduct::{Conduct, Connections, Fate, Leave, MORE_MAX, Recovery};
 use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
-use super::{
-    INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, StreamIo, StreamLimits, StreamListeners, StreamService,
-    TURN_EVENTS_MAX,
-};
+use super::{INPUT_BYTES_MAX, StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 
 /// Most connections that one listener is accepted from at a time.
 const ACCEPTS_MAX: usize = 64;

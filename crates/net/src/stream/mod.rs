@@ -39,9 +39,6 @@ use shoal_wire::stream::{Next, Origin};
 /// Most bytes that are taken from a connection at a time.
 pub const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// A service should return [`Next::More`] rather than go on once its output exceeds this.
-pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-
 /// Most events that a turn sees to before the worker looks after its other duties. Of a listener, one event may be
 /// several connections.
 pub const TURN_EVENTS_MAX: usize = 256;
