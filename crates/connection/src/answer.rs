@@ -12,8 +12,8 @@ pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
 /// What a client is told for whom there is no room.
 pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 
-/// What a client is told whose request does not come to its end.
-pub(crate) const TOO_SLOW: &str = "the request took too long\n";
+/// What a client is told whose request has not come to its end when its time is up, or the tracker stops.
+pub(crate) const TOO_SLOW: &str = "the request did not come to its end in time\n";
 
 /// For how long somebody who comes at a bad time is asked to stay away, in seconds.
 const RETRY_AFTER_S: &str = "60";

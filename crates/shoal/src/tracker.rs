@@ -44,8 +44,9 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
 async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
     greet(config, file);
-    let certificates = Certificates::load(config)?;
+    // Before the certificates: whoever renews them meanwhile must not end the tracker by telling so.
     let mut hangups = Hangups::take().context("cannot take over SIGHUP")?;
+    let certificates = Certificates::load(config)?;
     let Running { mut crew, control, keeper: _keeper } = start(config, certificates.as_ref()).await?;
     let signal = loop {
         tokio::select! {
@@ -54,7 +55,7 @@ async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
             () = hangups.next() => reload(certificates.as_ref()),
         }
     };
-    tracing::info!(%signal, "stopping: what is queued is answered, a second signal stops at once");
+    tracing::info!(%signal, "stopping: what has arrived is answered, a second signal stops at once");
     // Nobody is to hear that the tracker is healthy from here on.
     drop(control);
     tokio::select! {

@@ -1,6 +1,7 @@
 //! A worker: one thread that carries requests from bytes in to bytes out, and looks after the store in between.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,10 +25,18 @@ const HOUSEKEEPING_MS: u64 = 10;
 /// a second and worker keep up with hundreds of millions of peers.
 const EXPIRY_LINES: usize = 512;
 
-/// Longest time for which a worker that stops answers what is queued: half of the second that an operator is promised.
-const DRAIN_MS_MAX: u64 = 500;
+/// How a worker that stops divides the time, of which an operator is promised a second: from its beginning on, so long
+/// it answers the datagrams that are queued, then the requests on connections; a flood of either would never end.
+const DRAIN_MS_MAX: u64 = 150;
+const ANSWER_MS_MAX: u64 = 300;
 
-/// How long a worker that stops waits for datagrams at a time, while connections end.
+/// ... until then answers and requests that are half done may come to their end,
+const RETIRE_MS_MAX: u64 = 500;
+
+/// ... and until then those who did not are told so.
+const FINISH_MS_MAX: u64 = 600;
+
+/// How long a worker that stops waits at a time for what is to come.
 const STOP_WAIT: Duration = Duration::from_millis(10);
 
 /// What a worker needs beside its back ends.
@@ -39,7 +48,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Serves until it is told to stop, then answers what is queued. The datagram back end is the one that waits, for
+    /// Serves until it is told to stop, then answers what has arrived. The datagram back end is the one that waits, for
     /// `streams` as well.
     ///
     /// # Errors
@@ -65,18 +74,32 @@ impl Worker {
             // Whatever the traffic: turns are bounded, so that this has its share under saturation too.
             housekeeping.carry_on(now_ms);
         }
-        let end_ms = clock::monotonic_ms() + DRAIN_MS_MAX;
-        let goes_on = || clock::monotonic_ms() < end_ms;
-        datagrams.drain(&mut desk, goes_on)?;
-        let Some(mut streams) = streams else { return Ok(()) };
-        while streams.turn(clock::monotonic_ms(), &mut desk)? > 0 && goes_on() {}
-        streams.retire(clock::monotonic_ms(), &mut desk)?;
-        while streams.connections() > 0 && goes_on() {
-            datagrams.turn(STOP_WAIT, &mut desk)?;
-            streams.turn(clock::monotonic_ms(), &mut desk)?;
-        }
-        Ok(())
+        stop(datagrams, streams, &mut desk)
     }
+}
+
+/// Answers what has arrived, and ends connections in good order, as far as there is time.
+fn stop(
+    datagrams: &mut impl DatagramIo,
+    streams: Option<impl StreamIo<Desk>>,
+    desk: &mut Desk,
+) -> io::Result<()> {
+    let begin_ms = clock::monotonic_ms();
+    let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;
+    datagrams.drain(desk, || is_within(DRAIN_MS_MAX))?;
+    let Some(mut streams) = streams else { return Ok(()) };
+    while streams.turn(clock::monotonic_ms(), desk)? > 0 && is_within(ANSWER_MS_MAX) {}
+    streams.retire(clock::monotonic_ms(), desk)?;
+    while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
+        let is_busy = streams.turn(clock::monotonic_ms(), desk)? > 0;
+        datagrams.turn(if is_busy { Duration::ZERO } else { STOP_WAIT }, desk)?;
+    }
+    while streams.finish(clock::monotonic_ms(), desk)? > 0 && is_within(FINISH_MS_MAX) {}
+    if streams.connections() > 0 {
+        // To close some hundred thousand more takes longer than there is time. The kernel does it when the process ends.
+        mem::forget(streams);
+    }
+    Ok(())
 }
 
 /// The worker's share in looking after the store.
