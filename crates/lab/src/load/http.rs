@@ -52,7 +52,7 @@ use target::Target;
         .value_parser(preset)),
 )]
 pub(crate) struct Http {
-    /// The tracker, as http://HOST[:PORT][/PATH], https://HOST[:PORT][/PATH], or HOST[:PORT] (port 6969 unless given)
+    /// The tracker, as http://HOST:PORT/PATH, https://HOST:PORT/PATH, or HOST:PORT (port 6969 and /announce unless given)
     #[arg(value_name = "URL", value_parser = Target::parse)]
     target: Target,
 
