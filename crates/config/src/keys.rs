@@ -105,8 +105,9 @@ settings! {
         /// Seconds in which a client must take its answer (of a full scrape, each piece).
         send_timeout_s: u32 = 10, in 1..=3600;
 
-        /// Most connections, plain and TLS, of all workers together. When it is reached, the one that has idled longest
-        /// makes room. "auto" is as many as the limit on open files allows, and the log tells how many.
+        /// Most connections, plain and TLS, of all workers together, of which each has an equal share. When it is
+        /// reached, the one that has idled longest makes room. "auto" is as many as the limit on open files allows, and
+        /// the log tells how many.
         connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000;
 
         /// Most connections of one client address (of IPv6, one /64 network). Carriers put many clients behind

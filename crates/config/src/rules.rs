@@ -7,7 +7,7 @@ use shoal_protocol::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{ClientHeader, Place};
+use crate::values::{ClientHeader, Listen, Place, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         tls_has_certificates,
         keys_match_certificates,
         proxies_are_trusted,
+        unix_sockets_name_clients,
         numwant_order,
         timeout_after_interval,
         peers_fit,
@@ -114,15 +115,42 @@ fn keys_match_certificates(config: &Config) -> Option<Conflict> {
 }
 
 fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
-    let wants_proxies =
-        config.http.listen.iter().chain(&config.tls.listen).any(|listen| listen.proxy_protocol);
-    let wants_header = config.proxy.header != ClientHeader::None;
-    let keys: &'static [&'static str] =
-        if wants_proxies { &["proxy.trusted", "http.listen"] } else { &["proxy.trusted", "proxy.header"] };
-    ((wants_proxies || wants_header) && config.proxy.trusted.is_empty()).then(|| Conflict {
-        keys,
-        fault: "nobody would be believed; trusted must name the addresses of the proxies".to_owned(),
-    })
+    let trusted = &config.proxy.trusted;
+    let has_networks = trusted.iter().any(|trusted| matches!(trusted, Trusted::Network(_)));
+    let is_deaf = |listen: &Listen| match listen.place {
+        Place::Tcp(_) => listen.proxy_protocol && !has_networks,
+        Place::Unix(_) => !trusted.contains(&Trusted::Unix),
+    };
+    let keys: &'static [&'static str] = if config.http.listen.iter().any(is_deaf) {
+        &["proxy.trusted", "http.listen"]
+    } else if config.tls.listen.iter().any(is_deaf) {
+        &["proxy.trusted", "tls.listen"]
+    } else if config.proxy.header != ClientHeader::None && trusted.is_empty() {
+        &["proxy.trusted", "proxy.header"]
+    } else {
+        return None;
+    };
+    let fault = "nobody would be believed; trusted must name the addresses of the proxies, and \"unix\" where they come \
+                 by a Unix socket";
+    Some(Conflict { keys, fault: fault.to_owned() })
+}
+
+fn unix_sockets_name_clients(config: &Config) -> Option<Conflict> {
+    let is_nameless = |listen: &Listen| {
+        matches!(listen.place, Place::Unix(_))
+            && !listen.proxy_protocol
+            && config.proxy.header == ClientHeader::None
+    };
+    let keys: &'static [&'static str] = if config.http.listen.iter().any(is_nameless) {
+        &["proxy.header", "http.listen"]
+    } else if config.tls.listen.iter().any(is_nameless) {
+        &["proxy.header", "tls.listen"]
+    } else {
+        return None;
+    };
+    let fault = "who comes by a Unix socket has no address, and nobody would be served; header must be the one in which \
+                 the proxy names its clients, or the socket be listed with \" proxy-protocol\"";
+    Some(Conflict { keys, fault: fault.to_owned() })
 }
 
 fn numwant_order(config: &Config) -> Option<Conflict> {

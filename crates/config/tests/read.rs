@@ -270,7 +270,25 @@ fn tls_takes_certificates_and_their_keys() {
 
 #[test]
 fn a_proxy_is_believed_only_where_it_is_trusted() {
-    for text in ["[proxy]\nheader = \"x-real-ip\"", "[http]\nlisten = [\"127.0.0.1:1 proxy-protocol\"]"] {
-        assert!(refusal(text).contains("nobody would be believed"), "{text}");
+    let tcp = "listen = [\"127.0.0.1:1 proxy-protocol\"]";
+    let unix = "listen = [\"unix:/run/shoal.sock proxy-protocol\"]";
+    for (text, keys) in [
+        ("[proxy]\nheader = \"x-real-ip\"".to_owned(), "proxy.header"),
+        (format!("[http]\n{tcp}"), "http.listen"),
+        (format!("[http]\n{tcp}\n[proxy]\ntrusted = [\"unix\"]"), "http.listen"),
+        (format!("[http]\n{unix}\n[proxy]\ntrusted = [\"10.0.0.0/8\"]"), "http.listen"),
+        (format!("[tls]\n{tcp}\ncertificates = [\"a.pem\"]"), "tls.listen"),
+    ] {
+        let refusal = refusal(&text);
+        assert!(refusal.contains("nobody would be believed") && refusal.contains(keys), "{text}: {refusal}");
     }
+    assert!(read_both(&format!("[http]\n{tcp}\n[proxy]\ntrusted = [\"10.0.0.0/8\"]"), &[]).is_ok());
+}
+
+#[test]
+fn a_unix_socket_takes_somebody_who_names_the_clients() {
+    let text = "[http]\nlisten = [\"unix:/run/shoal.sock\"]\n[proxy]\ntrusted = [\"unix\"]\n";
+    let refusal = refusal(text);
+    assert!(refusal.contains("proxy.header") && refusal.contains("has no address"), "{refusal}");
+    assert!(read_both(&format!("{text}header = \"x-real-ip\""), &[]).is_ok());
 }
