@@ -27,10 +27,10 @@ pub(crate) fn bind(error: BindError) -> anyhow::Error {
 
 /// A listener that cannot be had, with the way out of it.
 pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
-    let kind = error.kind();
-    match (&error.address, kind) {
+    match (&error.address, error.kind()) {
         (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
-            "{error}; stop it (`ss -ltnp 'sport = :{}'` shows what it is) or set http.listen to another port",
+            "{error}; stop it (`ss -ltnp 'sport = :{}'` shows what it is) or set http.listen or tls.listen to another \
+             port",
             addr.port()
         ),
         (ListenAddress::Tcp(_), ErrorKind::PermissionDenied) => anyhow!(
@@ -40,7 +40,14 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
         (ListenAddress::Tcp(_), ErrorKind::AddrNotAvailable) => {
             anyhow!("{error}; `ip address` lists those it has, set http.listen or tls.listen to some of them")
         }
-        _ => anyhow!("{error}; set http.listen or tls.listen to a place that this user may use"),
+        (ListenAddress::Unix(_), ErrorKind::AddrInUse) => anyhow!(
+            "{error}; stop it (`ss -lxp` lists who listens) or set http.listen or tls.listen to another file"
+        ),
+        (ListenAddress::Unix(_), ErrorKind::PermissionDenied | ErrorKind::NotFound) => anyhow!(
+            "{error}; set http.listen or tls.listen to a file in a directory that is there and that this user may write \
+             to (in a systemd unit RuntimeDirectory=shoal makes /run/shoal)"
+        ),
+        _ => anyhow!("{error}; set http.listen or tls.listen to another place"),
     }
 }
 
@@ -69,6 +76,10 @@ pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s Buffer
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
+    use shoal_net::stream::StreamListeners;
+
     use super::*;
 
     fn advice_on(kind: ErrorKind) -> String {
@@ -84,6 +95,28 @@ mod tests {
         for kind in [ErrorKind::AddrInUse, ErrorKind::PermissionDenied, ErrorKind::AddrNotAvailable] {
             let advice = advice_on(kind);
             assert!(advice.contains("192.0.2.1:80") && advice.contains("udp.listen"), "{advice}");
+        }
+    }
+
+    #[test]
+    fn so_do_those_about_listeners() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = ListenAddress::Unix(directory.path().join("missing/http.sock"));
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = ListenAddress::Tcp(other.local_addr().unwrap());
+        let foreign = ListenAddress::Tcp("192.0.2.1:1".parse().unwrap());
+        for (address, way) in [
+            (missing, "RuntimeDirectory=shoal"),
+            (ListenAddress::Unix(file), "`ss -lxp`"),
+            (port, "`ss -ltnp 'sport = :"),
+            (foreign, "`ip address`"),
+        ] {
+            let error = StreamListeners::bind(&[address.clone()], NonZeroUsize::MIN).unwrap_err();
+            let advice = listen(&error).to_string();
+            assert!(advice.contains(&address.to_string()) && advice.contains(way), "{advice}");
+            assert!(advice.contains("http.listen or tls.listen"), "{advice}");
         }
     }
 }

@@ -130,11 +130,16 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         sources.workers.iter().map(|worker| read(&worker.streams)).sum()
     };
     let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
-    page.counter("shoal_connections_accepted", "Connections accepted.", accepted)?;
-    page.gauge("shoal_connections", "Connections that are open.", None, accepted.saturating_sub(closed))?;
+    page.counter("shoal_connections_accepted", "Connections accepted, those refused included.", accepted)?;
+    page.gauge(
+        "shoal_connections",
+        "Connections that are open, with TLS or without.",
+        None,
+        accepted.saturating_sub(closed),
+    )?;
     page.gauge(
         "shoal_connections_max",
-        "Most connections of all workers together.",
+        "Most connections of all workers together; each has an equal share.",
         None,
         sources.connections_max,
     )?;
@@ -149,7 +154,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     ];
     page.counters(
         "shoal_connections_ended",
-        "Connections that the tracker ended before the client was through, and why.",
+        "Connections that ended otherwise than by a client that was through, and why.",
         reasons.map(|(reason, count)| ([("reason", reason)], count)),
     )?;
     page.counter(
