@@ -123,7 +123,12 @@ fn a_second_tracker_on_the_same_port_does_not_start() {
 fn a_control_port_in_use_is_exit_code_1_and_words_that_help() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
-    let output = run(&[], &[("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_CONTROL_LISTEN", &address)]);
+    let settings = [
+        ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_HTTP_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_CONTROL_LISTEN", &address),
+    ];
+    let output = run(&[], &settings);
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(words.contains(&address) && words.contains("control.listen"), "{words}");
