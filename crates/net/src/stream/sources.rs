@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Parts with a lock each, so that workers seldom meet.
 const SHARDS: usize = 16;
 
-/// Connections by source, shared by all workers. Takes memory in proportion to the sources that are connected.
+/// Connections by source, shared by all workers. Takes memory in proportion to the most sources that have been connected
+/// at once.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Keyed at random, so that nobody can choose addresses that collide.
