@@ -77,6 +77,7 @@ pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s Buffer
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::slice;
 
     use shoal_net::stream::StreamListeners;
 
@@ -113,7 +114,7 @@ mod tests {
             (port, "`ss -ltnp 'sport = :"),
             (foreign, "`ip address`"),
         ] {
-            let error = StreamListeners::bind(&[address.clone()], NonZeroUsize::MIN).unwrap_err();
+            let error = StreamListeners::bind(slice::from_ref(&address), NonZeroUsize::MIN).unwrap_err();
             let advice = listen(&error).to_string();
             assert!(advice.contains(&address.to_string()) && advice.contains(way), "{advice}");
             assert!(advice.contains("http.listen or tls.listen"), "{advice}");
