@@ -9,7 +9,7 @@ use shoal_wire::stream::Origin;
 
 use super::listen::StreamListener;
 
-/// For how long no connections are accepted after the descriptors ran out and nobody idled.
+/// For how long no connections are accepted where none can be had: the descriptors ran out and nobody idled, or the like.
 const PAUSE_MS: u64 = 100;
 
 /// Whether connections are being accepted.
@@ -31,6 +31,8 @@ pub(super) enum Trouble {
     Peer,
     /// There are no descriptors or no memory for more.
     Scarcity,
+    /// Something that is in the way of every connection, as a security policy may be, and that may pass.
+    Obstacle,
     /// A fault in this program or host that would only repeat itself.
     Host,
 }
@@ -51,8 +53,13 @@ impl Trouble {
     pub(super) const fn of(errno: Errno) -> Self {
         match errno {
             Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::Scarcity,
-            Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Self::Host,
-            _ => Self::Peer,
+            Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK => Self::Host,
+            // `accept(2)`, "Error handling": they tell of a connection that is gone, and the next one may be had.
+            Errno::CONNABORTED | Errno::CONNRESET | Errno::NOTCONN | Errno::INTR | Errno::PROTO => Self::Peer,
+            Errno::NETDOWN | Errno::NETUNREACH | Errno::NONET | Errno::NOPROTOOPT => Self::Peer,
+            Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::OPNOTSUPP | Errno::TIMEDOUT => Self::Peer,
+            // To try again at once might be to try for ever.
+            _ => Self::Obstacle,
         }
     }
 }
@@ -104,6 +111,19 @@ mod tests {
             !paused.is_due(1000) && !paused.is_due(1000 + PAUSE_MS - 1) && paused.is_due(1000 + PAUSE_MS)
         );
         assert!(!Accepting::Yes.is_due(u64::MAX) && !Accepting::Retired.is_due(u64::MAX));
+    }
+
+    /// What one peer can bring about neither ends the worker nor keeps others waiting, and nothing makes it spin.
+    #[test]
+    fn errors_are_told_apart() {
+        for errno in [Errno::CONNABORTED, Errno::PROTO, Errno::OPNOTSUPP, Errno::HOSTUNREACH] {
+            assert_eq!(Trouble::of(errno), Trouble::Peer, "{errno}");
+        }
+        for errno in [Errno::PERM, Errno::ACCESS, Errno::NOSYS] {
+            assert_eq!(Trouble::of(errno), Trouble::Obstacle, "{errno}");
+        }
+        assert_eq!(Trouble::of(Errno::MFILE), Trouble::Scarcity);
+        assert_eq!(Trouble::of(Errno::NOTSOCK), Trouble::Host);
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub(super) trait Conduct<S: StreamService> {
         self.roster().counters().accept_failed.add(1);
         Ok(match trouble {
             Trouble::Scarcity if self.evict(service) => Recovery::Evicted,
-            Trouble::Scarcity => Recovery::Pause,
+            Trouble::Scarcity | Trouble::Obstacle => Recovery::Pause,
             Trouble::Peer | Trouble::Host => Recovery::Retry,
         })
     }
