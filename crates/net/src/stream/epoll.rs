@@ -103,28 +103,37 @@ impl<S: StreamService> EpollIo<S> {
             input: Box::new([0; INPUT_BYTES_MAX]),
             output: Vec::with_capacity(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX),
         };
-        io.resume(0)?;
+        io.watch_listeners()?;
+        io.accepting = Accepting::Yes;
         Ok(io)
     }
 
-    /// Watches the listeners, if it is time for that.
-    fn resume(&mut self, now_ms: u64) -> io::Result<()> {
+    /// Accepts again, if it is time for that.
+    fn resume(&mut self, now_ms: u64) {
         if !self.accepting.is_due(now_ms) {
-            return Ok(());
+            return;
         }
+        self.accepting = Accepting::Yes;
+        if self.watch_listeners().is_err() {
+            // The kernel has no memory for it, or there are too many watches: what was too little before still is.
+            self.roster.counters().accept_failed.add(1);
+            self.pause(Accepting::pause(now_ms));
+        }
+    }
+
+    fn watch_listeners(&self) -> io::Result<()> {
         for (index, listener) in (0..).zip(&self.listeners.listeners) {
             // All workers watch the same Unix socket, and one of them is enough for a connection.
             let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
             epoll::add(&self.epoll, &listener.socket, Token::Listener(index).encode(), flags)?;
         }
-        self.accepting = Accepting::Yes;
         Ok(())
     }
 
     fn pause(&mut self, accepting: Accepting) {
         if self.accepting == Accepting::Yes {
             for listener in &self.listeners.listeners {
-                // It is in the set, so this cannot fail.
+                // It fails for what is not in the set, which is as good.
                 let _ = epoll::delete(&self.epoll, &listener.socket);
             }
         }
@@ -277,7 +286,7 @@ impl<S: StreamService> EpollIo<S> {
 
 impl<S: StreamService> StreamIo<S> for EpollIo<S> {
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        self.resume(now_ms)?;
+        self.resume(now_ms);
         let mut seen = self.close_due(now_ms, service);
         self.events.clear();
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
