@@ -8,7 +8,7 @@ use super::reply::{announced, scraped};
 use super::request::{get, request};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
-use crate::peer::Announce;
+use crate::peer::{Announce, STOPPED};
 use crate::rules::Client as _;
 
 /// Long enough for a piece to leave by itself, short enough to do it some hundred times.
@@ -284,7 +284,9 @@ fn idle_connections(context: &Context<'_>) -> Checked {
 
 fn clients_that_leave(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let request_bytes = request_of(&client, context, &[]);
+    // One that takes leave, for it may arrive when it likes, after the farewell of this case, too.
+    let stopped = Announce::leecher(context.hash(0), 1001).with_event(STOPPED);
+    let request_bytes = get(context.target, &client.announce_path(&stopped, |parameters| parameters), &[]);
     for cut in [0, 1, request_bytes.len() / 2, request_bytes.len() - 1, request_bytes.len()] {
         for _ in 0..4 {
             client.connect()?.send_untold(&request_bytes[..cut]);
