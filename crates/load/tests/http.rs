@@ -382,7 +382,8 @@ fn every_way_to_lose_a_connection_is_counted_apart() {
     let silent = |request: &Request, before| if before % 50 == 49 { Silence } else { Say(good(request)) };
     let report = run_with(&settings(Reuse::Kept), IMPATIENCE, 200, silent);
     let failures = connections(&report).failures;
-    assert!(report.lost >= 4 && report.responses.total() + report.lost == 200, "{report:#?}");
+    // Of four connections with 200 requests together, at least one comes to its fiftieth.
+    assert!(report.lost >= 1 && report.responses.total() + report.lost == 200, "{report:#?}");
     assert!(failures.timeout == report.lost && failures.timeout == failures.total(), "{report:#?}");
 
     // An orderly end between two requests is no failure.
