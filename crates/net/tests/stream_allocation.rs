@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use common::stream::{LIMITS, addrs, listen};
 use shoal_counting::{Counting, allocations};
 use shoal_net::stream::{AnyStreamIo, StreamBackend, StreamIo, StreamService};
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 over_every_stream_back_end! {
     requests_allocate_nothing,
@@ -28,7 +28,7 @@ struct Responder(Next);
 impl StreamService for Responder {
     type Session = ();
 
-    fn open(&mut self, _: &Origin) {}
+    fn open(&mut self, _: &Origin, _: Handle) {}
 
     fn receive(&mut self, (): &mut (), _: &mut [u8], output: &mut Vec<u8>) -> Next {
         output.extend_from_slice(&ANSWER);

@@ -5,7 +5,7 @@ use shoal_engine::udp::Responder;
 use shoal_net::Service;
 use shoal_net::stream::StreamService;
 use shoal_wire::datagram::Exchange;
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 use crate::clock;
 
@@ -25,7 +25,7 @@ impl Service for Desk {
 impl StreamService for Desk {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin) -> Session {
+    fn open(&mut self, origin: &Origin, _: Handle) -> Session {
         self.connections.open(origin)
     }
 

@@ -109,6 +109,8 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
         idle_ms_max: ms(config.http.idle_timeout_s),
         request_ms_max: ms(config.http.request_timeout_s),
         send_ms_max: ms(config.http.send_timeout_s),
+        silent_ms_max: 60_000,
+        unsent_bytes_max: 128 * 1024,
     }
 }
 

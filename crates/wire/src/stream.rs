@@ -16,12 +16,30 @@ pub struct Origin {
     pub peer: Option<SocketAddr>,
 }
 
+/// A connection of a worker: a name that is not used again for another one for a long time. Its index is dense: that of a
+/// connection that has gone is given to one that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// Its place among the connections of the worker.
+    pub index: u32,
+    /// How many have been at that place before, modulo 2^31.
+    pub generation: u32,
+}
+
+impl Handle {
+    /// Generations have 31 bits, so that a back end can tell other things from handles by the highest bit.
+    pub const GENERATION_MAX: u32 = u32::MAX >> 1;
+}
+
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next request, or nothing: nothing is half done. It may wait for long, and is the first to go when room is
     /// needed.
     Idle,
+    /// Nothing in particular, for hours: either side may speak at any time, as on a WebSocket. It goes for room only when
+    /// no connection is [`Next::Idle`], and is tended when its peer has been silent for long.
+    Standing,
     /// The rest of a request or handshake, which has to come soon.
     Busy,
     /// To be asked again once all output so far is sent: there is more to say, or more input to look at.

@@ -13,7 +13,7 @@ use shoal_tls::{Server, Session as Tls};
 use shoal_wire::http::Version;
 use shoal_wire::http::reply::AnnounceReply;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 /// Answers with what lies ready, and looks at nothing but where a head ends and whether it wants the connection closed.
 #[derive(Clone)]
@@ -46,6 +46,8 @@ const LIMITS: StreamLimits = StreamLimits {
     idle_ms_max: 3_600_000,
     request_ms_max: 60_000,
     send_ms_max: 60_000,
+    silent_ms_max: 60_000,
+    unsent_bytes_max: 128 * 1024,
 };
 
 /// How long a signal may wait.
@@ -183,7 +185,7 @@ fn body(bytes: usize) -> Vec<u8> {
 impl StreamService for HttpEcho {
     type Session = Session;
 
-    fn open(&mut self, _origin: &Origin) -> Session {
+    fn open(&mut self, _origin: &Origin, _: Handle) -> Session {
         Session { tls: self.tls.as_ref().map(Tls::new), matched: 0, is_within: false }
     }
 
@@ -231,13 +233,14 @@ mod tests {
         let requests = b"GET /announce?a HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\n\r\n";
         let origin = Origin { listener: 0, peer: None };
         for cut in 0..requests.len() {
-            let (mut session, mut output) = (echo.open(&origin), Vec::new());
+            let (mut session, mut output) =
+                (echo.open(&origin, Handle { index: 0, generation: 0 }), Vec::new());
             let (first, second) = requests.split_at(cut);
             echo.receive(&mut session, &mut first.to_vec(), &mut output);
             let next = echo.receive(&mut session, &mut second.to_vec(), &mut output);
             assert_eq!((next, output), (Next::Idle, echo.answer.repeat(2)), "{cut}");
         }
-        let (mut session, mut output) = (echo.open(&origin), Vec::new());
+        let (mut session, mut output) = (echo.open(&origin, Handle { index: 0, generation: 0 }), Vec::new());
         assert_eq!(echo.receive(&mut session, &mut b"GET".to_vec(), &mut output), Next::Busy);
         let mut last = b" / HTTP/1.1\r\nConnection: close\r\n\r\n".to_vec();
         assert_eq!(echo.receive(&mut session, &mut last, &mut output), Next::Close);

@@ -1,7 +1,7 @@
 //! The service: as little of HTTP as a client notices.
 
 use shoal_net::stream::StreamService;
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 /// What a client asks: an announce as common clients send it.
 pub(crate) const REQUEST: &[u8] = b"GET /announce?info_hash=%124Vx%9A%BC%DE%F1%23Eg%89%AB%CD%EF%124Vx%9A&\
@@ -28,7 +28,7 @@ pub(crate) struct Responder {
 impl StreamService for Responder {
     type Session = ();
 
-    fn open(&mut self, _: &Origin) {}
+    fn open(&mut self, _: &Origin, _: Handle) {}
 
     fn receive(&mut self, (): &mut (), input: &mut [u8], output: &mut Vec<u8>) -> Next {
         // The requests of this load come whole.

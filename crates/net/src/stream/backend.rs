@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 use super::{
     EpollIo, ListenAddress, StreamIo, StreamLimits, StreamListeners, StreamService, UringIo, UringSettings,
@@ -162,6 +162,8 @@ const PROBE_LIMITS: StreamLimits = StreamLimits {
     idle_ms_max: u64::MAX,
     request_ms_max: u64::MAX,
     send_ms_max: u64::MAX,
+    silent_ms_max: 60_000,
+    unsent_bytes_max: 128 * 1024,
 };
 
 /// Says once what it hears.
@@ -170,7 +172,7 @@ struct EchoOnce;
 impl StreamService for EchoOnce {
     type Session = ();
 
-    fn open(&mut self, _: &Origin) {}
+    fn open(&mut self, _: &Origin, _: Handle) {}
 
     fn receive(&mut self, (): &mut (), input: &mut [u8], output: &mut Vec<u8>) -> Next {
         output.extend_from_slice(input);

@@ -112,7 +112,8 @@ pub(super) trait Conduct<S: StreamService> {
         self.roster().counters().accepted.add(1);
         match self.admit(origin, service) {
             Ok(admission) => {
-                let session = service.open(origin);
+                let handle = self.roster().next_key();
+                let session = service.open(origin, handle);
                 let connection =
                     Connection { session, next: Next::Busy, overheard_bytes: 0, link: socket.into() };
                 Some(self.roster().insert(admission, connection, now_ms))
@@ -171,8 +172,8 @@ pub(super) trait Conduct<S: StreamService> {
         let Some(connection) = roster.get_mut(key) else { return Fate::Closed };
         match connection.next {
             Next::Close => return self.close(key, service),
-            Next::Idle if is_retired => return self.dismiss(key, service),
-            Next::Idle => roster.enter(key, Phase::Idle, now_ms),
+            Next::Idle | Next::Standing if is_retired => return self.dismiss(key, service),
+            Next::Idle | Next::Standing => roster.enter(key, Phase::Idle, now_ms),
             Next::Linger => {
                 // It fails where the peer has gone already, which the next read tells.
                 let _ = shutdown(&connection.link, Shutdown::Write);

@@ -34,7 +34,7 @@ pub use listen::{ListenAddress, ListenError, StreamListeners};
 pub use sources::Sources;
 pub use uring::{UringIo, UringSettings};
 
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 /// Most bytes that are taken from a connection at a time.
 pub const INPUT_BYTES_MAX: usize = 16 * 1024;
@@ -96,12 +96,30 @@ pub trait StreamService {
     /// What it keeps of a connection from one call to the next.
     type Session;
 
-    /// A connection was accepted.
-    fn open(&mut self, origin: &Origin) -> Self::Session;
+    /// A connection was accepted, which is called `handle` until it is closed.
+    fn open(&mut self, origin: &Origin, handle: Handle) -> Self::Session;
 
     /// Bytes have arrived: takes all of `input` (whose room it may use), appends what is to be sent to `output`, and
     /// tells what the connection waits for. With an empty input it is asked to go on after [`Next::More`].
     fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next;
+
+    /// The next connection that is to speak without having been asked, in a turn after which nobody else is named. Asked
+    /// for at the end of each turn, so that all that waits for a connection at a moment leaves in one write. One that
+    /// has gone, or is not [`Next::Standing`] or within a message, is passed over: what waits for it is lost.
+    fn speaker(&mut self) -> Option<Handle> {
+        None
+    }
+
+    /// Appends to `output` what waits for the connection.
+    fn speak(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
+        Next::Standing
+    }
+
+    /// The peer of a standing connection has been silent for as long as it may: it may be asked for a sign of life, or
+    /// given up.
+    fn tend(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
+        Next::Close
+    }
 
     /// The time of the connection is up, or the tracker stops. It may append last words, then it is closed.
     fn expire(&mut self, session: &mut Self::Session, output: &mut Vec<u8>);

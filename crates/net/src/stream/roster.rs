@@ -131,6 +131,11 @@ impl<T> Roster<T> {
         key
     }
 
+    /// The key that the next connection to be taken in will have.
+    pub(super) fn next_key(&mut self) -> Key {
+        self.slab.next_key()
+    }
+
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slab.get_mut(key).map(|entry| &mut entry.thing)
     }
@@ -239,6 +244,8 @@ mod tests {
         idle_ms_max: 1000,
         request_ms_max: 100,
         send_ms_max: 10,
+        silent_ms_max: 60_000,
+        unsent_bytes_max: 128 * 1024,
     };
 
     fn roster() -> Roster<&'static str> {

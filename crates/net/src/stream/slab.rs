@@ -2,6 +2,8 @@
 
 use core::mem;
 
+pub(super) use shoal_wire::stream::Handle as Key;
+
 /// Places are made so many at a time, so that growth never moves those that are in use.
 const CHUNK: usize = 256;
 
@@ -12,13 +14,6 @@ pub(super) struct Slab<T> {
     /// The first free place, each of which tells the next.
     free: Option<u32>,
     len: usize,
-}
-
-/// Where a thing is, and which of those that have been there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) index: u32,
-    pub(super) generation: u32,
 }
 
 #[derive(Debug)]
@@ -33,11 +28,6 @@ enum Content<T> {
     Free { next: Option<u32> },
 }
 
-impl Key {
-    /// Generations have 31 bits, so that a back end can tell other things from keys by the highest bit.
-    pub(super) const GENERATION_MAX: u32 = u32::MAX >> 1;
-}
-
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new(), free: None, len: 0 }
@@ -47,11 +37,17 @@ impl<T> Slab<T> {
         self.len
     }
 
-    pub(super) fn insert(&mut self, thing: T) -> Key {
+    /// The key that the next thing to be inserted will have.
+    pub(super) fn next_key(&mut self) -> Key {
         if self.free.is_none() {
             self.grow();
         }
         let index = self.free.expect("places have just been made");
+        Key { index, generation: self.place(index).generation }
+    }
+
+    pub(super) fn insert(&mut self, thing: T) -> Key {
+        let Key { index, .. } = self.next_key();
         let place = self.place(index);
         let Content::Free { next } = mem::replace(&mut place.content, Content::Taken(thing)) else {
             unreachable!("the list of free places names free places")

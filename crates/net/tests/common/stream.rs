@@ -14,7 +14,7 @@ use shoal_net::stream::{
     AnyStreamIo, ListenAddress, StreamBackend, StreamCounters, StreamIo, StreamLimits, StreamListeners,
     StreamService,
 };
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 use super::PATIENCE;
 
@@ -44,6 +44,8 @@ pub(crate) const LIMITS: StreamLimits = StreamLimits {
     idle_ms_max: 1_000_000,
     request_ms_max: 1_000_000,
     send_ms_max: 1_000_000,
+    silent_ms_max: 60_000,
+    unsent_bytes_max: 128 * 1024,
 };
 
 /// A host without io_uring cannot test it, and says so.
@@ -109,7 +111,7 @@ pub(crate) const FULL: &[u8] = b"full\n";
 impl StreamService for Script {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin) -> Session {
+    fn open(&mut self, origin: &Origin, _: Handle) -> Session {
         self.account.opened.fetch_add(1, Ordering::Relaxed);
         self.account.origins.lock().unwrap().push(*origin);
         Session::default()

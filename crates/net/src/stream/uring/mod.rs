@@ -371,8 +371,8 @@ impl<S: StreamService> UringIo<S> {
         if !output.is_empty() {
             let then = match next {
                 Next::Close => Then::Close,
-                Next::Idle if roster.is_retired() => Then::Nothing,
-                Next::Idle | Next::Busy => Then::Receive,
+                Next::Idle | Next::Standing if roster.is_retired() => Then::Nothing,
+                Next::Idle | Next::Standing | Next::Busy => Then::Receive,
                 Next::More | Next::Linger => Then::Nothing,
             };
             roster.enter(key, Phase::Send, now_ms);
