@@ -10,8 +10,8 @@ use shoal_wire::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, SecretKey, StreamBackend,
-    Trusted,
+    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Origin, SecretKey,
+    StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers have by custom.
@@ -135,6 +135,59 @@ settings! {
         /// The private key of each certificate, in the same order, in PEM (PKCS#8, SEC1 or PKCS#1; ECDSA P-256 costs
         /// least). [] where each certificate file holds its key as well.
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
+    }
+
+    /// WebTorrent: browsers announce over WebSockets, on any path of the addresses of http.listen and tls.listen, and
+    /// reach each other through the tracker (ws://HOST:6969/announce, wss://...). Their swarms are their own, since a
+    /// browser cannot be reached by address and port.
+    section webtorrent: WebTorrent {
+        /// Serve it.
+        enabled: bool = true;
+
+        /// Seconds until a client should announce again. Each announce brings new offers, by which a browser finds more
+        /// peers, so this is shorter than announce.interval_s.
+        interval_s: u32 = 120, in 1..=21_600;
+
+        /// Up to so many seconds are added to each interval at random.
+        interval_jitter_s: u32 = 30, in 0..=21_600;
+
+        /// Seconds without an announce after which a peer is forgotten although its connection stands. One whose
+        /// connection ends is forgotten at once.
+        peer_timeout_s: u32 = 600, in 2..=86_400;
+
+        /// Seconds of silence after which a client is asked for a sign of life; after as many more without one its
+        /// connection is closed. Proxies in front may close what is silent for a minute.
+        ping_interval_s: u32 = 50, in 1..=86_400;
+
+        /// Most offers of one announce that are handed on, each to another peer. Clients send 5 to 50.
+        offers_max: u32 = 10, in 0..=100;
+
+        /// Largest message. A client that sends a larger one is disconnected. An announce holds all offers of a client,
+        /// each of 0.5 to 4 KiB.
+        message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16);
+
+        /// Largest single offer or answer. A larger one is left out.
+        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::mib(1);
+
+        /// Most that waits for a client that does not take it; then it is disconnected.
+        unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
+
+        /// Most torrents that a client may announce on one connection.
+        torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
+
+        /// Most that waits between two looks of a worker for what other workers hand to it, for each worker. What does
+        /// not fit is lost, and counted.
+        mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1);
+
+        /// Pages that may use the tracker, by their origin (the Origin header, which browsers send and pages cannot
+        /// change). [] lets all.
+        origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
+
+        /// Pages that may not, whatever origins_allow says.
+        origins_deny: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
+
+        /// Serve clients that send no Origin header, which are no browsers: desktop clients, servers, tools.
+        origin_missing: bool = true;
     }
 
     /// Proxies in front of HTTP. Only what is listed here is believed about the addresses of clients.

@@ -20,13 +20,13 @@ mod values;
 
 pub use keys::{
     Address, Announce, Config, ConnectionId, Control, Http, LISTEN_ADDRESSES_MAX, Log, Proxy,
-    SCRAPE_HASHES_MAX, Scrape, Store, Tls, Udp, Workers,
+    SCRAPE_HASHES_MAX, Scrape, Store, Tls, Udp, WebTorrent, Workers,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems};
 pub use read::{ConfigFile, read};
 pub use values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Place, SecretKey,
+    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Origin, Place, SecretKey,
     StreamBackend, Trusted,
 };
 

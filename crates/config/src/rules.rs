@@ -30,6 +30,9 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         unix_sockets_name_clients,
         numwant_order,
         timeout_after_interval,
+        webtorrent_timeout_after_interval,
+        offers_fit_messages,
+        offers_fit_what_waits,
         peers_fit,
         scrape_fits_v4,
         scrape_fits_v6,
@@ -167,6 +170,34 @@ fn timeout_after_interval(config: &Config) -> Option<Conflict> {
         keys: &["announce.peer_timeout_s", "announce.interval_s", "announce.interval_jitter_s"],
         fault: format!(
             "peers would be forgotten before they announce again; peer_timeout_s must be more than {longest_s}"
+        ),
+    })
+}
+
+fn webtorrent_timeout_after_interval(config: &Config) -> Option<Conflict> {
+    let longest_s = config.webtorrent.interval_s + config.webtorrent.interval_jitter_s;
+    (config.webtorrent.peer_timeout_s <= longest_s).then(|| Conflict {
+        keys: &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "webtorrent.interval_jitter_s"],
+        fault: format!(
+            "peers would be forgotten before they announce again; peer_timeout_s must be more than {longest_s}"
+        ),
+    })
+}
+
+fn offers_fit_messages(config: &Config) -> Option<Conflict> {
+    let most = config.webtorrent.message_max;
+    (config.webtorrent.offer_max >= most).then(|| Conflict {
+        keys: &["webtorrent.offer_max", "webtorrent.message_max"],
+        fault: format!("no message could hold such an offer; offer_max must be less than {most}"),
+    })
+}
+
+fn offers_fit_what_waits(config: &Config) -> Option<Conflict> {
+    let most = config.webtorrent.unsent_max;
+    (config.webtorrent.offer_max >= most).then(|| Conflict {
+        keys: &["webtorrent.offer_max", "webtorrent.unsent_max"],
+        fault: format!(
+            "whoever is sent such an offer would be disconnected; offer_max must be less than {most}"
         ),
     })
 }

@@ -1,5 +1,6 @@
 //! The types that keys have, and how each is written.
 
+mod origin;
 mod stream;
 
 use core::convert::Infallible;
@@ -10,6 +11,7 @@ use core::ops::RangeInclusive;
 use crate::raw::Raw;
 use crate::value::Value;
 
+pub use origin::Origin;
 pub use stream::{Listen, Place, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.

@@ -135,7 +135,9 @@ fn a_typo_is_told_with_the_nearest_name() {
 #[test]
 fn a_name_like_no_other_is_told_with_all_that_exist() {
     assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; there are scrape.hashes_max"));
-    assert!(refusal("[warehouse]").contains("[udp], [http], [tls], [proxy], [workers], [announce]"));
+    assert!(
+        refusal("[warehouse]").contains("[udp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
+    );
     let problems = read_both("", &[("SHOAL_X", "1")]).expect_err("refused");
     assert!(problems[0].contains("SHOAL_<SECTION>_<KEY>"), "{problems:?}");
 }
@@ -178,6 +180,24 @@ fn impossible_combinations_are_refused_with_both_sides() {
     assert!(both.len() == 2 && both[0].contains("hashes_max must be at most 57"), "{both:?}");
     assert!(refusal("[udp]\nreply_bytes_max_v6 = 600").contains("hashes_max must be at most 49"));
     assert!(refusal("[udp]\nlisten = [\"[::1]:1\", \"[::1]:1\"]").contains("[::1]:1 is listed twice"));
+}
+
+#[test]
+fn webtorrent_cannot_contradict_itself() {
+    let webtorrent = |keys: &str| refusal(&format!("[webtorrent]\n{keys}"));
+    assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 630"));
+    assert!(webtorrent("message_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
+    assert!(webtorrent("unsent_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
+}
+
+#[test]
+fn origins_are_read_as_browsers_write_them() {
+    let text = "[webtorrent]\norigins_allow = [\"HTTPS://Example.org:443\", \"null\"]\norigins_deny = []";
+    let config = read_both(text, &[]).expect("accepted").webtorrent;
+    let allowed: Vec<&str> = config.origins_allow.iter().map(shoal_config::Origin::as_str).collect();
+    assert_eq!((allowed, config.origins_deny.len()), (vec!["https://example.org", "null"], 0));
+    let refused = refusal("[webtorrent]\norigins_deny = [\"https://example.org/player\"]");
+    assert!(refused.contains("a list such as \"https://example.org\""), "{refused}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::{parse_address, quote};
+use super::{Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -134,6 +134,13 @@ list!(
 );
 
 list!(Trusted, "a list such as \"10.0.0.0/8\", \"::1\" or \"unix\"", Trusted::parse, Trusted::to_string);
+
+list!(
+    Origin,
+    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
+    Origin::parse,
+    Origin::to_string
+);
 
 list!(
     PathBuf,
