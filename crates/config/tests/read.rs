@@ -144,7 +144,7 @@ fn a_name_like_no_other_is_told_with_all_that_exist() {
 
 #[test]
 fn a_key_outside_its_section_is_told_where_it_belongs() {
-    assert!(refusal("interval_s = 900").ends_with("this one in [announce] or [webtorrent]"));
+    assert!(refusal("interval_s = 900").ends_with("this one in [webtorrent] or [announce]"));
     assert!(refusal("listen = \"\"").ends_with("this one in [udp] or [http] or [tls] or [control]"));
     assert!(refusal("speed = 1").contains("every key stands in a section"));
 }
