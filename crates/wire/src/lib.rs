@@ -9,3 +9,4 @@ pub mod http;
 pub mod proxy;
 pub mod stream;
 pub mod udp;
+pub mod websocket;

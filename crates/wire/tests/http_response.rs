@@ -17,14 +17,16 @@ const OK: ResponseHead<'_> = ResponseHead {
     fields: &[],
 };
 
-const STATUSES: [Status; 9] = [
+const STATUSES: [Status; 11] = [
     Status::Ok,
     Status::BadRequest,
+    Status::Forbidden,
     Status::NotFound,
     Status::MethodNotAllowed,
     Status::RequestTimeout,
     Status::ContentTooLarge,
     Status::UriTooLong,
+    Status::UpgradeRequired,
     Status::HeaderFieldsTooLarge,
     Status::ServiceUnavailable,
 ];

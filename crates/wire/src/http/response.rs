@@ -21,6 +21,8 @@ pub enum Status {
     Ok,
     /// 400: not HTTP, or ambiguous.
     BadRequest,
+    /// 403: not to be had by whoever asks.
+    Forbidden,
     /// 404: no such path.
     NotFound,
     /// 405: neither GET nor HEAD.
@@ -31,6 +33,8 @@ pub enum Status {
     ContentTooLarge,
     /// 414: a request line larger than a head may be.
     UriTooLong,
+    /// 426: only to be had by another protocol, or another version of it.
+    UpgradeRequired,
     /// 431: a head larger than a head may be.
     HeaderFieldsTooLarge,
     /// 503: no room for one more.
@@ -101,11 +105,13 @@ impl Status {
         match self {
             Self::Ok => "200 OK",
             Self::BadRequest => "400 Bad Request",
+            Self::Forbidden => "403 Forbidden",
             Self::NotFound => "404 Not Found",
             Self::MethodNotAllowed => "405 Method Not Allowed",
             Self::RequestTimeout => "408 Request Timeout",
             Self::ContentTooLarge => "413 Content Too Large",
             Self::UriTooLong => "414 URI Too Long",
+            Self::UpgradeRequired => "426 Upgrade Required",
             Self::HeaderFieldsTooLarge => "431 Request Header Fields Too Large",
             Self::ServiceUnavailable => "503 Service Unavailable",
         }
@@ -117,11 +123,13 @@ impl Status {
         match self {
             Self::Ok => 200,
             Self::BadRequest => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,
             Self::ContentTooLarge => 413,
             Self::UriTooLong => 414,
+            Self::UpgradeRequired => 426,
             Self::HeaderFieldsTooLarge => 431,
             Self::ServiceUnavailable => 503,
         }
