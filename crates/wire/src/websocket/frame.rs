@@ -74,30 +74,31 @@ impl Opcode {
     }
 }
 
-/// Reads a head from the front of `bytes`; `None` where it is not whole yet. That a message goes on which was begun is
+/// Reads a head from the front of `bytes`; `None` where it is not whole yet. Whether it is the turn of such a frame is
 /// for [`Reader`](super::Reader) to see.
 ///
 /// # Errors
-/// [`Violation`] as soon as the bytes cannot become a head any more.
+/// [`Violation`] as soon as the byte has come that breaks a rule.
 pub fn decode(bytes: &[u8], role: Role) -> Result<Option<FrameHead>, Violation> {
-    let [first, second, rest @ ..] = bytes else { return Ok(None) };
+    let [first, rest @ ..] = bytes else { return Ok(None) };
     if first & RESERVED != 0 {
         return Err(Violation::ReservedBits);
     }
     let opcode = Opcode::from_bits(first & OPCODE).ok_or(Violation::Opcode)?;
     let fin = first & FIN != 0;
-    let length = second & LENGTH;
     if opcode.is_control() && !fin {
         return Err(Violation::FragmentedControl);
     }
-    if opcode.is_control() && length >= LENGTH_16 {
-        return Err(Violation::LongControl);
-    }
+    let [second, rest @ ..] = rest else { return Ok(None) };
     let masked = second & MASKED != 0;
     match (role, masked) {
         (Role::Server, false) => return Err(Violation::Unmasked),
         (Role::Client, true) => return Err(Violation::Masked),
         _ => {}
+    }
+    let length = second & LENGTH;
+    if opcode.is_control() && usize::from(length) > CONTROL_BYTES_MAX {
+        return Err(Violation::LongControl);
     }
     let Some((payload_bytes, rest)) = decode_length(length, rest)? else { return Ok(None) };
     let (mask, rest) = match (masked, rest.split_first_chunk()) {
