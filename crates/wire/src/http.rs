@@ -16,7 +16,7 @@ pub mod request;
 pub mod response;
 
 mod field;
-mod number;
+pub(crate) mod number;
 mod percent;
 
 /// Version of a message. Others are not spoken (RFC 9112, 2.3).

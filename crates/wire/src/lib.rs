@@ -10,3 +10,4 @@ pub mod proxy;
 pub mod stream;
 pub mod udp;
 pub mod websocket;
+pub mod webtorrent;

@@ -4,7 +4,7 @@
 const DIGITS_MAX: usize = 20;
 
 /// Appends the decimal digits of `number`.
-pub(super) fn push(mut number: u64, out: &mut Vec<u8>) {
+pub(crate) fn push(mut number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; DIGITS_MAX];
     let mut start = DIGITS_MAX;
     loop {

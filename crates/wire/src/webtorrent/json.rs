@@ -1,0 +1,362 @@
+//! A reader of JSON (RFC 8259) that walks over a text once and builds nothing.
+//!
+//! Everything is checked on the way: grammar, nesting, escapes, and that strings are UTF-8 without control characters,
+//! so its input may be any bytes. Escapes of lone surrogates pass: they are JSON, and offers go through as they came.
+//! The walk over nested values is a loop, so that no input can exhaust the stack.
+
+use core::ops::Range;
+
+use super::text::Text;
+
+/// Deepest nesting of arrays and objects within one value of a message. Real offers have one level.
+pub const DEPTH_MAX: usize = 64;
+
+/// Why bytes are no JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// The bytes end within a value.
+    #[error("the message ends early")]
+    Truncated,
+    /// A byte is out of place.
+    #[error("the message is no JSON at byte {at}")]
+    Malformed {
+        /// Where, from the front.
+        at: usize,
+    },
+    /// Nested deeper than [`DEPTH_MAX`].
+    #[error("the message is nested deeper than {DEPTH_MAX}")]
+    TooDeep,
+}
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'j> {
+    bytes: &'j [u8],
+    at: usize,
+}
+
+/// The arrays and objects that a place is within. One bit for each, the innermost lowest: set for an object.
+#[derive(Default)]
+struct Nest {
+    objects: u64,
+    depth: usize,
+}
+
+const _: () = assert!(DEPTH_MAX <= 64, "a nest has a bit for each level");
+
+impl<'j> Reader<'j> {
+    pub(super) const fn new(bytes: &'j [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The first byte of the next value, which tells its kind. What is no value at all is found when it is read.
+    pub(super) fn kind(&mut self) -> Result<u8, JsonError> {
+        self.skip_space();
+        self.peek()
+    }
+
+    /// Whether nothing but white space follows.
+    pub(super) fn end(&mut self) -> Result<(), JsonError> {
+        self.skip_space();
+        if self.at == self.bytes.len() { Ok(()) } else { self.malformed() }
+    }
+
+    /// Reads over one value of any kind, and returns it as it stands.
+    pub(super) fn value(&mut self) -> Result<&'j [u8], JsonError> {
+        self.skip_space();
+        let start = self.at;
+        let mut nest = Nest::default();
+        loop {
+            let first = self.peek()?;
+            match first {
+                b'"' => _ = self.string()?,
+                b'{' | b'[' => {
+                    self.at += 1;
+                    nest.enter(first == b'{')?;
+                    self.skip_space();
+                    if self.peek()? != closing(first) {
+                        self.key_within(&nest)?;
+                        continue;
+                    }
+                    self.at += 1;
+                    nest.leave();
+                }
+                b't' => self.literal(b"true")?,
+                b'f' => self.literal(b"false")?,
+                b'n' => self.literal(b"null")?,
+                _ => self.number()?,
+            }
+            if self.leave(&mut nest)? {
+                return Ok(&self.bytes[start..self.at]);
+            }
+        }
+    }
+
+    /// Reads one object, each value of it by `member`, which has to take exactly one value.
+    pub(super) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Text<'j>) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.items(b'{', |reader| {
+            let key = reader.key()?;
+            member(reader, key)
+        })
+    }
+
+    /// Reads one array, each value of it by `item`, which has to take exactly one.
+    pub(super) fn array(
+        &mut self,
+        item: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.items(b'[', item)
+    }
+
+    /// Reads one string.
+    fn string(&mut self) -> Result<Text<'j>, JsonError> {
+        self.skip_space();
+        let start = self.at;
+        self.expect(b'"')?;
+        let mut is_escaped = false;
+        loop {
+            self.at += plain_bytes(&self.bytes[self.at..]);
+            match self.peek()? {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(Text::new(&self.bytes[start..self.at], is_escaped));
+                }
+                b'\\' => {
+                    is_escaped = true;
+                    self.escape()?;
+                }
+                first @ 0x80.. => self.character(first)?,
+                _ => return self.malformed(),
+            }
+        }
+    }
+
+    /// Reads one value, and returns it if it is a string.
+    pub(super) fn text(&mut self) -> Result<Option<Text<'j>>, JsonError> {
+        if self.kind()? == b'"' { self.string().map(Some) } else { self.value().map(|_| None) }
+    }
+
+    /// The next member of an object that has been checked before, of which this reader has read nothing else.
+    pub(super) fn next_member(&mut self) -> Option<(Text<'j>, &'j [u8])> {
+        self.skip_space();
+        // The bracket before the first member, or the comma before another one. Behind the last one there is no key.
+        self.at += 1;
+        Some((self.key().ok()?, self.value().ok()?))
+    }
+
+    /// Where `value` stands that has just been read.
+    pub(super) const fn place_of(&self, value: &[u8]) -> Range<usize> {
+        self.at - value.len()..self.at
+    }
+
+    fn items(
+        &mut self,
+        opening: u8,
+        mut item: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.skip_space();
+        self.expect(opening)?;
+        self.skip_space();
+        let mut next = self.peek()?;
+        while next != closing(opening) {
+            item(self)?;
+            self.skip_space();
+            next = self.peek()?;
+            if next == b',' {
+                self.at += 1;
+            } else if next != closing(opening) {
+                return self.malformed();
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Goes on behind a value to where the next one begins. True if there is none, because the outermost has ended.
+    fn leave(&mut self, nest: &mut Nest) -> Result<bool, JsonError> {
+        while nest.depth > 0 {
+            self.skip_space();
+            let next = self.peek()?;
+            if next == b',' {
+                self.at += 1;
+                self.key_within(nest)?;
+                return Ok(false);
+            }
+            if next != nest.closing() {
+                return self.malformed();
+            }
+            self.at += 1;
+            nest.leave();
+        }
+        Ok(true)
+    }
+
+    /// Reads over the key that stands before a value, if the value is one of an object.
+    fn key_within(&mut self, nest: &Nest) -> Result<(), JsonError> {
+        if nest.is_in_object() {
+            self.key()?;
+        }
+        self.skip_space();
+        Ok(())
+    }
+
+    /// Reads a key and the colon behind it.
+    fn key(&mut self) -> Result<Text<'j>, JsonError> {
+        let key = self.string()?;
+        self.skip_space();
+        self.expect(b':')?;
+        Ok(key)
+    }
+
+    /// RFC 8259, 7: "escape". Whether surrogates come in pairs is not looked at.
+    fn escape(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        match self.peek()? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+            b'u' => {
+                self.at += 1;
+                for _ in 0..4 {
+                    if !self.peek()?.is_ascii_hexdigit() {
+                        return self.malformed();
+                    }
+                    self.at += 1;
+                }
+            }
+            _ => return self.malformed(),
+        }
+        Ok(())
+    }
+
+    /// A character of more than one byte. Binary strings are full of those of two, the rest is rare.
+    fn character(&mut self, first: u8) -> Result<(), JsonError> {
+        let bytes = match first {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => return self.malformed(),
+        };
+        let character = self.bytes.get(self.at..self.at + bytes).ok_or(JsonError::Truncated)?;
+        let is_whole = match character {
+            [_, second] => second & 0xc0 == 0x80,
+            longer => core::str::from_utf8(longer).is_ok(),
+        };
+        if !is_whole {
+            return self.malformed();
+        }
+        self.at += bytes;
+        Ok(())
+    }
+
+    /// RFC 8259, 6: no zero before other digits, and a digit on both sides of a point.
+    fn number(&mut self) -> Result<(), JsonError> {
+        self.take(b"-");
+        if !self.take(b"0") {
+            self.digits()?;
+        }
+        if self.take(b".") {
+            self.digits()?;
+        }
+        if self.take(b"eE") {
+            self.take(b"+-");
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    /// At least one digit.
+    fn digits(&mut self) -> Result<(), JsonError> {
+        if !self.peek()?.is_ascii_digit() {
+            return self.malformed();
+        }
+        while self.take(b"0123456789") {}
+        Ok(())
+    }
+
+    fn literal(&mut self, literal: &'static [u8]) -> Result<(), JsonError> {
+        literal.iter().try_for_each(|&byte| self.expect(byte))
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
+        if self.peek()? != byte {
+            return self.malformed();
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Goes over the next byte if it is one of `bytes`.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        let is_taken = self.bytes.get(self.at).is_some_and(|byte| bytes.contains(byte));
+        self.at += usize::from(is_taken);
+        is_taken
+    }
+
+    /// RFC 8259, 2: "ws".
+    fn skip_space(&mut self) {
+        while self.take(b" \t\n\r") {}
+    }
+
+    fn peek(&self) -> Result<u8, JsonError> {
+        self.bytes.get(self.at).copied().ok_or(JsonError::Truncated)
+    }
+
+    const fn malformed<T>(&self) -> Result<T, JsonError> {
+        Err(JsonError::Malformed { at: self.at })
+    }
+}
+
+impl Nest {
+    fn enter(&mut self, is_object: bool) -> Result<(), JsonError> {
+        if self.depth == DEPTH_MAX {
+            return Err(JsonError::TooDeep);
+        }
+        self.depth += 1;
+        self.objects = self.objects << 1 | u64::from(is_object);
+        Ok(())
+    }
+
+    const fn leave(&mut self) {
+        self.depth -= 1;
+        self.objects >>= 1;
+    }
+
+    const fn is_in_object(&self) -> bool {
+        self.objects & 1 == 1
+    }
+
+    /// What the innermost ends with.
+    const fn closing(&self) -> u8 {
+        closing(if self.is_in_object() { b'{' } else { b'[' })
+    }
+}
+
+/// The bracket that ends what `opening` begins: both stand two places behind it in ASCII.
+const fn closing(opening: u8) -> u8 {
+    opening + 2
+}
+
+/// How many bytes at the front of `bytes` mean nothing in a string: no quote, backslash, control character, and nothing
+/// of more than one byte. Eight at a time: offers are long, and this is most of what reading them costs.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks();
+    for (index, word) in words.iter().enumerate() {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return index * 8 + (special.trailing_zeros() / 8) as usize;
+        }
+    }
+    let is_special = |&byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x80..);
+    words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// The top bit of the lowest byte that means something is set, and none below. Above it others may be set by the carry.
+const fn special_bytes(word: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let quote = (word ^ (EACH * 0x22)).wrapping_sub(EACH);
+    let backslash = (word ^ (EACH * 0x5c)).wrapping_sub(EACH);
+    let control = word.wrapping_sub(EACH * 0x20);
+    (quote | backslash | control | word) & (EACH * 0x80)
+}
