@@ -1,0 +1,283 @@
+//! What waits for the connections of one worker, and what its connections have to say to those of others.
+//!
+//! All that is said to a connection in one turn is gathered here and leaves in one piece. Whatever is written is bytes
+//! that are ready to be sent; nothing here looks at them. In the settled state nothing is allocated for a letter.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use shoal_wire::stream::Handle;
+
+use crate::address::Address;
+use crate::mailbox::Mailboxes;
+use crate::post::Letters;
+
+/// Most bytes that wait for one connection. More than that is not said to anybody in one turn but in error or malice.
+pub const POST_BYTES_MAX: usize = 1 << 20;
+
+/// Largest buffer that is kept for the next post.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of all buffers that are kept.
+const KEPT_BYTES_SUM_MAX: usize = 8 << 20;
+
+/// No slot: nothing waits for a connection.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The post of one worker.
+#[derive(Debug)]
+pub struct Postroom {
+    worker: u16,
+    mailboxes: Arc<Mailboxes>,
+    /// The slots of the own connections, by the index of their handles.
+    slots: Vec<u32>,
+    posts: Vec<Post>,
+    /// Slots without a post. The one that was used last is used next, since its buffer is still in the cache.
+    free: Vec<u32>,
+    /// Bytes of the buffers of these.
+    kept_bytes: usize,
+    /// For whom something waits, in the order in which it came. Some may have been served since.
+    waiting: VecDeque<Handle>,
+    /// Who was named last. What waits for it still when the next is named will not be fetched any more.
+    named: Option<Handle>,
+    /// What is to go to other workers.
+    batches: Box<[Letters]>,
+    /// What has come from them, while it is being handed out.
+    inbox: Letters,
+    /// Workers that are to be woken.
+    wakes: Vec<u16>,
+    losses: Losses,
+}
+
+/// What waits for one connection.
+#[derive(Debug)]
+struct Post {
+    to: Handle,
+    bytes: Vec<u8>,
+}
+
+/// Why a letter cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// The connection has gone.
+    Gone,
+    /// There is no room for it.
+    Full,
+}
+
+/// Letters that were written and will not be heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// What waited for connections that had gone, or that could not be spoken to. What waited together counts as one.
+    pub gone: u64,
+    /// Letters for which another worker had no room.
+    pub full: u64,
+}
+
+impl Postroom {
+    /// The post of a worker, which has one of the mailboxes.
+    #[must_use]
+    pub fn new(worker: u16, mailboxes: Arc<Mailboxes>) -> Self {
+        let batches = (0..mailboxes.workers()).map(|_| Letters::default()).collect();
+        Self {
+            worker,
+            mailboxes,
+            slots: Vec::new(),
+            posts: Vec::new(),
+            free: Vec::new(),
+            kept_bytes: 0,
+            waiting: VecDeque::new(),
+            named: None,
+            batches,
+            inbox: Letters::default(),
+            wakes: Vec::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Which worker it is that has it.
+    #[must_use]
+    pub const fn worker(&self) -> u16 {
+        self.worker
+    }
+
+    /// Has `write` append a letter to what waits for a connection, or to what goes to its worker.
+    ///
+    /// # Errors
+    /// [`Unwritten`] where the letter is lost at once.
+    pub fn write(&mut self, to: Address, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Unwritten> {
+        if to.worker == self.worker {
+            return self.write_own(to.handle, write);
+        }
+        let bytes_max = self.mailboxes.bytes_max();
+        let batch = self.batches.get_mut(usize::from(to.worker)).ok_or(Unwritten::Gone)?;
+        if batch.write(to.handle, bytes_max, write) { Ok(()) } else { Err(Unwritten::Full) }
+    }
+
+    /// The next connection for which something waits: each comes once. Whoever was named before and has not fetched its
+    /// post is taken for gone.
+    pub fn speaker(&mut self) -> Option<Handle> {
+        if let Some(named) = self.named.take()
+            && self.discard(named)
+        {
+            self.losses.gone += 1;
+        }
+        while let Some(handle) = self.waiting.pop_front() {
+            if self.slot_of(handle).is_some() {
+                self.named = Some(handle);
+                break;
+            }
+        }
+        self.named
+    }
+
+    /// Lets `fetch` see what waits for a connection, which then waits no more. Nothing where nothing waits.
+    pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let slot = self.slot_of(handle)?;
+        let fetched = fetch(&self.posts[as_usize(slot)].bytes);
+        self.release(slot);
+        Some(fetched)
+    }
+
+    /// Appends what waits for a connection to `out`.
+    pub fn take(&mut self, handle: Handle, out: &mut Vec<u8>) {
+        self.fetch(handle, |bytes| out.extend_from_slice(bytes));
+    }
+
+    /// A connection has gone: throws away what waits for it.
+    pub fn forget(&mut self, handle: Handle) {
+        self.discard(handle);
+    }
+
+    /// Fetches what has come from other workers. To be called before a turn.
+    pub fn collect(&mut self) {
+        self.mailboxes.collect(usize::from(self.worker), &mut self.inbox);
+        let inbox = core::mem::take(&mut self.inbox);
+        for (to, letter) in inbox.iter() {
+            match self.write_own(to, |out| out.extend_from_slice(letter)) {
+                Ok(()) => {}
+                Err(Unwritten::Gone) => self.losses.gone += 1,
+                Err(Unwritten::Full) => self.losses.full += 1,
+            }
+        }
+        self.inbox = inbox;
+        self.inbox.clear();
+    }
+
+    /// Sends off what there is for other workers, and names those that are to be woken, since they may be waiting for
+    /// something else. To be called after a turn.
+    pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        self.wakes.clear();
+        for (worker, batch) in (0..).zip(&mut self.batches) {
+            if !batch.is_empty() {
+                let posted = self.mailboxes.put(usize::from(worker), batch);
+                self.losses.full += posted.lost;
+                if posted.wakes {
+                    self.wakes.push(worker);
+                }
+            }
+        }
+        self.wakes.drain(..)
+    }
+
+    /// What has been lost since this was asked last, apart from what was told at once.
+    pub fn losses(&mut self) -> Losses {
+        core::mem::take(&mut self.losses)
+    }
+
+    fn write_own(&mut self, to: Handle, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Unwritten> {
+        let slot = self.slot_for(to).ok_or(Unwritten::Gone)?;
+        let bytes = &mut self.posts[as_usize(slot)].bytes;
+        let before = bytes.len();
+        if before < POST_BYTES_MAX {
+            write(bytes);
+        }
+        if bytes.len() == before || bytes.len() > POST_BYTES_MAX {
+            bytes.truncate(before);
+            return Err(Unwritten::Full);
+        }
+        Ok(())
+    }
+
+    /// The slot with what waits for a connection.
+    fn slot_of(&self, handle: Handle) -> Option<u32> {
+        let slot = *self.slots.get(as_usize(handle.index))?;
+        (slot != NO_SLOT && self.posts[as_usize(slot)].to == handle).then_some(slot)
+    }
+
+    /// The slot for what is to wait for a connection; none if it is known to have gone.
+    fn slot_for(&mut self, to: Handle) -> Option<u32> {
+        let index = as_usize(to.index);
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, NO_SLOT);
+        }
+        let slot = self.slots[index];
+        if slot == NO_SLOT {
+            return Some(self.occupy(to));
+        }
+        let post = &mut self.posts[as_usize(slot)];
+        if post.to == to {
+            return Some(slot);
+        }
+        if !is_newer(to, post.to) {
+            return None;
+        }
+        // Whom the post was for has gone, and this is who came after it.
+        self.losses.gone += 1;
+        post.to = to;
+        post.bytes.clear();
+        self.waiting.push_back(to);
+        Some(slot)
+    }
+
+    /// Takes a slot for a connection for which nothing waits.
+    fn occupy(&mut self, to: Handle) -> u32 {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                let post = &mut self.posts[as_usize(slot)];
+                post.to = to;
+                self.kept_bytes -= post.bytes.capacity();
+                slot
+            }
+            None => {
+                let slot = u32::try_from(self.posts.len()).expect("no more posts than connections");
+                self.posts.push(Post { to, bytes: Vec::new() });
+                slot
+            }
+        };
+        self.slots[as_usize(to.index)] = slot;
+        self.waiting.push_back(to);
+        slot
+    }
+
+    /// Throws away what waits for a connection. Returns whether something did.
+    fn discard(&mut self, handle: Handle) -> bool {
+        let slot = self.slot_of(handle);
+        if let Some(slot) = slot {
+            self.release(slot);
+        }
+        slot.is_some()
+    }
+
+    fn release(&mut self, slot: u32) {
+        let post = &mut self.posts[as_usize(slot)];
+        self.slots[as_usize(post.to.index)] = NO_SLOT;
+        post.bytes.clear();
+        let bytes = post.bytes.capacity();
+        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX {
+            post.bytes = Vec::new();
+        }
+        self.kept_bytes += post.bytes.capacity();
+        self.free.push(slot);
+    }
+}
+
+/// Whether the connection came after another that had its place. Generations begin anew after the greatest.
+fn is_newer(handle: Handle, than: Handle) -> bool {
+    let ahead = handle.generation.wrapping_sub(than.generation) & Handle::GENERATION_MAX;
+    ahead <= Handle::GENERATION_MAX / 2
+}
+
+fn as_usize(number: u32) -> usize {
+    usize::try_from(number).expect("an address has 32 bits or more")
+}

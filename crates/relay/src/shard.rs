@@ -1,0 +1,216 @@
+//! A part of the swarms: what one lock guards.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use shoal_protocol::{InfoHash, PeerId};
+
+use crate::address::Address;
+use crate::api::{Announce, Announced, Counts, Left, Rejection, Settlement, Stance, Target};
+use crate::expiry::Sweep;
+use crate::key::{Name, OfferKey, Place};
+use crate::swarm::{Peer, Swarm};
+
+/// Some of the swarms.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) swarms: HashTable<Torrent>,
+    pub(crate) sweep: Sweep,
+    pub(crate) tally: Tally,
+}
+
+/// A swarm, and of which torrent it is.
+#[derive(Debug)]
+pub(crate) struct Torrent {
+    info_hash: InfoHash,
+    pub(crate) hash: u64,
+    pub(crate) swarm: Swarm,
+}
+
+/// Sums over a shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) seeders: u64,
+    pub(crate) leechers: u64,
+    pub(crate) expired: u64,
+}
+
+/// An announce with all that was made of it before the lock was taken.
+#[derive(Debug)]
+pub(crate) struct Call<'a, 'o> {
+    pub(crate) place: &'a Place,
+    pub(crate) name: Name,
+    pub(crate) announce: &'a Announce<'o>,
+    pub(crate) now_s: u32,
+}
+
+/// An answer, as its sender tells of it.
+#[derive(Debug)]
+pub(crate) struct Payment<'a> {
+    pub(crate) debtor: Address,
+    pub(crate) debtor_id: &'a PeerId,
+    pub(crate) offer: OfferKey,
+}
+
+impl Tally {
+    pub(crate) fn of(&mut self, seeds: bool) -> &mut u64 {
+        if seeds { &mut self.seeders } else { &mut self.leechers }
+    }
+}
+
+impl Torrent {
+    fn new(place: &Place) -> Self {
+        Self { info_hash: place.info_hash, hash: place.hash, swarm: Swarm::default() }
+    }
+
+    fn is_at(&self, place: &Place) -> bool {
+        self.hash == place.hash && self.info_hash == place.info_hash
+    }
+}
+
+impl Shard {
+    /// Applies an announce, draws whom its offers go to, and notes what is owed for them. Before a peer is taken in that
+    /// is new, `has_room` is asked, which is to reserve the room.
+    pub(crate) fn announce(
+        &mut self,
+        call: &Call<'_, '_>,
+        has_room: impl FnOnce() -> bool,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<Target>,
+    ) -> Result<Announced, Rejection> {
+        let Call { place, name, announce, now_s } = call;
+        let Self { swarms, tally, .. } = self;
+        let admit = || {
+            if !announce.may_join {
+                return Err(Rejection::MayNotJoin);
+            }
+            if has_room() { Ok(()) } else { Err(Rejection::Full) }
+        };
+        let (swarm, found) =
+            match swarms.entry(place.hash, |torrent| torrent.is_at(place), |torrent| torrent.hash) {
+                Entry::Occupied(torrent) => {
+                    let swarm = &mut torrent.into_mut().swarm;
+                    let found = swarm.find(name);
+                    if found.is_none() {
+                        admit()?;
+                    }
+                    (swarm, found)
+                }
+                Entry::Vacant(torrent) => {
+                    admit()?;
+                    (&mut torrent.insert(Torrent::new(place)).into_mut().swarm, None)
+                }
+            };
+        let seeds = announce.stance != Stance::Leech;
+        let (position, joined) = match found {
+            Some(position) => {
+                let joined = claim(swarm.peer_mut(position), announce)?;
+                *tally.of(swarm.seeds(position)) -= 1;
+                (swarm.set_role(position, seeds), joined)
+            }
+            None => (swarm.insert(Peer::new(name, announce.client), seeds), true),
+        };
+        *tally.of(seeds) += 1;
+        swarm.peer_mut(position).heard_s = *now_s;
+        if announce.stance == Stance::Complete {
+            swarm.complete(position);
+        }
+        send_offers(swarm, position, call, rng, targets);
+        Ok(Announced { counts: swarm.counts(), joined })
+    }
+
+    /// Takes out a peer of the connection `address`.
+    pub(crate) fn leave(&mut self, place: &Place, name: &Name, address: Address) -> Left {
+        let Ok(mut torrent) = self.swarms.find_entry(place.hash, |torrent| torrent.is_at(place)) else {
+            return Left::default();
+        };
+        let swarm = &mut torrent.get_mut().swarm;
+        let Some(position) = owned(swarm, name, address) else {
+            return Left { counts: swarm.counts(), was_there: false };
+        };
+        *self.tally.of(swarm.seeds(position)) -= 1;
+        swarm.remove(position);
+        if swarm.is_empty() {
+            // With its count of downloads, or anybody could fill the tables with swarms of nobody.
+            torrent.remove();
+            return Left { counts: Counts::default(), was_there: true };
+        }
+        Left { counts: swarm.counts(), was_there: true }
+    }
+
+    /// Takes note of an answer to the peer `creditor`.
+    pub(crate) fn settle(
+        &mut self,
+        place: &Place,
+        creditor: &Name,
+        payment: &Payment<'_>,
+        now_s: u32,
+    ) -> Settlement {
+        let Some(torrent) = self.swarms.find_mut(place.hash, |torrent| torrent.is_at(place)) else {
+            return Settlement::Gone;
+        };
+        let Some(position) = torrent.swarm.find(creditor) else { return Settlement::Gone };
+        let peer = torrent.swarm.peer_mut(position);
+        if peer.debts.settle(payment.offer, payment.debtor_id, payment.debtor, now_s) {
+            Settlement::Owed(peer.client.address)
+        } else {
+            Settlement::Unawaited
+        }
+    }
+
+    /// Whether the connection `address` has that peer.
+    pub(crate) fn has(&self, place: &Place, name: &Name, address: Address) -> bool {
+        self.swarm(place).is_some_and(|swarm| owned(swarm, name, address).is_some())
+    }
+
+    pub(crate) fn counts(&self, place: &Place) -> Counts {
+        self.swarm(place).map_or_else(Counts::default, Swarm::counts)
+    }
+
+    fn swarm(&self, place: &Place) -> Option<&Swarm> {
+        self.swarms.find(place.hash, |torrent| torrent.is_at(place)).map(|torrent| &torrent.swarm)
+    }
+}
+
+/// Where the peer is, if the connection `address` has it.
+fn owned(swarm: &Swarm, name: &Name, address: Address) -> Option<usize> {
+    swarm.find(name).filter(|&position| swarm.peer(position).client.address == address)
+}
+
+/// Checks that the peer is the announcer's, or makes it so. Returns whether it was another's: of a connection that came
+/// from the same address, and is dead without our knowledge, or about to be.
+fn claim(peer: &mut Peer, announce: &Announce<'_>) -> Result<bool, Rejection> {
+    if peer.client.address == announce.client.address {
+        return Ok(false);
+    }
+    if peer.client.source != announce.client.source {
+        return Err(Rejection::PeerIdTaken);
+    }
+    if !announce.may_join {
+        return Err(Rejection::MayNotJoin);
+    }
+    peer.client = announce.client;
+    Ok(true)
+}
+
+/// Finds a peer for each offer, as far as there are as many, and notes what they then owe.
+fn send_offers(
+    swarm: &mut Swarm,
+    own: usize,
+    call: &Call<'_, '_>,
+    rng: &mut fastrand::Rng,
+    targets: &mut Vec<Target>,
+) {
+    let offers = call.announce.offers;
+    swarm.draw(own, offers.len(), rng, targets);
+    if targets.is_empty() {
+        return;
+    }
+    // Taken out for a moment, since those who owe stand in the same list.
+    let mut debts = core::mem::take(&mut swarm.peer_mut(own).debts);
+    debts.expect(targets.len(), call.now_s);
+    for (target, &offer) in targets.iter().zip(offers) {
+        let debtor_id = &swarm.peer(target.position()).peer_id;
+        debts.record(offer, debtor_id, target.address, call.now_s);
+    }
+    swarm.peer_mut(own).debts = debts;
+}

@@ -1,0 +1,236 @@
+//! One swarm: its peers, leechers before seeders.
+//!
+//! In that order whom a seeder's offers may go to is the front of the list, and a sample is a draw of positions. A small
+//! swarm is searched from end to end; a big one has an index by peer id.
+
+use hashbrown::HashTable;
+use shoal_protocol::PeerId;
+
+use crate::address::Client;
+use crate::api::{Counts, Target};
+use crate::debt::Debts;
+use crate::key::Name;
+
+/// Peers from which on a swarm has an index, and below which it has none again.
+const INDEXED: (usize, usize) = (32, 16);
+
+/// Room of a list that is never given back.
+const PEERS_KEPT: usize = 4;
+
+/// A peer that is connected.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) peer_id: PeerId,
+    /// Whether its download has been counted.
+    pub(crate) counted: bool,
+    /// When it announced last.
+    pub(crate) heard_s: u32,
+    pub(crate) client: Client,
+    pub(crate) debts: Debts,
+    /// Of the peer id.
+    hash: u64,
+}
+
+const _: () = assert!(size_of::<Peer>() == 88, "as `Settings::peers_max` says");
+
+/// The peers of one torrent.
+#[derive(Debug, Default)]
+pub(crate) struct Swarm {
+    peers: Vec<Peer>,
+    leechers: usize,
+    completed: u32,
+    /// Positions by peer id, in a swarm that is big.
+    index: Option<Box<HashTable<u32>>>,
+}
+
+impl Peer {
+    pub(crate) fn new(name: &Name, client: Client) -> Self {
+        let Name { peer_id, hash } = *name;
+        Self { peer_id, counted: false, heard_s: 0, client, debts: Debts::default(), hash }
+    }
+}
+
+impl Swarm {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let count = |peers: usize| u32::try_from(peers).unwrap_or(u32::MAX);
+        Counts {
+            seeders: count(self.peers.len() - self.leechers),
+            leechers: count(self.leechers),
+            completed: self.completed,
+        }
+    }
+
+    /// Counts a download of the peer, unless it is counted already.
+    pub(crate) fn complete(&mut self, position: usize) {
+        let peer = &mut self.peers[position];
+        if !peer.counted {
+            peer.counted = true;
+            self.completed = self.completed.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn peer(&self, position: usize) -> &Peer {
+        &self.peers[position]
+    }
+
+    pub(crate) fn peer_mut(&mut self, position: usize) -> &mut Peer {
+        &mut self.peers[position]
+    }
+
+    pub(crate) fn seeds(&self, position: usize) -> bool {
+        position >= self.leechers
+    }
+
+    /// Where the peer is, until the next change.
+    pub(crate) fn find(&self, name: &Name) -> Option<usize> {
+        let is_it = |peer: &Peer| peer.hash == name.hash && peer.peer_id == name.peer_id;
+        match &self.index {
+            None => self.peers.iter().position(is_it),
+            Some(index) => index
+                .find(name.hash, |&position| is_it(&self.peers[as_usize(position)]))
+                .map(|&position| as_usize(position)),
+        }
+    }
+
+    /// Takes in a peer that is not there. Returns where it is.
+    pub(crate) fn insert(&mut self, peer: Peer, seeds: bool) -> usize {
+        let position = self.peers.len();
+        if position == self.peers.capacity() {
+            // A quarter more, where a vector of its own accord would double.
+            self.peers.reserve_exact(position / 4 + 1);
+        }
+        let hash = peer.hash;
+        self.peers.push(peer);
+        match &mut self.index {
+            Some(index) => {
+                index.insert_unique(hash, as_u32(position), |&other| self.peers[as_usize(other)].hash);
+            }
+            None if self.peers.len() > INDEXED.0 => self.build_index(),
+            None => {}
+        }
+        if seeds { position } else { self.make_leecher(position) }
+    }
+
+    /// Takes the peer out. Its position is then that of another, which was behind it, or the end.
+    pub(crate) fn remove(&mut self, position: usize) {
+        let position = if self.seeds(position) { position } else { self.make_seeder(position) };
+        let last = self.peers.len() - 1;
+        self.swap(position, last);
+        if let Some(index) = &mut self.index {
+            let hash = self.peers[last].hash;
+            if let Ok(entry) = index.find_entry(hash, |&other| as_usize(other) == last) {
+                entry.remove();
+            }
+        }
+        self.peers.pop();
+        self.shrink();
+    }
+
+    /// Makes the peer what it now is. Returns where it then is.
+    pub(crate) fn set_role(&mut self, position: usize, seeds: bool) -> usize {
+        match (self.seeds(position), seeds) {
+            (false, true) => self.make_seeder(position),
+            (true, false) => self.make_leecher(position),
+            (true, true) | (false, false) => position,
+        }
+    }
+
+    /// Draws up to `wanted` peers for the offers of the peer at `own`, each at most once and all equally likely; never
+    /// itself, and for a seeder leechers only.
+    pub(crate) fn draw(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<Target>) {
+        let seeds = self.seeds(own);
+        let others = if seeds { self.leechers } else { self.peers.len() - 1 };
+        // Positions among the others: a leecher is to be left out, a seeder is behind all whom it may meet.
+        let position = |drawn: usize| drawn + usize::from(drawn >= own);
+        let target = |position: usize| Target {
+            address: self.peers[position].client.address,
+            position: as_u32(position),
+        };
+        if wanted >= others {
+            targets.extend((0..others).map(|drawn| target(position(drawn))));
+            return;
+        }
+        // Floyd's sample (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, and no draw in vain.
+        for last in others - wanted..others {
+            let drawn = position(rng.usize(0..=last));
+            let is_new = targets.iter().all(|target| target.position() != drawn);
+            targets.push(target(if is_new { drawn } else { position(last) }));
+        }
+    }
+
+    /// Moves the seeder to the end of the leechers.
+    fn make_leecher(&mut self, position: usize) -> usize {
+        self.swap(position, self.leechers);
+        self.leechers += 1;
+        self.leechers - 1
+    }
+
+    /// Moves the leecher to the front of the seeders.
+    fn make_seeder(&mut self, position: usize) -> usize {
+        self.leechers -= 1;
+        self.swap(position, self.leechers);
+        self.leechers
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        if one == other {
+            return;
+        }
+        if let Some(index) = &mut self.index {
+            let place_of = |position: usize| {
+                let hash = self.peers[position].hash;
+                index.find_bucket_index(hash, |&entry| as_usize(entry) == position)
+            };
+            // Both are found before either is changed, as the changed entry could be taken for the other.
+            let places = [(place_of(one), other), (place_of(other), one)];
+            for (place, position) in places {
+                if let Some(entry) = place.and_then(|place| index.get_bucket_mut(place)) {
+                    *entry = as_u32(position);
+                }
+            }
+        }
+        self.peers.swap(one, other);
+    }
+
+    fn build_index(&mut self) {
+        let hash_of = |&position: &u32| self.peers[as_usize(position)].hash;
+        let mut index = HashTable::with_capacity(self.peers.len());
+        for position in 0..as_u32(self.peers.len()) {
+            index.insert_unique(hash_of(&position), position, hash_of);
+        }
+        self.index = Some(Box::new(index));
+    }
+
+    /// Gives back what is no longer needed, with enough left over that a swarm which comes and goes does not do so all
+    /// the time.
+    fn shrink(&mut self) {
+        let peers = self.peers.len();
+        if self.peers.capacity() > PEERS_KEPT && peers < self.peers.capacity() / 2 {
+            self.peers.shrink_to(peers + peers / 4);
+        }
+        if peers < INDEXED.1 {
+            self.index = None;
+        }
+        if let Some(index) = &mut self.index
+            && peers < index.capacity() / 4
+        {
+            index.shrink_to(peers * 2, |&position| self.peers[as_usize(position)].hash);
+        }
+    }
+}
+
+fn as_u32(position: usize) -> u32 {
+    u32::try_from(position).expect("a swarm of 2^32 peers would take 320 GiB")
+}
+
+fn as_usize(position: u32) -> usize {
+    usize::try_from(position).expect("an address has 32 bits or more")
+}

@@ -1,0 +1,211 @@
+//! All swarms, in shards behind small locks.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use shoal_protocol::{InfoHash, PeerId};
+
+use crate::address::Address;
+use crate::api::{
+    Announce, Announced, Counts, Expired, Left, Rejection, Settings, Settlement, Target, Totals,
+};
+use crate::key::{Keys, OfferKey, Place, Source};
+use crate::shard::{Call, Payment, Shard};
+
+/// More than any machine has workers, so that two seldom want the same lock.
+const SHARDS: usize = 64;
+
+/// Most budget that is spent under one hold of a lock.
+const BUDGET_PER_LOCK: usize = 64;
+
+/// The swarms of connected peers. Shared between threads: all methods take `&self`, and lock once for as long as it
+/// takes to look a few peers up.
+pub struct Swarms {
+    keys: Keys,
+    peers_max: u64,
+    peer_lifetime_s: u32,
+    /// Peers of all shards.
+    peers: AtomicU64,
+    /// The shard at which the next call of `expire` begins.
+    turn: AtomicUsize,
+    shards: Box<[Cell]>,
+}
+
+/// A shard with its sums beside the lock, where they can be read without it. Lines of their own: no two shards share
+/// one.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell {
+    shard: Mutex<Shard>,
+    swarms: AtomicU64,
+    seeders: AtomicU64,
+    leechers: AtomicU64,
+    expired: AtomicU64,
+}
+
+impl Cell {
+    /// Writes the sums beside the lock. Called by who holds it.
+    fn publish(&self, shard: &Shard) {
+        self.swarms.store(shard.swarms.len() as u64, Ordering::Relaxed);
+        self.seeders.store(shard.tally.seeders, Ordering::Relaxed);
+        self.leechers.store(shard.tally.leechers, Ordering::Relaxed);
+        self.expired.store(shard.tally.expired, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Swarms {
+    /// Sums only: who is in the swarms is nobody's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.totals().fmt(f)
+    }
+}
+
+impl Swarms {
+    /// No swarms yet.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            keys: Keys::new(settings.hash_key),
+            peers_max: settings.peers_max,
+            peer_lifetime_s: settings.peer_lifetime_s,
+            peers: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
+            shards: (0..SHARDS).map(|_| Cell::default()).collect(),
+        }
+    }
+
+    /// Hashes an info hash, once for all steps of a request.
+    #[must_use]
+    pub fn locate(&self, info_hash: &InfoHash) -> Place {
+        self.keys.place(info_hash)
+    }
+
+    /// Hashes where a client comes from, once for all its requests. The address is to be canonical.
+    #[must_use]
+    pub fn source(&self, ip: IpAddr) -> Source {
+        self.keys.source(ip)
+    }
+
+    /// Hashes the name of an offer.
+    #[must_use]
+    pub fn offer(&self, offer_id: &[u8]) -> OfferKey {
+        self.keys.offer(offer_id)
+    }
+
+    /// Applies an announce at `now_s` (seconds of any clock that never goes back): the peer joins or is refreshed, and
+    /// `targets` is left with whom its offers go to, the first to the first and so on; each of the peers that may be
+    /// chosen is equally likely, and comes once at most.
+    ///
+    /// # Errors
+    /// [`Rejection`] where the peer does not enter the swarm; there are no targets then.
+    pub fn announce(
+        &self,
+        place: &Place,
+        announce: &Announce<'_>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<Target>,
+    ) -> Result<Announced, Rejection> {
+        targets.clear();
+        let call = Call { place, name: self.keys.name(&announce.peer_id), announce, now_s };
+        let cell = self.cell(place);
+        let mut shard = cell.shard.lock();
+        let announced = shard.announce(&call, || self.has_room(), rng, targets);
+        cell.publish(&shard);
+        announced
+    }
+
+    /// Takes a peer out, if it is one of the connection `address`.
+    pub fn leave(&self, place: &Place, peer_id: &PeerId, address: Address) -> Left {
+        let name = self.keys.name(peer_id);
+        let cell = self.cell(place);
+        let mut shard = cell.shard.lock();
+        let left = shard.leave(place, &name, address);
+        if left.was_there {
+            self.peers.fetch_sub(1, Ordering::Relaxed);
+            cell.publish(&shard);
+        }
+        left
+    }
+
+    /// Takes note of an answer by the peer `debtor_id` of the connection `debtor` to an offer of the peer `creditor`, and
+    /// says where it is to go.
+    pub fn settle(
+        &self,
+        place: &Place,
+        creditor: &PeerId,
+        (debtor, debtor_id): (Address, &PeerId),
+        offer: OfferKey,
+        now_s: u32,
+    ) -> Settlement {
+        let creditor = self.keys.name(creditor);
+        let payment = Payment { debtor, debtor_id, offer };
+        self.cell(place).shard.lock().settle(place, &creditor, &payment, now_s)
+    }
+
+    /// Whether the connection `address` has that peer.
+    #[must_use]
+    pub fn has(&self, place: &Place, peer_id: &PeerId, address: Address) -> bool {
+        let name = self.keys.name(peer_id);
+        self.cell(place).shard.lock().has(place, &name, address)
+    }
+
+    /// The counts of one swarm.
+    #[must_use]
+    pub fn scrape(&self, place: &Place) -> Counts {
+        self.cell(place).shard.lock().counts(place)
+    }
+
+    /// Carries expiry on to where it should be at `now_s`, looking at `budget` peers at most. To be called some times a
+    /// second beside the traffic, by any number of threads.
+    pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
+        let mut left = budget;
+        let mut expired = Expired::default();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        for index in 0..SHARDS {
+            let cell = &self.shards[first.wrapping_add(index) % SHARDS];
+            let mut is_behind = true;
+            while is_behind && left > 0 {
+                // Whoever holds it will let it go before the next turn comes round.
+                let Some(mut shard) = cell.shard.try_lock() else { break };
+                let mut share = left.min(BUDGET_PER_LOCK);
+                let (before, given) = (shard.tally.expired, share);
+                is_behind = shard.expire(now_s, self.peer_lifetime_s, &mut share);
+                expired.peers += shard.tally.expired - before;
+                cell.publish(&shard);
+                left -= given - share;
+            }
+            if left == 0 {
+                expired.behind = true;
+                break;
+            }
+        }
+        self.peers.fetch_sub(expired.peers, Ordering::Relaxed);
+        expired
+    }
+
+    /// Sums over all swarms, without disturbing the traffic.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shards.iter().fold(Totals::default(), |sum, cell| Totals {
+            swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
+            seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
+            leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
+            expired: sum.expired + cell.expired.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Reserves the room of one peer.
+    fn has_room(&self) -> bool {
+        let one_more = |peers| (peers < self.peers_max).then_some(peers + 1);
+        self.peers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    fn cell(&self, place: &Place) -> &Cell {
+        // Other bits of the hash than those by which a table finds its buckets, and those by which it tells entries apart.
+        let bits = (place.hash >> 32) % SHARDS as u64;
+        &self.shards[usize::try_from(bits).unwrap_or(0)]
+    }
+}
