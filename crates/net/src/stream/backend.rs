@@ -81,6 +81,20 @@ impl StreamBackend {
         outcome.map_err(|error| Unsupported { backend: self.name(), reason: explain(&error) })
     }
 
+    /// How many connections `workers` of a process can hold together that may have `descriptors_max` descriptors, of which
+    /// `descriptors_left` are not needed for anything else.
+    #[must_use]
+    pub fn connections_possible(
+        self,
+        _descriptors_max: u64,
+        descriptors_left: u64,
+        _workers: NonZeroUsize,
+    ) -> u64 {
+        match self {
+            Self::Epoll | Self::Uring => descriptors_left,
+        }
+    }
+
     /// Opens a back end of this kind on the listeners of a worker, on the thread of the worker.
     ///
     /// # Errors

@@ -50,6 +50,39 @@ pub(super) enum Fate {
     Closed,
 }
 
+/// What has come to its end when a connection has nothing more to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// The peer was heard, and there was nothing to say to it.
+    Heard,
+    /// The peer was heard, or not in a hurry to take what it was told, and was told all of it.
+    Answered,
+    /// The peer was told something that it did not ask for.
+    Told,
+}
+
+/// Why the service speaks without the peer having been heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// It wants to.
+    Speak,
+    /// The peer has been silent for long.
+    Tend,
+}
+
+/// What is done about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// It is closed with last words.
+    Dismiss,
+    /// The service has to say whether it stays.
+    Tend,
+    /// It is closed, and what it has not taken is thrown away.
+    CutOff,
+    /// It is closed.
+    Close,
+}
+
 /// How a connection is let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
@@ -94,6 +127,28 @@ impl<T, L> Connection<T, L> {
             self.next = service.receive(&mut self.session, &mut [], output);
         }
     }
+
+    /// Whether it may be spoken to: it is not idle, nor at its end.
+    const fn may_be_told(&self) -> bool {
+        matches!(self.next, Next::Standing | Next::Busy | Next::More)
+    }
+
+    /// Has the service speak unasked. Returns whether it has given the connection up for its silence.
+    pub(super) fn tell<S>(&mut self, service: &mut S, why: Unasked, output: &mut Vec<u8>) -> bool
+    where
+        S: StreamService<Session = T>,
+    {
+        let next = match why {
+            Unasked::Speak => service.speak(&mut self.session, output),
+            Unasked::Tend => service.tend(&mut self.session, output),
+        };
+        let is_end = matches!(next, Next::Close | Next::Linger);
+        // Who has more to look at must not be forgotten for what was said in between.
+        if is_end || self.next != Next::More {
+            self.next = next;
+        }
+        is_end && why == Unasked::Tend
+    }
 }
 
 /// A back end, as far as the decisions need it.
@@ -103,6 +158,15 @@ pub(super) trait Conduct<S: StreamService> {
 
     /// Its connections.
     fn roster(&mut self) -> &mut Connections<S, Self::Link>;
+
+    /// Whether something is being sent to a connection.
+    fn is_sending(&mut self, key: Key) -> bool;
+
+    /// How much of what was sent to a connection waits for the peer to take it, as far as that is known.
+    fn unsent_bytes(&mut self, key: Key) -> usize;
+
+    /// Has the service speak unasked on a connection that may be spoken to, and sends that behind what is being sent.
+    fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S);
 
     /// Closes what a connection that was removed has left.
     fn release(&mut self, key: Key, link: Self::Link, leave: Leave);
@@ -157,30 +221,56 @@ pub(super) trait Conduct<S: StreamService> {
         })
     }
 
-    /// Closes the connection that has idled longest. Returns whether there was one.
+    /// Closes the connection that can be spared first. Returns whether there was one.
     fn evict(&mut self, service: &mut S) -> bool {
-        let Some(oldest) = self.roster().oldest_idle() else { return false };
+        let Some(spared) = self.roster().most_expendable() else { return false };
         self.roster().counters().evicted.add(1);
-        self.dismiss(oldest, service);
+        self.dismiss(spared, service);
         true
     }
 
+    /// Has those speak who are to, up to `count_max` of them. Returns how many there were.
+    fn have_speak(&mut self, count_max: usize, now_ms: u64, service: &mut S) -> usize {
+        for count in 0..count_max {
+            let Some(key) = service.speaker() else { return count };
+            let roster = self.roster();
+            let is_at_ease = matches!(roster.phase(key), Some(Phase::Idle | Phase::Linger));
+            if !is_at_ease && roster.get_mut(key).is_some_and(|connection| connection.may_be_told()) {
+                self.tell(key, Unasked::Speak, now_ms, service);
+            }
+        }
+        count_max
+    }
+
+    /// More waits for a peer than before: closes the connection where that is too much.
+    fn restrain(&mut self, key: Key, service: &mut S) -> Fate {
+        let unsent_bytes_max = self.roster().limits().unsent_bytes_max;
+        if self.unsent_bytes(key) <= unsent_bytes_max {
+            return Fate::Open;
+        }
+        self.roster().counters().overrun.add(1);
+        self.part(key, Leave::Abruptly, service)
+    }
+
     /// All is sent: waits for what the service wants to wait for.
-    fn settle(&mut self, key: Key, has_answered: bool, now_ms: u64, service: &mut S) -> Fate {
+    fn settle(&mut self, key: Key, occasion: Occasion, now_ms: u64, service: &mut S) -> Fate {
         let roster = self.roster();
         let (phase, is_retired) = (roster.phase(key), roster.is_retired());
         let Some(connection) = roster.get_mut(key) else { return Fate::Closed };
         match connection.next {
             Next::Close => return self.close(key, service),
             Next::Idle | Next::Standing if is_retired => return self.dismiss(key, service),
-            Next::Idle | Next::Standing => roster.enter(key, Phase::Idle, now_ms),
+            Next::Idle => roster.enter(key, Phase::Idle, now_ms),
+            // What a peer is told does not end its silence.
+            Next::Standing if occasion == Occasion::Told && phase == Some(Phase::Standing) => {}
+            Next::Standing => roster.enter(key, Phase::Standing, now_ms),
             Next::Linger => {
                 // It fails where the peer has gone already, which the next read tells.
                 let _ = shutdown(&connection.link, Shutdown::Write);
                 roster.enter(key, Phase::Linger, now_ms);
             }
             // The time of a request begins with its first bytes; more of it does not prolong it.
-            Next::Busy if has_answered || phase != Some(Phase::Request) => {
+            Next::Busy if occasion == Occasion::Answered || phase != Some(Phase::Request) => {
                 roster.enter(key, Phase::Request, now_ms);
             }
             Next::Busy | Next::More => {}
@@ -196,9 +286,12 @@ pub(super) trait Conduct<S: StreamService> {
         if connection.overheard_bytes > OVERHEARD_BYTES_MAX { self.close(key, service) } else { Fate::Open }
     }
 
-    /// Closes a connection from which nothing is being sent, with last words as far as the socket has room for them.
+    /// Closes a connection, with last words as far as the socket has room for them and unless they would come in between
+    /// what is being sent.
     fn dismiss(&mut self, key: Key, service: &mut S) -> Fate {
-        if let Some(connection) = self.roster().get_mut(key) {
+        if !self.is_sending(key)
+            && let Some(connection) = self.roster().get_mut(key)
+        {
             let mut last_words = Vec::new();
             service.expire(&mut connection.session, &mut last_words);
             let sent = say(&connection.link, &last_words);
@@ -225,36 +318,60 @@ pub(super) trait Conduct<S: StreamService> {
         self.close(key, service)
     }
 
-    /// Closes those whose time is up, and after the retirement those who idle; a bounded number of them. Returns how many.
-    fn close_due(&mut self, now_ms: u64, service: &mut S) -> usize {
-        self.close_some(service, |roster| {
-            let idle = if roster.is_retired() { roster.oldest_idle() } else { None };
-            idle.map(|key| (key, Phase::Idle)).or_else(|| roster.overdue(now_ms))
+    /// Sees to those whose time is up, and after the retirement closes those who idle or stand; a bounded number of them.
+    /// Returns how many.
+    fn see_to_due(&mut self, now_ms: u64, service: &mut S) -> usize {
+        self.take_measures(now_ms, service, |roster| {
+            let spared = if roster.is_retired() { roster.most_expendable() } else { None };
+            spared.map(|key| (key, Measure::Dismiss)).or_else(|| {
+                let (key, phase) = roster.overdue(now_ms)?;
+                Some((key, if phase == Phase::Standing { Measure::Tend } else { Measure::last(phase) }))
+            })
         })
     }
 
     /// Closes a bounded number of those that are still open, whatever they wait for. Returns how many.
-    fn close_rest(&mut self, service: &mut S) -> usize {
-        self.close_some(service, Roster::any)
+    fn close_rest(&mut self, now_ms: u64, service: &mut S) -> usize {
+        self.take_measures(now_ms, service, |roster| {
+            let (key, phase) = roster.any()?;
+            Some((key, Measure::last(phase)))
+        })
     }
 
-    /// Closes those that `find` finds.
-    fn close_some(
+    /// Does about those that `find` finds what it says.
+    fn take_measures(
         &mut self,
+        now_ms: u64,
         service: &mut S,
-        mut find: impl FnMut(&mut Connections<S, Self::Link>) -> Option<(Key, Phase)>,
+        mut find: impl FnMut(&mut Connections<S, Self::Link>) -> Option<(Key, Measure)>,
     ) -> usize {
-        for closed in 0..TURN_EVENTS_MAX {
-            match find(self.roster()) {
-                Some((key, Phase::Idle | Phase::Request)) => self.dismiss(key, service),
-                // What it does not take now, it would not take from the kernel later; and an answer that is cut off must
-                // not look as if this was its end.
-                Some((key, Phase::Send)) => self.part(key, Leave::Abruptly, service),
-                Some((key, Phase::Linger)) => self.close(key, service),
-                None => return closed,
-            };
+        for seen in 0..TURN_EVENTS_MAX {
+            let Some((key, measure)) = find(self.roster()) else { return seen };
+            match measure {
+                Measure::Dismiss => drop(self.dismiss(key, service)),
+                Measure::Tend => {
+                    // If it stays, its silence is measured anew.
+                    self.roster().enter(key, Phase::Standing, now_ms);
+                    self.tell(key, Unasked::Tend, now_ms, service);
+                }
+                Measure::CutOff => drop(self.part(key, Leave::Abruptly, service)),
+                Measure::Close => drop(self.close(key, service)),
+            }
         }
         TURN_EVENTS_MAX
+    }
+}
+
+impl Measure {
+    /// By which a connection is closed.
+    const fn last(phase: Phase) -> Self {
+        match phase {
+            Phase::Idle | Phase::Request | Phase::Standing => Self::Dismiss,
+            // What it does not take now, it would not take from the kernel later; and an answer that is cut off must not
+            // look as if this was its end.
+            Phase::Send => Self::CutOff,
+            Phase::Linger => Self::Close,
+        }
     }
 }
 

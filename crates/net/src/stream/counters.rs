@@ -14,7 +14,7 @@ pub struct StreamCounters {
     pub refused_full: Counter,
     /// Refused because their source has too many.
     pub refused_source: Counter,
-    /// Closed while idle, to make room.
+    /// Closed while idle or standing, to make room.
     pub evicted: Counter,
     /// Closed because nothing was asked for too long.
     pub timed_out_idle: Counter,
@@ -22,6 +22,10 @@ pub struct StreamCounters {
     pub timed_out_request: Counter,
     /// Closed because the peer did not take its answers.
     pub timed_out_send: Counter,
+    /// Given up by the service when it tended them: the peer of a standing connection was silent for too long.
+    pub timed_out_silent: Counter,
+    /// Closed because more waited for the peer of a standing connection to take it than may.
+    pub overrun: Counter,
     /// Closed by an error of the connection, such as a reset.
     pub failed: Counter,
     /// Accepts that failed, mostly for want of descriptors.

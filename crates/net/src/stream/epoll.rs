@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
 use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use super::accept::{Accepting, accept};
-use super::conduct::{Conduct, Connections, Fate, Leave, MORE_MAX, Recovery};
+use super::conduct::{Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked};
 use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
@@ -61,6 +61,18 @@ impl From<OwnedFd> for Link {
     }
 }
 
+impl Link {
+    /// What is unsent, without what has been sent of it since as soon as that is the larger part: so what is appended
+    /// behind takes room in proportion to what waits.
+    fn take_unsent(&mut self) -> Vec<u8> {
+        if self.sent > self.unsent.len() / 2 {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
+        mem::take(&mut self.unsent)
+    }
+}
+
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -78,6 +90,35 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
 
     fn roster(&mut self) -> &mut Connections<S, Link> {
         &mut self.roster
+    }
+
+    fn is_sending(&mut self, key: Key) -> bool {
+        self.unsent_bytes(key) > 0
+    }
+
+    fn unsent_bytes(&mut self, key: Key) -> usize {
+        self.roster.get_mut(key).map_or(0, |connection| connection.link.unsent.len() - connection.link.sent)
+    }
+
+    fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
+        let sends = self.roster.phase(key) == Some(Phase::Send);
+        let Some(connection) = self.roster.get_mut(key) else { return };
+        let given_up = if sends {
+            let mut unsent = connection.link.take_unsent();
+            let given_up = connection.tell(service, why, &mut unsent);
+            connection.link.unsent = unsent;
+            given_up
+        } else {
+            self.output.clear();
+            connection.tell(service, why, &mut self.output)
+        };
+        if given_up {
+            self.roster.counters().timed_out_silent.add(1);
+        }
+        let is_open = sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open;
+        if is_open && self.restrain(key, service) == Fate::Open {
+            self.watch(key, service);
+        }
     }
 
     fn release(&mut self, _: Key, link: Link, leave: Leave) {
@@ -183,16 +224,21 @@ impl<S: StreamService> EpollIo<S> {
             connection.hear(service, &mut self.input[..received], &mut self.output);
         }
         self.roster.counters().received_bytes.add(received);
-        if is_over { self.overhear(key, received, service) } else { self.go_on(key, now_ms, service) }
+        if is_over {
+            self.overhear(key, received, service)
+        } else {
+            self.go_on(key, Occasion::Heard, now_ms, service)
+        }
     }
 
-    /// Sends what the service has said, and does what it said is next.
-    fn go_on(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
-        let mut has_answered = false;
+    /// Sends what the service has said on an occasion, and does what it said is next.
+    fn go_on(&mut self, key: Key, mut occasion: Occasion, now_ms: u64, service: &mut S) -> Fate {
         for _ in 0..MORE_MAX {
             let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
             if !self.output.is_empty() {
-                has_answered = true;
+                if occasion == Occasion::Heard {
+                    occasion = Occasion::Answered;
+                }
                 let sent = match send(&connection.link, &self.output, SendFlags::NOSIGNAL) {
                     Ok(sent) => sent,
                     Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -210,7 +256,7 @@ impl<S: StreamService> EpollIo<S> {
             }
             let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
             if connection.next != Next::More {
-                return self.settle(key, has_answered, now_ms, service);
+                return self.settle(key, occasion, now_ms, service);
             }
             self.output.clear();
             connection.hear(service, &mut [], &mut self.output);
@@ -245,11 +291,11 @@ impl<S: StreamService> EpollIo<S> {
         }
         let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
         if connection.next != Next::More {
-            return self.settle(key, true, now_ms, service);
+            return self.settle(key, Occasion::Answered, now_ms, service);
         }
         self.output.clear();
         connection.hear(service, &mut [], &mut self.output);
-        self.go_on(key, now_ms, service)
+        self.go_on(key, Occasion::Heard, now_ms, service)
     }
 
     /// Has the epoll set watch a connection for what it waits for: while it does not take what is sent, it is not heard
@@ -287,7 +333,7 @@ impl<S: StreamService> EpollIo<S> {
 impl<S: StreamService> StreamIo<S> for EpollIo<S> {
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         self.resume(now_ms);
-        let mut seen = self.close_due(now_ms, service);
+        let mut seen = self.see_to_due(now_ms, service);
         self.events.clear();
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&no_wait)) {
@@ -303,7 +349,7 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
             }
         }
         self.events = events;
-        Ok(seen)
+        Ok(seen + self.have_speak(usize::MAX, now_ms, service))
     }
 
     fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
@@ -321,8 +367,8 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
         Ok(())
     }
 
-    fn finish(&mut self, _: u64, service: &mut S) -> io::Result<usize> {
-        Ok(self.close_rest(service))
+    fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        Ok(self.close_rest(now_ms, service))
     }
 
     fn connections(&self) -> usize {

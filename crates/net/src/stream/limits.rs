@@ -3,7 +3,8 @@
 /// The limits of one worker's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Most connections of this worker. When it is reached, the one that has idled longest makes room for the next.
+    /// Most connections of this worker. When it is reached, the one that has idled longest makes room for the next, or
+    /// where none idles the standing one whose peer has been silent longest.
     pub connections_max: usize,
     /// Most connections of one source address, over all workers. An IPv6 source is a /64.
     pub connections_per_source_max: usize,
@@ -11,7 +12,7 @@ pub struct StreamLimits {
     pub idle_ms_max: u64,
     /// Longest time for a request to arrive whole, or for a handshake.
     pub request_ms_max: u64,
-    /// Longest time for the peer to take what one call of the service gave it.
+    /// Longest time for the peer to take what one call of the service gave it; where more is said meanwhile, to catch up.
     pub send_ms_max: u64,
     /// Longest time for which the peer of a standing connection may be silent before the service has to tend it.
     pub silent_ms_max: u64,

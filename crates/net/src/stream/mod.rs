@@ -50,9 +50,15 @@ pub const TURN_EVENTS_MAX: usize = 256;
 ///   a turn has something to do;
 /// - it hands all bytes of a connection to `service` in their order, and sends what the service appends to the output
 ///   in that order; while output waits for the peer to take it, nothing more is read from that connection;
-/// - an idle connection holds no buffer; a connection that waits holds what it waits with and no more;
+/// - what the service says unasked is sent in the same order, at the end of each turn, and in one write as far as the
+///   socket has room; what it has no room for waits, what is said next comes behind it, and meanwhile the connection is
+///   not heard, but for one input that may be under way;
+/// - an idle connection holds no buffer, nor does a standing one; a connection that waits holds what it waits with and no
+///   more;
 /// - it keeps the limits of [`StreamLimits`]: a connection that idles too long, takes too long over a request, or
-///   does not take its answers is closed; when there are too many, the one that has idled longest goes first;
+///   does not take its answers is closed, and so is a standing one for which too much waits; one whose peer is silent is
+///   tended; when there are too many, the one that has idled longest goes first, and where none idles the standing one
+///   whose peer has been silent longest;
 /// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
 ///   reset overtakes the answer;
 /// - a turn is bounded, and no listener or connection starves another;
@@ -61,7 +67,7 @@ pub const TURN_EVENTS_MAX: usize = 256;
 /// - in the settled state it allocates nothing for a request.
 pub trait StreamIo<S: StreamService> {
     /// One turn, as described above, at `now_ms` (of any clock that never goes back). Returns how many accepts,
-    /// inputs, outputs and ends it saw to: after none, the worker may wait.
+    /// inputs, outputs, speakers and ends it saw to: after none, the worker may wait.
     ///
     /// # Errors
     /// Only for faults of this host, such as a closed ring; the worker cannot go on.
@@ -110,13 +116,14 @@ pub trait StreamService {
         None
     }
 
-    /// Appends to `output` what waits for the connection.
+    /// Appends to `output` what waits for the connection, and tells what that waits for now. Being spoken to does not
+    /// prolong the time of a request, nor end the silence of a standing connection.
     fn speak(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
         Next::Standing
     }
 
-    /// The peer of a standing connection has been silent for as long as it may: it may be asked for a sign of life, or
-    /// given up.
+    /// The peer of a standing connection has been silent for as long as it may: it may be asked for a sign of life, for
+    /// which it has as much time again, or given up.
     fn tend(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
         Next::Close
     }

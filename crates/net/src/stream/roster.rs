@@ -22,6 +22,8 @@ pub(super) enum Phase {
     Idle,
     /// The rest of a request or handshake.
     Request,
+    /// Either side, to say something.
+    Standing,
     /// The peer, to take what is sent.
     Send,
     /// The peer, to stop sending.
@@ -29,7 +31,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Idle, Self::Request, Self::Send, Self::Linger];
+    const ALL: [Self; 5] = [Self::Idle, Self::Request, Self::Standing, Self::Send, Self::Linger];
 }
 
 /// Why there is no room for a connection.
@@ -166,9 +168,14 @@ impl<T> Roster<T> {
         Some(entry.thing)
     }
 
-    /// The connection that has idled longest.
-    pub(super) fn oldest_idle(&mut self) -> Option<Key> {
-        self.first(Phase::Idle)
+    pub(super) const fn limits(&self) -> &StreamLimits {
+        &self.limits
+    }
+
+    /// The connection that can be spared first: that which has idled longest, or else the standing one whose peer has been
+    /// silent longest.
+    pub(super) fn most_expendable(&mut self) -> Option<Key> {
+        self.first(Phase::Idle).or_else(|| self.first(Phase::Standing))
     }
 
     /// Any connection, and its phase.
@@ -176,7 +183,7 @@ impl<T> Roster<T> {
         Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
     }
 
-    /// A connection whose time is up, and in which phase that befell it. Counts it.
+    /// A connection whose time is up, and in which phase that befell it. Counts it if it has to go.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Key, Phase)> {
         for phase in Phase::ALL {
             let Some(first) = self.queues[phase as usize].first else { continue };
@@ -187,7 +194,8 @@ impl<T> Roster<T> {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
                     Phase::Request => self.counters.timed_out_request.add(1),
                     Phase::Send => self.counters.timed_out_send.add(1),
-                    Phase::Linger => {}
+                    // Whether it is to go is for the service to say.
+                    Phase::Standing | Phase::Linger => {}
                 }
                 return Some((key, phase));
             }
@@ -199,6 +207,7 @@ impl<T> Roster<T> {
         match phase {
             Phase::Idle => self.limits.idle_ms_max,
             Phase::Request => self.limits.request_ms_max,
+            Phase::Standing => self.limits.silent_ms_max,
             Phase::Send => self.limits.send_ms_max,
             Phase::Linger => LINGER_MS_MAX,
         }
@@ -267,15 +276,15 @@ mod tests {
         let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
         let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
         let c = enter(&mut roster, "c", "192.0.2.3:1", 0);
-        assert_eq!(roster.oldest_idle(), None);
+        assert_eq!(roster.most_expendable(), None);
         for (key, now_ms) in [(a, 1), (b, 2), (c, 3), (a, 4)] {
             roster.enter(key, Phase::Idle, now_ms);
         }
         for (key, name) in [(b, "b"), (c, "c"), (a, "a")] {
-            assert_eq!(roster.oldest_idle(), Some(key));
+            assert_eq!(roster.most_expendable(), Some(key));
             assert_eq!(roster.remove(key), Some(name));
         }
-        assert_eq!(roster.oldest_idle(), None);
+        assert_eq!(roster.most_expendable(), None);
     }
 
     #[test]
@@ -294,6 +303,26 @@ mod tests {
         roster.remove(asking);
         assert_eq!(roster.overdue(1000), None);
         assert_eq!(roster.overdue(1001), Some((idle, Phase::Idle)));
+        roster.enter(idle, Phase::Standing, 2000);
+        assert_eq!(roster.overdue(62_000), None);
+        assert_eq!(roster.overdue(62_001), Some((idle, Phase::Standing)));
+    }
+
+    #[test]
+    fn who_idles_goes_before_who_stands() {
+        let mut roster = roster();
+        let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
+        let c = enter(&mut roster, "c", "192.0.2.3:1", 0);
+        for (key, phase) in [(a, Phase::Standing), (b, Phase::Standing), (c, Phase::Idle)] {
+            roster.enter(key, phase, 1);
+        }
+        // It was heard again.
+        roster.enter(a, Phase::Standing, 2);
+        for (key, name) in [(c, "c"), (b, "b"), (a, "a")] {
+            assert_eq!(roster.most_expendable(), Some(key));
+            assert_eq!(roster.remove(key), Some(name));
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl<S: StreamService> UringIo<S> {
             if self.ring.enter(Duration::ZERO).is_err() {
                 return false;
             }
-            while let Some(completion) = self.ring.complete() {
+            while let Some(completion) = self.complete() {
                 self.bury(&completion);
             }
             if self.under_way == 0 {

@@ -12,6 +12,8 @@ pub(in super::super) struct Link {
     pub(super) receiving: bool,
     /// The letter that is being sent.
     pub(super) sending: Option<u32>,
+    /// The letter that is to be sent after it, and is still being written.
+    pub(super) waiting: Option<u32>,
 }
 
 /// What remains of a connection that was removed.
@@ -23,7 +25,7 @@ pub(super) struct Parting {
 
 impl From<OwnedFd> for Link {
     fn from(socket: OwnedFd) -> Self {
-        Self { socket, receiving: false, sending: None }
+        Self { socket, receiving: false, sending: None, waiting: None }
     }
 }
 

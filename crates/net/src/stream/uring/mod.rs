@@ -14,6 +14,7 @@
 mod end;
 mod link;
 mod outbox;
+mod speech;
 mod submit;
 mod token;
 
@@ -31,14 +32,14 @@ use rustix::net::{Shutdown, shutdown};
 use shoal_wire::stream::{Next, Origin};
 
 use super::accept::{Accepting, identify};
-use super::conduct::{Conduct, Connection, Connections, Fate, Leave, Recovery};
+use super::conduct::{Conduct, Connection, Connections, Fate, Leave, Occasion, Recovery, Unasked};
 use super::roster::{Phase, Roster};
 use super::slab::Key;
 use super::{StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring, TaskRun};
 use link::{Link, Parting};
-use outbox::{Landed, Outbox, Then};
+use outbox::{Outbox, Then};
 use submit::Input;
 use token::{PLACES_MAX, Token};
 
@@ -76,6 +77,8 @@ pub struct UringIo<S: StreamService> {
     roster: Connections<S, Link>,
     /// Connections that are gone but for what is still under way.
     parting: HashMap<Key, Parting>,
+    /// Completions that had to wait until everybody has spoken.
+    put_off: VecDeque<Completion>,
     /// Connections that found no buffer for what has arrived.
     starved: VecDeque<Key>,
     buffers: BufferGroup<Input>,
@@ -107,7 +110,28 @@ impl<S: StreamService> Conduct<S> for UringIo<S> {
         &mut self.roster
     }
 
-    fn release(&mut self, key: Key, link: Link, leave: Leave) {
+    fn is_sending(&mut self, key: Key) -> bool {
+        self.roster.get_mut(key).is_some_and(|connection| connection.link.sending.is_some())
+    }
+
+    fn unsent_bytes(&mut self, key: Key) -> usize {
+        // What the kernel has not said that it could not send, it may have sent.
+        if self.roster.phase(key) != Some(Phase::Send) {
+            return 0;
+        }
+        let Self { roster, outbox, .. } = self;
+        let Some(Connection { link, .. }) = roster.get_mut(key) else { return 0 };
+        [link.sending, link.waiting].into_iter().flatten().map(|letter| outbox.unsent_bytes(letter)).sum()
+    }
+
+    fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
+        self.speak(key, why, now_ms, service);
+    }
+
+    fn release(&mut self, key: Key, mut link: Link, leave: Leave) {
+        if let Some(letter) = link.waiting.take() {
+            self.outbox.discard(letter);
+        }
         if !link.is_under_way() {
             self.hang_up(link, leave);
             return;
@@ -141,6 +165,7 @@ impl<S: StreamService> UringIo<S> {
             accepting: Accepting::Yes,
             roster: Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters()),
             parting: HashMap::new(),
+            put_off: VecDeque::new(),
             starved: VecDeque::new(),
             buffers: submit::open_buffers(&ring, settings.receive_buffers)?,
             outbox: Outbox::default(),
@@ -191,7 +216,7 @@ impl<S: StreamService> UringIo<S> {
     fn round(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         let mut seen = 0;
         while seen < ROUND_EVENTS_MAX {
-            let Some(completion) = self.ring.complete() else { break };
+            let Some(completion) = self.complete() else { break };
             seen += 1;
             let token = self.account(&completion);
             match token {
@@ -206,6 +231,11 @@ impl<S: StreamService> UringIo<S> {
         self.arm();
         self.buffers.publish();
         Ok(seen)
+    }
+
+    /// The next completion, if there is one. Those that were put off come first.
+    fn complete(&mut self) -> Option<Completion> {
+        self.put_off.pop_front().or_else(|| self.ring.complete())
     }
 
     /// Takes note that something is over.
@@ -272,7 +302,7 @@ impl<S: StreamService> UringIo<S> {
             return;
         };
         connection.link.receiving = false;
-        let is_over = connection.next == Next::Linger;
+        let is_over = matches!(connection.next, Next::Linger | Next::Close);
         match (completion.outcome(), filled) {
             (Ok(received @ 1..), Some(filled)) => {
                 self.roster.counters().received_bytes.add(received);
@@ -291,7 +321,7 @@ impl<S: StreamService> UringIo<S> {
                     Ok(_) => drop(self.close(key, service)),
                     Err(Errno::NOBUFS) => self.starved.push_back(key),
                     // The send that it was to follow fell short, and will tell when it is its turn.
-                    Err(Errno::CANCELED) if connection_sends(&mut self.roster, key) => {}
+                    Err(Errno::CANCELED) if self.is_sending(key) => {}
                     Err(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.expect(key, Expect::Later),
                     Err(_) => drop(self.fail(key, service)),
                 }
@@ -305,52 +335,18 @@ impl<S: StreamService> UringIo<S> {
         }
     }
 
-    fn finish_send(&mut self, letter: u32, completion: &Completion, now_ms: u64, service: &mut S) {
-        let outcome = completion.outcome();
-        let sent = outcome.unwrap_or(0);
-        self.roster.counters().sent_bytes.add(sent);
-        let Landed { key, then, is_whole } = self.outbox.land(letter, sent);
-        let is_closed = is_whole && then == Then::Close;
-        let Some(Connection { link, next, .. }) = self.roster.get_mut(key) else {
-            self.outbox.discard(letter);
-            self.finish_parted_send(key, is_closed);
-            return;
-        };
-        link.sending = None;
-        let has_more = *next == Next::More;
-        let fell_short = matches!(outcome, Ok(_) | Err(Errno::AGAIN | Errno::INTR)) && !is_whole;
-        if fell_short {
-            self.outbox.follow_by_nothing(letter);
-            self.send(key, letter);
-            return;
-        }
-        self.outbox.discard(letter);
-        if is_closed {
-            if let Some(Connection { session, link, .. }) = self.roster.remove(key) {
-                link.forget();
-                service.close(session);
-            }
-        } else if outcome.is_err() {
-            self.fail(key, service);
-        } else if has_more {
-            self.go_on(key, now_ms, service);
-        } else if self.settle(key, true, now_ms, service) == Fate::Open {
-            self.expect(key, Expect::Later);
-        }
-    }
-
-    fn finish_parted_send(&mut self, key: Key, is_closed: bool) {
-        if !is_closed {
-            self.part_from(key, |link| link.sending = None);
-        } else if let Some(Parting { link, .. }) = self.parting.remove(&key) {
-            link.forget();
-        }
-    }
-
-    /// Goes on with a connection that has more to say, if it is still there.
+    /// Goes on with a connection that has more to say, if it is still there and nothing is under way that will do so.
     fn go_on(&mut self, key: Key, now_ms: u64, service: &mut S) {
-        if self.roster.get_mut(key).is_some() {
+        let phase = self.roster.phase(key);
+        let Some(Connection { link, next, .. }) = self.roster.get_mut(key) else { return };
+        if link.sending.is_some() {
+            return;
+        }
+        if *next == Next::More {
             self.hear(key, None, now_ms, service);
+        } else if phase == Some(Phase::Send) {
+            // What was said unasked in between has changed what is next.
+            self.go_silent(key, Occasion::Answered, now_ms, service);
         }
     }
 
@@ -368,43 +364,19 @@ impl<S: StreamService> UringIo<S> {
             None => connection.hear(service, &mut [], &mut output),
         }
         let next = connection.next;
-        if !output.is_empty() {
+        if connection.link.sending.is_some() {
+            self.answer_later(key, output, now_ms, service);
+        } else if !output.is_empty() {
             let then = match next {
                 Next::Close => Then::Close,
                 Next::Idle | Next::Standing if roster.is_retired() => Then::Nothing,
                 Next::Idle | Next::Standing | Next::Busy => Then::Receive,
                 Next::More | Next::Linger => Then::Nothing,
             };
-            roster.enter(key, Phase::Send, now_ms);
-            let letter = outbox.write(key, output, then);
-            self.send(key, letter);
-            return;
-        }
-        outbox.reclaim(output);
-        if next == Next::More {
-            roster.enter(key, Phase::Send, now_ms);
-            self.ring.push(submit::resume(key));
-            self.under_way += 1;
-        } else if self.settle(key, false, now_ms, service) == Fate::Open {
-            self.expect(key, Expect::Later);
-        }
-    }
-
-    /// Queues a letter, and what is to follow it.
-    fn send(&mut self, key: Key, letter: u32) {
-        let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
-        link.sending = Some(letter);
-        let socket = link.socket.as_fd();
-        let send = self.outbox.send(letter, socket);
-        self.under_way += 1;
-        match self.outbox.then(letter) {
-            Then::Nothing => self.ring.push(send),
-            Then::Close => self.ring.push_linked(send, submit::close_later(socket)),
-            Then::Receive => {
-                self.ring.push_linked(send, submit::receive(socket, key, true));
-                link.receiving = true;
-                self.under_way += 1;
-            }
+            self.answer(key, output, then, now_ms);
+        } else {
+            outbox.reclaim(output);
+            self.go_silent(key, Occasion::Heard, now_ms, service);
         }
     }
 
@@ -426,24 +398,25 @@ impl<S: StreamService> UringIo<S> {
     }
 }
 
-/// Whether something is being sent on a connection.
-fn connection_sends<T>(roster: &mut Roster<Connection<T, Link>>, key: Key) -> bool {
-    roster.get_mut(key).is_some_and(|connection| connection.link.sending.is_some())
-}
-
 impl<S: StreamService> StreamIo<S> for UringIo<S> {
     fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         if self.accepting.is_due(now_ms) {
             self.accepting = Accepting::Yes;
         }
-        let mut seen = self.close_due(now_ms, service);
-        for _ in 0..ROUNDS_MAX {
-            seen += self.round(now_ms, service)?;
+        let mut seen = self.see_to_due(now_ms, service);
+        for round in 1..=ROUNDS_MAX {
+            let seen_now = self.round(now_ms, service)?;
+            seen += seen_now;
+            let is_last = seen >= TURN_EVENTS_MAX || round == ROUNDS_MAX;
+            // Before the last one, what others are to be told may become more.
+            if seen_now < ROUND_EVENTS_MAX || is_last {
+                seen += self.have_all_speak(now_ms, service)?;
+            }
             if !self.ring.has_queued() && !self.ring.is_overflowing() {
                 break;
             }
             self.ring.enter(Duration::ZERO)?;
-            if seen >= TURN_EVENTS_MAX {
+            if is_last {
                 break;
             }
         }
@@ -462,7 +435,7 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
     }
 
     fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        let closed = self.close_rest(service);
+        let closed = self.close_rest(now_ms, service);
         // What was under way on them has ended by now, and their descriptors can go.
         self.ring.enter(Duration::ZERO)?;
         self.turn(now_ms, service)?;

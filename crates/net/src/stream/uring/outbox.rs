@@ -13,11 +13,12 @@ use super::super::slab::Key;
 use super::token::Token;
 use crate::ring::Submission;
 
-/// Most empty texts that are kept for later.
+/// Most empty texts that are kept for later, and the memory that they may hold together.
 const SPARES_MAX: usize = 256;
+const SPARES_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Longest text that is kept for later. Longer ones are few and would only hold memory.
-const SPARE_BYTES_MAX: usize = 16 * 1024;
+const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// The letters of a worker.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ pub(super) struct Outbox {
     letters: Vec<Letter>,
     free: Vec<u32>,
     spares: Vec<Vec<u8>>,
+    /// What the spares can hold.
+    spares_bytes: usize,
 }
 
 /// What a connection says in one go.
@@ -48,6 +51,15 @@ pub(super) enum Then {
     Close,
 }
 
+/// What the kernel does about what the socket has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// It gives it back, at once.
+    Try,
+    /// It waits for room, and goes on until all is sent.
+    Persist,
+}
+
 /// A letter whose completion has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Landed {
@@ -58,19 +70,31 @@ pub(super) struct Landed {
     pub(super) is_whole: bool,
 }
 
-/// Flags of all sends: the kernel goes on until all is sent, and raises no signal where the peer has gone.
-const FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+impl Effort {
+    /// The flags of a send, which never raises a signal where the peer has gone.
+    const fn flags(self) -> i32 {
+        let effort = match self {
+            Self::Try => libc::MSG_DONTWAIT,
+            Self::Persist => libc::MSG_WAITALL,
+        };
+        effort | libc::MSG_NOSIGNAL
+    }
+}
 
 impl Outbox {
     /// An empty text to write on.
     pub(super) fn blank(&mut self) -> Vec<u8> {
-        self.spares.pop().unwrap_or_default()
+        let text = self.spares.pop().unwrap_or_default();
+        self.spares_bytes -= text.capacity();
+        text
     }
 
     /// Takes back a text that is not needed any more.
     pub(super) fn reclaim(&mut self, mut text: Vec<u8>) {
-        if self.spares.len() < SPARES_MAX && text.capacity() <= SPARE_BYTES_MAX {
+        let bytes = self.spares_bytes + text.capacity();
+        if self.spares.len() < SPARES_MAX && text.capacity() <= SPARE_BYTES_MAX && bytes <= SPARES_BYTES_MAX {
             text.clear();
+            self.spares_bytes = bytes;
             self.spares.push(text);
         }
     }
@@ -86,16 +110,30 @@ impl Outbox {
         u32::try_from(self.letters.len() - 1).expect("no more letters than connections")
     }
 
+    /// The text of a letter that is not sent yet, to write more of it.
+    pub(super) fn text(&mut self, index: u32) -> &mut Vec<u8> {
+        let letter = &mut self.letters[index as usize];
+        assert!(!letter.in_flight, "letter {index} is with the kernel");
+        &mut letter.text
+    }
+
+    /// How much of letter `index` is not sent, as far as completions have told.
+    pub(super) fn unsent_bytes(&self, index: u32) -> usize {
+        let letter = &self.letters[index as usize];
+        letter.text.len() - letter.sent
+    }
+
     /// Hands what is left of letter `index` to the kernel, which sends it on `socket`.
-    pub(super) fn send(&mut self, index: u32, socket: BorrowedFd<'_>) -> Submission {
+    pub(super) fn send(&mut self, index: u32, socket: BorrowedFd<'_>, effort: Effort) -> Submission {
         let letter = &mut self.letters[index as usize];
         assert!(!mem::replace(&mut letter.in_flight, true), "letter {index} is with the kernel already");
         let left = &letter.text[letter.sent..];
         // Of what is longer the kernel sends a part, and the rest follows.
         let length = u32::try_from(left.len()).unwrap_or(u32::MAX);
-        let entry = opcode::Send::new(types::Fd(socket.as_raw_fd()), left.as_ptr(), length).flags(FLAGS);
-        // SAFETY: while a letter is in flight nobody writes, moves or frees its text: `discard` and `leak` are all that
-        // could, the first asserts that it is not, and the second is what keeps it for ever.
+        let entry =
+            opcode::Send::new(types::Fd(socket.as_raw_fd()), left.as_ptr(), length).flags(effort.flags());
+        // SAFETY: while a letter is in flight nobody writes, moves or frees its text: `text`, `discard` and `leak` are all
+        // that could, the first two assert that it is not, and the last is what keeps it for ever.
         unsafe { Submission::new(entry.build(), Token::Send(index).encode()) }
     }
 
@@ -153,7 +191,7 @@ mod tests {
         let letter = outbox.write(KEY, text, Then::Close);
         let socket = io::stdin();
         for (sent, is_whole) in [(2, false), (0, false), (3, true)] {
-            let _submission = outbox.send(letter, socket.as_fd());
+            let _submission = outbox.send(letter, socket.as_fd(), Effort::Persist);
             assert_eq!(outbox.land(letter, sent), Landed { key: KEY, then: Then::Close, is_whole });
         }
         outbox.discard(letter);
@@ -167,7 +205,7 @@ mod tests {
     fn a_letter_does_not_land_twice() {
         let mut outbox = Outbox::default();
         let letter = outbox.write(KEY, vec![1], Then::Nothing);
-        let _submission = outbox.send(letter, io::stdin().as_fd());
+        let _submission = outbox.send(letter, io::stdin().as_fd(), Effort::Try);
         outbox.land(letter, 1);
         outbox.land(letter, 1);
     }
@@ -177,7 +215,7 @@ mod tests {
     fn a_letter_in_flight_is_not_discarded() {
         let mut outbox = Outbox::default();
         let letter = outbox.write(KEY, vec![1], Then::Nothing);
-        let _submission = outbox.send(letter, io::stdin().as_fd());
+        let _submission = outbox.send(letter, io::stdin().as_fd(), Effort::Try);
         outbox.discard(letter);
     }
 }
