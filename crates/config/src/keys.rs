@@ -175,6 +175,10 @@ settings! {
         /// Most torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
 
+        /// Most peers of all its swarms together; beyond it new ones are refused. Each takes 100 to 300 bytes. "auto" is as
+        /// many as a quarter of store.memory_max would hold, on top of that.
+        peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;
+
         /// Most that waits between two looks of a worker for what other workers hand to it, for each worker. What does
         /// not fit is lost, and counted.
         mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1);
