@@ -28,6 +28,8 @@ labels! {
         Connect = "connect",
         /// To join, refresh or leave a swarm.
         Announce = "announce",
+        /// To tell another peer what answers its offer (WebTorrent). Gets no reply.
+        Answer = "answer",
         /// The counts of torrents.
         Scrape = "scrape",
         /// The counts of all torrents.
@@ -51,6 +53,28 @@ labels! {
     }
 }
 
+labels! {
+    /// What goes through the tracker from one WebTorrent client to another.
+    pub enum Relay {
+        /// An offer to connect.
+        Offer = "offer",
+        /// The answer to one.
+        Answer = "answer",
+    }
+}
+
+labels! {
+    /// Why something that a WebTorrent client was to hear is dropped.
+    pub enum Loss {
+        /// An answer that its receiver does not await from there, or no more.
+        Unawaited = "unawaited",
+        /// Its receiver has left the swarm, or gone.
+        Gone = "gone",
+        /// More is waiting for its receiver, or for the worker that has it, than may.
+        MailboxFull = "mailbox_full",
+    }
+}
+
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -68,6 +92,8 @@ pub struct Counters {
     requests: [[Counter; Kind::ALL.len()]; Family::ALL.len()],
     replies: [[[Counter; Outcome::COUNT]; Kind::ALL.len()]; Family::ALL.len()],
     drops: [[Counter; Drop::ALL.len()]; Family::ALL.len()],
+    relays: [Counter; Relay::ALL.len()],
+    losses: [Counter; Loss::ALL.len()],
 }
 
 /// The right to count: there is one for each [`Counters`].
@@ -132,6 +158,18 @@ impl Counters {
     pub fn drops(&self, family: Family, reason: Drop) -> u64 {
         self.drops[family.index()][reason.index()].value()
     }
+
+    /// Messages that were relayed, as far as they were handed to the connection or the worker of their receiver.
+    #[must_use]
+    pub fn relays(&self, relay: Relay) -> u64 {
+        self.relays[relay.index()].value()
+    }
+
+    /// Messages to WebTorrent clients that were dropped. Some of them were counted as relayed before.
+    #[must_use]
+    pub fn losses(&self, reason: Loss) -> u64 {
+        self.losses[reason.index()].value()
+    }
 }
 
 impl Tally {
@@ -152,6 +190,14 @@ impl Tally {
     pub(crate) fn drop(&mut self, family: Family, reason: Drop) {
         self.0.drops[family.index()][reason.index()].increment();
     }
+
+    pub(crate) fn relay(&mut self, relay: Relay) {
+        self.0.relays[relay.index()].increment();
+    }
+
+    pub(crate) fn lose(&mut self, reason: Loss, count: u64) {
+        self.0.losses[reason.index()].add(count);
+    }
 }
 
 impl Counter {
@@ -161,7 +207,12 @@ impl Counter {
 
     /// Only to be called by the one owner of the tally, or increments get lost.
     fn increment(&self) {
-        self.0.store(self.value().wrapping_add(1), Ordering::Relaxed);
+        self.add(1);
+    }
+
+    /// As [`Self::increment`].
+    fn add(&self, count: u64) {
+        self.0.store(self.value().wrapping_add(count), Ordering::Relaxed);
     }
 }
 
@@ -187,6 +238,15 @@ mod tests {
                 tally.drop(family, reason);
                 assert_eq!(counters.drops(family, reason), 2);
             }
+        }
+        for relay in Relay::ALL {
+            tally.relay(relay);
+            assert_eq!(counters.relays(relay), 1);
+        }
+        for reason in Loss::ALL {
+            tally.lose(reason, 0);
+            tally.lose(reason, 3);
+            assert_eq!(counters.losses(reason), 3);
         }
     }
 

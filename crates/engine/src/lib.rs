@@ -2,7 +2,7 @@
 //!
 //! Owns what may be asked, by whom, and what is answered: connection ids, address rules, roles, limits, intervals.
 //! The rules that hold for every protocol are in [`policy`], [`address`] and [`refusal`]; [`udp`] applies them to
-//! datagrams, [`http`] to queries. Must not touch sockets, threads or clocks: time and randomness are arguments, and the
+//! datagrams, [`http`] to queries, [`webtorrent`] to messages. Must not touch sockets, threads or clocks: time and randomness are arguments, and the
 //! outcome is bytes in the caller's buffer and counts in [`counter`]. Nothing that arrives from the network makes it
 //! panic or allocate.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod policy;
 pub mod refusal;
 mod settings;
 pub mod udp;
+pub mod webtorrent;
 
 pub use now::Now;
 pub use settings::{Settings, WrongConnectionId};

@@ -97,7 +97,7 @@ impl Policy {
 
 /// What an announce does to its peer. A client that does not know what it lacks still downloads; one that has just
 /// completed has everything, whatever it says it lacks.
-const fn action(event: Event, left_bytes: Option<i64>) -> Action {
+pub(crate) const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     match (event, left_bytes) {
         (Event::Stopped, _) => Action::Stop,
         (Event::Completed, _) => Action::Complete,

@@ -19,6 +19,12 @@ labels! {
         UnknownAction = "unknown_action",
         /// A parameter of the query is missing or wrong. The reply says which.
         BadQuery = "bad_query",
+        /// A message of a WebTorrent client is no JSON, or lacks something. The reply says what.
+        BadMessage = "bad_message",
+        /// A WebTorrent client elsewhere takes part in the swarm under the same peer id.
+        PeerIdTaken = "peer_id_taken",
+        /// A WebTorrent client takes part in as many swarms over one connection as the operator allows.
+        TooManyTorrents = "too_many_torrents",
         /// A trusted proxy does not say for whom it asks.
         ProxyWithoutClient = "proxy_without_client",
         /// The operator does not tell everybody which torrents there are.
@@ -40,7 +46,9 @@ impl Refusal {
             // Short, since the reply must not be larger than a scrape of one hash. µTorrent's words, too.
             Self::WrongConnectionId => "bad connection ID",
             Self::UnknownAction => "unknown action",
-            Self::BadQuery => "the request cannot be understood",
+            Self::BadQuery | Self::BadMessage => "the request cannot be understood",
+            Self::PeerIdTaken => "another peer of this torrent has this peer_id",
+            Self::TooManyTorrents => "this connection has as many torrents as this tracker allows",
             Self::ProxyWithoutClient => "the proxy in front of this tracker does not tell your address",
             Self::FullScrapeOff => {
                 "this tracker answers a scrape for the torrents that it names by info_hash only"
@@ -48,6 +56,7 @@ impl Refusal {
             Self::TooManyScrapes => "too many scrapes of all torrents at a time, try again later",
         }
     }
+
     /// Minutes after which it is worth to ask again, where time alone may change the answer.
     #[must_use]
     pub const fn retry_in_minutes(self) -> Option<u32> {

@@ -1,0 +1,385 @@
+//! Answers the messages of WebTorrent clients by the rules of the engine, and relays what they have for each other.
+//!
+//! Is handed one whole message at a time and who sent it. Whatever is to be said, to its sender or to others, is written
+//! into the post of their connections as whole frames of a WebSocket, ready to be sent; `shoal-connection` fetches it
+//! there. Frames that come in, pings and closing are its business.
+//!
+//! Peers of both families share a swarm: nobody is dialled by the address that the tracker knows.
+
+mod member;
+mod settings;
+
+use core::fmt::Write;
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_protocol::InfoHash;
+use shoal_relay::{
+    Announced, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms, Target, Unwritten,
+};
+use shoal_store::Action;
+use shoal_wire::stream::Handle;
+use shoal_wire::websocket::frame;
+use shoal_wire::webtorrent::{
+    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Request, Storage, Unreadable, reply,
+};
+
+pub use self::member::Member;
+use self::member::Peer;
+pub use self::settings::Settings;
+use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
+use crate::refusal::Refusal;
+use crate::{Now, policy};
+
+/// Answers the WebTorrent clients of one worker.
+#[derive(Debug)]
+pub struct Responder {
+    limits: Limits,
+    /// Where the parts of the message in hand are noted.
+    storage: Storage,
+    desk: Desk,
+}
+
+/// A responder but for what holds the message in hand.
+#[derive(Debug)]
+struct Desk {
+    settings: Settings,
+    swarms: Arc<Swarms>,
+    postroom: Postroom,
+    tally: Tally,
+    rng: fastrand::Rng,
+    /// The names of the offers in hand.
+    offers: Vec<OfferKey>,
+    /// Whom they go to.
+    targets: Vec<Target>,
+    /// The torrents of the scrape in hand.
+    info_hashes: Vec<InfoHash>,
+    /// What is wrong with the message in hand.
+    words: String,
+}
+
+impl Responder {
+    /// A responder on the common `swarms`, which counts into `tally` and draws from `rng`. Each worker needs a seed of its
+    /// own, or they all draw the same peers.
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        swarms: Arc<Swarms>,
+        postroom: Postroom,
+        tally: Tally,
+        rng: fastrand::Rng,
+    ) -> Self {
+        let limits = Limits {
+            offers_max: settings.offers_max,
+            offer_bytes_max: settings.offer_bytes_max,
+            info_hashes_max: settings.scrape_hashes_max,
+        };
+        let desk = Desk {
+            settings,
+            swarms,
+            postroom,
+            tally,
+            rng,
+            offers: Vec::new(),
+            targets: Vec::new(),
+            info_hashes: Vec::new(),
+            words: String::new(),
+        };
+        Self { limits, storage: Storage::default(), desk }
+    }
+
+    /// A client has connected from `ip`, which is canonical. It is in no swarm before it announces.
+    #[must_use]
+    pub fn enter(&self, handle: Handle, ip: IpAddr) -> Member {
+        let Desk { settings, swarms, .. } = &self.desk;
+        Member::new(handle, ip, swarms.source(ip), settings.refuse_private_addresses)
+    }
+
+    /// Answers a message. All that is said on it waits in the post afterwards.
+    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) {
+        let Self { limits, storage, desk } = self;
+        match wire::decode(message, limits, storage) {
+            Ok(Request::Announce(announce)) => desk.announce(member, &announce, now),
+            Ok(Request::Answer(answer)) => desk.answer(member, &answer, now),
+            Ok(Request::Scrape(info_hashes)) => desk.scrape(member, info_hashes),
+            Err(unreadable) => desk.fail_message(member, &unreadable),
+        }
+    }
+
+    /// A client has gone: all its peers leave their swarms.
+    pub fn leave(&mut self, member: Member) {
+        let Desk { swarms, postroom, .. } = &mut self.desk;
+        postroom.forget(member.handle());
+        let address = member.client(postroom.worker()).address;
+        for Peer { info_hash, peer_id } in member.peers() {
+            swarms.leave(&swarms.locate(info_hash), peer_id, address);
+        }
+    }
+
+    /// The next connection for which something waits, see [`Postroom::speaker`].
+    pub fn speaker(&mut self) -> Option<Handle> {
+        self.desk.postroom.speaker()
+    }
+
+    /// Appends to `out` what waits for a connection: whole frames.
+    pub fn take(&mut self, handle: Handle, out: &mut Vec<u8>) {
+        self.desk.postroom.take(handle, out);
+    }
+
+    /// Lets `fetch` see what waits for a connection, where it lies, so that it can be sealed without a copy.
+    pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        self.desk.postroom.fetch(handle, fetch)
+    }
+
+    /// Takes in what the clients of other workers have for those of this one. To be called before a turn.
+    pub fn collect(&mut self) {
+        self.desk.postroom.collect();
+        self.desk.count_losses();
+    }
+
+    /// Sends off what is for clients of other workers, and names the workers that are to be woken. To be called after a
+    /// turn.
+    pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        // What this dispatch loses is counted by the next.
+        self.desk.count_losses();
+        self.desk.postroom.dispatch()
+    }
+}
+
+impl Desk {
+    fn announce(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
+        self.tally.request(member.family, Kind::Announce);
+        self.targets.clear();
+        let place = self.swarms.locate(&announce.info_hash);
+        let counts = match stance(policy::action(announce.event, announce.left_bytes)) {
+            None => self.stop(member, announce, &place),
+            Some(stance) => match self.join(member, announce, stance, &place, now) {
+                Ok(counts) => counts,
+                Err(refusal) => {
+                    return self.refuse(
+                        member,
+                        Kind::Announce,
+                        wire::Action::Announce,
+                        Some(announce.info_hash),
+                        refusal,
+                    );
+                }
+            },
+        };
+        let interval_s = self.interval_s();
+        self.reply(member, |out| {
+            reply::announce(&announce.info_hash, interval_s, counts.seeders, counts.leechers, out);
+        });
+        self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
+        self.relay_offers(announce);
+    }
+
+    /// Has a peer join or refreshes it, and leaves the targets of its offers.
+    fn join(
+        &mut self,
+        member: &mut Member,
+        announce: &Announce<'_>,
+        stance: Stance,
+        place: &Place,
+        now: Now,
+    ) -> Result<Counts, Refusal> {
+        if let Some(refusal) = member.refusal {
+            return Err(refusal);
+        }
+        self.name_offers(announce);
+        let worker = self.postroom.worker();
+        let mut announced = self.enter_swarm(member, announce, stance, place, now);
+        if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
+            announced = self.enter_swarm(member, announce, stance, place, now);
+        }
+        let Announced { counts, joined } = announced.map_err(refusal)?;
+        if joined {
+            member.add(Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
+        }
+        Ok(counts)
+    }
+
+    fn enter_swarm(
+        &mut self,
+        member: &Member,
+        announce: &Announce<'_>,
+        stance: Stance,
+        place: &Place,
+        now: Now,
+    ) -> Result<Announced, Rejection> {
+        let announce = shoal_relay::Announce {
+            client: member.client(self.postroom.worker()),
+            peer_id: announce.peer_id,
+            stance,
+            may_join: member.peers().len() < self.settings.torrents_per_socket_max,
+            offers: &self.offers,
+        };
+        self.swarms.announce(place, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
+    }
+
+    /// Takes out a peer of the sender. One of somebody else stays.
+    fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
+        let address = member.client(self.postroom.worker()).address;
+        let left = self.swarms.leave(place, &announce.peer_id, address);
+        if left.was_there {
+            member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
+        }
+        left.counts
+    }
+
+    /// Leaves the names of as many offers as are to be relayed.
+    fn name_offers(&mut self, announce: &Announce<'_>) {
+        let wanted = match announce.numwant {
+            Some(numwant @ 0..) => usize::try_from(numwant).unwrap_or(usize::MAX),
+            Some(..0) | None => self.settings.numwant_default,
+        };
+        let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
+        let offers = announce.offers.iter().take(wanted.min(self.settings.offers_max));
+        self.offers.clear();
+        self.offers.extend(offers.map(|offer| swarms.offer(offer.offer_id.bytes(&mut room))));
+    }
+
+    fn relay_offers(&mut self, announce: &Announce<'_>) {
+        for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
+            let written = self.postroom.write(target.address, |out| {
+                frame::write_text(out, |out| {
+                    reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
+                });
+            });
+            count_relayed(&mut self.tally, Relay::Offer, written);
+        }
+    }
+
+    /// Relays an answer to who awaits it. Its sender hears nothing, whatever becomes of it.
+    fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
+        self.tally.request(member.family, Kind::Answer);
+        let debtor = member.client(self.postroom.worker()).address;
+        let offer = self.swarms.offer(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
+        let place = self.swarms.locate(&answer.info_hash);
+        let settlement =
+            self.swarms.settle(&place, &answer.to_peer_id, (debtor, &answer.peer_id), offer, now.monotonic_s);
+        match settlement {
+            Settlement::Owed(creditor) => {
+                let written = self.postroom.write(creditor, |out| {
+                    frame::write_text(out, |out| {
+                        reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
+                    });
+                });
+                count_relayed(&mut self.tally, Relay::Answer, written);
+            }
+            Settlement::Unawaited => self.tally.lose(Loss::Unawaited, 1),
+            Settlement::Gone => self.tally.lose(Loss::Gone, 1),
+        }
+    }
+
+    /// Answers a scrape; torrents that nobody announced have zeros.
+    fn scrape(&mut self, member: &Member, info_hashes: &[InfoHash]) {
+        if info_hashes.is_empty() {
+            self.tally.request(member.family, Kind::FullScrape);
+            return self.refuse(member, Kind::FullScrape, wire::Action::Scrape, None, Refusal::FullScrapeOff);
+        }
+        self.tally.request(member.family, Kind::Scrape);
+        // Each once, as the keys of an object have to be.
+        self.info_hashes.clear();
+        self.info_hashes.extend_from_slice(info_hashes);
+        self.info_hashes.sort_unstable();
+        self.info_hashes.dedup();
+        let Self { postroom, swarms, info_hashes, .. } = self;
+        let address = member.client(postroom.worker()).address;
+        // A reply without room is lost with whatever the connection does not fetch.
+        let _ = postroom.write(address, |out| {
+            frame::write_text(out, |out| {
+                reply::scrape_begin(out);
+                for info_hash in &*info_hashes {
+                    let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
+                    reply::scrape_file(info_hash, seeders, leechers, completed, out);
+                }
+                reply::scrape_end(out);
+            });
+        });
+        self.tally.reply(member.family, Kind::Scrape, Outcome::Ok);
+    }
+
+    /// Says what is wrong with a message, and what it was about as far as that can be told: clients take an error without
+    /// an action for one of the whole connection, and come back with all their torrents.
+    fn fail_message(&mut self, member: &Member, unreadable: &Unreadable) {
+        let kind = match unreadable.action {
+            Some(wire::Action::Announce) => Kind::Announce,
+            Some(wire::Action::Scrape) => Kind::Scrape,
+            None => Kind::Other,
+        };
+        self.tally.request(member.family, kind);
+        let mut words = core::mem::take(&mut self.words);
+        words.clear();
+        write!(words, "{}", unreadable.fault).expect("a string takes everything");
+        self.reply(member, |out| {
+            reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &words, out);
+        });
+        self.words = words;
+        self.tally.reply(member.family, kind, Outcome::Refused(Refusal::BadMessage));
+    }
+
+    fn refuse(
+        &mut self,
+        member: &Member,
+        kind: Kind,
+        action: wire::Action,
+        info_hash: Option<InfoHash>,
+        refusal: Refusal,
+    ) {
+        self.reply(member, |out| {
+            reply::failure(Some(action), info_hash.as_ref(), refusal.message(), out);
+        });
+        self.tally.reply(member.family, kind, Outcome::Refused(refusal));
+    }
+
+    /// Says something to the client whose message is in hand.
+    fn reply(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+        let address = member.client(self.postroom.worker()).address;
+        if let Err(unwritten) = self.postroom.write(address, |out| frame::write_text(out, write)) {
+            self.tally.lose(loss(unwritten), 1);
+        }
+    }
+
+    fn interval_s(&mut self) -> u32 {
+        self.settings.interval_s.saturating_add(self.rng.u32(0..=self.settings.interval_jitter_s))
+    }
+
+    fn count_losses(&mut self) {
+        let losses = self.postroom.losses();
+        self.tally.lose(Loss::Gone, losses.gone);
+        self.tally.lose(Loss::MailboxFull, losses.full);
+    }
+}
+
+/// What a peer has, unless it leaves.
+const fn stance(action: Action) -> Option<Stance> {
+    match action {
+        Action::Leech => Some(Stance::Leech),
+        Action::Seed => Some(Stance::Seed),
+        Action::Complete => Some(Stance::Complete),
+        Action::Stop => None,
+    }
+}
+
+const fn refusal(rejection: Rejection) -> Refusal {
+    match rejection {
+        Rejection::PeerIdTaken => Refusal::PeerIdTaken,
+        Rejection::MayNotJoin => Refusal::TooManyTorrents,
+        Rejection::Full => Refusal::StoreFull,
+    }
+}
+
+const fn loss(unwritten: Unwritten) -> Loss {
+    match unwritten {
+        Unwritten::Gone => Loss::Gone,
+        Unwritten::Full => Loss::MailboxFull,
+    }
+}
+
+fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), Unwritten>) {
+    match written {
+        Ok(()) => tally.relay(relay),
+        Err(unwritten) => tally.lose(loss(unwritten), 1),
+    }
+}
