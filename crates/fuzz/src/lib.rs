@@ -15,6 +15,8 @@ mod model;
 mod proxy;
 mod udp_decode;
 mod udp_reply;
+mod websocket_handshake;
+mod websocket_messages;
 
 pub use http_forwarded::http_forwarded;
 pub use http_head::http_head;
@@ -24,12 +26,14 @@ pub use http_response::http_response;
 pub use proxy::proxy;
 pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
+pub use websocket_handshake::websocket_handshake;
+pub use websocket_messages::websocket_messages;
 
 /// A property of all inputs.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Body); 8] = [
+pub const TARGETS: [(&str, Body); 10] = [
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
@@ -38,4 +42,6 @@ pub const TARGETS: [(&str, Body); 8] = [
     ("proxy", proxy),
     ("udp_decode", udp_decode),
     ("udp_reply", udp_reply),
+    ("websocket_handshake", websocket_handshake),
+    ("websocket_messages", websocket_messages),
 ];
