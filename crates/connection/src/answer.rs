@@ -2,6 +2,7 @@
 
 use shoal_wire::http::Version;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
+use shoal_wire::websocket::handshake;
 
 /// What a client is told that asks for nothing which is served.
 pub(crate) const NOT_FOUND: &str = "this is a BitTorrent tracker: ask for /announce or /scrape\n";
@@ -15,6 +16,15 @@ pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 /// What a client is told whose request has not come to its end when its time is up, or the tracker stops.
 pub(crate) const TOO_SLOW: &str = "the request did not come to its end in time\n";
 
+/// What a client is told that asks for a WebSocket where none are served.
+pub(crate) const NO_WEBTORRENT: &str = "this tracker does not serve WebTorrent\n";
+
+/// What a client is told that speaks another version of WebSocket.
+pub(crate) const OTHER_VERSION: &str = "this tracker speaks WebSocket in version 13\n";
+
+/// What a page is told whose site is not served.
+pub(crate) const FOREIGN_ORIGIN: &str = "this tracker does not serve pages of this origin\n";
+
 /// For how long somebody who comes at a bad time is asked to stay away, in seconds.
 const RETRY_AFTER_S: &str = "60";
 
@@ -24,6 +34,7 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
         // RFC 9110, 15.5.6: the field is a must.
         Status::MethodNotAllowed => &[("Allow", "GET, HEAD")],
         Status::ServiceUnavailable => &[("Retry-After", RETRY_AFTER_S)],
+        Status::UpgradeRequired => &handshake::UPGRADE_REQUIRED_FIELDS,
         _ => &[],
     }
 }

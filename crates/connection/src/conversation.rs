@@ -12,12 +12,14 @@ use shoal_engine::refusal::Refusal;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::response::{ResponseHead, Status};
 use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
+use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::answer;
 use crate::scrape::{Delivery, Manner};
-use crate::session::Session;
+use crate::session::{Session, Stage};
 use crate::settings::Settings;
 use crate::source::{NoClient, Source};
+use crate::upgrade::{self, Declined};
 
 /// Most bytes of a body that are read past. Nothing that is served here needs one.
 const BODY_BYTES_MAX: u16 = 1024;
@@ -26,6 +28,8 @@ const BODY_BYTES_MAX: u16 = 1024;
 pub(crate) struct Conversation {
     settings: Arc<Settings>,
     responder: Responder,
+    /// Whether a connection may become a WebSocket.
+    upgrades: bool,
     /// How many full scrapes are under way.
     deliveries: usize,
     /// What an answer says, for the time of a call.
@@ -39,29 +43,46 @@ enum Route {
     Scrape,
 }
 
-/// The client at this address is to be answered by a full scrape.
-struct FullScrapeBy(IpAddr);
+/// What follows some requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// This is waited for.
+    Wait(Next),
+    /// What follows are frames of a WebSocket of the client at this address.
+    Upgrade(IpAddr),
+}
+
+/// How a request is answered.
+enum Decision {
+    /// By this status and what is in the body by then.
+    Answer(Status),
+    /// By a full scrape for the client at this address.
+    FullScrape(IpAddr),
+    /// By frames for the client at this address.
+    Upgrade(Accept, IpAddr),
+}
 
 impl Conversation {
-    pub(crate) const fn new(settings: Arc<Settings>, responder: Responder) -> Self {
-        Self { settings, responder, deliveries: 0, body: Vec::new() }
+    /// The responder answers requests for the tracker. Where a connection may become a WebSocket, `upgrades` is set.
+    pub(crate) const fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
+        Self { settings, responder, upgrades, deliveries: 0, body: Vec::new() }
     }
 
     /// Answers the requests with which `input` begins, as long as they are whole. Returns how many bytes of it are
-    /// done with, and what the connection waits for.
+    /// done with, and what follows.
     pub(crate) fn go_on(
         &mut self,
         session: &mut Session,
         input: &[u8],
         out: &mut Vec<u8>,
         now: Now,
-    ) -> (usize, Next) {
+    ) -> (usize, After) {
         let mut rest = input;
         loop {
             match self.step(session, &mut rest, out, now) {
                 None => {}
-                Some(next @ (Next::Close | Next::Linger)) => return (input.len(), next),
-                Some(next) => return (input.len() - rest.len(), next),
+                Some(after @ After::Wait(Next::Close | Next::Linger)) => return (input.len(), after),
+                Some(after) => return (input.len() - rest.len(), after),
             }
         }
     }
@@ -71,75 +92,113 @@ impl Conversation {
         self.deliveries -= 1;
     }
 
-    /// Goes on with the answer that is under way, or answers the next request. Returns what has to be waited for
-    /// before another step.
-    fn step(&mut self, session: &mut Session, rest: &mut &[u8], out: &mut Vec<u8>, now: Now) -> Option<Next> {
-        if session.delivery.is_some() {
-            return self.deliver(session, rest, out);
+    /// Goes on with the answer that is under way, or answers the next request. Returns what follows, unless it is
+    /// another step.
+    fn step(
+        &mut self,
+        session: &mut Session,
+        rest: &mut &[u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Option<After> {
+        if matches!(session.stage, Stage::Delivery(_)) {
+            return self.deliver(session, rest, out).map(After::Wait);
         }
         *rest = session.skip(rest);
         // RFC 9112, 2.2: empty lines before a request are to be ignored.
         *rest = &rest[head::empty_lines_bytes(rest)..];
         if session.skip_bytes > 0 {
-            return Some(Next::Busy);
+            return Some(After::Wait(Next::Busy));
         }
         if rest.is_empty() {
-            return Some(Next::Idle);
+            return Some(After::Wait(Next::Idle));
         }
         if out.len() >= OUTPUT_BYTES_MAX {
-            return Some(Next::More);
+            return Some(After::Wait(Next::More));
         }
         let mut storage = HeaderStorage::new();
         match RequestHead::decode(rest, &mut storage) {
-            Ok(None) => Some(Next::Busy),
+            Ok(None) => Some(After::Wait(Next::Busy)),
             Err(error) => {
                 let words = format!("{error}\n");
                 answer::last(error.status(), &words, out);
-                Some(Next::Linger)
+                Some(After::Wait(Next::Linger))
             }
             Ok(Some(request)) => {
                 *rest = &rest[request.bytes..];
-                let goes_on = self.answer(session, &request, out, now);
-                if goes_on { None } else { Some(parting(session, rest)) }
+                self.answer(session, &request, rest, out, now)
             }
         }
     }
 
     /// Says the next part of a full scrape.
     fn deliver(&mut self, session: &mut Session, rest: &[u8], out: &mut Vec<u8>) -> Option<Next> {
-        let delivery = session.delivery.as_mut()?;
+        let Stage::Delivery(delivery) = &mut session.stage else { return None };
         if delivery.go_on(&self.responder, &mut self.body, out) {
             return Some(Next::More);
         }
         let goes_on = delivery.keeps_alive();
-        session.delivery = None;
+        session.stage = Stage::Http;
         self.deliveries -= 1;
         if goes_on { None } else { Some(parting(session, rest)) }
     }
 
-    /// Answers a request, or begins to. Returns whether the connection goes on.
+    /// Answers a request behind which `rest` has come, or begins to. Returns what follows, unless it is another step.
     fn answer(
         &mut self,
         session: &mut Session,
         request: &RequestHead<'_, '_>,
+        rest: &[u8],
         out: &mut Vec<u8>,
         now: Now,
-    ) -> bool {
+    ) -> Option<After> {
         let skippable_bytes = skippable_bytes(request.body);
         // A body that is too long is not waited for, but it is on its way.
         session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
         let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
         let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
-        let status = match (request.method, route(request.path)) {
-            (Method::Other, _) => Status::MethodNotAllowed,
-            _ if skippable_bytes.is_none() => Status::ContentTooLarge,
-            (_, None) => Status::NotFound,
-            (_, Some(route)) => match self.ask(session, request, route, now) {
-                Ok(status) => status,
-                Err(FullScrapeBy(ip)) => return self.begin_delivery(session, request, ip, keep_alive, out),
-            },
+        let goes_on = match self.decide(session, request, now) {
+            Decision::Answer(status) => {
+                self.respond(status, request, keep_alive, out);
+                keep_alive
+            }
+            Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out),
+            Decision::Upgrade(accept, ip) => {
+                handshake::respond(&accept, out);
+                return Some(After::Upgrade(ip));
+            }
         };
+        if goes_on { None } else { Some(After::Wait(parting(session, rest))) }
+    }
+
+    /// Finds out how a request is answered. The body is empty before.
+    fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
+        let websocket = self.upgrades.then_some(&self.settings.websocket);
+        match upgrade::consider(websocket, request, || self.client(session, request)) {
+            Some(Ok((accept, ip))) => return Decision::Upgrade(accept, ip),
+            Some(Err(Declined { status, words })) => {
+                self.body.extend_from_slice(words.as_bytes());
+                return Decision::Answer(status);
+            }
+            None => {}
+        }
+        match (request.method, route(request.path)) {
+            (Method::Other, _) => Decision::Answer(Status::MethodNotAllowed),
+            _ if skippable_bytes(request.body).is_none() => Decision::Answer(Status::ContentTooLarge),
+            (_, None) => Decision::Answer(Status::NotFound),
+            (_, Some(route)) => self.ask(session, request, route, now),
+        }
+    }
+
+    /// Writes an answer with what is in the body, or with words that belong to the status.
+    fn respond(
+        &mut self,
+        status: Status,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        out: &mut Vec<u8>,
+    ) {
         if self.body.is_empty() {
             let words = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
             self.body.extend_from_slice(words.as_bytes());
@@ -155,20 +214,13 @@ impl Conversation {
         if request.method != Method::Head {
             out.extend_from_slice(&self.body);
         }
-        keep_alive
     }
 
     /// Has the engine answer into the body.
-    fn ask(
-        &mut self,
-        session: &Session,
-        request: &RequestHead<'_, '_>,
-        route: Route,
-        now: Now,
-    ) -> Result<Status, FullScrapeBy> {
+    fn ask(&mut self, session: &Session, request: &RequestHead<'_, '_>, route: Route, now: Now) -> Decision {
         let Ok(ip) = self.client(session, request) else {
             self.responder.refuse(None, Refusal::ProxyWithoutClient, &mut self.body);
-            return Ok(Status::Ok);
+            return Decision::Answer(Status::Ok);
         };
         match route {
             Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
@@ -176,14 +228,14 @@ impl Conversation {
                 self.responder.scrape(ip, request.query, &mut self.body);
             }
             Route::Scrape if self.deliveries < self.settings.full_scrapes_max => {
-                return Err(FullScrapeBy(ip));
+                return Decision::FullScrape(ip);
             }
             Route::Scrape => {
                 self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
-                return Ok(Status::ServiceUnavailable);
+                return Decision::Answer(Status::ServiceUnavailable);
             }
         }
-        Ok(Status::Ok)
+        Decision::Answer(Status::Ok)
     }
 
     fn begin_delivery(
@@ -201,7 +253,7 @@ impl Conversation {
         if request.method == Method::Head {
             return manner.keeps_alive();
         }
-        session.delivery = Some(Box::new(Delivery::new(scrape, manner)));
+        session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, manner)));
         self.deliveries += 1;
         // Whether the connection goes on is seen at its end.
         true

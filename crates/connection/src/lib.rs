@@ -1,4 +1,4 @@
-//! What is said on a connection, as state machines without I/O: a PROXY header, TLS, HTTP.
+//! What is said on a connection, as state machines without I/O: a PROXY header, TLS, HTTP, WebSocket.
 //!
 //! Owns how a connection begins, goes on and ends, and the answers of HTTP that are not the tracker's own (statuses,
 //! heads, framing). Must not touch sockets, threads or clocks, nor decide what a request is answered: bytes are handed
@@ -10,12 +10,16 @@
 
 mod answer;
 mod conversation;
+mod kept;
+mod origin;
 mod scrape;
 mod service;
 mod session;
 mod settings;
+mod socket;
 mod source;
+mod upgrade;
 
 pub use service::Service;
 pub use session::Session;
-pub use settings::{ClientHeader, Listener, Proxy, Settings};
+pub use settings::{ClientHeader, Listener, Origins, Proxy, Settings, WebSocket};

@@ -5,22 +5,24 @@
 
 use core::mem;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_engine::Now;
-use shoal_engine::http::Responder;
+use shoal_engine::{Now, http, webtorrent};
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 use crate::answer;
-use crate::conversation::Conversation;
+use crate::conversation::{After, Conversation};
+use crate::kept::Kept;
 use crate::session::{Session, Stage};
 use crate::settings::{Listener, Settings};
+use crate::socket::{self, Sockets};
 use crate::source::Source;
 
-/// Most bytes that are kept of a connection: what has come of a request, and an input more that came together with
-/// requests whose answers have to be sent first. Whoever hands in more than that has not waited for them.
+/// Most bytes that are kept of requests: what has come of one, and an input more that came together with requests whose
+/// answers have to be sent first. Whoever hands in more than that has not waited for them.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
@@ -28,6 +30,8 @@ pub struct Service {
     settings: Arc<Settings>,
     tls: Option<shoal_tls::Server>,
     conversation: Conversation,
+    /// None where WebTorrent is not served.
+    sockets: Option<Sockets>,
     /// What has come through TLS, for the time of a call.
     plaintext: Vec<u8>,
     /// What is to go through TLS, for the time of a call.
@@ -41,16 +45,23 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service for a worker, which is answered by `responder`, and has `tls` if there are listeners for it.
+    /// A service for a worker. Requests are answered by `http`, messages of WebSockets by `webtorrent`, if they are
+    /// served; it has `tls` if there are listeners for it.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, responder: Responder, tls: Option<shoal_tls::Server>) -> Self {
-        let conversation = Conversation::new(Arc::clone(&settings), responder);
-        Self { settings, tls, conversation, plaintext: Vec::new(), reply: Vec::new() }
+    pub fn new(
+        settings: Arc<Settings>,
+        http: http::Responder,
+        webtorrent: Option<webtorrent::Responder>,
+        tls: Option<shoal_tls::Server>,
+    ) -> Self {
+        let conversation = Conversation::new(Arc::clone(&settings), http, webtorrent.is_some());
+        let sockets = webtorrent.map(|responder| Sockets::new(settings.websocket.clone(), responder));
+        Self { settings, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
-    /// A connection was accepted.
+    /// A connection was accepted, which the back end calls `handle`.
     #[must_use]
-    pub fn open(&self, origin: &Origin) -> Session {
+    pub fn open(&self, origin: &Origin, handle: Handle) -> Session {
         let listener = self.listener(origin);
         let source = Source::of(origin);
         let is_trusted = self.settings.proxy.trusts(source);
@@ -61,7 +72,7 @@ impl Service {
         } else {
             Stage::Over
         };
-        Session::new(stage, listener.tls, source, is_trusted)
+        Session::new(stage, listener.tls, source, is_trusted, handle)
     }
 
     /// Bytes have arrived: takes all of `input`, appends what is to be sent to `output`, and tells what the connection
@@ -75,20 +86,65 @@ impl Service {
     ) -> Next {
         let next = match session.stage {
             Stage::Proxy => self.receive_header(session, input, output, now),
-            Stage::Http => self.receive_requests(session, input, output, now),
+            Stage::Http | Stage::Delivery(_) | Stage::Socket(_) => {
+                self.receive_words(session, input, output, now)
+            }
             Stage::Over => Next::Close,
         };
-        if matches!(next, Next::Close | Next::Linger) {
-            self.end(session);
+        self.end_if(next, session)
+    }
+
+    /// The next connection that is to speak without having been asked.
+    pub fn speaker(&mut self) -> Option<Handle> {
+        self.sockets.as_mut()?.speaker()
+    }
+
+    /// Appends to `output` what waits for the connection, all of it, so that it leaves in one write.
+    pub fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        if let (Some(sockets), Stage::Socket(_)) = (&mut self.sockets, &session.stage) {
+            sockets.fetch(session.handle, |words| match &mut session.tls {
+                // Together, in as few records as it takes.
+                Some(tls) => tls.seal(words, output),
+                None => output.extend_from_slice(words),
+            });
         }
-        next
+        let next = session.stands();
+        self.end_if(next, session)
+    }
+
+    /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked
+    /// before. Nobody would hear the reason.
+    pub fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let mut is_silent = true;
+        if let Stage::Socket(socket) = &mut session.stage {
+            is_silent = socket.is_silent();
+            if !is_silent {
+                say(&mut session.tls, &mut self.reply, output, |words| socket.ping(words));
+            }
+        }
+        let next = if is_silent { Next::Close } else { session.stands() };
+        self.end_if(next, session)
+    }
+
+    /// Takes in what other workers have for the connections of this one: at the beginning of a turn.
+    pub fn collect(&mut self) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.collect();
+        }
+    }
+
+    /// Hands over what there is for connections of other workers: at the end of a turn. Returns the workers to be woken.
+    pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        // At once, also if nobody looks at the workers.
+        self.sockets.as_mut().map(Sockets::dispatch).into_iter().flatten()
     }
 
     /// The time of the connection is up, or the tracker stops. Whoever is in the middle of a request is told so.
     pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
-        // An answer that is cut off must not look as if this was its end.
-        if session.stage == Stage::Http && session.delivery.is_none() {
-            self.say_goodbye(session, output);
+        match session.stage {
+            Stage::Http | Stage::Socket(_) => self.say_goodbye(session, output),
+            // An answer that is cut off must not look as if this was its end, and before there is nothing to say.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
         self.end(session);
     }
@@ -127,7 +183,7 @@ impl Service {
         if session.kept.is_empty() {
             return self.take_header(session, input, output, now);
         }
-        let mut kept = mem::take(&mut session.kept);
+        let mut kept = session.kept.take();
         kept.extend_from_slice(input);
         self.take_header(session, &mut kept, output, now)
     }
@@ -141,7 +197,7 @@ impl Service {
     ) -> Next {
         match proxy::decode(bytes) {
             Decoded::Incomplete => {
-                session.kept.extend_from_slice(bytes);
+                session.kept.put(bytes.to_vec());
                 Next::Busy
             }
             // Whoever it is does not speak the protocol, so there is no language to tell it in.
@@ -150,13 +206,13 @@ impl Service {
                 session.source = source.map_or(Source::Unnamed, |source| Source::Ip(source.ip()));
                 session.is_trusted = self.settings.proxy.trusts(session.source);
                 session.stage = Stage::Http;
-                self.receive_requests(session, &mut bytes[header_bytes..], output, now)
+                self.receive_words(session, &mut bytes[header_bytes..], output, now)
             }
         }
     }
 
-    /// Second stage: requests, which may have to be decrypted.
-    fn receive_requests(
+    /// Second stage: requests and frames, which may have to be decrypted.
+    fn receive_words(
         &mut self,
         session: &mut Session,
         input: &mut [u8],
@@ -185,9 +241,9 @@ impl Service {
         let mut plaintext = mem::take(&mut self.plaintext);
         let next = match tls.open(input, &mut plaintext, output) {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
-            Ok(()) => match self.converse_secretly(session, &mut tls, &plaintext, output, now) {
+            Ok(()) => match self.converse_secretly(session, &mut tls, &mut plaintext, output, now) {
                 // The rest of a record has to come as soon as that of a request.
-                Next::Idle if tls.is_within_record() => Next::Busy,
+                Next::Idle | Next::Standing if tls.is_within_record() => Next::Busy,
                 next => next,
             },
             Err(failure) => {
@@ -207,7 +263,7 @@ impl Service {
         &mut self,
         session: &mut Session,
         tls: &mut shoal_tls::Session,
-        plaintext: &[u8],
+        plaintext: &mut [u8],
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
@@ -217,7 +273,7 @@ impl Service {
         reply.clear();
         self.reply = reply;
         // Whatever had come before was answered, and no more will come.
-        if tls.is_closed() && matches!(next, Next::Idle | Next::Busy) {
+        if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy) {
             next = Next::Close;
         }
         if matches!(next, Next::Close | Next::Linger) {
@@ -226,52 +282,121 @@ impl Service {
         next
     }
 
-    /// Third stage: answers the requests in what is kept and in `input`, and keeps what is left.
-    fn converse(&mut self, session: &mut Session, input: &[u8], output: &mut Vec<u8>, now: Now) -> Next {
+    /// Third stage: hears what is said, be it requests or the frames of a WebSocket.
+    fn converse(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>, now: Now) -> Next {
+        match session.stage {
+            Stage::Socket(_) => self.hear_frames(session, input, output, now),
+            _ => self.hear_requests(session, input, output, now),
+        }
+    }
+
+    /// Answers the requests in what is kept and in `input`, and keeps what is left.
+    fn hear_requests(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
         if session.kept.is_empty() {
             // Most requests come in one piece, and are read where they lie.
-            let (used, next) = self.conversation.go_on(session, input, output, now);
-            if used < input.len() {
-                session.kept = input[used..].to_vec();
-            }
-            return next;
+            let (used, after) = self.conversation.go_on(session, input, output, now);
+            let rest = &mut input[used..];
+            return match after {
+                After::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
+                After::Wait(next) => {
+                    session.kept.put(rest.to_vec());
+                    next
+                }
+            };
         }
         if session.kept.len() + input.len() > KEPT_BYTES_MAX {
             return Next::Linger;
         }
-        let mut kept = mem::take(&mut session.kept);
+        let mut kept = session.kept.take();
         kept.extend_from_slice(input);
-        let (used, next) = self.conversation.go_on(session, &kept, output, now);
-        kept.drain(..used);
-        if !kept.is_empty() {
-            kept.shrink_to(2 * kept.len());
-            session.kept = kept;
+        let (used, after) = self.conversation.go_on(session, &kept, output, now);
+        match after {
+            After::Upgrade(ip) => self.upgrade(session, ip, &mut kept[used..], output, now),
+            After::Wait(next) => {
+                kept.drain(..used);
+                kept.shrink_to(2 * kept.len());
+                session.kept.put(kept);
+                next
+            }
+        }
+    }
+
+    /// The connection has become a WebSocket of the client at `ip`. What has come behind the request are frames already.
+    fn upgrade(
+        &mut self,
+        session: &mut Session,
+        ip: IpAddr,
+        rest: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        let Some(sockets) = &self.sockets else { return Next::Close };
+        session.stage = Stage::Socket(Box::new(sockets.enter(session.handle, ip)));
+        self.hear_frames(session, rest, output, now)
+    }
+
+    fn hear_frames(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        match (&mut self.sockets, &mut session.stage) {
+            (Some(sockets), Stage::Socket(socket)) => {
+                sockets.hear(socket, &mut session.kept, input, output, now)
+            }
+            _ => Next::Close,
+        }
+    }
+
+    fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        say(&mut session.tls, &mut self.reply, output, |words| match &session.stage {
+            Stage::Socket(_) => socket::say_goodbye(words),
+            _ if !session.kept.is_empty() => {
+                answer::last(Status::RequestTimeout, answer::TOO_SLOW, words);
+            }
+            _ => {}
+        });
+        if let Some(tls) = &mut session.tls {
+            tls.close(output);
+        }
+    }
+
+    fn end_if(&mut self, next: Next, session: &mut Session) -> Next {
+        if matches!(next, Next::Close | Next::Linger) {
+            self.end(session);
         }
         next
     }
 
-    fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>) {
-        let mut words = mem::take(&mut self.reply);
-        if session.is_half_asked() {
-            answer::last(Status::RequestTimeout, answer::TOO_SLOW, &mut words);
-        }
-        if let Some(tls) = &mut session.tls {
-            tls.seal(&words, output);
-            tls.close(output);
-        } else {
-            output.extend_from_slice(&words);
-        }
-        words.clear();
-        self.reply = words;
-    }
-
     /// Nothing is heard any more, and nothing is held.
     fn end(&mut self, session: &mut Session) {
-        session.stage = Stage::Over;
-        session.kept = Vec::new();
-        session.tls = None;
-        if session.delivery.take().is_some() {
-            self.conversation.forget_delivery();
+        match (session.finish(), &mut self.sockets) {
+            (Stage::Delivery(_), _) => self.conversation.forget_delivery(),
+            (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.kept),
+            _ => {}
         }
+        session.kept = Kept::nothing();
+        session.tls = None;
     }
+}
+
+/// Has `speak` say something, inside of TLS or not. The buffer `reply` is for what goes through TLS.
+fn say(
+    tls: &mut Option<Box<shoal_tls::Session>>,
+    reply: &mut Vec<u8>,
+    output: &mut Vec<u8>,
+    speak: impl FnOnce(&mut Vec<u8>),
+) {
+    let Some(tls) = tls else { return speak(output) };
+    speak(reply);
+    tls.seal(reply, output);
+    reply.clear();
 }

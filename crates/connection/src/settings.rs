@@ -2,6 +2,8 @@
 
 use ipnet::IpNet;
 
+pub use crate::origin::Origins;
+
 /// The operator's decisions, as plain values.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -13,6 +15,17 @@ pub struct Settings {
     pub proxy: Proxy,
     /// Most full scrapes of a worker at a time, each of which holds about half a mebibyte while it is compressed.
     pub full_scrapes_max: usize,
+    /// What holds for WebSockets.
+    pub websocket: WebSocket,
+}
+
+/// What holds for WebSockets.
+#[derive(Clone, Debug)]
+pub struct WebSocket {
+    /// Pages of which sites may connect.
+    pub origins: Origins,
+    /// Longest message that is taken. What is longer closes the WebSocket as soon as it is known.
+    pub message_bytes_max: usize,
 }
 
 /// What is spoken on the connections of a listener.
@@ -50,9 +63,22 @@ pub enum ClientHeader {
 }
 
 impl Default for Settings {
-    /// No listeners, nobody trusted, one full scrape at a time.
+    /// No listeners, nobody trusted, one full scrape at a time, WebSockets for the pages of all sites.
     fn default() -> Self {
-        Self { listeners: Vec::new(), keep_alive: true, proxy: Proxy::default(), full_scrapes_max: 1 }
+        Self {
+            listeners: Vec::new(),
+            keep_alive: true,
+            proxy: Proxy::default(),
+            full_scrapes_max: 1,
+            websocket: WebSocket::default(),
+        }
+    }
+}
+
+impl Default for WebSocket {
+    /// Pages of all sites, and messages with room for as many offers as anybody makes.
+    fn default() -> Self {
+        Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }
     }
 }
 

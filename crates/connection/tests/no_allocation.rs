@@ -15,12 +15,13 @@ use shoal_engine::connection::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 use shoal_store::Store;
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const HANDLE: Handle = Handle { index: 0, generation: 0 };
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 
 fn service(tls: Option<shoal_tls::Server>) -> Service {
@@ -39,11 +40,11 @@ fn service(tls: Option<shoal_tls::Server>) -> Service {
     let store = Arc::new(Store::new(&store).unwrap());
     let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
     let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
-    Service::new(Arc::new(settings), responder, tls)
+    Service::new(Arc::new(settings), responder, None, tls)
 }
 
 fn open(service: &Service, listener: usize, ip: [u8; 4]) -> Session {
-    service.open(&Origin { listener, peer: Some(SocketAddr::from((ip, 40000))) })
+    service.open(&Origin { listener, peer: Some(SocketAddr::from((ip, 40000))) }, HANDLE)
 }
 
 /// Has `ask` asked for a while, and then counts what is allocated while it is asked on.

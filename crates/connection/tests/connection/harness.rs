@@ -1,5 +1,6 @@
 //! A tracker without sockets, and connections to it.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use shoal_engine::connection::ConnectionKey;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
 use shoal_store::Store;
-use shoal_wire::stream::{Next, Origin};
+use shoal_wire::stream::{Handle, Next, Origin};
 
 use crate::response::{self, Response};
+use crate::webtorrent;
 
 pub(crate) const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
@@ -27,6 +29,7 @@ pub(crate) const SECURE_PROXIED: usize = 3;
 pub(crate) struct Tracker {
     pub(crate) service: Service,
     pub(crate) counters: Arc<Counters>,
+    opened: Cell<u32>,
 }
 
 /// What came of some bytes.
@@ -42,9 +45,24 @@ impl Tracker {
         Self::with(|_| {}, |_| {}, None)
     }
 
+    /// With the defaults, for requests only.
+    pub(crate) fn without_webtorrent() -> Self {
+        Self::assemble(|_| {}, |_| {}, None, None)
+    }
+
     pub(crate) fn with(
         decide: impl FnOnce(&mut Settings),
         decide_engine: impl FnOnce(&mut shoal_engine::Settings),
+        tls: Option<shoal_tls::Server>,
+    ) -> Self {
+        let responder = webtorrent::responder(shoal_engine::webtorrent::Settings::default());
+        Self::assemble(decide, decide_engine, Some(responder), tls)
+    }
+
+    pub(crate) fn assemble(
+        decide: impl FnOnce(&mut Settings),
+        decide_engine: impl FnOnce(&mut shoal_engine::Settings),
+        webtorrent: Option<shoal_engine::webtorrent::Responder>,
         tls: Option<shoal_tls::Server>,
     ) -> Self {
         let listener = |tls, proxy_protocol| Listener { tls, proxy_protocol };
@@ -63,11 +81,18 @@ impl Tracker {
         let tally = Tally::default();
         let counters = tally.counters();
         let responder = Responder::new(&engine, store, tally, fastrand::Rng::with_seed(1));
-        Self { service: Service::new(Arc::new(settings), responder, tls), counters }
+        let service = Service::new(Arc::new(settings), responder, webtorrent, tls);
+        Self { service, counters, opened: Cell::new(0) }
     }
 
     pub(crate) fn open(&self, listener: usize, ip: &str) -> Session {
-        self.service.open(&origin(listener, ip))
+        self.service.open(&origin(listener, ip), self.handle())
+    }
+
+    /// Of a connection that is to be opened.
+    pub(crate) fn handle(&self) -> Handle {
+        let index = self.opened.replace(self.opened.get() + 1);
+        Handle { index, generation: index / 2 }
     }
 
     /// Hands in bytes at once, and goes on as long as there is more.

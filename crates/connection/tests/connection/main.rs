@@ -1,11 +1,15 @@
 //! Connections as their peers see them: bytes in, bytes out, and what the connection waits for.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod frames;
 mod harness;
 mod http;
 mod pieces;
 mod proxy;
 mod response;
 mod scrape;
+mod socket;
 mod soup;
 mod tls;
+mod upgrade;
+mod webtorrent;
