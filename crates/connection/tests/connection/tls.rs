@@ -44,16 +44,16 @@ impl Certificate {
 }
 
 /// A client and the connection that it has.
-struct Pair {
-    tracker: Tracker,
-    session: Session,
-    client: ClientConnection,
+pub(crate) struct Pair {
+    pub(crate) tracker: Tracker,
+    pub(crate) session: Session,
+    pub(crate) client: ClientConnection,
     /// What the connection waits for.
-    next: Next,
+    pub(crate) next: Next,
     /// What the client has been told.
-    told: Vec<u8>,
+    pub(crate) told: Vec<u8>,
     /// Whether the client knows that nothing more comes.
-    has_ended: bool,
+    pub(crate) has_ended: bool,
 }
 
 impl Pair {
@@ -65,7 +65,7 @@ impl Pair {
         Self { tracker, session, client, next: Next::Busy, told: Vec::new(), has_ended: false }
     }
 
-    fn secure() -> Self {
+    pub(crate) fn secure() -> Self {
         let mut pair = Self::new(|_| {}, SECURE, "192.0.2.1");
         pair.run(usize::MAX);
         assert!(!pair.client.is_handshaking());
@@ -73,7 +73,7 @@ impl Pair {
     }
 
     /// Lets both talk, in pieces of at most so many bytes, until neither has anything to say.
-    fn run(&mut self, piece_bytes: usize) {
+    pub(crate) fn run(&mut self, piece_bytes: usize) {
         loop {
             let mut wire = Vec::new();
             while self.client.wants_write() {
@@ -88,7 +88,7 @@ impl Pair {
         }
     }
 
-    fn receive(&mut self, bytes: &[u8]) {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
         let mut input = bytes.to_vec();
         loop {
             let mut output = Vec::new();
@@ -101,7 +101,7 @@ impl Pair {
         }
     }
 
-    fn tell(&mut self, mut output: &[u8]) {
+    pub(crate) fn tell(&mut self, mut output: &[u8]) {
         while !output.is_empty() {
             self.client.read_tls(&mut output).unwrap();
             let state = self.client.process_new_packets().unwrap();
