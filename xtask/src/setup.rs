@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use shoal_clients::tools::{self, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
+use shoal_clients::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
 
 use crate::shell::{self, cargo, command, output, title};
 
@@ -16,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
     add_component("rustfmt", "fmt")?;
     add_component("clippy", "clippy")?;
     make_python_environment()?;
+    make_node_environment()?;
     eprintln!("everything that the tests need is there");
     Ok(())
 }
@@ -111,4 +112,26 @@ fn make_python_environment() -> Result<()> {
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     shell::run(pip.args(PYTHON_REQUIREMENTS.split_whitespace()))?;
     fs::write(&stamp, PYTHON_REQUIREMENTS).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Installs the npm packages, unless they were installed from the same requirements.
+fn make_node_environment() -> Result<()> {
+    let environment = tools::node_environment()?;
+    // npm writes this last, so that it stands for a whole environment.
+    let stamp = environment.join("node_modules/.package-lock.json");
+    let is_as_required = |(name, text): &(&str, &str)| {
+        fs::read_to_string(environment.join(name)).is_ok_and(|made_from| made_from == *text)
+    };
+    if stamp.is_file() && NODE_REQUIREMENTS.iter().all(is_as_required) {
+        return Ok(());
+    }
+    eprintln!("installing npm packages in {}", environment.display());
+    fs::create_dir_all(&environment).with_context(|| format!("cannot create {}", environment.display()))?;
+    for (name, text) in NODE_REQUIREMENTS {
+        let file = environment.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    // No package may run anything of its own here, nor fetch what no checksum of the lock file covers.
+    let mut npm = command("npm", &["ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"]);
+    shell::run(npm.args(["--loglevel", "error"]).current_dir(&environment))
 }

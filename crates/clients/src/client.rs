@@ -7,6 +7,7 @@ mod aria2;
 mod libtorrent;
 mod rtorrent;
 mod transmission;
+mod webtorrent;
 
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +35,8 @@ pub enum Client {
     Aria2,
     /// rTorrent, without its screen.
     Rtorrent,
+    /// WebTorrent (npm package `webtorrent`) in Chromium, without a window.
+    WebTorrent,
 }
 
 /// A client, and how it reaches the tracker.
@@ -89,6 +92,13 @@ impl Client {
         Participant { client: self, way }
     }
 
+    /// Whether it tells the tracker of a completed download when it finds that it has all files already, though BEP 3
+    /// says not to.
+    #[must_use]
+    pub fn boasts(self) -> bool {
+        self == Self::WebTorrent
+    }
+
     /// The command that does `job` on `host` until it is told to quit.
     ///
     /// # Errors
@@ -99,6 +109,7 @@ impl Client {
             Self::Transmission => transmission::command(host, job),
             Self::Aria2 => aria2::command(host, job),
             Self::Rtorrent => rtorrent::command(host, job),
+            Self::WebTorrent => webtorrent::command(host, job),
         }
     }
 }

@@ -74,7 +74,9 @@ impl Process {
         format!("--- {} ({skipped} earlier lines left out)\n{}\n", self.name, lines[skipped..].join("\n"))
     }
 
-    fn pid(&self) -> Pid {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 }

@@ -55,7 +55,7 @@ impl Proxies {
         if ways.contains(&Way::HitchV1) {
             proxies.add(around, hitch::start(around, hitch::Header::V1)?, HITCH_V1_PORT)?;
         }
-        if ways.contains(&Way::HitchV2) {
+        if ways.iter().any(|way| way.needs_hitch_v2()) {
             proxies.add(around, hitch::start(around, hitch::Header::V2)?, HITCH_V2_PORT)?;
         }
         Ok(proxies)

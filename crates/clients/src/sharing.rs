@@ -3,17 +3,23 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::client::{Participant, Role};
 use crate::network::Family;
 use crate::payload::{Payload, Pieces};
 use crate::stage::Stage;
-use crate::tracker::Counts;
+use crate::tracker::{Counts, Setting};
 use crate::way::Way;
 
 /// How long clients that have no tracker may look for each other. With one they need half of it.
 const LONELINESS: Duration = Duration::from_secs(15);
+
+/// How many workers a tracker has in the story of several.
+const WORKERS: usize = 2;
+
+/// How many clients may enter until the kernel has given each worker one. It draws for each of them.
+const NEWCOMERS_MAX: usize = 20;
 
 /// One seeder, and leechers that get its files.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,8 @@ pub struct Sharing<'a> {
     pub family: Family,
     /// How the files are cut.
     pub pieces: Pieces,
+    /// What the tracker is told in its environment.
+    pub settings: &'a [Setting],
     /// The `tracker-view` program.
     pub view: &'a Path,
 }
@@ -41,16 +49,30 @@ impl Sharing<'_> {
         self.on_stage(|stage| {
             self.enter(stage)?;
             stage.wait_for_downloads()?;
-            let seeders = u32::try_from(self.leechers.len())? + 1;
-            let counts = Counts { seeders, completed: seeders - 1, leechers: 0 };
-            stage.wait_for_counts(counts)?;
-            stage.check_counts(counts)?;
-            stage.check_protocols()?;
-            stage.check_peers_handed_out()?;
-            stage.check_metrics()?;
-            stage.leave_one_by_one()?;
-            stage.check_swarm_is_gone()?;
-            stage.stop_tracker()
+            self.check_and_leave(stage, self.leechers.len())
+        })
+    }
+
+    /// Plays it with a tracker of two workers that serve by epoll, as `settings` has to say: leechers enter one by one,
+    /// each as the next of `leechers` is, until both workers serve clients. So somebody got the files of those alone
+    /// whom the other worker serves.
+    ///
+    /// # Errors
+    /// Where anything goes otherwise than it should, with the output of all programs.
+    pub fn run_across_workers(&self) -> Result<()> {
+        self.on_stage(|stage| {
+            stage.enter(self.seeder, Role::Seeder)?;
+            stage.wait_for_counts(self.counts(0))?;
+            let newcomers = self.leechers.iter().cycle().take(NEWCOMERS_MAX).zip(1..);
+            for (&leecher, leechers) in newcomers {
+                stage.enter(leecher, Role::Leecher)?;
+                stage.wait_for_downloads()?;
+                stage.wait_for_counts(self.counts(leechers))?;
+                if stage.workers_in_use()? == WORKERS {
+                    return self.check_and_leave(stage, leechers.try_into()?);
+                }
+            }
+            bail!("the kernel gave all of {NEWCOMERS_MAX} clients to one worker")
         })
     }
 
@@ -69,11 +91,30 @@ impl Sharing<'_> {
         })
     }
 
+    /// What is to be seen when all `leechers` have the files, and as everyone leaves.
+    fn check_and_leave(&self, stage: &mut Stage, leechers: usize) -> Result<()> {
+        let counts = self.counts(leechers.try_into()?);
+        stage.wait_for_counts(counts)?;
+        stage.check_counts(counts)?;
+        stage.check_protocols()?;
+        stage.check_peers_handed_out()?;
+        stage.check_metrics()?;
+        stage.leave_one_by_one()?;
+        stage.check_swarm_is_gone()?;
+        stage.stop_tracker()
+    }
+
+    /// The seeder's swarm after `completed` leechers have all files.
+    fn counts(&self, completed: u32) -> Counts {
+        let boasts = u32::from(self.seeder.client.boasts());
+        Counts { seeders: completed + 1, completed: completed + boasts, leechers: 0 }
+    }
+
     fn on_stage(&self, play: impl FnOnce(&mut Stage) -> Result<()>) -> Result<()> {
         let payload = Payload::generate(&format!("from-{:?}", self.seeder.client), self.pieces);
-        let all = self.leechers.iter().chain([&self.seeder]);
+        let all = [&self.seeder].into_iter().chain(self.leechers);
         let ways: Vec<Way> = all.map(|participant| participant.way).collect();
-        let mut stage = Stage::new(self.family, payload, &ways, self.view)?;
+        let mut stage = Stage::new(self.family, payload, &ways, self.settings, self.view)?;
         play(&mut stage).map_err(|error| error.context(stage.tails()))
     }
 
@@ -81,7 +122,7 @@ impl Sharing<'_> {
         match self.first {
             Role::Seeder => {
                 stage.enter(self.seeder, Role::Seeder)?;
-                stage.wait_for_counts(Counts { seeders: 1, completed: 0, leechers: 0 })?;
+                stage.wait_for_counts(self.counts(0))?;
                 self.enter_leechers(stage)
             }
             Role::Leecher => {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,13 +15,14 @@ use crate::network::{Family, Host, Network, TRACKER_NAME};
 use crate::patience::wait_for;
 use crate::payload::Payload;
 use crate::process::Process;
-use crate::tracker::{Counts, Tracker};
-use crate::way::{Protocol, Way};
+use crate::tracker::{Counts, Setting, Tracker, hex};
+use crate::way::{Protocol, Swarm, Way};
 
 /// Clients check files, look for peers and announce in their own time; a busy machine doubles that.
 const ANNOUNCE_WAIT: Duration = Duration::from_secs(60);
 const DOWNLOAD_WAIT: Duration = Duration::from_secs(120);
 const QUIT_WAIT: Duration = Duration::from_secs(60);
+const PERFORMANCE_WAIT: Duration = Duration::from_secs(60);
 
 /// A network with a tracker, and the clients that have entered it.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Stage {
     /// Where the defaults of the tracker do not suffice.
     front: Option<Front>,
     peers: Vec<Peer>,
+    /// By which the clients announce, or the first of them.
+    protocol: Protocol,
     payload: Payload,
     info_hash: [u8; 20],
     network: Network,
@@ -46,24 +50,34 @@ struct Peer {
 }
 
 impl Stage {
-    /// A network where only the tracker runs, and what `ways` need; and a torrent that nobody shares yet.
+    /// A network where only the tracker runs, and what `ways` need; and a torrent that nobody shares yet. All ways have
+    /// to lead to one swarm.
     ///
     /// # Errors
     /// Where the machine or the tracker does not play along.
-    pub fn new(family: Family, payload: Payload, ways: &[Way], view: &Path) -> Result<Self> {
+    pub fn new(
+        family: Family,
+        payload: Payload,
+        ways: &[Way],
+        settings: &[Setting],
+        view: &Path,
+    ) -> Result<Self> {
+        let protocol = ways.first().context("nobody shares anything")?.protocol();
+        let is_one_swarm = ways.iter().all(|way| way.protocol().swarm() == protocol.swarm());
+        ensure!(is_one_swarm, "nobody can find everybody by {ways:?}");
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let mut network = Network::new(family)?;
         let hosts = [network.host_called(TRACKER_NAME)?, network.host()?];
         let has_front = !ways.iter().all(|way| way.is_default());
         let mut front = has_front.then(|| Front::prepare(&mut network, directory.path())).transpose()?;
         let configuration = front.as_ref().map(Front::configuration);
-        let tracker = Tracker::start(hosts, configuration, view, directory.path())?;
+        let tracker = Tracker::start(hosts, configuration, settings, view, directory.path())?;
         if let Some(front) = &mut front {
             let opened = front.open(ways, tracker.ip(), directory.path(), view);
             opened.with_context(|| tracker.tail())?;
         }
         let info_hash = payload.torrent("").info_hash;
-        Ok(Self { tracker, front, peers: Vec::new(), payload, info_hash, network, directory })
+        Ok(Self { tracker, front, peers: Vec::new(), protocol, payload, info_hash, network, directory })
     }
 
     /// Starts a client on a host of its own.
@@ -84,6 +98,26 @@ impl Stage {
         let job = Job { torrent: &torrent, downloads: &downloads, state: &state, role, certificate };
         let process = Process::spawn(&name, client.command(&host, &job)?, self.directory.path())?;
         self.peers.push(Peer { process, host, downloads, role, participant });
+        Ok(())
+    }
+
+    /// Runs a program on a host of its own until it ends, which it has to do well. `command` is told the host, the info
+    /// hash in hexadecimal digits, and the certificate to trust.
+    ///
+    /// # Errors
+    /// Where it does not end, or ends otherwise.
+    pub fn perform(
+        &mut self,
+        name: &str,
+        command: impl FnOnce(&Host, &str, Option<&Path>) -> Result<Command>,
+    ) -> Result<()> {
+        let host = self.network.host()?;
+        let certificate = self.front.as_ref().map(Front::certificate);
+        let command = command(&host, &hex(&self.info_hash), certificate)?;
+        let mut process = Process::spawn(name, command, self.directory.path())?;
+        let status = wait_for(&format!("{name} should end"), PERFORMANCE_WAIT, || process.ended());
+        let status = status.with_context(|| process.tail())?;
+        ensure!(status.success(), "{name} failed: {status}\n{}", process.tail());
         Ok(())
     }
 
@@ -112,14 +146,17 @@ impl Stage {
         self.wait_for_scrape(expected, |counts| counts == expected)
     }
 
-    /// A newcomer is told of every client, under its real address and port, and of nobody else; by each protocol.
+    /// A newcomer is told of every client that can be dialled, under its real address and port, and of nobody else; by
+    /// each protocol that hands out addresses.
     ///
     /// # Errors
     /// Where it is told otherwise.
     pub fn check_peers_handed_out(&self) -> Result<()> {
+        let dialled =
+            self.peers.iter().filter(|peer| peer.participant.way.protocol().swarm() == Swarm::Dialled);
         let expected: Vec<SocketAddr> =
-            self.peers.iter().map(|peer| SocketAddr::new(peer.host.address, PEER_PORT)).collect();
-        for protocol in Protocol::ALL {
+            dialled.map(|peer| SocketAddr::new(peer.host.address, PEER_PORT)).collect();
+        for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.swarm() == Swarm::Dialled) {
             let handed_out = self.tracker.peers(protocol, &self.info_hash)?;
             let name = protocol.name();
             ensure!(handed_out == expected, "{name} handed out {handed_out:?} instead of {expected:?}");
@@ -127,16 +164,26 @@ impl Stage {
         Ok(())
     }
 
-    /// Each protocol tells the same counts.
+    /// Each protocol tells the same counts of the swarm of the clients, and those of the other kind of swarm know nobody.
     ///
     /// # Errors
     /// Where one does not.
     pub fn check_counts(&self, expected: Counts) -> Result<()> {
         for protocol in Protocol::ALL {
+            let is_theirs = protocol.swarm() == self.protocol.swarm();
+            let expected = if is_theirs { expected } else { Counts::default() };
             let counts = self.tracker.scrape(protocol, &self.info_hash)?;
             ensure!(counts == expected, "{}: {counts:?} instead of {expected:?}", protocol.name());
         }
         Ok(())
+    }
+
+    /// How many workers of the tracker hold connections of clients.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell.
+    pub fn workers_in_use(&self) -> Result<usize> {
+        self.tracker.workers_in_use()
     }
 
     /// The tracker's own account agrees: everyone seeds, and no client was refused, ignored or not understood.
@@ -212,8 +259,12 @@ impl Stage {
         self.wait_for_those_left()
     }
 
-    /// An empty swarm may have been forgotten, with all that was counted in it.
-    fn wait_for_those_left(&mut self) -> Result<()> {
+    /// Waits until the tracker counts those who have not left, all of whom seed. An empty swarm may have been forgotten,
+    /// with all that was counted in it.
+    ///
+    /// # Errors
+    /// Where that takes too long.
+    pub fn wait_for_those_left(&mut self) -> Result<()> {
         let expected = Counts { seeders: u32::try_from(self.peers.len())?, completed: 0, leechers: 0 };
         self.wait_for_scrape(expected, |counts| Counts { completed: 0, ..counts } == expected)
     }
@@ -241,6 +292,14 @@ impl Stage {
         Ok(path)
     }
 
+    /// What the observer asks by again and again. Where it can, by UDP, which takes no connection.
+    fn observed_by(&self) -> Protocol {
+        match self.protocol.swarm() {
+            Swarm::Dialled => Protocol::Udp,
+            Swarm::Introduced => Protocol::WebTorrent,
+        }
+    }
+
     fn check_all_run(&mut self) -> Result<()> {
         for peer in &mut self.peers {
             let ended = peer.process.ended()?;
@@ -253,7 +312,7 @@ impl Stage {
         let mut seen = None;
         let waited = wait_for("the tracker should count the peers that there are", ANNOUNCE_WAIT, || {
             self.check_all_run()?;
-            let counts = self.tracker.scrape(Protocol::Udp, &self.info_hash)?;
+            let counts = self.tracker.scrape(self.observed_by(), &self.info_hash)?;
             seen = Some(counts);
             Ok(is_it(counts).then_some(()))
         });

@@ -21,7 +21,7 @@ pub struct Tool {
 }
 
 /// Every program that the tests of this crate run.
-pub const TOOLS: [Tool; 8] = [
+pub const TOOLS: [Tool; 11] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "unshare", package: "util-linux" },
     Tool { program: "nsenter", package: "util-linux" },
@@ -31,10 +31,20 @@ pub const TOOLS: [Tool; 8] = [
     Tool { program: "transmission-remote", package: "transmission-cli" },
     Tool { program: "aria2c", package: "aria2" },
     Tool { program: "rtorrent", package: "rtorrent" },
+    Tool { program: "chromium", package: "chromium" },
+    Tool { program: "node", package: "nodejs" },
+    Tool { program: "npm", package: "npm" },
 ];
 
 /// The PyPI packages that the tests need, as `pip` reads them.
 pub const PYTHON_REQUIREMENTS: &str = include_str!("../requirements.txt");
+
+/// The npm packages that the tests need, and the exact versions of all that these need, as `npm ci` reads them: names
+/// of files, and what is in them.
+pub const NODE_REQUIREMENTS: [(&str, &str); 2] = [
+    ("package.json", include_str!("../package.json")),
+    ("package-lock.json", include_str!("../package-lock.json")),
+];
 
 /// Where `program` is.
 ///
@@ -70,6 +80,24 @@ pub fn python() -> Result<PathBuf> {
     let python = python_environment()?.join("bin/python");
     ensure!(python.is_file(), "{} is missing; `cargo xtask setup` makes it", python.display());
     Ok(python)
+}
+
+/// The directory where [`NODE_REQUIREMENTS`] are installed.
+///
+/// # Errors
+/// Where cargo does not tell its target directory.
+pub fn node_environment() -> Result<PathBuf> {
+    Ok(target_directory()?.join("node"))
+}
+
+/// A file of an npm package, or its directory, by its path below `node_modules`.
+///
+/// # Errors
+/// Where it is missing, with the command that installs it.
+pub fn node_module(path: &str) -> Result<PathBuf> {
+    let module = node_environment()?.join("node_modules").join(path);
+    ensure!(module.exists(), "{} is missing; `cargo xtask setup` installs it", module.display());
+    Ok(module)
 }
 
 /// A command that runs opentracker, unpacked or installed.

@@ -15,6 +15,7 @@ use crate::patience::wait_for;
 use crate::process::Process;
 use crate::tools;
 use crate::way::{Protocol, TRACKER_PORT};
+use crate::workers;
 
 /// Where `shoal` tells of itself by default.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
@@ -32,8 +33,11 @@ pub struct Tracker {
     view: PathBuf,
 }
 
+/// A key of the tracker's configuration, as its environment names it, and the value.
+pub type Setting = (&'static str, &'static str);
+
 /// The scrape of one torrent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Peers that have everything.
     pub seeders: u32,
@@ -52,6 +56,7 @@ impl Tracker {
     pub fn start(
         [host, observer]: [Host; 2],
         configuration: Option<&Path>,
+        settings: &[Setting],
         view: &Path,
         directory: &Path,
     ) -> Result<Self> {
@@ -61,6 +66,7 @@ impl Tracker {
         }
         let configured = env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"));
         configured.for_each(|(name, _)| _ = command.env_remove(name));
+        command.envs(settings.iter().copied());
         let process = Process::spawn("shoal", command, directory)?;
         let mut tracker = Self { process, host, observer, view: view.to_owned() };
         let healthy = wait_for("the tracker should be healthy", START_WAIT, || {
@@ -113,6 +119,14 @@ impl Tracker {
         self.look(&self.host, ["get", &format!("http://{CONTROL}"), path])
     }
 
+    /// How many of its workers hold connections of clients.
+    ///
+    /// # Errors
+    /// Where the kernel does not tell.
+    pub fn workers_in_use(&self) -> Result<usize> {
+        workers::in_use(self.process.pid(), TRACKER_PORT)
+    }
+
     /// Ends it, as the operator would, and makes sure that it ends well.
     ///
     /// # Errors
@@ -130,7 +144,7 @@ impl Tracker {
     }
 
     fn url(&self, protocol: Protocol) -> String {
-        format!("{}://{}", protocol.name(), SocketAddr::new(self.host.address, TRACKER_PORT))
+        format!("{}://{}", protocol.scheme(), SocketAddr::new(self.host.address, TRACKER_PORT))
     }
 
     fn look<const N: usize>(&self, from: &Host, arguments: [&str; N]) -> Result<String> {
@@ -142,6 +156,7 @@ impl Tracker {
     }
 }
 
-fn hex(info_hash: &[u8; 20]) -> String {
+/// An info hash in hexadecimal digits.
+pub(crate) fn hex(info_hash: &[u8; 20]) -> String {
     info_hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -21,6 +21,16 @@ pub enum Way {
     HitchV1,
     /// The same with a header of version 2.
     HitchV2,
+    /// By WebSocket, where HTTP is served as well.
+    Ws,
+    /// By WebSocket over the tracker's own TLS.
+    Wss,
+    /// By WebSocket to nginx, which names the client in a header, over TCP.
+    NginxWs,
+    /// By WebSocket over TLS to nginx, which takes TLS off and names the client in a header, over a Unix socket.
+    NginxWss,
+    /// By WebSocket over TLS to hitch, which takes TLS off and passes the bytes on behind a PROXY header (version 2).
+    HitchWss,
 }
 
 /// What the tracker is asked by.
@@ -30,6 +40,17 @@ pub enum Protocol {
     Udp,
     /// BEP 3, in the open or over TLS.
     Http,
+    /// JSON over WebSockets, in the open or over TLS.
+    WebTorrent,
+}
+
+/// Peers of one kind, who can reach each other. Those of the other kind have nothing to do with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swarm {
+    /// Peers with an address and a port that others dial.
+    Dialled,
+    /// Peers that are introduced to each other by offers and answers, and then speak WebRTC.
+    Introduced,
 }
 
 /// Where `shoal` serves UDP, and HTTP as well, by default.
@@ -62,6 +83,11 @@ impl Way {
             Self::NginxStream => format!("https://{PROXY_NAME}:{NGINX_STREAM_PORT}"),
             Self::HitchV1 => format!("https://{PROXY_NAME}:{HITCH_V1_PORT}"),
             Self::HitchV2 => format!("https://{PROXY_NAME}:{HITCH_V2_PORT}"),
+            Self::Ws => format!("ws://{TRACKER_NAME}:{TRACKER_PORT}"),
+            Self::Wss => format!("wss://{TRACKER_NAME}"),
+            Self::NginxWs => format!("ws://{PROXY_NAME}"),
+            Self::NginxWss => format!("wss://{PROXY_NAME}"),
+            Self::HitchWss => format!("wss://{PROXY_NAME}:{HITCH_V2_PORT}"),
         };
         format!("{start}/announce")
     }
@@ -69,32 +95,65 @@ impl Way {
     /// What the tracker is asked by in the end.
     #[must_use]
     pub fn protocol(self) -> Protocol {
-        if self == Self::Udp { Protocol::Udp } else { Protocol::Http }
+        match self {
+            Self::Udp => Protocol::Udp,
+            Self::Ws | Self::Wss | Self::NginxWs | Self::NginxWss | Self::HitchWss => Protocol::WebTorrent,
+            _ => Protocol::Http,
+        }
     }
 
     /// Whether the tracker serves it without a word of configuration.
     #[must_use]
     pub fn is_default(self) -> bool {
-        matches!(self, Self::Udp | Self::Http)
+        matches!(self, Self::Udp | Self::Http | Self::Ws)
     }
 
     /// Whether it leads through nginx.
     #[must_use]
     pub fn needs_nginx(self) -> bool {
-        matches!(self, Self::NginxHttp | Self::NginxHttps | Self::NginxStream)
+        matches!(
+            self,
+            Self::NginxHttp | Self::NginxHttps | Self::NginxStream | Self::NginxWs | Self::NginxWss
+        )
+    }
+
+    /// Whether it leads through the hitch that writes headers of version 2.
+    #[must_use]
+    pub fn needs_hitch_v2(self) -> bool {
+        matches!(self, Self::HitchV2 | Self::HitchWss)
     }
 }
 
 impl Protocol {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Udp, Self::Http];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::WebTorrent];
 
-    /// Its name in the metrics and in URLs.
+    /// Its name in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Http => "http",
+            Self::WebTorrent => "webtorrent",
+        }
+    }
+
+    /// What a URL of it begins with.
+    #[must_use]
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Http => "http",
+            Self::WebTorrent => "ws",
+        }
+    }
+
+    /// Whom those who speak it can find.
+    #[must_use]
+    pub fn swarm(self) -> Swarm {
+        match self {
+            Self::Udp | Self::Http => Swarm::Dialled,
+            Self::WebTorrent => Swarm::Introduced,
         }
     }
 }

@@ -32,6 +32,8 @@ def main(torrent, directory, port):
             "enable_lsd": False,
             "enable_upnp": False,
             "enable_natpmp": False,
+            # Nobody is asked about addresses: there is no internet here.
+            "webtorrent_stun_server": "",
             "alert_mask": ALERTS,
         }
     )

@@ -35,8 +35,10 @@ pub(super) fn start(around: Surroundings<'_>) -> Result<Process> {
             scgi_temp_path {path};
             upstream by_socket {{ server unix:{socket}; keepalive 8; }}
             upstream by_tcp {{ server {by_http}; keepalive 8; }}
+            map $http_upgrade $upgrade_or_nothing {{ '' ''; default upgrade; }}
             proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection $upgrade_or_nothing;
             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
             server {{
                 listen {HTTP_PORT};

@@ -21,6 +21,8 @@
 //! | Transmission 3.00 | `CURL_CA_BUNDLE`; checks if `TR_CURL_SSL_VERIFY` is set | no: to be stopped first |
 //! | rTorrent 0.9.8 | `network.http.cacert` | yes |
 //! | aria2 1.36.0 | `--ca-certificate` | yes |
+//!
+//! What they can do over WebSockets stands in the module `webtorrent`.
 
 use std::path::Path;
 
@@ -33,9 +35,11 @@ use shoal_clients::payload::Pieces;
 use shoal_clients::sharing::Sharing;
 use shoal_clients::way::Way::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
 
+/// The program that looks at the tracker.
+const VIEW: &str = env!("CARGO_BIN_EXE_tracker-view");
+
 fn sharing(seeder: Participant, leechers: &[Participant], first: Role, family: Family) -> Sharing<'_> {
-    let view = Path::new(env!("CARGO_BIN_EXE_tracker-view"));
-    Sharing { seeder, leechers, first, family, pieces: Pieces::Many, view }
+    Sharing { seeder, leechers, first, family, pieces: Pieces::Many, settings: &[], view: Path::new(VIEW) }
 }
 
 /// A test for each line: who seeds to whom, and who of them comes first.
@@ -49,6 +53,8 @@ macro_rules! pairs {
         )*
     };
 }
+
+mod webtorrent;
 
 mod udp_v4 {
     use super::*;

@@ -7,6 +7,7 @@
 
 mod http;
 mod udp;
+mod ws;
 
 use std::env;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-const USAGE: &str = "usage: tracker-view scrape|peers udp://ADDRESS|http://ADDRESS INFO_HASH\n\
+const USAGE: &str = "usage: tracker-view scrape udp://ADDRESS|http://ADDRESS|ws://ADDRESS INFO_HASH\n\
+                     \x20      tracker-view peers udp://ADDRESS|http://ADDRESS INFO_HASH\n\
                      \x20      tracker-view get|connect http://ADDRESS PATH";
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
@@ -32,6 +34,7 @@ fn main() -> Result<()> {
     match (verb.as_str(), scheme) {
         ("scrape", "udp") => print_counts(udp::scrape(address, &parse_info_hash(subject)?)?),
         ("scrape", "http") => print_counts(http::scrape(address, &parse_info_hash(subject)?)?),
+        ("scrape", "ws") => print_counts(ws::scrape(address, &parse_info_hash(subject)?)?),
         ("peers", "udp") => print_peers(&udp::peers(address, &parse_info_hash(subject)?)?),
         ("peers", "http") => print_peers(&http::peers(address, &parse_info_hash(subject)?)?),
         ("get", "http") => print!("{}", String::from_utf8(http::get(address, subject)?)?),

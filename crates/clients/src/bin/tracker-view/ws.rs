@@ -1,0 +1,97 @@
+//! WebTorrent: JSON over WebSockets (RFC 6455), a connection for each request.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{ANSWER_WAIT, http};
+
+/// RFC 6455, 5.2: the only frame of a message, which is text.
+const TEXT: u8 = 0x81;
+/// RFC 6455, 5.2: a mask follows.
+const MASKED: u8 = 0x80;
+/// RFC 6455, 5.2: lengths that mean "the length follows", in two bytes and in eight.
+const LENGTH_IN_2: u8 = 126;
+const LENGTH_IN_8: u8 = 127;
+/// Longer messages are none that anybody asked for.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// Seeders, completed and leechers.
+pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
+    let name = code_points(info_hash);
+    let mut stream = upgrade(tracker)?;
+    let request = json!({ "action": "scrape", "info_hash": name }).to_string();
+    stream.get_mut().write_all(&text_frame(request.as_bytes())?).context("cannot send")?;
+    let reply: Value = serde_json::from_slice(&message(&mut stream)?).context("the reply is not JSON")?;
+    ensure!(reply["action"] == "scrape", "a scrape was answered by {reply}");
+    let counts = &reply["files"][&name];
+    let count = |key: &str| {
+        let value = counts[key].as_u64().with_context(|| format!("no {key}: {reply}"))?;
+        u32::try_from(value).context("a strange count")
+    };
+    Ok([count("complete")?, count("downloaded")?, count("incomplete")?])
+}
+
+/// RFC 6455, 4.1. What the tracker makes of the key is for the real clients to check.
+fn upgrade(tracker: SocketAddr) -> Result<BufReader<TcpStream>> {
+    let mut stream = http::connect(tracker)?;
+    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    write!(
+        stream,
+        "GET /announce HTTP/1.1\r\nHost: {tracker}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dHJhY2tlci12aWV3IG9mIA==\r\n\r\n"
+    )?;
+    let mut stream = BufReader::new(stream);
+    let status = line(&mut stream)?;
+    ensure!(status.split(' ').nth(1) == Some("101"), "no upgrade: {status}");
+    while !line(&mut stream)?.is_empty() {}
+    Ok(stream)
+}
+
+fn line(stream: &mut impl BufRead) -> Result<String> {
+    let mut line = String::new();
+    stream.read_line(&mut line).context("no whole response")?;
+    ensure!(line.ends_with('\n'), "the response is cut off");
+    Ok(line.trim_end().to_owned())
+}
+
+/// RFC 6455, 5.2 and 5.3: what a client sends is masked.
+fn text_frame(text: &[u8]) -> Result<Vec<u8>> {
+    let mask: [u8; 4] = fastrand::u32(..).to_be_bytes();
+    let length = u16::try_from(text.len()).context("too long a request")?;
+    let mut frame = vec![TEXT, MASKED | LENGTH_IN_2];
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&mask);
+    frame.extend(text.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    Ok(frame)
+}
+
+/// The next message, which has to be a text of one frame.
+fn message(stream: &mut impl Read) -> Result<Vec<u8>> {
+    let [first, length] = bytes(stream)?;
+    ensure!(first == TEXT, "a frame that begins with {first:#x}");
+    let length = match length {
+        LENGTH_IN_2 => u16::from_be_bytes(bytes(stream)?).into(),
+        LENGTH_IN_8 => u64::from_be_bytes(bytes(stream)?),
+        short => short.into(),
+    };
+    if length > MESSAGE_BYTES_MAX {
+        bail!("a message of {length} bytes");
+    }
+    let mut text = vec![0; usize::try_from(length)?];
+    stream.read_exact(&mut text).context("the message is cut off")?;
+    Ok(text)
+}
+
+fn bytes<const N: usize>(stream: &mut impl Read) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).context("no frame")?;
+    Ok(bytes)
+}
+
+/// Bytes as WebTorrent writes them: each is the character of its number.
+fn code_points(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}
