@@ -53,6 +53,8 @@ pub(crate) trait Hand {
 /// What a worker is told to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
+    /// Open all connections, where they are to stand before anything else.
+    Stand,
     /// Have every peer announce that it starts.
     Fill,
     /// As much as comes back, with a window of so many requests.
@@ -116,6 +118,13 @@ impl Crew {
         outcomes.into_iter().collect::<Result<(), _>>()?;
         assert_eq!(opened, plan.workers.len(), "every worker tells how it opened, unless it panics");
         Ok(crew)
+    }
+
+    /// Has all connections opened, of which there are `count`.
+    pub(crate) fn stand(&mut self, count: usize, watch: &mut Watch<'_>) -> Report {
+        #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
+        let done = move |sight: &Sight, _elapsed: Duration| Some(sight.done as f64 / count as f64);
+        self.carry_out(|_| Order::Stand, done, watch, false)
     }
 
     /// Has every peer announce that it starts, so that the tracker knows all of them. What is lost is said again.
@@ -244,7 +253,7 @@ impl Order {
     /// Whether a number of requests was to be made, and all of them were.
     pub(crate) fn has_asked_all(&self, tally: &Tally) -> bool {
         match self {
-            Order::Fill => false,
+            Order::Stand | Order::Fill => false,
             Order::Closed { timing, .. } | Order::Open { timing, .. } => timing.left(tally.asked()) == 0,
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn peer_id(seed: u64, number: u64) -> PeerId {
 }
 
 /// SplitMix64: every input has another output, and each bit of it depends on all of the input.
-fn mix(input: u64) -> u64 {
+pub(crate) fn mix(input: u64) -> u64 {
     let state = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

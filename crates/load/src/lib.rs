@@ -5,19 +5,24 @@
 //! terminal, which is the business of whoever calls it.
 
 mod clock;
+mod connection;
 mod crew;
 mod hash;
 pub mod http;
 mod pace;
 mod plan;
+mod poll;
 mod popularity;
 mod population;
 mod preset;
 mod progress;
 mod report;
 mod rules;
+mod silence;
 mod tally;
+mod tls;
 pub mod udp;
+pub mod ws;
 
 pub use crew::OpenError;
 pub use hash::info_hash;
@@ -25,6 +30,7 @@ pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop
 pub use preset::{PRESETS, Preset, UnknownPreset};
 pub use progress::{Progress, Watch};
 pub use report::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict,
-    WrongReplies,
+    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report, SCHEMA_VERSION,
+    Verdict, WrongRelays, WrongReplies,
 };
+pub use tls::{TlsSettings, TlsVersion};

@@ -46,6 +46,9 @@ pub struct Report {
     /// What became of the connections, where there are some.
     #[serde(default)]
     pub connections: Option<Connections>,
+    /// What was relayed between the peers, where the tracker does that (WebTorrent).
+    #[serde(default)]
+    pub relays: Option<Relays>,
     /// From request to reply; in an open loop, from when the request should have left.
     pub latency: LatencySummary,
     /// The shape of the latency: value by percentile, fine enough to draw.
@@ -118,6 +121,56 @@ pub struct Connections {
     pub open_at_end: u64,
 }
 
+/// What a tracker relayed between the peers of the generator, and what it held.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Relays {
+    /// Messages that came from the tracker before the end of the run: replies, offers and answers, of whatever worth.
+    pub messages: u64,
+    /// The same in a second.
+    pub messages_per_s: f64,
+    /// Offers that went out with announces.
+    pub offers_sent: u64,
+    /// Those of them that were due to be relayed, as far as that can be told by the counts in the replies: as many as
+    /// were offered and wanted, but one for each other peer at most, and of a seeder one for each leecher. A tracker may
+    /// have a lower limit, or count peers that are deaf.
+    pub offers_due: u64,
+    /// Offers that arrived whole, at another peer of the same torrent.
+    pub offers: u64,
+    /// Answers that went out.
+    pub answers_sent: u64,
+    /// Answers that arrived whole, at who made the offer.
+    pub answers: u64,
+    /// Offers and answers that did not.
+    pub wrong: WrongRelays,
+    /// From announce to the arrival of an offer of it; in an open loop, from when the announce should have left.
+    pub offer_latency: LatencySummary,
+    /// The shape of that latency.
+    pub offer_latency_curve: Vec<Percentile>,
+    /// From the answer to its arrival.
+    pub answer_latency: LatencySummary,
+    /// Connections that were held and did nothing.
+    pub held: u64,
+    /// Those of them that answered a ping at the end.
+    pub held_alive: u64,
+    /// Connections that announced once and never read again.
+    pub deaf: u64,
+    /// Those of them that the tracker was seen to close.
+    pub deaf_closed: u64,
+}
+
+/// Offers and answers that arrived as they should not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrongRelays {
+    /// Other bytes than were sent.
+    pub damaged: u64,
+    /// Offers that came back to who made them.
+    pub own: u64,
+    /// Sent on as of another torrent or peer, or an answer to somebody else's offer.
+    pub misdirected: u64,
+    /// By nobody of this generator.
+    pub foreign: u64,
+}
+
 /// Connections that failed, by what happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionFailures {
@@ -131,6 +184,9 @@ pub struct ConnectionFailures {
     pub timeout: u64,
     /// No TLS could be agreed on, or it was broken later.
     pub tls: u64,
+    /// No WebSocket could be agreed on, or its rules were broken later.
+    #[serde(default)]
+    pub websocket: u64,
     /// This host had no address, port or descriptor for it, or something else happened.
     pub other: u64,
 }
@@ -191,11 +247,20 @@ impl WrongReplies {
     }
 }
 
+impl WrongRelays {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { damaged, own, misdirected, foreign } = self;
+        damaged + own + misdirected + foreign
+    }
+}
+
 impl ConnectionFailures {
     /// All of them together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { refused, reset, closed, timeout, tls, other } = self;
-        refused + reset + closed + timeout + tls + other
+        let Self { refused, reset, closed, timeout, tls, websocket, other } = self;
+        refused + reset + closed + timeout + tls + websocket + other
     }
 }

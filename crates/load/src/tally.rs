@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::clock::Effort;
 use crate::report::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Report, SCHEMA_VERSION, Verdict,
-    WrongReplies,
+    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report, SCHEMA_VERSION,
+    Verdict, WrongRelays, WrongReplies,
 };
 
 /// A kind of request.
@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     pub(crate) announce_reply_bytes: u64,
     /// Only where there are connections.
     pub(crate) connections: Option<ConnectionTally>,
+    /// Only where the tracker relays.
+    pub(crate) relays: Option<RelayTally>,
     pub(crate) latency: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,
     pub(crate) elapsed: Duration,
@@ -59,6 +61,27 @@ pub(crate) struct ConnectionTally {
     pub(crate) first_fault: Option<String>,
     pub(crate) open_at_end: u64,
     pub(crate) setup: Histogram<u64>,
+}
+
+/// What was relayed to one worker in one run, as [`Relays`] has it.
+#[derive(Clone, Debug)]
+pub(crate) struct RelayTally {
+    /// All messages so far.
+    pub(crate) messages: u64,
+    /// Those before the end of the run.
+    pub(crate) messages_in_time: u64,
+    pub(crate) offers_sent: u64,
+    pub(crate) offers_due: u64,
+    pub(crate) offers: u64,
+    pub(crate) answers_sent: u64,
+    pub(crate) answers: u64,
+    pub(crate) wrong: WrongRelays,
+    pub(crate) offer_latency: Histogram<u64>,
+    pub(crate) answer_latency: Histogram<u64>,
+    pub(crate) held: u64,
+    pub(crate) held_alive: u64,
+    pub(crate) deaf: u64,
+    pub(crate) deaf_closed: u64,
 }
 
 /// Latencies are kept to three digits, from 1 ns to this: a day.
@@ -97,6 +120,7 @@ impl Tally {
             peers: 0,
             announce_reply_bytes: 0,
             connections: None,
+            relays: None,
             latency: histogram.clone(),
             send_delay: histogram,
             elapsed: Duration::ZERO,
@@ -132,6 +156,9 @@ impl Tally {
         self.elapsed = Duration::from_nanos(end_ns - began_ns);
         self.effort = Effort::of_thread() - before;
         self.responses_in_time = self.responses.total();
+        if let Some(relays) = &mut self.relays {
+            relays.messages_in_time = relays.messages;
+        }
     }
 
     /// Share of the run in which this worker was busy, or would have been if others had let it.
@@ -158,6 +185,10 @@ impl Tally {
         match (&mut self.connections, other.connections) {
             (Some(connections), Some(other)) => connections.add(other),
             (connections, other) => *connections = connections.take().or(other),
+        }
+        match (&mut self.relays, other.relays) {
+            (Some(relays), Some(other)) => relays.add(other),
+            (relays, other) => *relays = relays.take().or(other),
         }
         self.latency += other.latency;
         self.send_delay += other.send_delay;
@@ -207,6 +238,64 @@ impl ConnectionTally {
     }
 }
 
+impl RelayTally {
+    pub(crate) fn new() -> Self {
+        Self {
+            messages: 0,
+            messages_in_time: 0,
+            offers_sent: 0,
+            offers_due: 0,
+            offers: 0,
+            answers_sent: 0,
+            answers: 0,
+            wrong: WrongRelays::default(),
+            offer_latency: histogram(),
+            answer_latency: histogram(),
+            held: 0,
+            held_alive: 0,
+            deaf: 0,
+            deaf_closed: 0,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.messages_in_time += other.messages_in_time;
+        self.offers_sent += other.offers_sent;
+        self.offers_due += other.offers_due;
+        self.offers += other.offers;
+        self.answers_sent += other.answers_sent;
+        self.answers += other.answers;
+        self.wrong.add(&other.wrong);
+        self.offer_latency += other.offer_latency;
+        self.answer_latency += other.answer_latency;
+        self.held += other.held;
+        self.held_alive += other.held_alive;
+        self.deaf += other.deaf;
+        self.deaf_closed += other.deaf_closed;
+    }
+
+    fn report(self, elapsed: Duration) -> Relays {
+        Relays {
+            messages: self.messages_in_time,
+            messages_per_s: ratio(self.messages_in_time, elapsed.as_secs_f64()),
+            offers_sent: self.offers_sent,
+            offers_due: self.offers_due,
+            offers: self.offers,
+            answers_sent: self.answers_sent,
+            answers: self.answers,
+            wrong: self.wrong,
+            offer_latency: summary(&self.offer_latency),
+            offer_latency_curve: curve(&self.offer_latency),
+            answer_latency: summary(&self.answer_latency),
+            held: self.held,
+            held_alive: self.held_alive,
+            deaf: self.deaf,
+            deaf_closed: self.deaf_closed,
+        }
+    }
+}
+
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid")
 }
@@ -250,6 +339,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
         announce_reply_bytes: ratio(sum.announce_reply_bytes, float(sum.responses.announce)),
         connections: sum.connections.map(ConnectionTally::report),
+        relays: sum.relays.map(|relays| relays.report(sum.elapsed)),
         latency,
         latency_curve: curve(&sum.latency),
         send_delay,
@@ -329,6 +419,15 @@ impl WrongReplies {
     }
 }
 
+impl WrongRelays {
+    fn add(&mut self, other: &Self) {
+        self.damaged += other.damaged;
+        self.own += other.own;
+        self.misdirected += other.misdirected;
+        self.foreign += other.foreign;
+    }
+}
+
 impl ConnectionFailures {
     fn add(&mut self, other: &Self) {
         self.refused += other.refused;
@@ -336,6 +435,7 @@ impl ConnectionFailures {
         self.closed += other.closed;
         self.timeout += other.timeout;
         self.tls += other.tls;
+        self.websocket += other.websocket;
         self.other += other.other;
     }
 }

@@ -92,6 +92,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         peers_per_announce: 28.5,
         announce_reply_bytes: 191.0,
         connections: None,
+        relays: None,
         latency: LatencySummary::default(),
         latency_curve: vec![],
         send_delay: None,

@@ -93,13 +93,14 @@ fn connections(out: &mut String, made: &Connections) {
     if *opened > 0 {
         latency(out, "  set up in", setup);
     }
-    let ConnectionFailures { refused, reset, closed, timeout, tls, other } = made.failures;
+    let ConnectionFailures { refused, reset, closed, timeout, tls, websocket, other } = made.failures;
     let kinds = [
         (refused, "refused"),
         (reset, "reset"),
         (closed, "closed before a reply was whole"),
         (timeout, "timed out"),
         (tls, "failed at TLS"),
+        (websocket, "failed at WebSocket"),
         (other, "failed on this host"),
     ];
     let failed = listed(&kinds);

@@ -5,9 +5,9 @@ use rustls::HandshakeKind;
 
 use super::Reuse;
 use super::check::{Judge, Verdict};
-use super::connection::{Fault, Fetched, Stage};
 use super::reply;
 use super::worker::Worker;
+use crate::connection::{Fault, Fetched, Stage};
 use crate::tally::Kind;
 
 impl Worker {
@@ -151,15 +151,7 @@ impl Worker {
         self.is_troubled = true;
         let (stage, is_proven) = (self.connections[slot].stage, self.connections[slot].is_proven);
         if stage != Stage::Parting {
-            let failures = &mut self.counts().failures;
-            *match fault {
-                Fault::Refused => &mut failures.refused,
-                Fault::Reset => &mut failures.reset,
-                Fault::Closed => &mut failures.closed,
-                Fault::Timeout => &mut failures.timeout,
-                Fault::Tls(_) => &mut failures.tls,
-                Fault::Other(_) => &mut failures.other,
-            } += 1;
+            fault.count(&mut self.counts().failures);
             self.tally.note_fault(|| fault.to_string());
         }
         self.give_up_all(slot);

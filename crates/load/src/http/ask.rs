@@ -1,13 +1,12 @@
 //! How a worker asks: on which connection, from which address, which peer.
 
 use rand::RngExt;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Reuse;
 use super::check::Asked;
-use super::connection::{Fault, Stage};
 use super::worker::Worker;
 use crate::Mix;
+use crate::connection::{Fault, Stage};
 use crate::population::Say;
 use crate::tally::Kind;
 
@@ -121,12 +120,8 @@ impl Worker {
         // One request and one handshake never wait for each other.
         let no_delay = self.reuse == Reuse::Kept;
         let opened = connection.open(from, self.server, self.tls.as_ref(), no_delay, now_ns);
-        let opened = opened.and_then(|socket| {
-            // Edge-triggered, for all there is to wait for: registered once and never changed.
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            let data = EventData::new_u64((slot as u64) << 32 | u64::from(generation));
-            epoll::add(&self.epoll, socket, data, flags).map_err(Fault::Other)
-        });
+        let opened =
+            opened.and_then(|socket| self.poll.watch(socket, slot, generation).map_err(Fault::Other));
         match opened {
             Ok(()) if self.connections[slot].stage == Stage::Open => {
                 self.note_open(slot, now_ns);

@@ -6,29 +6,28 @@
 mod answer;
 mod ask;
 mod check;
-mod connection;
 mod form;
 mod preset;
 mod reply;
-mod tls;
 mod worker;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit};
 
+use crate::connection::{self, Connection};
 use crate::crew::{Crew, OpenError, Shared};
 use crate::plan::{PlanError, demand};
+use crate::poll::Poll;
 use crate::population::Peers;
 use crate::rules::Rules;
 use crate::tally::Tally;
+use crate::tls::Client;
+pub use crate::tls::{TlsSettings, TlsVersion};
 use crate::{Pace, Plan, Report, Stop, Watch};
-use connection::Connection;
 use form::{Forms, Letterhead};
 pub use preset::{PRESETS, Preset};
 use worker::Worker;
@@ -64,28 +63,6 @@ pub enum Reuse {
     PerRequest,
     /// A single request, and then it is held open until the run ends.
     Held,
-}
-
-/// How TLS is spoken.
-#[derive(Clone, Debug)]
-pub struct TlsSettings {
-    /// The only version that is offered.
-    pub version: TlsVersion,
-    /// Whether sessions are resumed with the tickets that the tracker hands out, each used once.
-    pub resumption: bool,
-    /// Certificates in PEM of whom to trust; without, any certificate will do, and no signature is verified.
-    pub trusted: Option<PathBuf>,
-    /// The name that the certificate must be for.
-    pub name: String,
-}
-
-/// A version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// RFC 5246.
-    Tls12,
-    /// RFC 8446.
-    Tls13,
 }
 
 /// The generator, with its peers at hand.
@@ -180,8 +157,6 @@ fn open_worker(
     let lines = plan.sources.sockets_per_worker.get();
     let locals: Vec<SocketAddr> = (0..lines).map(|line| plan.local(index, line)).collect();
     locals.iter().try_for_each(|local| connection::probe(*local))?;
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-        .map_err(|errno| OpenError::Host(format!("cannot wait for connections: {errno}")))?;
     let letterhead = Letterhead {
         host: &settings.host,
         announce_path: &settings.announce_path,
@@ -191,12 +166,11 @@ fn open_worker(
     };
     let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
     Ok(Worker {
-        epoll,
-        events: Vec::with_capacity(worker::EVENTS_MAX),
+        poll: Poll::open()?,
         shared,
         index,
         server: plan.target,
-        tls: settings.tls.as_ref().map(tls::Client::new).transpose()?,
+        tls: settings.tls.as_ref().map(Client::new).transpose()?,
         rules: Rules::of(plan),
         mix: plan.mix,
         scrape_hashes_max: u8::try_from(plan.scrape_hashes_max).expect("the plan was checked"),

@@ -2,35 +2,33 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event, EventFlags};
-use rustix::io::Errno;
 
 use super::Reuse;
-use super::connection::{Connection, Fault, Stage};
+use super::check::Asked;
 use super::form::Forms;
-use super::tls::Client;
 use crate::Mix;
 use crate::clock::Effort;
+use crate::connection::{Connection, Fault, Stage};
 use crate::crew::{Hand, OpenError, Order, Shared};
 use crate::pace::{Arrivals, Nap, Timing};
+use crate::poll::{Happening, Poll};
 use crate::population::Peers;
 use crate::rules::Rules;
+use crate::silence::why_silent;
 use crate::tally::{ConnectionTally, Tally};
+use crate::tls::Client;
 
 /// One thread of the generator.
 ///
 /// A slot, that is a place in `connections`, stands in `idle` where it has room for requests, in `resting` where it
 /// has failed just now, and in neither where it waits for a reply or its end.
 pub(super) struct Worker {
-    pub(super) epoll: OwnedFd,
-    pub(super) events: Vec<Event>,
+    pub(super) poll: Poll,
     pub(super) shared: Arc<Shared>,
     pub(super) index: usize,
     pub(super) server: SocketAddr,
@@ -40,7 +38,7 @@ pub(super) struct Worker {
     pub(super) scrape_hashes_max: u8,
     pub(super) peers: Peers,
     pub(super) forms: Forms,
-    pub(super) connections: Vec<Connection>,
+    pub(super) connections: Vec<Connection<Asked>>,
     pub(super) reuse: Reuse,
     /// Whether the tracker is being filled, for which connections are kept.
     pub(super) is_filling: bool,
@@ -72,9 +70,6 @@ pub(super) struct Worker {
     /// Peers whose announce did not get through while the tracker is filled; elsewhere `None`.
     pub(super) unheard: Option<Vec<u32>>,
 }
-
-/// Most events of one look.
-pub(super) const EVENTS_MAX: usize = 512;
 
 /// What a TLS record takes at most, and some more.
 pub(super) const ROOM_BYTES: usize = 20 * 1024;
@@ -133,6 +128,8 @@ impl Hand for Worker {
         let (began_ns, effort) = (self.shared.clock.now_ns(), Effort::of_thread());
         (self.heard_ns, self.is_troubled) = (began_ns, false);
         let outcome = match order {
+            // Connections are opened when they are needed.
+            Order::Stand => Ok(()),
             Order::Fill => self.fill(),
             Order::Closed { window, timing } => self.closed(window, timing),
             Order::Open { rate, timing } => self.open(rate, timing),
@@ -337,6 +334,10 @@ impl Worker {
     /// Whether a tracker that left the last requests of a run unanswered can still be spoken to, or has died. Counts
     /// nothing.
     fn ask_again(&mut self) -> Result<(), String> {
+        if !self.connections[0].asked.is_empty() {
+            // The question takes the place of a connection, whose requests are lost all the same.
+            self.fail(0, &Fault::Timeout, self.shared.clock.now_ns());
+        }
         let (in_flight, heard_ns) = (self.in_flight, self.heard_ns);
         let tally = std::mem::replace(&mut self.tally, Tally::new());
         self.connections[0].close(self.reset);
@@ -379,28 +380,21 @@ impl Worker {
 
     /// Takes the events that are there, or that come within `wait_ns`.
     fn look(&mut self, wait_ns: u64) -> Result<usize, String> {
-        let wait = Timespec::try_from(Duration::from_nanos(wait_ns)).unwrap_or_default();
-        let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let outcome = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait));
-        match outcome {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(format!("cannot wait for {}: {errno}", self.server)),
-        }
+        let seen = self.poll.wait(wait_ns);
+        let seen = seen.map_err(|errno| format!("cannot wait for {}: {errno}", self.server))?;
         // The time is read when the replies are there: before they are judged, and after the wait.
         let now_ns = self.shared.clock.now_ns();
-        for event in &events {
-            let (flags, data) = (event.flags, event.data.u64());
-            self.take_event(flags, data, now_ns);
+        for index in 0..seen {
+            if let Some(happening) = self.poll.happening(index) {
+                self.take_event(happening, now_ns);
+            }
         }
-        let seen = events.len();
-        self.events = events;
         Ok(seen)
     }
 
-    fn take_event(&mut self, flags: EventFlags, data: u64, now_ns: u64) {
-        let Ok(slot) = usize::try_from(data >> 32) else { return };
-        let is_of = |connection: &Connection| u64::from(connection.generation) == data & 0xffff_ffff;
+    fn take_event(&mut self, happening: Happening, now_ns: u64) {
+        let Happening { slot, generation, flags } = happening;
+        let is_of = |connection: &Connection<Asked>| connection.generation == generation;
         if self.connections.get(slot).is_some_and(is_of)
             && let Err(fault) = self.go_on(slot, flags, now_ns)
         {
@@ -409,34 +403,9 @@ impl Worker {
     }
 
     fn why_silent(&self) -> String {
-        let server = self.server;
         let scheme = if self.tls.is_some() { "HTTPS" } else { "HTTP" };
-        let connections = self.tally.connections.as_ref();
-        let failures = connections.map(|connections| connections.failures).unwrap_or_default();
-        let first =
-            connections.and_then(|connections| connections.first_fault.as_deref()).unwrap_or_default();
-        if self.tally.replies() > 0 {
-            let silence = Duration::from_nanos(self.shared.clock.now_ns() - self.heard_ns);
-            let fault = if first.is_empty() { String::new() } else { format!(" ({first})") };
-            return format!(
-                "{scheme} {server} fell silent: no reply for {:.1} s{fault}",
-                silence.as_secs_f64()
-            );
-        }
-        if failures.refused > 0 {
-            return format!("nobody listens at TCP {server}: connection refused");
-        }
-        if failures.tls > 0 {
-            return format!("no TLS can be agreed on with {server}: {first}");
-        }
-        if failures.total() > failures.timeout {
-            return format!("{scheme} {server} cannot be spoken to: {first}");
-        }
-        let timeout = Duration::from_nanos(self.rules.timeout_ns);
-        format!(
-            "{scheme} {server} does not answer within {timeout:?}: is it an {scheme} tracker, does a firewall drop the \
-             packets, or does no way lead back to the source addresses?"
-        )
+        let silence = Duration::from_nanos(self.shared.clock.now_ns() - self.heard_ns);
+        why_silent(scheme, self.server, &self.tally, silence, Duration::from_nanos(self.rules.timeout_ns))
     }
 
     /// Gives up what has been on its way for too long.

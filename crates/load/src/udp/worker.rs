@@ -81,7 +81,7 @@ impl Hand for Worker {
 
     fn carry_out(&mut self, order: Order) -> Tally {
         let slots = match order {
-            Order::Fill => FILL_WINDOW,
+            Order::Stand | Order::Fill => FILL_WINDOW,
             Order::Closed { window, .. } => window,
             // Room for all that can be unanswered at once, and some more.
             Order::Open { rate, .. } => {
@@ -96,6 +96,8 @@ impl Hand for Worker {
         self.refusals_before = self.refusals();
         self.unheard = matches!(order, Order::Fill).then(Vec::new);
         let outcome = connected.and_then(|()| match order {
+            // There is nothing to open.
+            Order::Stand => Ok(()),
             Order::Fill => self.fill(),
             Order::Closed { timing, .. } => self.closed(timing),
             Order::Open { rate, timing } => self.open(rate, timing),

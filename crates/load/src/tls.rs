@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -20,12 +20,33 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, NamedGroup, RootCertStore, SignatureScheme,
 };
 
-use super::{TlsSettings, TlsVersion};
 use crate::OpenError;
+
+/// How TLS is spoken.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// The only version that is offered.
+    pub version: TlsVersion,
+    /// Whether sessions are resumed with the tickets that the tracker hands out, each used once.
+    pub resumption: bool,
+    /// Certificates in PEM of whom to trust; without, any certificate will do, and no signature is verified.
+    pub trusted: Option<PathBuf>,
+    /// The name that the certificate must be for.
+    pub name: String,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
 
 /// Makes sessions, for one worker.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
@@ -35,7 +56,7 @@ const TICKETS_MAX: usize = 4096;
 
 impl Client {
     /// A client with a store of tickets of its own.
-    pub(super) fn new(settings: &TlsSettings) -> Result<Self, OpenError> {
+    pub(crate) fn new(settings: &TlsSettings) -> Result<Self, OpenError> {
         let host = &settings.name;
         let name = match host.parse::<IpAddr>() {
             Ok(ip) => ServerName::IpAddress(ip.into()),
@@ -66,7 +87,7 @@ impl Client {
     }
 
     /// Begins a session.
-    pub(super) fn begin(&self) -> Result<Box<ClientConnection>, Error> {
+    pub(crate) fn begin(&self) -> Result<Box<ClientConnection>, Error> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map(Box::new)
     }
 }

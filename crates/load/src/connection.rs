@@ -14,30 +14,30 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 use rustls::{ClientConnection, HandshakeKind};
 
-use super::check::Asked;
-use super::tls::Client;
 use crate::OpenError;
+use crate::report::ConnectionFailures;
+use crate::tls::Client;
 
-/// A place for a connection, where one may be open.
+/// A place for a connection, where one may be open. `A` is what a worker remembers of a request.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection<A> {
     socket: Option<OwnedFd>,
     session: Option<Box<ClientConnection>>,
-    pub(super) stage: Stage,
+    pub(crate) stage: Stage,
     /// How many connections there were in this place: what the kernel says of an earlier one does not count.
-    pub(super) generation: u32,
+    pub(crate) generation: u32,
     /// Which of the worker's addresses it is from.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// When it was asked for, or when it began to wait for its end.
-    pub(super) since_ns: u64,
+    pub(crate) since_ns: u64,
     /// Requests without an answer, in their order.
-    pub(super) asked: VecDeque<Asked>,
+    pub(crate) asked: VecDeque<A>,
     /// Whether it has carried a reply.
-    pub(super) is_proven: bool,
+    pub(crate) is_proven: bool,
     /// Whether it stands in a queue to be asked.
-    pub(super) is_queued: bool,
+    pub(crate) is_queued: bool,
     /// What came and was not read yet, decrypted.
-    pub(super) input: Vec<u8>,
+    pub(crate) input: Vec<u8>,
     /// What is to be sent, encrypted, and how much of it is.
     output: Vec<u8>,
     sent: usize,
@@ -45,7 +45,7 @@ pub(super) struct Connection {
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Closed,
     /// TCP is on its way.
     Connecting,
@@ -59,7 +59,7 @@ pub(super) enum Stage {
 
 /// Why a connection fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Nobody listens.
     Refused,
     Reset,
@@ -67,13 +67,15 @@ pub(super) enum Fault {
     Closed,
     Timeout,
     Tls(String),
+    /// No WebSocket could be agreed on, or its rules were broken.
+    WebSocket(String),
     /// This host has something against it.
     Other(Errno),
 }
 
 /// What a look for bytes brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fetched {
+pub(crate) enum Fetched {
     Nothing,
     /// Bytes, and whether there may be more.
     Bytes {
@@ -89,9 +91,9 @@ impl Fetched {
     }
 }
 
-impl Connection {
+impl<A> Connection<A> {
     /// An empty place, for connections with up to `depth` requests under way.
-    pub(super) fn vacant(line: usize, depth: usize) -> Self {
+    pub(crate) fn vacant(line: usize, depth: usize) -> Self {
         Self {
             socket: None,
             session: None,
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     /// Begins a connection, and hands out the socket.
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         from: SocketAddr,
         to: SocketAddr,
@@ -141,7 +143,7 @@ impl Connection {
     }
 
     /// Finds out how an attempt to connect ended.
-    pub(super) fn arrive(&mut self) -> Result<(), Fault> {
+    pub(crate) fn arrive(&mut self) -> Result<(), Fault> {
         if let Some(socket) = &self.socket {
             sockopt::socket_error(socket).and_then(|error| error).map_err(Fault::of)?;
         }
@@ -155,7 +157,7 @@ impl Connection {
     }
 
     /// Goes on if TLS is there as well. Returns whether it has just become so, and how.
-    pub(super) fn has_shaken_hands(&mut self) -> Option<HandshakeKind> {
+    pub(crate) fn has_shaken_hands(&mut self) -> Option<HandshakeKind> {
         let session = self.session.as_ref().filter(|session| !session.is_handshaking())?;
         if self.stage != Stage::Handshaking {
             return None;
@@ -165,7 +167,7 @@ impl Connection {
     }
 
     /// Takes what is to be sent; [`Connection::flush`] sends it.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         match &mut self.session {
             None => self.output.extend_from_slice(bytes),
             // Before the handshake is over the session keeps it.
@@ -176,7 +178,7 @@ impl Connection {
 
     /// Sends what the socket takes; it tells when it takes more. On the way to the own host a connection is there before
     /// anybody says so, and takes its first bytes at once.
-    pub(super) fn flush(&mut self) -> Result<(), Fault> {
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
         self.collect();
         let Some(socket) = &self.socket else { return Ok(()) };
         while self.sent < self.output.len() {
@@ -197,6 +199,53 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends `bytes` behind what is there to be sent: as [`Connection::write`] and [`Connection::flush`], but without a
+    /// copy where nothing waits and the socket takes it.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        if self.session.is_none()
+            && self.stage == Stage::Open
+            && self.output.is_empty()
+            && let Some(socket) = &self.socket
+        {
+            while !bytes.is_empty() {
+                match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
+                    Ok(sent) => bytes = &bytes[sent..],
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(Fault::of(errno)),
+                }
+            }
+            self.output.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.write(bytes)?;
+        self.flush()
+    }
+
+    /// Takes buffers where it has none. So that of thousands of connections only those have some on which something is
+    /// half done.
+    pub(crate) fn borrow_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
+        for buffer in [&mut self.input, &mut self.output] {
+            if buffer.capacity() == 0 {
+                *buffer = spares.pop().unwrap_or_default();
+            }
+        }
+    }
+
+    /// Gives back those that are empty.
+    pub(crate) fn return_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
+        for buffer in [&mut self.input, &mut self.output] {
+            if buffer.is_empty() && buffer.capacity() > 0 {
+                spares.push(std::mem::take(buffer));
+            }
+        }
+    }
+
+    /// The socket, if there is one.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
     /// Takes what the session has to send.
     fn collect(&mut self) {
         if let Some(session) = &mut self.session {
@@ -205,7 +254,7 @@ impl Connection {
     }
 
     /// Takes what has come, by way of `room`. Where the tracker `is_ending`, what has come is all.
-    pub(super) fn fetch(&mut self, room: &mut [u8], is_ending: bool) -> Result<Fetched, Fault> {
+    pub(crate) fn fetch(&mut self, room: &mut [u8], is_ending: bool) -> Result<Fetched, Fault> {
         let Some(socket) = &self.socket else { return Ok(Fetched::Nothing) };
         let bytes = match rustix::io::read(socket, &mut *room) {
             Ok(0) => return Ok(Fetched::End),
@@ -227,7 +276,7 @@ impl Connection {
     }
 
     /// Ends the connection, if there is one; where it is to be reset, without any farewell.
-    pub(super) fn close(&mut self, reset: bool) {
+    pub(crate) fn close(&mut self, reset: bool) {
         if let Some(socket) = &self.socket {
             if reset {
                 // Where that fails, the connection ends in good order.
@@ -283,7 +332,7 @@ fn dial(from: SocketAddr) -> Result<OwnedFd, Fault> {
 }
 
 /// Whether connections can be made from an address.
-pub(super) fn probe(from: SocketAddr) -> Result<(), OpenError> {
+pub(crate) fn probe(from: SocketAddr) -> Result<(), OpenError> {
     match dial(from) {
         Ok(_) => Ok(()),
         Err(fault) => Err(OpenError::Host(format!("cannot send from {}: {fault}", from.ip()))),
@@ -291,6 +340,19 @@ pub(super) fn probe(from: SocketAddr) -> Result<(), OpenError> {
 }
 
 impl Fault {
+    /// Counts one more of its kind.
+    pub(crate) fn count(&self, failures: &mut ConnectionFailures) {
+        *match self {
+            Self::Refused => &mut failures.refused,
+            Self::Reset => &mut failures.reset,
+            Self::Closed => &mut failures.closed,
+            Self::Timeout => &mut failures.timeout,
+            Self::Tls(_) => &mut failures.tls,
+            Self::WebSocket(_) => &mut failures.websocket,
+            Self::Other(_) => &mut failures.other,
+        } += 1;
+    }
+
     fn of(errno: Errno) -> Self {
         match errno {
             Errno::CONNREFUSED => Self::Refused,
@@ -317,6 +379,7 @@ impl std::fmt::Display for Fault {
             Self::Closed => f.write_str("connection closed before the reply was whole"),
             Self::Timeout => f.write_str("no answer in time"),
             Self::Tls(words) => write!(f, "TLS: {words}"),
+            Self::WebSocket(words) => write!(f, "WebSocket: {words}"),
             Self::Other(errno) => write!(f, "this host: {errno}"),
         }
     }
