@@ -1,4 +1,4 @@
-//! A stream back end allocates nothing for a request in the settled state.
+//! A stream back end allocates nothing for a request or for what is said unasked, in the settled state.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,6 +14,7 @@ use shoal_wire::stream::{Handle, Next, Origin};
 over_every_stream_back_end! {
     requests_allocate_nothing,
     connections_allocate_nothing,
+    speech_allocates_nothing,
 }
 
 #[global_allocator]
@@ -22,17 +23,43 @@ static ALLOCATOR: Counting = Counting;
 const REQUEST: [u8; 300] = [7; 300];
 const ANSWER: [u8; 400] = [8; 400];
 
-/// Answers whatever comes.
-struct Responder(Next);
+/// As long as ten offers.
+static SPEECH: [u8; 20_000] = [9; 20_000];
+
+/// Answers whatever comes, and speaks on all connections when it is told to.
+struct Responder {
+    next: Next,
+    handles: Vec<Handle>,
+    /// How many of them have yet to be spoken on.
+    silent: usize,
+}
+
+impl Responder {
+    fn new(next: Next) -> Self {
+        Self { next, handles: Vec::with_capacity(1000), silent: 0 }
+    }
+}
 
 impl StreamService for Responder {
     type Session = ();
 
-    fn open(&mut self, _: &Origin, _: Handle) {}
+    fn open(&mut self, _: &Origin, handle: Handle) {
+        self.handles.push(handle);
+    }
 
     fn receive(&mut self, (): &mut (), _: &mut [u8], output: &mut Vec<u8>) -> Next {
         output.extend_from_slice(&ANSWER);
-        self.0
+        self.next
+    }
+
+    fn speaker(&mut self) -> Option<Handle> {
+        self.silent = self.silent.checked_sub(1)?;
+        self.handles.get(self.silent).copied()
+    }
+
+    fn speak(&mut self, (): &mut (), output: &mut Vec<u8>) -> Next {
+        output.extend_from_slice(&SPEECH);
+        self.next
     }
 
     fn expire(&mut self, (): &mut (), _: &mut Vec<u8>) {}
@@ -50,17 +77,19 @@ fn exchange(io: &mut AnyStreamIo<Responder>, service: &mut Responder, clients: &
     for client in &mut *clients {
         client.write_all(&REQUEST).unwrap();
     }
-    for client in clients {
-        let (mut answer, mut heard) = ([0; ANSWER.len()], 0);
-        while heard < answer.len() {
-            io.turn(0, service).unwrap();
-            heard += client.read(&mut answer[heard..]).unwrap_or(0);
-        }
+    clients.iter_mut().for_each(|client| hear(io, service, client, ANSWER.len()));
+}
+
+fn hear(io: &mut AnyStreamIo<Responder>, service: &mut Responder, client: &mut TcpStream, bytes: usize) {
+    let (mut buffer, mut heard) = ([0; SPEECH.len()], 0);
+    while heard < bytes {
+        io.turn(0, service).unwrap();
+        heard += client.read(&mut buffer[..bytes - heard]).unwrap_or(0);
     }
 }
 
 fn requests_allocate_nothing(backend: StreamBackend) {
-    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder(Next::Idle));
+    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Idle));
     let addr = addrs(&listeners)[0];
     let mut io = backend.open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
@@ -74,7 +103,7 @@ fn requests_allocate_nothing(backend: StreamBackend) {
 }
 
 fn connections_allocate_nothing(backend: StreamBackend) {
-    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder(Next::Close));
+    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Close));
     let addr = addrs(&listeners)[0];
     let mut io = backend.open(listeners, LIMITS).unwrap();
     let mut round = |io: &mut _| {
@@ -87,5 +116,22 @@ fn connections_allocate_nothing(backend: StreamBackend) {
     round(&mut io);
     let before = allocations();
     (0..10).for_each(|_| round(&mut io));
+    assert_eq!(allocations() - before, 0);
+}
+
+fn speech_allocates_nothing(backend: StreamBackend) {
+    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Standing));
+    let addr = addrs(&listeners)[0];
+    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    clients.iter().for_each(|client| client.set_nonblocking(true).unwrap());
+    exchange(&mut io, &mut service, &mut clients);
+    let mut round = || {
+        service.silent = service.handles.len();
+        clients.iter_mut().for_each(|client| hear(&mut io, &mut service, client, SPEECH.len()));
+    };
+    (0..3).for_each(|_| round());
+    let before = allocations();
+    (0..20).for_each(|_| round());
     assert_eq!(allocations() - before, 0);
 }

@@ -295,7 +295,7 @@ pub(super) trait Conduct<S: StreamService> {
             let mut last_words = Vec::new();
             service.expire(&mut connection.session, &mut last_words);
             let sent = say(&connection.link, &last_words);
-            self.roster().counters().sent_bytes.add(sent);
+            self.roster().counters().add_write(sent);
         }
         self.close(key, service)
     }
@@ -381,7 +381,7 @@ fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S, 
     service.refuse(origin, &mut words);
     let received = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
     counters.received_bytes.add(received.map_or(0, |(received, _)| received));
-    counters.sent_bytes.add(say(socket, &words));
+    counters.add_write(say(socket, &words));
 }
 
 /// Sends as much of `words` as the socket has room for. Returns how much that was; whoever has gone hears nothing.

@@ -34,4 +34,16 @@ pub struct StreamCounters {
     pub received_bytes: Counter,
     /// Bytes sent.
     pub sent_bytes: Counter,
+    /// Writes in which they were sent.
+    pub writes: Counter,
+}
+
+impl StreamCounters {
+    /// Counts a write that has sent so many bytes.
+    pub(super) fn add_write(&self, sent: usize) {
+        if sent > 0 {
+            self.sent_bytes.add(sent);
+            self.writes.add(1);
+        }
+    }
 }

@@ -248,7 +248,7 @@ impl<S: StreamService> EpollIo<S> {
                 if !is_whole {
                     connection.link.unsent.extend_from_slice(&self.output[sent..]);
                 }
-                self.roster.counters().sent_bytes.add(sent);
+                self.roster.counters().add_write(sent);
                 if !is_whole {
                     self.roster.enter(key, Phase::Send, now_ms);
                     return Fate::Open;
@@ -284,7 +284,7 @@ impl<S: StreamService> EpollIo<S> {
             if is_whole {
                 (*unsent, *sent) = (Vec::new(), 0);
             }
-            self.roster.counters().sent_bytes.add(newly_sent);
+            self.roster.counters().add_write(newly_sent);
             if !is_whole {
                 return Fate::Open;
             }

@@ -1,7 +1,9 @@
 //! What the tests of stream back ends share: a service that does as it is told, a worker on a thread of its own, and
 //! clients that never wait for ever.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -77,7 +79,10 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
 /// Does what the lines say that it receives:
 /// - `echo TEXT` answers with the text, `close TEXT` closes after it, and `linger TEXT` closes one direction;
 /// - `quit` closes without a word, `busy` expects more;
-/// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call.
+/// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
+/// - `stand` makes a standing connection of it, and `tell N TEXT` says something on the `N`th that was opened.
+///
+/// What it is to say unasked is told by [`Account::tell`].
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) account: Arc<Account>,
@@ -92,6 +97,30 @@ pub(crate) struct Account {
     pub(crate) closed: AtomicUsize,
     pub(crate) heard_bytes: AtomicUsize,
     pub(crate) origins: Mutex<Vec<Origin>>,
+    pub(crate) spoken: AtomicUsize,
+    post: Mutex<Post>,
+}
+
+/// What is to be said unasked.
+#[derive(Debug, Default)]
+struct Post {
+    /// The connections in the order in which they were opened.
+    handles: Vec<Handle>,
+    letters: HashMap<Handle, Vec<String>>,
+    speakers: VecDeque<Handle>,
+}
+
+impl Account {
+    /// Has `text` said on the `number`th connection that was opened. With `/close` and `/linger` that ends it.
+    pub(crate) fn tell(&self, number: usize, text: &str) {
+        let mut post = self.post.lock().unwrap();
+        let handle = post.handles[number];
+        let letters = post.letters.entry(handle).or_default();
+        letters.push(text.to_owned());
+        if letters.len() == 1 {
+            post.speakers.push_back(handle);
+        }
+    }
 }
 
 /// What a [`Script`] keeps of a connection.
@@ -100,10 +129,17 @@ pub(crate) struct Session {
     partial: Vec<u8>,
     pieces: usize,
     piece_bytes: usize,
+    handle: Option<Handle>,
+    stands: bool,
+    was_tended: bool,
 }
 
 /// The last words of a connection whose time is up.
 pub(crate) const BYE: &[u8] = b"bye\n";
+
+/// What a standing connection hears whose peer has been silent, and what it hears when that was in vain.
+pub(crate) const PING: &[u8] = b"ping\n";
+pub(crate) const GONE: &[u8] = b"gone\n";
 
 /// What someone hears for whom there is no room.
 pub(crate) const FULL: &[u8] = b"full\n";
@@ -111,17 +147,42 @@ pub(crate) const FULL: &[u8] = b"full\n";
 impl StreamService for Script {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin, _: Handle) -> Session {
+    fn open(&mut self, origin: &Origin, handle: Handle) -> Session {
         self.account.opened.fetch_add(1, Ordering::Relaxed);
         self.account.origins.lock().unwrap().push(*origin);
-        Session::default()
+        self.account.post.lock().unwrap().handles.push(handle);
+        Session { handle: Some(handle), ..Session::default() }
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         self.account.heard_bytes.fetch_add(input.len(), Ordering::Relaxed);
         session.partial.extend_from_slice(input);
         input.fill(0); // Its room is the service's.
-        session.go_on(output)
+        session.was_tended = false;
+        session.go_on(output, &self.account)
+    }
+
+    fn speaker(&mut self) -> Option<Handle> {
+        self.account.post.lock().unwrap().speakers.pop_front()
+    }
+
+    fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        self.account.spoken.fetch_add(1, Ordering::Relaxed);
+        let letters = self.account.post.lock().unwrap().letters.remove(&session.handle.unwrap());
+        for letter in letters.into_iter().flatten() {
+            match letter.as_str() {
+                "/close" => return Next::Close,
+                "/linger" => return Next::Linger,
+                letter => output.extend_from_slice(letter.as_bytes()),
+            }
+        }
+        session.rest()
+    }
+
+    fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let is_in_vain = mem::replace(&mut session.was_tended, true);
+        output.extend_from_slice(if is_in_vain { GONE } else { PING });
+        if is_in_vain { Next::Close } else { Next::Standing }
     }
 
     fn expire(&mut self, _: &mut Session, output: &mut Vec<u8>) {
@@ -132,7 +193,8 @@ impl StreamService for Script {
         output.extend_from_slice(FULL);
     }
 
-    fn close(&mut self, _: Session) {
+    fn close(&mut self, session: Session) {
+        self.account.post.lock().unwrap().letters.remove(&session.handle.unwrap());
         self.account.closed.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -142,7 +204,16 @@ impl StreamService for Script {
 }
 
 impl Session {
-    fn go_on(&mut self, output: &mut Vec<u8>) -> Next {
+    /// What it waits for when all that has come whole is answered.
+    fn rest(&self) -> Next {
+        match (self.partial.is_empty(), self.stands) {
+            (true, true) => Next::Standing,
+            (true, false) => Next::Idle,
+            (false, _) => Next::Busy,
+        }
+    }
+
+    fn go_on(&mut self, output: &mut Vec<u8>, account: &Account) -> Next {
         if self.pieces > 0 {
             self.pieces -= 1;
             output.resize(output.len() + self.piece_bytes, b'm');
@@ -162,6 +233,11 @@ impl Session {
                 }
                 "quit" => return Next::Close,
                 "busy" => return Next::Busy,
+                "stand" => self.stands = true,
+                "tell" => {
+                    let (number, text) = text.split_once(' ').unwrap();
+                    account.tell(number.parse().unwrap(), text);
+                }
                 "big" => output.resize(output.len() + text.trim_end().parse::<usize>().unwrap(), b'b'),
                 "more" => {
                     let (pieces, bytes) = text.trim_end().split_once(' ').unwrap();
@@ -171,7 +247,7 @@ impl Session {
                 other => panic!("{other:?} is no word of the script"),
             }
         }
-        if self.partial.is_empty() { Next::Idle } else { Next::Busy }
+        self.rest()
     }
 }
 

@@ -146,7 +146,7 @@ impl<S: StreamService> UringIo<S> {
     pub(super) fn finish_send(&mut self, letter: u32, completion: &Completion, now_ms: u64, service: &mut S) {
         let outcome = completion.outcome();
         let sent = outcome.unwrap_or(0);
-        self.roster.counters().sent_bytes.add(sent);
+        self.roster.counters().add_write(sent);
         let Landed { key, then, is_whole } = self.outbox.land(letter, sent);
         let is_closed = is_whole && then == Then::Close;
         let is_waited_for = self.roster.phase(key) == Some(Phase::Send);
