@@ -1,51 +1,16 @@
-//! Nothing is allocated per announce in the steady state. A binary of its own, since it replaces the allocator.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! Requests, inside of TLS and not.
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use shoal_connection::{ClientHeader, Listener, Service, Session, Settings};
-use shoal_counting::Counting;
-use shoal_engine::Now;
-use shoal_engine::connection::ConnectionKey;
-use shoal_engine::counter::Tally;
-use shoal_engine::http::Responder;
-use shoal_store::Store;
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_wire::stream::Next;
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use super::{NOW, open, service};
 
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
-const HANDLE: Handle = Handle { index: 0, generation: 0 };
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
-
-fn service(tls: Option<shoal_tls::Server>) -> Service {
-    let mut settings = Settings {
-        listeners: vec![
-            Listener { tls: false, proxy_protocol: false },
-            Listener { tls: false, proxy_protocol: true },
-            Listener { tls: true, proxy_protocol: false },
-        ],
-        ..Settings::default()
-    };
-    settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
-    settings.proxy.header = Some(ClientHeader::XForwardedFor);
-    let store =
-        shoal_store::Settings { memory_bytes_max: 64 << 20, peer_timeout_s: 2700, hash_key: [1, 2, 3, 4] };
-    let store = Arc::new(Store::new(&store).unwrap());
-    let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
-    let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
-    Service::new(Arc::new(settings), responder, None, tls)
-}
-
-fn open(service: &Service, listener: usize, ip: [u8; 4]) -> Session {
-    service.open(&Origin { listener, peer: Some(SocketAddr::from((ip, 40000))) }, HANDLE)
-}
 
 /// Has `ask` asked for a while, and then counts what is allocated while it is asked on.
 fn count(mut ask: impl FnMut(u32)) -> u64 {
@@ -64,10 +29,10 @@ fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
 
 #[test]
 fn announces_on_a_kept_connection() {
-    let mut service = service(None);
+    let mut service = service(None, None);
     let mut sessions = [
-        (open(&service, 0, [192, 0, 2, 1]), ""),
-        (open(&service, 0, [10, 0, 0, 1]), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
+        (open(&service, 0, [192, 0, 2, 1], 0), ""),
+        (open(&service, 0, [10, 0, 0, 1], 0), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
     ];
     let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
     let mut longest_bytes = 0;
@@ -88,7 +53,7 @@ fn announces_on_a_kept_connection() {
 
 #[test]
 fn a_connection_for_each_announce() {
-    let mut service = service(None);
+    let mut service = service(None, None);
     let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
     let allocations = count(|peer| {
         for (listener, ip) in [(0, [192, 0, 2, 1]), (1, [10, 0, 0, 1])] {
@@ -98,7 +63,7 @@ fn a_connection_for_each_announce() {
                 input.extend_from_slice(PROXY_HEADER);
             }
             put_announce(peer, "Connection: close\r\n", &mut input);
-            let mut session = open(&service, listener, ip);
+            let mut session = open(&service, listener, ip, 0);
             assert_eq!(service.receive(&mut session, &mut input, &mut output, NOW), Next::Close);
             assert!(output.starts_with(b"HTTP/1.1 200 OK\r\n"));
             service.close(session);
@@ -130,8 +95,8 @@ fn tls() -> (shoal_tls::Server, ClientConnection) {
 #[test]
 fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
     let (server, mut client) = tls();
-    let mut service = service(Some(server));
-    let mut session = open(&service, 2, [192, 0, 2, 1]);
+    let mut service = service(None, Some(server));
+    let mut session = open(&service, 2, [192, 0, 2, 1], 0);
     let (mut input, mut output) = (Vec::with_capacity(64 * 1024), Vec::with_capacity(128 * 1024));
     let (mut request, mut reply) = (Vec::new(), vec![0; 64 * 1024]);
     let mut allocations = 0;
