@@ -10,8 +10,8 @@ use crate::key::OfferKey;
 /// What the operator decides about the swarms.
 #[derive(Clone)]
 pub struct Settings {
-    /// Most peers of all swarms together. A peer takes 88 bytes, and 24 for each of its offers that is not answered yet;
-    /// alone in its swarm it takes about 300.
+    /// Most peers of all swarms together. A peer takes 88 bytes, or about 250 if it is alone in its swarm; and 24 for
+    /// each of its offers of the last two minutes that is not answered, of which no more than 64 are remembered.
     pub peers_max: u64,
     /// Seconds after its last announce at which a peer is forgotten though its connection stands; usually within an
     /// eighth of that more, at the latest within two.

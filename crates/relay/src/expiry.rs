@@ -81,3 +81,78 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use shoal_protocol::{InfoHash, PeerId};
+    use shoal_wire::stream::Handle;
+
+    use super::*;
+    use crate::address::{Address, Client};
+    use crate::api::{Announce, Stance};
+    use crate::key::Keys;
+    use crate::shard::Call;
+
+    const LIFETIME_S: u32 = 80;
+
+    fn join(shard: &mut Shard, torrent: u32, peer: u32, now_s: u32) {
+        let keys = Keys::new([1, 2]);
+        let (mut info_hash, mut peer_id) = (InfoHash([1; 20]), PeerId([2; 20]));
+        info_hash.0[..4].copy_from_slice(&torrent.to_be_bytes());
+        peer_id.0[..4].copy_from_slice(&peer.to_be_bytes());
+        let client = Client {
+            address: Address { worker: 0, handle: Handle { index: peer, generation: 0 } },
+            source: keys.source(Ipv4Addr::LOCALHOST.into()),
+        };
+        let announce = Announce { client, peer_id, stance: Stance::Leech, may_join: true, offers: &[] };
+        let (place, name) = (keys.place(&info_hash), keys.name(&peer_id));
+        let call = Call { place: &place, name, announce: &announce, now_s };
+        let mut rng = fastrand::Rng::with_seed(1);
+        shard.announce(&call, || true, &mut rng, &mut Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn a_step_does_no_more_than_its_budget_also_within_a_swarm() {
+        let mut shard = Shard::default();
+        (0..1000).for_each(|peer| join(&mut shard, 1, peer, 0));
+        let mut steps = 0;
+        let mut is_behind = true;
+        while is_behind {
+            let (mut budget, before) = (10, shard.tally.leechers);
+            is_behind = shard.expire(LIFETIME_S + 1, LIFETIME_S, &mut budget);
+            assert!(before - shard.tally.leechers <= 10);
+            steps += 1;
+        }
+        assert_eq!((shard.tally.leechers, shard.tally.expired, shard.swarms.len()), (0, 1000, 0));
+        assert!((100..120).contains(&steps), "{steps} steps");
+    }
+
+    #[test]
+    fn who_announces_stays() {
+        let mut shard = Shard::default();
+        for now_s in 0..LIFETIME_S * 5 {
+            if now_s % LIFETIME_S == 0 {
+                (0..50).for_each(|peer| join(&mut shard, peer % 7, peer, now_s));
+            }
+            while shard.expire(now_s, LIFETIME_S, &mut 5) {}
+            assert_eq!((shard.tally.leechers, shard.swarms.len()), (50, 7));
+        }
+    }
+
+    #[test]
+    fn the_table_becomes_smaller_again() {
+        let mut shard = Shard::default();
+        (0..5000).for_each(|torrent| join(&mut shard, torrent, 1, 0));
+        let most = shard.swarms.num_buckets();
+        for now_s in 0..LIFETIME_S * 2 {
+            (0..20).for_each(|torrent| join(&mut shard, torrent, 1, now_s));
+            while shard.expire(now_s, LIFETIME_S, &mut 1000) {}
+        }
+        assert_eq!(shard.swarms.len(), 20);
+        assert!(shard.swarms.num_buckets() < most / 16);
+        join(&mut shard, 3, 2, LIFETIME_S * 2);
+        assert_eq!((shard.swarms.len(), shard.tally.leechers), (20, 21), "they are found where they are now");
+    }
+}

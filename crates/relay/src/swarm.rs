@@ -234,3 +234,80 @@ fn as_u32(position: usize) -> u32 {
 fn as_usize(position: u32) -> usize {
     usize::try_from(position).expect("an address has 32 bits or more")
 }
+
+#[cfg(test)]
+mod tests {
+    use shoal_wire::stream::Handle;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::key::Source;
+
+    fn name(number: u8, bits: u32) -> Name {
+        // Few bits of hash, so that peers share it.
+        Name { peer_id: PeerId([number; 20]), hash: (u64::from(number) % (1 << bits)) << 57 }
+    }
+
+    fn insert(swarm: &mut Swarm, name: &Name, seeds: bool) {
+        let handle = Handle { index: u32::from(name.peer_id.0[0]), generation: 0 };
+        let client = Client { address: Address { worker: 0, handle }, source: Source(1) };
+        let position = swarm.insert(Peer::new(name, client), seeds);
+        assert_eq!((swarm.peer(position).peer_id, swarm.seeds(position)), (name.peer_id, seeds));
+    }
+
+    #[test]
+    fn peers_are_found_whatever_came_and_went_and_changed() {
+        let mut rng = fastrand::Rng::with_seed(8);
+        for (bits, peers) in [(0, 60), (3, 250), (7, 250), (7, 20)] {
+            let mut swarm = Swarm::default();
+            let mut known = [None; 256];
+            for round in 0..6000 {
+                let number = rng.u8(..peers);
+                let (name, seeds) = (name(number, bits), rng.bool());
+                // It grows at first, then shrinks, then grows again.
+                let grows = rng.usize(..10) < [8, 2, 7][round / 2000];
+                match (swarm.find(&name), grows) {
+                    (None, true) => {
+                        insert(&mut swarm, &name, seeds);
+                        known[usize::from(number)] = Some(seeds);
+                    }
+                    (Some(position), true) => {
+                        let position = swarm.set_role(position, seeds);
+                        assert_eq!(swarm.peer(position).peer_id, name.peer_id);
+                        known[usize::from(number)] = Some(seeds);
+                    }
+                    (Some(position), false) => {
+                        swarm.remove(position);
+                        known[usize::from(number)] = None;
+                    }
+                    (None, false) => {}
+                }
+                assert!(swarm.index.is_some() || swarm.len() <= INDEXED.0);
+                assert!(swarm.index.as_ref().is_none_or(|index| index.len() == swarm.len()));
+                let checked = rng.u8(..peers);
+                let found = swarm.find(&self::name(checked, bits)).map(|position| swarm.seeds(position));
+                assert_eq!(found, known[usize::from(checked)]);
+            }
+            let seeders = known.iter().filter(|seeds| **seeds == Some(true)).count();
+            let leechers = known.iter().filter(|seeds| **seeds == Some(false)).count();
+            let counts = swarm.counts();
+            assert_eq!((counts.seeders as usize, counts.leechers as usize), (seeders, leechers));
+        }
+    }
+
+    #[test]
+    fn memory_follows_the_peers() {
+        let mut swarm = Swarm::default();
+        for number in 0..200 {
+            insert(&mut swarm, &name(number, 7), number % 2 == 0);
+            assert!(swarm.peers.capacity() <= swarm.len() * 5 / 4 + 1);
+        }
+        for number in 0..200 {
+            let position = swarm.find(&name(number, 7)).unwrap();
+            swarm.remove(position);
+            assert!(swarm.peers.capacity() <= (swarm.len() * 2 + 1).max(PEERS_KEPT));
+            assert!(swarm.index.as_ref().is_none_or(|index| index.capacity() <= swarm.len() * 4 + 8));
+        }
+        assert!(swarm.index.is_none() && swarm.is_empty());
+    }
+}
