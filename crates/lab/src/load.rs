@@ -1,11 +1,15 @@
 //! `shoal-lab load`.
 
 mod course;
+mod generator;
 mod http;
 pub(crate) mod live;
 mod spelling;
 mod table;
+mod target;
+mod tls;
 pub(crate) mod udp;
+mod ws;
 
 use std::process::ExitCode;
 
@@ -23,6 +27,7 @@ enum Protocol {
     // Without a comment here it has that of its struct, with the long help.
     Udp(udp::Udp),
     Http(http::Http),
+    Ws(ws::Ws),
 }
 
 impl Load {
@@ -30,6 +35,7 @@ impl Load {
         match self.protocol {
             Protocol::Udp(udp) => udp.run(),
             Protocol::Http(http) => http.run(),
+            Protocol::Ws(ws) => ws.run(),
         }
     }
 }

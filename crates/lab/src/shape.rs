@@ -19,7 +19,7 @@ pub(crate) struct Shape {
 
     /// Number of peers, over all torrents
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    peers: Option<u32>,
+    pub(crate) peers: Option<u32>,
 
     /// How peers spread over torrents: uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or
     /// exponential:HEAD-SHARE:HEAD-WIDTH

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use shoal_load::{OpenError, Pace, Plan, Report, Stop, Verdict, Watch, http, udp};
+use shoal_load::{OpenError, Pace, Plan, Report, Stop, Verdict, Watch, http, udp, ws};
 
 use super::spelling::{duration, rate};
 use super::{live, table};
@@ -144,6 +144,16 @@ impl Session for udp::Session {
 }
 
 impl Session for http::Session {
+    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
+        self.fill(watch)
+    }
+
+    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
+        self.run(pace, stop, watch)
+    }
+}
+
+impl Session for ws::Session {
     fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
         self.fill(watch)
     }

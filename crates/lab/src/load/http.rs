@@ -1,25 +1,21 @@
 //! `shoal-lab load http`.
 
-mod target;
-
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
-use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings, TlsSettings, TlsVersion};
-use shoal_load::{Plan, Sources};
+use shoal_load::Plan;
+use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings};
 use shoal_net::Backend;
 
 use super::course::{Course, Subject, USAGE};
-use super::spelling::{Threads, duration, source_for};
+use super::generator::{Generator, SOURCES_MAX, allow_many_descriptors};
+use super::target::{Target, scrape_path};
+use super::tls::{Tls, version_in_words};
 use crate::output;
 use crate::shape::Shape;
-use target::Target;
 
 /// Put load on an HTTP tracker (BEP 3), plain or by TLS: fill it with peers, then measure.
 ///
@@ -53,7 +49,7 @@ use target::Target;
 )]
 pub(crate) struct Http {
     /// The tracker, as http://HOST:PORT/PATH, https://HOST:PORT/PATH, or HOST:PORT (port 6969 and /announce unless given)
-    #[arg(value_name = "URL", value_parser = Target::parse)]
+    #[arg(value_name = "URL", value_parser = Target::http)]
     target: Target,
 
     #[command(flatten)]
@@ -94,44 +90,12 @@ struct Transport {
     #[arg(long)]
     reset: bool,
 
-    /// TLS of this version, 1.3 or 1.2. An https address means 1.3
-    #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "1.3", value_parser = tls_version)]
-    tls: Option<TlsVersion>,
-
-    /// Resume TLS sessions with the tickets that the tracker hands out, each used once (RFC 8446, C.4)
-    #[arg(long)]
-    resumption: bool,
-
-    /// Accept only certificates that these vouch for: a file in PEM
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    tls: Tls,
 
     /// Where announces go, if the address does not say it [default: /announce]. Scrapes go where BEP 48 says
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-}
-
-/// How the generator works.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "The generator")]
-struct Generator {
-    #[command(flatten)]
-    threads: Threads,
-
-    /// The address to send from, or the first of them [default: 127.0.0.1 to a loopback address, else the one that the
-    /// route takes]
-    #[arg(long, value_name = "IP")]
-    source: Option<IpAddr>,
-
-    /// How many addresses each worker sends from, up to 64, beginning with the first; this host must have them. One has
-    /// about 28,000 ports, and a closed connection keeps its port for a minute [default: as many as connections to a
-    /// loopback address of IPv4, 64 where each request has its own, else 1]
-    #[arg(long, value_name = "N")]
-    sources: Option<NonZeroUsize>,
-
-    /// A request that is not answered within this time is lost
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    timeout: Duration,
 }
 
 const EXAMPLES: &str = "\
@@ -143,9 +107,6 @@ Examples:
 
 /// Connections that are opened at once where they are to be held.
 const HOLD_WINDOW: usize = 64;
-
-/// Most addresses of a worker.
-const SOURCES_MAX: usize = shoal_net::SOCKETS_MAX;
 
 /// How the JSON spells the load.
 #[derive(Serialize)]
@@ -208,33 +169,20 @@ impl Http {
     }
 
     fn settings(&self) -> Result<Settings> {
-        let Transport { connections, pipelining, hold, reset, tls, resumption, ca, path, .. } =
-            &self.transport;
+        let Transport { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
         let target = &self.target;
         let path = match (path, &target.path) {
             (Some(path), _) => path.clone(),
             (None, Some(path)) => path.clone(),
             (None, None) => "/announce".to_owned(),
         };
-        let scrape_path = target::scrape_path(&path);
+        let scrape_path = scrape_path(&path);
         ensure!(
             scrape_path.is_some() || self.shape.load().mix.scrape == 0,
             "{path} has no place for scrapes (BEP 48): give a path whose last part begins with announce, or a mix \
              without scrapes"
         );
-        let by_preset = self.preset().is_some_and(|preset| preset.tls);
-        ensure!(
-            target.scheme_tls != Some(false) || tls.is_none() && !by_preset,
-            "an http:// address has no TLS: give https://, or a preset without TLS"
-        );
-        let is_tls = target.scheme_tls == Some(true) || tls.is_some() || by_preset;
-        ensure!(is_tls || !resumption && ca.is_none(), "--resumption and --ca are about TLS: add --tls");
-        let tls = is_tls.then(|| TlsSettings {
-            version: tls.unwrap_or(TlsVersion::Tls13),
-            resumption: *resumption,
-            trusted: ca.clone(),
-            name: target.name.clone(),
-        });
+        let tls = tls.settings(target, self.preset().is_some_and(|preset| preset.tls))?;
         Ok(Settings {
             host: target.host.clone(),
             announce_path: path.clone(),
@@ -255,40 +203,27 @@ impl Http {
 
     fn plan(&self) -> Result<Plan> {
         let load = self.shape.load();
-        let Generator { threads, source, sources, timeout } = &self.generator;
-        let workers = threads.workers();
+        let Generator { threads, timeout, .. } = &self.generator;
         let address = self.target.address;
-        let first = match source {
-            Some(source) => *source,
-            None => source_for(address)?,
-        };
-        let many = first.is_ipv4() && first.is_loopback();
         let fitting = match self.reuse() {
             Reuse::PerRequest => SOURCES_MAX,
-            Reuse::Kept => self.transport.connections.get().min(SOURCES_MAX),
-            Reuse::Held => self.transport.hold.map_or(1, NonZeroUsize::get).min(SOURCES_MAX),
+            Reuse::Kept => self.transport.connections.get(),
+            Reuse::Held => self.transport.hold.map_or(1, NonZeroUsize::get),
         };
-        let fitting = NonZeroUsize::new(fitting).unwrap_or(NonZeroUsize::MIN);
-        let each = sources.unwrap_or(if many { fitting } else { NonZeroUsize::MIN });
-        let addresses = if many { each.saturating_mul(count(&workers)) } else { each };
         Ok(Plan {
             target: address,
             population: load.population,
             mix: load.mix,
             numwant: load.numwant,
             scrape_hashes_max: load.scrape_hashes_max,
-            sources: Sources { first, addresses, sockets_per_worker: each },
-            workers,
+            sources: self.generator.sources(address, fitting)?,
+            workers: threads.workers(),
             seed: self.shape.seed,
             io: Backend::ALL[0],
             timeout: *timeout,
             own_address_is_wrong: !self.course.tolerate_own_address,
         })
     }
-}
-
-fn count(workers: &[Option<usize>]) -> NonZeroUsize {
-    NonZeroUsize::new(workers.len()).unwrap_or(NonZeroUsize::MIN)
 }
 
 fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
@@ -305,10 +240,7 @@ fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
         held: settings.reuse == Reuse::Held,
         pipelining: settings.pipelining.get(),
         reset: settings.reset,
-        tls: tls.map(|tls| match tls.version {
-            TlsVersion::Tls12 => "1.2",
-            TlsVersion::Tls13 => "1.3",
-        }),
+        tls: tls.map(version_in_words),
         key_exchange: tls.map(|_| "X25519"),
         resumption: tls.is_some_and(|tls| tls.resumption),
         certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
@@ -320,24 +252,9 @@ fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
     }
 }
 
-/// Lets this process have as many descriptors as the system grants; where that is too few, the session says so.
-fn allow_many_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
-}
-
 fn preset(name: &str) -> Result<shoal_load::Preset> {
     let names = || PRESETS.map(|preset| preset.shape.name).join(", ");
     let found =
         Preset::find(name).with_context(|| format!("there is no preset {name:?}: use {}", names()))?;
     Ok(found.shape)
-}
-
-fn tls_version(text: &str) -> Result<TlsVersion> {
-    match text {
-        "1.2" => Ok(TlsVersion::Tls12),
-        "1.3" => Ok(TlsVersion::Tls13),
-        _ => Err(anyhow::anyhow!("give 1.3 or 1.2, and the address before --tls")),
-    }
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use shoal_load::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Report, Verdict, WrongReplies,
+    ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Relays, Report, Verdict, WrongRelays,
+    WrongReplies,
 };
 
 /// The table at the end of a run.
@@ -27,9 +28,14 @@ pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) 
     if let Some(delay) = &run.send_delay {
         latency(&mut out, "sent late by", delay);
     }
-    let announces =
-        format!("{:.1} peers, {:.0} bytes each", run.peers_per_announce, run.announce_reply_bytes);
-    line(&mut out, "announce replies", &announces);
+    match &run.relays {
+        Some(relayed) => relays(&mut out, relayed),
+        None => {
+            let announces =
+                format!("{:.1} peers, {:.0} bytes each", run.peers_per_announce, run.announce_reply_bytes);
+            line(&mut out, "announce replies", &announces);
+        }
+    }
     if let Some(made) = &run.connections {
         connections(&mut out, made);
     }
@@ -77,6 +83,39 @@ fn latency(out: &mut String, name: &str, latency: &LatencySummary) {
     let value =
         format!("p50 {p50_us:.0}, p90 {p90_us:.0}, p99 {p99_us:.0}, p99.9 {p99_9_us:.0}, max {max_us:.0} µs");
     line(out, name, &value);
+}
+
+/// What the tracker passed on between the peers, and what it bore beside.
+fn relays(out: &mut String, relayed: &Relays) {
+    let Relays { messages, messages_per_s, offers_sent, offers_due, offers, .. } = relayed;
+    let all = format!("{messages_per_s:.0} messages a second ({messages}), replies included");
+    line(out, "from the tracker", &all);
+    line(out, "offers relayed", &format!("{offers} of about {offers_due} that were due, {offers_sent} made"));
+    if *offers > 0 {
+        latency(out, "  in", &relayed.offer_latency);
+    }
+    let Relays { answers_sent, answers, .. } = relayed;
+    if *answers_sent > 0 {
+        line(out, "answers relayed", &format!("{answers} of {answers_sent}"));
+        latency(out, "  in", &relayed.answer_latency);
+    }
+    let WrongRelays { damaged, own, misdirected, foreign } = relayed.wrong;
+    let wrong = listed(&[
+        (damaged, "damaged"),
+        (own, "sent back to who made it"),
+        (misdirected, "as of another torrent or peer"),
+        (foreign, "by nobody of this generator"),
+    ]);
+    if !wrong.is_empty() {
+        line(out, "wrong relays", &wrong);
+    }
+    let Relays { held, held_alive, deaf, deaf_closed, .. } = relayed;
+    if *held > 0 {
+        line(out, "held", &format!("{held_alive} of {held} alive at the end"));
+    }
+    if *deaf > 0 {
+        line(out, "deaf", &format!("{deaf}, {deaf_closed} of them closed by the tracker"));
+    }
 }
 
 fn connections(out: &mut String, made: &Connections) {
