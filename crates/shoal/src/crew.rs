@@ -9,9 +9,10 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use shoal_engine::counter::Tally;
-use shoal_engine::{http, udp};
+use shoal_engine::{http, udp, webtorrent};
 use shoal_net::stream::{StreamBackend, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
+use shoal_relay::{Mailboxes, Postroom, Swarms};
 use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -33,8 +34,27 @@ pub(crate) struct Orders {
     pub(crate) connections: Arc<shoal_connection::Settings>,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
+    /// How WebTorrent is served, if it is.
+    pub(crate) webtorrent: Option<WebTorrent>,
     /// The processors to pin workers to, or none.
     pub(crate) processors: Vec<usize>,
+}
+
+/// How WebTorrent is served.
+#[derive(Debug)]
+pub(crate) struct WebTorrent {
+    pub(crate) settings: webtorrent::Settings,
+    pub(crate) swarms: Arc<Swarms>,
+    /// One for each worker.
+    pub(crate) mailboxes: Arc<Mailboxes>,
+}
+
+/// What one worker counts, for each protocol.
+#[derive(Debug, Default)]
+struct Tallies {
+    udp: Tally,
+    http: Tally,
+    webtorrent: Tally,
 }
 
 /// What one worker has of the outside world.
@@ -73,21 +93,25 @@ impl Crew {
     /// Where there are no threads or random numbers to be had.
     pub(crate) fn start(places: Vec<Place>, orders: &Orders) -> anyhow::Result<Self> {
         let (sender, news) = channel(NEWS_PER_WORKER_MAX * places.len().max(1));
-        let mut crew = Self { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
+        let wakers: Vec<Waker> = places.iter().map(|place| place.sockets.waker()).collect();
+        let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
+        let mut crew = Self { stopping: Arc::default(), wakers, sources: Vec::new(), news };
         for (number, place) in places.into_iter().enumerate() {
-            let (udp, http, pulse) = (Tally::default(), Tally::default(), Arc::<Pulse>::default());
-            crew.wakers.push(place.sockets.waker());
+            let (tallies, pulse) = (Tallies::default(), Arc::<Pulse>::default());
             crew.sources.push(WorkerSources {
                 pulse: Arc::clone(&pulse),
-                udp: udp.counters(),
-                http: http.counters(),
+                udp: tallies.udp.counters(),
+                http: tallies.http.counters(),
+                webtorrent: tallies.webtorrent.counters(),
                 io: place.sockets.counters(),
                 streams: place.listeners.counters(),
                 sockets: place.sockets.probes().collect(),
             });
             let worker = Worker {
-                desk: orders.desk(udp, http)?,
+                desk: orders.desk(number, tallies)?,
                 store: Arc::clone(&orders.store),
+                swarms: orders.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
+                wakers: Arc::clone(&wakers_of_all),
                 pulse,
                 stopping: Arc::clone(&crew.stopping),
             };
@@ -200,19 +224,37 @@ impl Station {
 }
 
 impl Orders {
-    /// What one worker answers with. Each draws from a seed of its own.
-    fn desk(&self, udp: Tally, http: Tally) -> anyhow::Result<Desk> {
+    /// What the worker of this number answers with. Each draws from a seed of its own.
+    fn desk(&self, number: usize, tallies: Tallies) -> anyhow::Result<Desk> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
-        let http = http::Responder::new(&self.engine, Arc::clone(&self.store), http, rng()?);
+        let http = http::Responder::new(&self.engine, Arc::clone(&self.store), tallies.http, rng()?);
+        let webtorrent = match &self.webtorrent {
+            Some(webtorrent) => Some(webtorrent.responder(number, tallies.webtorrent, rng()?)?),
+            None => None,
+        };
         Ok(Desk {
-            datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), udp, rng()?),
+            datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), tallies.udp, rng()?),
             connections: shoal_connection::Service::new(
                 Arc::clone(&self.connections),
                 http,
+                webtorrent,
                 self.tls.clone(),
             ),
         })
+    }
+}
+
+impl WebTorrent {
+    fn responder(
+        &self,
+        worker: usize,
+        tally: Tally,
+        rng: fastrand::Rng,
+    ) -> anyhow::Result<webtorrent::Responder> {
+        let worker = u16::try_from(worker).context("there are too many workers")?;
+        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes));
+        Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
     }
 }
 

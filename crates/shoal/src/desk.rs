@@ -25,12 +25,24 @@ impl Service for Desk {
 impl StreamService for Desk {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin, _: Handle) -> Session {
-        self.connections.open(origin)
+    fn open(&mut self, origin: &Origin, handle: Handle) -> Session {
+        self.connections.open(origin, handle)
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         self.connections.receive(session, input, output, clock::now())
+    }
+
+    fn speaker(&mut self) -> Option<Handle> {
+        self.connections.speaker()
+    }
+
+    fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        self.connections.speak(session, output)
+    }
+
+    fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        self.connections.tend(session, output)
     }
 
     fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Context;
-use shoal_config::{Auto, Config, DatagramBackend, Listen, Place, Trusted};
-use shoal_connection::{ClientHeader, Listener};
+use shoal_config::{Auto, Config, DatagramBackend, Listen, Origin, Place, Trusted, WebTorrent};
+use shoal_connection::{ClientHeader, Listener, Origins, WebSocket};
 use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
 use shoal_net::stream::{ListenAddress, StreamBackend, StreamLimits};
@@ -17,6 +17,13 @@ const _: () = {
     assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
+
+/// The part of the memory of the store that the swarms of WebTorrent may take beside it, unless the operator says how
+/// many peers they may have: one in so many bytes.
+const SWARMS_SHARE: u64 = 4;
+
+/// What a peer of WebTorrent takes when it is alone in its swarm (`shoal_relay::Settings`), which is the most.
+const PEER_BYTES: u64 = 300;
 
 /// How many workers there are.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
@@ -86,6 +93,19 @@ pub(crate) fn connections(config: &Config) -> shoal_connection::Settings {
             header: client_header(config.proxy.header),
         },
         full_scrapes_max: config.http.full_scrapes_max as usize,
+        websocket: WebSocket {
+            origins: origins(&config.webtorrent),
+            message_bytes_max: bytes(config.webtorrent.message_max),
+        },
+    }
+}
+
+fn origins(webtorrent: &WebTorrent) -> Origins {
+    let spelled = |origins: &[Origin]| origins.iter().map(Origin::to_string).collect();
+    Origins {
+        allow: spelled(&webtorrent.origins_allow),
+        deny: spelled(&webtorrent.origins_deny),
+        missing: webtorrent.origin_missing,
     }
 }
 
@@ -109,8 +129,8 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
         idle_ms_max: ms(config.http.idle_timeout_s),
         request_ms_max: ms(config.http.request_timeout_s),
         send_ms_max: ms(config.http.send_timeout_s),
-        silent_ms_max: 60_000,
-        unsent_bytes_max: 128 * 1024,
+        silent_ms_max: ms(config.webtorrent.ping_interval_s),
+        unsent_bytes_max: bytes(config.webtorrent.unsent_max),
     }
 }
 
@@ -138,6 +158,34 @@ pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> 
         },
         reply_bytes_max_v4: config.udp.reply_bytes_max_v4 as usize,
         reply_bytes_max_v6: config.udp.reply_bytes_max_v6 as usize,
+    })
+}
+
+/// The rules of the engine for WebTorrent.
+pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings {
+    let webtorrent = &config.webtorrent;
+    shoal_engine::webtorrent::Settings {
+        interval_s: webtorrent.interval_s,
+        interval_jitter_s: webtorrent.interval_jitter_s,
+        offers_max: webtorrent.offers_max as usize,
+        numwant_default: webtorrent.offers_max as usize,
+        offer_bytes_max: bytes(webtorrent.offer_max),
+        scrape_hashes_max: config.scrape.hashes_max as usize,
+        torrents_per_socket_max: webtorrent.torrents_per_connection_max as usize,
+        refuse_private_addresses: config.address.refuse_private,
+    }
+}
+
+/// The limits of the swarms of WebTorrent, beside a store of at most `memory_bytes_max`.
+pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
+    let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
+    Ok(shoal_relay::Settings {
+        peers_max: match config.webtorrent.peers_max {
+            Auto::Auto => memory_bytes_max / SWARMS_SHARE / PEER_BYTES,
+            Auto::Set(peers_max) => peers_max.into(),
+        },
+        peer_lifetime_s: config.webtorrent.peer_timeout_s,
+        hash_key: [high, low],
     })
 }
 

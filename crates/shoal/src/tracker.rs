@@ -12,6 +12,7 @@ use anyhow::Context;
 use shoal_config::{Auto, ByteSize, Config, Http, Listen, Udp};
 use shoal_net::stream::{ListenAddress, StreamBackend, StreamChoice, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets, Unsupported};
+use shoal_relay::{Mailboxes, Swarms};
 use shoal_store::Store;
 use tokio::net::TcpListener;
 
@@ -102,6 +103,9 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     let keeper =
         Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
     let workers = settings::workers(config);
+    let webtorrent =
+        if config.webtorrent.enabled { Some(webtorrent(config, workers, memory_bytes_max)?) } else { None };
+    let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, workers, &sockets, &listeners);
     let orders = Orders {
         backend,
@@ -111,6 +115,7 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
         connections: Arc::new(settings::connections(config)),
         tls: certificates.map(Certificates::server),
         store: Arc::clone(&store),
+        webtorrent,
         processors: if config.workers.pin { processors::allowed()? } else { Vec::new() },
     };
     let places = sockets.into_iter().zip(listeners);
@@ -120,6 +125,7 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     let sources = Sources {
         workers: crew.take_sources(),
         store,
+        swarms,
         memory_bytes_max,
         backend: backend.to_string(),
         stream_backend: stream_backend.to_string(),
@@ -132,6 +138,23 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     let http_io = stream_backend.to_string();
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, http_io, "ready");
     Ok(Running { crew, control, keeper })
+}
+
+/// How WebTorrent is served, beside a store of at most `memory_bytes_max`.
+fn webtorrent(
+    config: &Config,
+    workers: NonZeroUsize,
+    memory_bytes_max: u64,
+) -> anyhow::Result<crew::WebTorrent> {
+    let swarms = settings::swarms(config, memory_bytes_max)?;
+    tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
+    let workers = u16::try_from(workers.get()).context("there are too many workers")?;
+    let mailbox_bytes_max = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    Ok(crew::WebTorrent {
+        settings: settings::webtorrent(config),
+        swarms: Arc::new(Swarms::new(&swarms)),
+        mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
+    })
 }
 
 /// The first lines of the log: which program, and what it was told.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shoal_net::DatagramIo;
 use shoal_net::stream::StreamIo;
+use shoal_net::{DatagramIo, Waker};
+use shoal_relay::Swarms;
 use shoal_store::Store;
 
 use crate::clock;
@@ -24,6 +25,9 @@ const HOUSEKEEPING_MS: u64 = 10;
 /// Cache lines that one look spends on each family: about 50 µs if all of them miss the cache. Fifty thousand lines
 /// a second and worker keep up with hundreds of millions of peers.
 const EXPIRY_LINES: usize = 512;
+
+/// Peers of WebTorrent that one look passes over, which takes about as long.
+const EXPIRY_PEERS: usize = 1024;
 
 /// How a worker that stops divides the time, of which an operator is promised a second: from its beginning on, so long
 /// it answers the datagrams that are queued, then the requests on connections; a flood of either would never end.
@@ -43,6 +47,10 @@ const STOP_WAIT: Duration = Duration::from_millis(10);
 pub(crate) struct Worker {
     pub(crate) desk: Desk,
     pub(crate) store: Arc<Store>,
+    /// The swarms of WebTorrent, if that is served.
+    pub(crate) swarms: Option<Arc<Swarms>>,
+    /// By which all workers are woken, in their order: for those to whom this one has handed something.
+    pub(crate) wakers: Arc<[Waker]>,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
@@ -58,15 +66,16 @@ impl Worker {
         datagrams: &mut impl DatagramIo,
         mut streams: Option<impl StreamIo<Desk>>,
     ) -> io::Result<()> {
-        let mut desk = self.desk;
-        let mut housekeeping = Housekeeping { store: self.store, last_ms: 0, behind: true };
+        let (mut desk, wakers) = (self.desk, self.wakers);
+        let mut housekeeping =
+            Housekeeping { store: self.store, swarms: self.swarms, last_ms: 0, behind: true };
         let mut streams_busy = true;
         while !self.stopping.load(Ordering::Acquire) {
             let busy = housekeeping.behind || streams_busy;
             datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut desk)?;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
-                streams_busy = streams.turn(now_ms, &mut desk)? > 0;
+                streams_busy = turn(streams, now_ms, &mut desk, &wakers)? > 0;
             } else {
                 streams_busy = false;
             }
@@ -74,8 +83,25 @@ impl Worker {
             // Whatever the traffic: turns are bounded, so that this has its share under saturation too.
             housekeeping.carry_on(now_ms);
         }
-        stop(datagrams, streams, &mut desk)
+        stop(datagrams, streams, &mut desk, &wakers)
     }
+}
+
+/// A turn of the stream back end, with what other workers have handed to this one, and what it hands to them.
+fn turn(
+    streams: &mut impl StreamIo<Desk>,
+    now_ms: u64,
+    desk: &mut Desk,
+    wakers: &[Waker],
+) -> io::Result<usize> {
+    desk.connections.collect();
+    let seen = streams.turn(now_ms, desk)?;
+    for worker in desk.connections.dispatch() {
+        if let Some(waker) = wakers.get(usize::from(worker)) {
+            waker.wake();
+        }
+    }
+    Ok(seen)
 }
 
 /// Answers what has arrived, and ends connections in good order, as far as there is time.
@@ -83,12 +109,13 @@ fn stop(
     datagrams: &mut impl DatagramIo,
     streams: Option<impl StreamIo<Desk>>,
     desk: &mut Desk,
+    wakers: &[Waker],
 ) -> io::Result<()> {
     let begin_ms = clock::monotonic_ms();
     let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;
     datagrams.drain(desk, || is_within(DRAIN_MS_MAX))?;
     let Some(mut streams) = streams else { return Ok(()) };
-    while streams.turn(clock::monotonic_ms(), desk)? > 0 && is_within(ANSWER_MS_MAX) {}
+    while turn(&mut streams, clock::monotonic_ms(), desk, wakers)? > 0 && is_within(ANSWER_MS_MAX) {}
     streams.retire(clock::monotonic_ms(), desk)?;
     while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
         let is_busy = streams.turn(clock::monotonic_ms(), desk)? > 0;
@@ -105,6 +132,7 @@ fn stop(
 /// The worker's share in looking after the store.
 struct Housekeeping {
     store: Arc<Store>,
+    swarms: Option<Arc<Swarms>>,
     last_ms: u64,
     /// Whether more is due already than was done.
     behind: bool,
@@ -119,7 +147,8 @@ impl Housekeeping {
         let now_s = clock::whole_seconds(now_ms);
         let v4 = self.store.v4.expire(now_s, EXPIRY_LINES);
         let v6 = self.store.v6.expire(now_s, EXPIRY_LINES);
-        self.behind = v4.behind || v6.behind;
+        let webtorrent = self.swarms.as_ref().map(|swarms| swarms.expire(now_s, EXPIRY_PEERS));
+        self.behind = v4.behind || v6.behind || webtorrent.is_some_and(|expired| expired.behind);
         self.last_ms = now_ms;
     }
 }

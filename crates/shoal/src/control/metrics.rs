@@ -11,9 +11,10 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
-use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome};
+use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
 use shoal_net::stream::StreamCounters;
 use shoal_net::{FamilyCounters, SocketProbe};
+use shoal_relay::Swarms;
 use shoal_store::{Store, Totals};
 
 use self::page::{Page, Unit};
@@ -28,15 +29,17 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 enum Protocol {
     Udp,
     Http,
+    WebTorrent,
 }
 
 impl Protocol {
-    const ALL: [Self; 2] = [Self::Udp, Self::Http];
+    const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::WebTorrent];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Http => "http",
+            Self::WebTorrent => "webtorrent",
         }
     }
 
@@ -45,6 +48,7 @@ impl Protocol {
         match self {
             Self::Udp => &worker.udp,
             Self::Http => &worker.http,
+            Self::WebTorrent => &worker.webtorrent,
         }
     }
 }
@@ -54,6 +58,8 @@ impl Protocol {
 pub(crate) struct Sources {
     pub(crate) workers: Vec<WorkerSources>,
     pub(crate) store: Arc<Store>,
+    /// The swarms of WebTorrent, if that is served.
+    pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory_bytes_max: u64,
     pub(crate) backend: String,
     pub(crate) stream_backend: String,
@@ -67,6 +73,7 @@ pub(crate) struct WorkerSources {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) udp: Arc<Counters>,
     pub(crate) http: Arc<Counters>,
+    pub(crate) webtorrent: Arc<Counters>,
     pub(crate) io: Arc<shoal_net::Counters>,
     pub(crate) streams: Arc<StreamCounters>,
     pub(crate) sockets: Vec<SocketProbe>,
@@ -94,6 +101,7 @@ impl Collector for Metrics {
         encode_sockets(sources, &mut page)?;
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
+        encode_webtorrent(sources, &mut page)?;
         encode_build(sources, &mut page)?;
         encode_process(sources, &mut page)
     }
@@ -149,7 +157,8 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         ("evicted", sum(|io| io.evicted.read())),
         ("idle", sum(|io| io.timed_out_idle.read())),
         ("slow_request", sum(|io| io.timed_out_request.read())),
-        ("slow_reader", sum(|io| io.timed_out_send.read())),
+        ("slow_reader", sum(|io| io.timed_out_send.read() + io.overrun.read())),
+        ("silent", sum(|io| io.timed_out_silent.read())),
         ("failed", sum(|io| io.failed.read())),
     ];
     page.counters(
@@ -287,6 +296,36 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Ceiling of that memory, both families together.",
         Some(Unit::Bytes),
         sources.memory_bytes_max,
+    )
+}
+
+/// The swarms of WebTorrent, and what was relayed in them.
+fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let totals = sources.swarms.as_ref().map_or_else(shoal_relay::Totals::default, |swarms| swarms.totals());
+    page.gauge(
+        "shoal_webtorrent_swarms",
+        "Torrents of WebTorrent with at least one peer.",
+        None,
+        totals.swarms,
+    )?;
+    page.gauges(
+        "shoal_webtorrent_peers",
+        "Peers of WebTorrent, by what they are.",
+        None,
+        [([("role", "seeder")], totals.seeders), ([("role", "leecher")], totals.leechers)],
+    )?;
+    page.counter(
+        "shoal_webtorrent_peers_expired",
+        "Peers of WebTorrent forgotten because they stopped announcing although their connection stood.",
+        totals.expired,
+    )?;
+    let sum = |read: &dyn Fn(&Counters) -> u64| sources.sum(Protocol::WebTorrent, read);
+    let relayed = Relay::ALL.map(|relay| (relay.name(), sum(&|counters| counters.relays(relay))));
+    let lost = Loss::ALL.map(|loss| (loss.name(), sum(&|counters| counters.losses(loss))));
+    page.counters(
+        "shoal_webtorrent_relays",
+        "Offers and answers that were passed on, and messages that were dropped, and why.",
+        relayed.into_iter().chain(lost).map(|(outcome, count)| ([("outcome", outcome)], count)),
     )
 }
 

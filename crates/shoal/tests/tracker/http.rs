@@ -78,6 +78,11 @@ impl Way {
         Tracker::start(&[&usual, settings].concat())
     }
 
+    /// Whether TLS lies between.
+    pub(crate) const fn tls(self) -> bool {
+        self.tls
+    }
+
     /// Where it serves this way.
     pub(crate) fn address(self, tracker: &Tracker) -> std::net::SocketAddr {
         let listeners = if self.tls { &tracker.tls } else { &tracker.http };

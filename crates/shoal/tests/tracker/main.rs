@@ -1,10 +1,11 @@
 //! Tests from outside: they start the built program on ports of its own and use it as clients and operators do.
 //!
 //! `harness` starts and ends trackers, `client` speaks UDP by hand (not with the codecs of the tracker, whose
-//! mistakes it would share), `web` speaks HTTP and TLS, `page` reads the control listener, `frozen` stops a single thread of a tracker.
+//! mistakes it would share), `web` speaks HTTP and TLS, `browser` WebTorrent, `page` reads the control listener, `frozen` stops a single thread of a tracker.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod browser;
 mod cli;
 mod client;
 mod control;
@@ -16,3 +17,4 @@ mod page;
 mod tls;
 mod udp;
 mod web;
+mod ws;

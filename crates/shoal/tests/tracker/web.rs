@@ -19,7 +19,7 @@ pub(crate) struct Web {
     rest: Vec<u8>,
 }
 
-trait Stream: Read + Write {}
+pub(crate) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 /// An answer.
@@ -34,12 +34,7 @@ pub(crate) struct Answer {
 impl Web {
     /// Connects over TCP, with TLS or without.
     pub(crate) fn connect(address: SocketAddr, tls: bool) -> Self {
-        let stream = tcp(address);
-        if !tls {
-            return Self::over(stream);
-        }
-        let (session, _) = session("localhost");
-        Self::over(StreamOwned::new(session, stream))
+        Self { stream: over_tcp(tcp(address), tls), rest: Vec::new() }
     }
 
     /// Connects over TLS to this name, and tells which certificate it is shown.
@@ -116,6 +111,11 @@ impl Web {
         bytes.extend_from_slice(&buffer[..read]);
         read
     }
+}
+
+/// What is spoken on a TCP connection, with TLS or without.
+pub(crate) fn over_tcp(stream: TcpStream, tls: bool) -> Box<dyn Stream> {
+    if tls { Box::new(StreamOwned::new(session("localhost").0, stream)) } else { Box::new(stream) }
 }
 
 /// A TCP connection that does not wait for ever.

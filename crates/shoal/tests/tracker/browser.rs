@@ -1,0 +1,175 @@
+//! WebTorrent as a browser speaks it, by a WebSocket library that is not ours.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::client::Request;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Error, HandshakeError, Message, WebSocket};
+
+use crate::harness::{PATIENCE, Tracker};
+use crate::http::Way;
+use crate::web::{Stream, over_tcp, tcp};
+
+/// A WebSocket to a tracker.
+pub(crate) struct Browser {
+    socket: WebSocket<Box<dyn Stream>>,
+    /// The same connection, to set how long it is waited for.
+    tcp: TcpStream,
+}
+
+/// Long enough for a worker that is not stopped to answer, on a busy machine.
+const SOON: Duration = Duration::from_secs(1);
+
+impl Browser {
+    /// Connects as a client that sends no `Origin`.
+    pub(crate) fn open(way: Way, tracker: &Tracker) -> Self {
+        Self::knock(way.address(tracker), way.tls(), &[]).expect("the tracker takes it in")
+    }
+
+    /// Connects with these header fields, or tells the status of the refusal.
+    pub(crate) fn knock(
+        address: SocketAddr,
+        tls: bool,
+        fields: &[(&'static str, &str)],
+    ) -> Result<Self, u16> {
+        let mut request: Request = "ws://localhost/announce".into_client_request().expect("an address");
+        for (name, value) in fields {
+            request.headers_mut().insert(*name, value.parse().expect("a value of a header"));
+        }
+        let connection = tcp(address);
+        let tcp = connection.try_clone().expect("there are descriptors");
+        match tungstenite::client(request, over_tcp(connection, tls)) {
+            Ok((socket, response)) => {
+                assert!(response.headers().get("sec-websocket-extensions").is_none());
+                Ok(Self { socket, tcp })
+            }
+            Err(HandshakeError::Failure(Error::Http(response))) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Sends a message.
+    pub(crate) fn say(&mut self, message: &Value) {
+        self.send(Message::text(message.to_string()));
+    }
+
+    /// Sends anything.
+    pub(crate) fn send(&mut self, message: Message) {
+        self.socket.send(message).expect("the tracker reads");
+    }
+
+    /// The next message. Pings are answered on the way.
+    pub(crate) fn hear(&mut self) -> Value {
+        loop {
+            match self.socket.read().expect("the tracker answers in time") {
+                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Says something and hears the reply.
+    pub(crate) fn ask(&mut self, message: &Value) -> Value {
+        self.say(message);
+        self.hear()
+    }
+
+    /// Waits for the end, and tells by which code the tracker closed.
+    pub(crate) fn close_code(&mut self) -> Option<u16> {
+        let mut code = None;
+        loop {
+            match self.socket.read() {
+                Ok(Message::Close(frame)) => code = frame.map(|frame| u16::from(frame.code)),
+                Ok(_) => {}
+                Err(_) => return code,
+            }
+        }
+    }
+
+    /// Makes sure that the tracker still serves this socket, and has heard everything before.
+    pub(crate) fn check(&mut self) {
+        self.send(Message::Ping(b"there?".as_slice().into()));
+        while !self.has_pong() {}
+    }
+
+    /// Whether the tracker answers at once. If it does not, the answer has to be waited for: see [`Self::hear_pong`].
+    pub(crate) fn answers_soon(&mut self) -> bool {
+        self.send(Message::Ping(b"there?".as_slice().into()));
+        self.tcp.set_read_timeout(Some(SOON)).expect("a time-out can be set");
+        let outcome = self.socket.read();
+        self.tcp.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+        match outcome {
+            Ok(Message::Pong(_)) => true,
+            Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears the answer that did not come at once.
+    pub(crate) fn hear_pong(&mut self) {
+        while !self.has_pong() {}
+    }
+
+    fn has_pong(&mut self) -> bool {
+        match self.socket.read().expect("the tracker answers in time") {
+            Message::Pong(payload) => payload == b"there?".as_slice(),
+            Message::Ping(_) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears so many pings, and answers each.
+    pub(crate) fn hear_pings(&mut self, count: usize) {
+        for _ in 0..count {
+            match self.socket.read().expect("the tracker pings in time") {
+                Message::Ping(_) => self.socket.flush().expect("the tracker reads"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Leaves as a browser does whose page is closed.
+    pub(crate) fn leave(mut self) {
+        self.socket
+            .close(Some(tungstenite::protocol::CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+            .expect("the tracker reads");
+        assert_eq!(self.close_code(), Some(1000));
+    }
+}
+
+/// An announce of the peer `peer` in the torrent `torrent`, with so many offers.
+pub(crate) fn announce(torrent: char, peer: char, offers: usize) -> Value {
+    let offers: Vec<Value> = (0..offers).map(|number| offer(peer, number)).collect();
+    json!({
+        "action": "announce", "info_hash": name(torrent), "peer_id": name(peer), "numwant": offers.len(),
+        "uploaded": 0, "downloaded": 0, "left": 1, "event": "started", "offers": offers,
+    })
+}
+
+/// The offer of this number.
+pub(crate) fn offer(peer: char, number: usize) -> Value {
+    json!({"offer_id": offer_id(peer, number), "offer": {"type": "offer", "sdp": format!("v=0\r\n{peer} {number}")}})
+}
+
+/// The id of that offer.
+pub(crate) fn offer_id(peer: char, number: usize) -> String {
+    format!("{peer}{number:0>19}")
+}
+
+/// The answer of `peer` to an offer that it heard.
+pub(crate) fn answer(peer: char, offer: &Value) -> Value {
+    json!({
+        "action": "announce", "info_hash": offer["info_hash"], "peer_id": name(peer), "to_peer_id": offer["peer_id"],
+        "offer_id": offer["offer_id"], "answer": {"type": "answer", "sdp": "v=0\r\n"},
+    })
+}
+
+/// Twenty characters.
+pub(crate) fn name(letter: char) -> String {
+    letter.to_string().repeat(20)
+}

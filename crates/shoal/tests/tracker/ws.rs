@@ -1,0 +1,6 @@
+//! WebTorrent from outside, over both stream back ends, both families, plain and TLS.
+
+mod limits;
+mod origins;
+mod relay;
+mod stop;

@@ -1,0 +1,102 @@
+//! Clients that are silent, deaf, too many, or say too much.
+
+use serde_json::json;
+use tungstenite::Message;
+
+use crate::browser::{Browser, announce, name, offer_id};
+use crate::harness::eventually;
+use crate::http::{Way, over_every_back_end, over_every_way};
+
+over_every_way!(
+    too_large_a_message_closes_with_1009,
+    who_is_silent_is_pinged_and_then_closed,
+    a_connection_has_so_many_torrents_and_no_more,
+);
+
+over_every_back_end!(who_does_not_read_is_closed_and_harms_nobody, who_has_been_silent_longest_makes_room);
+
+fn too_large_a_message_closes_with_1009(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_MESSAGE_MAX", "20KiB")]);
+    let mut browser = Browser::open(way, &tracker);
+    browser.send(Message::text(" ".repeat(20 << 10)));
+    assert!(browser.hear()["failure reason"].is_string());
+    browser.send(Message::text(" ".repeat((20 << 10) + 1)));
+    assert_eq!(browser.close_code(), Some(1009));
+}
+
+fn who_is_silent_is_pinged_and_then_closed(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_PING_INTERVAL_S", "1")]);
+    let (mut polite, mut silent) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    silent.ask(&announce('t', 's', 0));
+    polite.ask(&announce('t', 'p', 0));
+    // This one answers its pings while it waits; the other one is not read from, so its library answers none.
+    polite.hear_pings(3);
+    silent.close_code();
+    let peers = || (tracker.metric("shoal_webtorrent_peers", &[]) == 1).then_some(());
+    eventually("the silent one is forgotten", peers);
+    polite.check();
+}
+
+fn a_connection_has_so_many_torrents_and_no_more(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_TORRENTS_PER_CONNECTION_MAX", "2")]);
+    let mut browser = Browser::open(way, &tracker);
+    for torrent in ['t', 'u', 't'] {
+        assert_eq!(browser.ask(&announce(torrent, 'a', 0))["incomplete"], 1);
+    }
+    let refusal = browser.ask(&announce('v', 'a', 0));
+    assert!(refusal["failure reason"].is_string() && refusal["info_hash"] == name('v'), "{refusal}");
+    let mut stopped = announce('t', 'a', 0);
+    stopped["event"] = json!("stopped");
+    browser.ask(&stopped);
+    assert_eq!(browser.ask(&announce('v', 'a', 0))["incomplete"], 1);
+}
+
+fn who_does_not_read_is_closed_and_harms_nobody(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "32KiB")]);
+    let mut deaf = Browser::open(way, &tracker);
+    deaf.say(&announce('t', 'd', 0));
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    a.ask(&announce('t', 'a', 0));
+    let mut large = announce('t', 'b', 0);
+    let sdp = "x".repeat(8 << 10);
+    let offers = |number: usize| json!({"offer_id": offer_id('b', number), "offer": {"sdp": sdp}});
+    (large["offers"], large["numwant"]) = (json!([offers(0), offers(1)]), json!(2));
+    let gone = || tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]);
+    // The sockets of the kernel take some MiB before anything waits.
+    let mut rounds = 0;
+    while gone() == 0 {
+        rounds += 1;
+        assert!(rounds < 10_000, "the deaf one is never closed");
+        for _ in 0..20 {
+            b.say(&large);
+            loop {
+                if b.hear().get("interval").is_some() {
+                    break;
+                }
+            }
+            assert_eq!(a.hear()["offer"]["sdp"], sdp);
+        }
+    }
+    assert_eq!(b.ask(&announce('t', 'b', 0))["incomplete"], 2);
+}
+
+fn who_has_been_silent_longest_makes_room(way: Way) {
+    let settings = [("SHOAL_HTTP_CONNECTIONS_MAX", "3"), ("SHOAL_WORKERS_COUNT", "1")];
+    let tracker = way.start(&settings);
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    a.ask(&announce('t', 'a', 0));
+    b.ask(&announce('t', 'b', 0));
+    // Who idles over HTTP goes first, although it was heard last.
+    let mut http = way.connect(&tracker);
+    assert_eq!(http.get("/").status, 404);
+    let mut c = Browser::open(way, &tracker);
+    assert_eq!(http.until_closed().unwrap(), b"");
+    c.ask(&announce('t', 'c', 0));
+    a.check();
+    let mut d = Browser::open(way, &tracker);
+    assert_eq!(d.ask(&announce('t', 'd', 0))["incomplete"], 3);
+    assert_eq!(b.close_code(), Some(1001));
+    for browser in [&mut a, &mut c] {
+        browser.check();
+    }
+}

@@ -1,0 +1,138 @@
+//! Offers and answers between clients.
+
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, announce, answer, name, offer, offer_id};
+use crate::frozen::freeze;
+use crate::harness::{Tracker, eventually};
+use crate::http::{Way, over_every_back_end, over_every_way};
+use crate::web;
+
+over_every_way!(two_clients_exchange_an_offer_and_an_answer, http_is_served_on_the_same_port);
+
+over_every_back_end!(
+    clients_of_different_workers_meet,
+    both_families_meet,
+    a_client_that_leaves_is_gone_at_once,
+    what_happened_is_counted,
+);
+
+fn two_clients_exchange_an_offer_and_an_answer(way: Way) {
+    let tracker = way.start(&[]);
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    let reply = a.ask(&announce('t', 'a', 2));
+    assert_eq!(reply["action"], "announce");
+    assert_eq!(reply["info_hash"], name('t'));
+    assert_eq!((&reply["complete"], &reply["incomplete"]), (&json!(0), &json!(1)));
+    assert!((120..=150).contains(&reply["interval"].as_u64().unwrap()), "{reply}");
+
+    assert_eq!(b.ask(&announce('t', 'b', 1))["incomplete"], 2);
+    let heard = a.hear();
+    assert_eq!((&heard["peer_id"], &heard["offer_id"]), (&json!(name('b')), &json!(offer_id('b', 0))));
+    assert_eq!(heard["offer"], offer('b', 0)["offer"]);
+    a.say(&answer('a', &heard));
+    let answered = b.hear();
+    assert_eq!((&answered["peer_id"], &answered["offer_id"]), (&json!(name('a')), &heard["offer_id"]));
+    assert_eq!(answered["answer"]["type"], "answer");
+
+    // Nobody awaits it a second time, nor from somebody to whom no offer went.
+    a.say(&answer('a', &heard));
+    a.check();
+    b.check();
+}
+
+fn http_is_served_on_the_same_port(way: Way) {
+    let tracker = way.start(&[]);
+    let mut browser = Browser::open(way, &tracker);
+    browser.ask(&announce('t', 'a', 0));
+    let answer = way.connect(&tracker).get(&web::announce([b't'; 20], 1, ""));
+    // Their swarm is another one.
+    assert!(
+        answer.body.windows(14).any(|bytes| bytes == b"10:incompletei1e".get(..14).unwrap()),
+        "{answer:?}"
+    );
+    assert_eq!(tracker.metric("shoal_webtorrent_peers", &[]), 1);
+}
+
+/// Whoever does not answer while worker 0 is stopped is served by it.
+fn clients_of_different_workers_meet(way: Way) {
+    let tracker = way.start(&[]);
+    let mut browsers: Vec<Browser> = Vec::new();
+    let (mut of_0, mut of_1) = (None, None);
+    while of_0.is_none() || of_1.is_none() {
+        assert!(browsers.len() < 64, "the kernel gives all connections to one worker");
+        let mut browser = Browser::open(way, &tracker);
+        browser.check();
+        let place = if is_served_by_worker_0(&tracker, &mut browser) { &mut of_0 } else { &mut of_1 };
+        match place {
+            None => *place = Some(browser),
+            Some(_) => browsers.push(browser),
+        }
+    }
+    let (mut a, mut b) = (of_0.unwrap(), of_1.unwrap());
+    for round in 0..100 {
+        a.ask(&announce('t', 'a', 0));
+        b.ask(&announce('t', 'b', 3));
+        let heard = a.hear();
+        assert_eq!(heard["peer_id"], name('b'), "{round}");
+        a.say(&answer('a', &heard));
+        assert_eq!(b.hear()["offer_id"], heard["offer_id"], "{round}");
+    }
+}
+
+fn is_served_by_worker_0(tracker: &Tracker, browser: &mut Browser) -> bool {
+    let worker_0 = freeze(tracker, "worker-0");
+    let answered = browser.answers_soon();
+    drop(worker_0);
+    if !answered {
+        browser.hear_pong();
+    }
+    !answered
+}
+
+fn both_families_meet(way: Way) {
+    let tracker = way.start(&[]);
+    let mut a = Browser::knock(tracker.http[0], false, &[]).unwrap();
+    let mut b = Browser::knock(tracker.http[1], false, &[]).unwrap();
+    a.ask(&announce('t', 'a', 0));
+    assert_eq!(b.ask(&announce('t', 'b', 1))["incomplete"], 2);
+    assert_eq!(a.hear()["peer_id"], name('b'));
+}
+
+fn a_client_that_leaves_is_gone_at_once(way: Way) {
+    let tracker = way.start(&[]);
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    for torrent in ['t', 'u', 'v'] {
+        a.ask(&announce(torrent, 'a', 0));
+    }
+    assert_eq!(tracker.metric("shoal_webtorrent_swarms", &[]), 3);
+    a.leave();
+    let is_gone = || (tracker.metric("shoal_webtorrent_peers", &[]) == 0).then_some(());
+    eventually("its peers have left", is_gone);
+    assert_eq!(tracker.metric("shoal_webtorrent_swarms", &[]), 0);
+    let reply = b.ask(&announce('t', 'b', 1));
+    assert_eq!(reply["incomplete"], 1);
+    let scrape = b.ask(&json!({"action": "scrape", "info_hash": [name('t'), name('u')]}));
+    let incomplete = |torrent| scrape["files"][name(torrent)]["incomplete"].clone();
+    assert_eq!((incomplete('t'), incomplete('u')), (json!(1), json!(0)));
+}
+
+fn what_happened_is_counted(way: Way) {
+    let tracker = way.start(&[]);
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    a.ask(&announce('t', 'a', 0));
+    b.ask(&announce('t', 'b', 1));
+    let heard = a.hear();
+    a.say(&answer('a', &heard));
+    b.hear();
+    a.say(&answer('a', &heard));
+    let failure: Value = a.ask(&json!({"action": "announce", "info_hash": name('t')}));
+    assert!(failure["failure reason"].is_string(), "{failure}");
+    let requests = |kind: &str| {
+        tracker.metric("shoal_requests_total", &["protocol=\"webtorrent\"", &format!("kind=\"{kind}\"")])
+    };
+    assert_eq!((requests("announce"), requests("answer")), (3, 2));
+    let relays =
+        |outcome: &str| tracker.metric("shoal_webtorrent_relays_total", &[&format!("outcome=\"{outcome}\"")]);
+    assert_eq!((relays("offer"), relays("answer"), relays("unawaited")), (1, 1, 1));
+}
