@@ -2,6 +2,8 @@
 
 mod bundled;
 mod http;
+mod stream;
+mod ws;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,6 +24,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::output;
 use http::HttpEcho;
+use stream::{Conversation, Spoken};
+use ws::WsEcho;
 
 /// Answer like a tracker that does nothing: the limit that kernel and back end set.
 ///
@@ -50,15 +54,19 @@ pub(crate) struct Echo {
 
     /// Send the replies of a batch that go to the same socket in one system call. No tracker could do that, whose
     /// clients are many; it takes so much work off the echo that a load generator finds its own limit
-    #[arg(long, conflicts_with = "http")]
+    #[arg(long, conflicts_with = "connections")]
     bundle: bool,
 
     /// Answer over HTTP instead of UDP, each request with the same announce reply
-    #[arg(long)]
+    #[arg(long, group = "connections")]
     http: bool,
 
+    /// Answer over WebSocket instead of UDP: each message of text or bytes goes back as it came
+    #[arg(long, group = "connections")]
+    ws: bool,
+
     /// By TLS
-    #[arg(long, requires = "http")]
+    #[arg(long, requires = "connections")]
     tls: bool,
 
     /// The certificate, in PEM [default: one for localhost that is made for this run]
@@ -82,8 +90,10 @@ impl Echo {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for signals")?;
         }
-        if self.http {
-            self.run_http(&stop)?
+        if self.ws {
+            self.run_stream("WS", WsEcho, &stop)?
+        } else if self.http {
+            self.run_stream("HTTP", HttpEcho::new(self.announce_reply_bytes.into()), &stop)?
         } else {
             self.run_udp(&stop)?
         }
@@ -114,15 +124,19 @@ impl Echo {
         })
     }
 
-    fn run_http(&self, stop: &AtomicBool) -> Result<()> {
+    fn run_stream<C>(&self, protocol: &str, conversation: C, stop: &AtomicBool) -> Result<()>
+    where
+        C: Conversation + Clone + Sync,
+    {
         let io = self.io.as_deref().map_or(Ok(StreamBackend::ALL[0]), str::parse)?;
         let tls = if self.tls { Some(self.tls_server()?) } else { None };
         let addresses: Vec<_> = self.listen.iter().copied().map(ListenAddress::Tcp).collect();
         let listeners = StreamListeners::bind(&addresses, self.workers)?;
         let listening = listeners.first().map(|first| first.local_addresses().map(ListenAddress::to_string));
-        say(if self.tls { "HTTPS" } else { "HTTP" }, listening.into_iter().flatten(), io);
-        let echo = HttpEcho::new(self.announce_reply_bytes.into(), tls);
-        on_threads(listeners, |listeners| http::serve(io, listeners, echo.clone(), stop))
+        let secure = if self.tls { "S" } else { "" };
+        say(&format!("{protocol}{secure}"), listening.into_iter().flatten(), io);
+        let spoken = Spoken::new(conversation, tls);
+        on_threads(listeners, |listeners| stream::serve(io, listeners, spoken.clone(), stop))
     }
 
     fn tls_server(&self) -> Result<Server> {

@@ -1,0 +1,229 @@
+//! The echo over WebSocket: each message goes back as it came.
+
+use std::mem;
+
+use shoal_wire::http::Version;
+use shoal_wire::http::head::{HeaderStorage, RequestHead};
+use shoal_wire::http::response::{Framing, ResponseHead, Status};
+use shoal_wire::stream::Next;
+use shoal_wire::websocket::frame::{self, Opcode};
+use shoal_wire::websocket::handshake::{self, Asked, UPGRADE_REQUIRED_FIELDS};
+use shoal_wire::websocket::{Event, Reader, Role, Violation};
+
+use super::stream::Conversation;
+
+/// Most bytes of a message. It is also the most that a connection keeps of one that is not whole.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Agrees to every WebSocket, whatever the path.
+#[derive(Clone)]
+pub(super) struct WsEcho;
+
+/// What is kept of a connection.
+#[derive(Default)]
+pub(super) struct State {
+    /// Whether the head of the request was answered.
+    is_open: bool,
+    /// What came of a head or frame that is not whole.
+    partial: Vec<u8>,
+    reader: Reader,
+    /// What the message is that comes in fragments.
+    kind: Option<Opcode>,
+}
+
+/// How far the input was understood.
+enum Step {
+    /// So many bytes are done with.
+    Used(usize),
+    /// The rest has to come.
+    Partial,
+    /// Nothing more is to be read.
+    End(Next),
+}
+
+impl Conversation for WsEcho {
+    type State = State;
+
+    fn hear(&self, state: &mut State, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+        let ended = if state.partial.is_empty() {
+            let read = state.read(input, output);
+            read.map(|used| state.partial.extend_from_slice(&input[used..]))
+        } else {
+            let mut partial = mem::take(&mut state.partial);
+            partial.extend_from_slice(input);
+            state.read(&mut partial, output).map(|used| state.keep(partial, used))
+        };
+        match ended {
+            Err(next) => next,
+            Ok(()) if !state.partial.is_empty() || state.reader.is_within_message() => Next::Busy,
+            Ok(()) if state.is_open => Next::Standing,
+            Ok(()) => Next::Idle,
+        }
+    }
+}
+
+impl State {
+    /// Answers all that is whole in `input`, and tells how much that is; or that nothing more is to be read.
+    fn read(&mut self, input: &mut [u8], output: &mut Vec<u8>) -> Result<usize, Next> {
+        let mut at = 0;
+        loop {
+            let rest = &mut input[at..];
+            let step = match self.is_open {
+                true => self.read_frame(rest, output),
+                false => self.read_head(rest, output),
+            };
+            match step {
+                Step::Used(bytes) => at += bytes,
+                Step::Partial => return Ok(at),
+                Step::End(next) => return Err(next),
+            }
+        }
+    }
+
+    /// Keeps what is not whole where it lies: of a long message it is a lot, and comes in many pieces.
+    fn keep(&mut self, mut partial: Vec<u8>, used: usize) {
+        if used < partial.len() {
+            partial.drain(..used);
+            self.partial = partial;
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], output: &mut Vec<u8>) -> Step {
+        let mut storage = HeaderStorage::new();
+        let head = match RequestHead::decode(input, &mut storage) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Step::Partial,
+            Err(error) => return refuse(error.status(), output),
+        };
+        match handshake::request(&head) {
+            Asked::No | Asked::Version => refuse(Status::UpgradeRequired, output),
+            Asked::Malformed(_) => refuse(Status::BadRequest, output),
+            Asked::WebSocket(accept) => {
+                handshake::respond(&accept, output);
+                self.is_open = true;
+                Step::Used(head.bytes)
+            }
+        }
+    }
+
+    fn read_frame(&mut self, input: &mut [u8], output: &mut Vec<u8>) -> Step {
+        // A fragment that is not the first does not say of what, so the first is remembered.
+        if let Ok(Some(head)) = frame::decode(input, Role::Server)
+            && matches!(head.opcode, Opcode::Text | Opcode::Binary)
+        {
+            self.kind = Some(head.opcode);
+        }
+        let read = match self.reader.read(input, Role::Server, MESSAGE_BYTES_MAX) {
+            Ok(read) => read,
+            Err(violation) => return break_off(violation, output),
+        };
+        match read.event {
+            None if read.used == 0 => return Step::Partial,
+            None | Some(Event::Pong(_)) => {}
+            Some(Event::Message(message)) => {
+                frame::encode(self.kind.unwrap_or(Opcode::Binary), message, None, output);
+            }
+            Some(Event::Ping(payload)) => frame::encode(Opcode::Pong, payload, None, output),
+            Some(Event::Close(code)) => {
+                frame::answer_close(code, None, output);
+                return Step::End(Next::Close);
+            }
+        }
+        Step::Used(read.used)
+    }
+}
+
+fn break_off(violation: Violation, output: &mut Vec<u8>) -> Step {
+    frame::close(violation.close_code(), violation.reason(), None, output);
+    Step::End(Next::Linger)
+}
+
+fn refuse(status: Status, output: &mut Vec<u8>) -> Step {
+    let body = status.reason().as_bytes();
+    let head = ResponseHead {
+        status,
+        version: Version::Http11,
+        keep_alive: false,
+        framing: Framing::Length(body.len() as u64),
+        fields: if status == Status::UpgradeRequired { &UPGRADE_REQUIRED_FIELDS } else { &[] },
+    };
+    head.encode(output);
+    output.extend_from_slice(body);
+    Step::End(Next::Linger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+    const MASK: Option<[u8; 4]> = Some([1, 2, 3, 4]);
+
+    fn handshake() -> (Vec<u8>, Vec<u8>) {
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        handshake::ask("/", "localhost", KEY, None, &mut asked);
+        handshake::respond(&handshake::accept(KEY.as_bytes()).unwrap(), &mut answered);
+        (asked, answered)
+    }
+
+    #[test]
+    fn messages_go_back_as_they_came_however_they_are_cut() {
+        let (mut sent, mut expected) = handshake();
+        frame::encode(Opcode::Text, b"one", MASK, &mut sent);
+        frame::encode_fragment(Opcode::Binary, false, b"\xfft", MASK, &mut sent);
+        frame::encode(Opcode::Ping, b"between", MASK, &mut sent);
+        frame::encode_fragment(Opcode::Continuation, true, b"wo", MASK, &mut sent);
+        frame::encode(Opcode::Pong, b"", MASK, &mut sent);
+        frame::encode(Opcode::Text, "drei \u{b5}".as_bytes(), MASK, &mut sent);
+        frame::encode(Opcode::Text, b"one", None, &mut expected);
+        frame::encode(Opcode::Pong, b"between", None, &mut expected);
+        frame::encode(Opcode::Binary, b"\xfftwo", None, &mut expected);
+        frame::encode(Opcode::Text, "drei \u{b5}".as_bytes(), None, &mut expected);
+        for cut in 0..sent.len() {
+            let (mut state, mut output) = (State::default(), Vec::new());
+            let (first, second) = sent.split_at(cut);
+            WsEcho.hear(&mut state, &mut first.to_vec(), &mut output);
+            let next = WsEcho.hear(&mut state, &mut second.to_vec(), &mut output);
+            assert_eq!((next, &output), (Next::Standing, &expected), "{cut}");
+            assert!(state.partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_half_done_has_to_go_on() {
+        let (sent, _) = handshake();
+        let (mut state, mut output) = (State::default(), Vec::new());
+        assert_eq!(WsEcho.hear(&mut state, &mut [], &mut output), Next::Idle);
+        assert_eq!(WsEcho.hear(&mut state, &mut sent[..9].to_vec(), &mut output), Next::Busy);
+        assert_eq!(WsEcho.hear(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
+        let mut fragment = Vec::new();
+        frame::encode_fragment(Opcode::Text, false, b"one", MASK, &mut fragment);
+        assert_eq!(WsEcho.hear(&mut state, &mut fragment, &mut output), Next::Busy);
+    }
+
+    #[test]
+    fn a_close_is_answered_and_a_violation_told() {
+        let (sent, before) = handshake();
+        let mut close = sent.clone();
+        frame::close(shoal_wire::websocket::CloseCode::GoingAway, "bye", MASK, &mut close);
+        let (mut state, mut output) = (State::default(), Vec::new());
+        assert_eq!(WsEcho.hear(&mut state, &mut close, &mut output), Next::Close);
+        assert_eq!(output[before.len()..], [0x88, 2, 0x03, 0xe9]);
+
+        let mut unmasked = sent;
+        frame::encode(Opcode::Text, b"one", None, &mut unmasked);
+        let (mut state, mut output) = (State::default(), Vec::new());
+        assert_eq!(WsEcho.hear(&mut state, &mut unmasked, &mut output), Next::Linger);
+        assert_eq!(output[before.len()..][..4], [0x88, 2 + 33, 0x03, 0xea]);
+    }
+
+    #[test]
+    fn anything_but_a_websocket_is_refused() {
+        for (request, status) in [("GET / HTTP/1.1\r\n\r\n", "426"), ("SSH-2.0\r\n\r\n", "400")] {
+            let (mut state, mut output) = (State::default(), Vec::new());
+            let next = WsEcho.hear(&mut state, &mut request.as_bytes().to_vec(), &mut output);
+            assert_eq!(next, Next::Linger);
+            assert!(output.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{request}");
+        }
+    }
+}
