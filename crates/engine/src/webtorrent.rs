@@ -151,27 +151,24 @@ impl Desk {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
         let place = self.swarms.locate(&announce.info_hash);
-        let counts = match stance(policy::action(announce.event, announce.left_bytes)) {
-            None => self.stop(member, announce, &place),
-            Some(stance) => match self.join(member, announce, stance, &place, now) {
-                Ok(counts) => counts,
-                Err(refusal) => {
-                    return self.refuse(
-                        member,
-                        Kind::Announce,
-                        wire::Action::Announce,
-                        Some(announce.info_hash),
-                        refusal,
-                    );
-                }
-            },
+        let granted = match stance(policy::action(announce.event, announce.left_bytes)) {
+            None => Ok(self.stop(member, announce, &place)),
+            Some(stance) => self.join(member, announce, stance, &place, now),
         };
-        let interval_s = self.interval_s();
-        self.reply(member, |out| {
-            reply::announce(&announce.info_hash, interval_s, counts.seeders, counts.leechers, out);
-        });
-        self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
-        self.relay_offers(announce);
+        let info_hash = &announce.info_hash;
+        match granted {
+            Ok(Counts { seeders, leechers, .. }) => {
+                let interval_s = self.interval_s();
+                self.say(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
+                self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
+                self.relay_offers(announce);
+            }
+            Err(refusal) => {
+                let action = Some(wire::Action::Announce);
+                self.say(member, |out| reply::failure(action, Some(info_hash), refusal.message(), out));
+                self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refusal));
+            }
+        }
     }
 
     /// Has a peer join or refreshes it, and leaves the targets of its offers.
@@ -275,29 +272,33 @@ impl Desk {
     /// Answers a scrape; torrents that nobody announced have zeros.
     fn scrape(&mut self, member: &Member, info_hashes: &[InfoHash]) {
         if info_hashes.is_empty() {
-            self.tally.request(member.family, Kind::FullScrape);
-            return self.refuse(member, Kind::FullScrape, wire::Action::Scrape, None, Refusal::FullScrapeOff);
+            return self.refuse_full_scrape(member);
         }
         self.tally.request(member.family, Kind::Scrape);
+        let mut named = core::mem::take(&mut self.info_hashes);
+        named.clear();
+        named.extend_from_slice(info_hashes);
         // Each once, as the keys of an object have to be.
-        self.info_hashes.clear();
-        self.info_hashes.extend_from_slice(info_hashes);
-        self.info_hashes.sort_unstable();
-        self.info_hashes.dedup();
-        let Self { postroom, swarms, info_hashes, .. } = self;
-        let address = member.client(postroom.worker()).address;
-        // A reply without room is lost with whatever the connection does not fetch.
-        let _ = postroom.write(address, |out| {
-            frame::write_text(out, |out| {
-                reply::scrape_begin(out);
-                for info_hash in &*info_hashes {
-                    let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
-                    reply::scrape_file(info_hash, seeders, leechers, completed, out);
-                }
-                reply::scrape_end(out);
-            });
+        named.sort_unstable();
+        named.dedup();
+        let swarms = Arc::clone(&self.swarms);
+        self.say(member, |out| {
+            reply::scrape_begin(out);
+            for info_hash in &named {
+                let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
+                reply::scrape_file(info_hash, seeders, leechers, completed, out);
+            }
+            reply::scrape_end(out);
         });
+        self.info_hashes = named;
         self.tally.reply(member.family, Kind::Scrape, Outcome::Ok);
+    }
+
+    fn refuse_full_scrape(&mut self, member: &Member) {
+        let refusal = Refusal::FullScrapeOff;
+        self.tally.request(member.family, Kind::FullScrape);
+        self.say(member, |out| reply::failure(Some(wire::Action::Scrape), None, refusal.message(), out));
+        self.tally.reply(member.family, Kind::FullScrape, Outcome::Refused(refusal));
     }
 
     /// Says what is wrong with a message, and what it was about as far as that can be told: clients take an error without
@@ -312,29 +313,15 @@ impl Desk {
         let mut words = core::mem::take(&mut self.words);
         words.clear();
         write!(words, "{}", unreadable.fault).expect("a string takes everything");
-        self.reply(member, |out| {
+        self.say(member, |out| {
             reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &words, out);
         });
         self.words = words;
         self.tally.reply(member.family, kind, Outcome::Refused(Refusal::BadMessage));
     }
 
-    fn refuse(
-        &mut self,
-        member: &Member,
-        kind: Kind,
-        action: wire::Action,
-        info_hash: Option<InfoHash>,
-        refusal: Refusal,
-    ) {
-        self.reply(member, |out| {
-            reply::failure(Some(action), info_hash.as_ref(), refusal.message(), out);
-        });
-        self.tally.reply(member.family, kind, Outcome::Refused(refusal));
-    }
-
     /// Says something to the client whose message is in hand.
-    fn reply(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+    fn say(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.client(self.postroom.worker()).address;
         if let Err(unwritten) = self.postroom.write(address, |out| frame::write_text(out, write)) {
             self.tally.lose(loss(unwritten), 1);

@@ -1,0 +1,254 @@
+//! A tracker without sockets or clocks, and clients that say JSON and hear it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_engine::Now;
+use shoal_engine::counter::{Counters, Tally};
+use shoal_engine::webtorrent::{Member, Responder, Settings};
+use shoal_protocol::InfoHash;
+use shoal_relay::{Counts, Mailboxes, Postroom, Swarms};
+use shoal_wire::stream::Handle;
+
+/// A torrent, as it stands in messages.
+pub(crate) const HASH: &str = "aaaaaaaaaaaaaaaaaaaa";
+pub(crate) const OTHER_HASH: &str = "bbbbbbbbbbbbbbbbbbbb";
+
+/// An offer of a real browser, but for its length.
+pub(crate) const SDP: &str = r#"{"type":"offer","sdp":"v=0\r\no=- 46117317 2 IN IP4 127.0.0.1\r\ns=-\r\n"}"#;
+
+pub(crate) struct Tracker {
+    workers: Vec<Worker>,
+    pub(crate) swarms: Arc<Swarms>,
+    pub(crate) now: Now,
+    connections: u32,
+}
+
+struct Worker {
+    responder: Responder,
+    counters: Arc<Counters>,
+    /// What its connections have heard, and their tests have not read.
+    heard: BTreeMap<u32, Vec<String>>,
+}
+
+/// A client on its connection.
+pub(crate) struct Client {
+    worker: u16,
+    handle: Handle,
+    member: Member,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings::default()
+}
+
+pub(crate) fn relay_settings() -> shoal_relay::Settings {
+    shoal_relay::Settings { peers_max: 100_000, peer_lifetime_s: 400, hash_key: [11, 22] }
+}
+
+/// The `n`th of many addresses of IPv4.
+pub(crate) fn v4(n: u16) -> IpAddr {
+    let [high, low] = n.to_be_bytes();
+    IpAddr::from([77, 1, high, low])
+}
+
+/// The `n`th of many addresses of IPv6.
+pub(crate) fn v6(n: u16) -> IpAddr {
+    IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n])
+}
+
+/// A peer id, as it stands in messages.
+pub(crate) fn peer_id(n: u32) -> String {
+    format!("-WW0103-{n:012}")
+}
+
+pub(crate) fn hash(text: &str) -> InfoHash {
+    InfoHash(text.as_bytes().try_into().unwrap())
+}
+
+/// Offers with ids that begin with `name`, as the value of `offers`.
+pub(crate) fn offers(name: &str, count: usize) -> String {
+    let offers: Vec<String> =
+        (0..count).map(|n| format!(r#"{{"offer":{SDP},"offer_id":"{name}-{n}"}}"#)).collect();
+    format!("[{}]", offers.join(","))
+}
+
+/// An announce of a leecher to the usual torrent, with further members.
+pub(crate) fn leecher(n: u32, more: &str) -> String {
+    announce(HASH, n, &format!(r#""left":1{more}"#))
+}
+
+/// An announce of a seeder to the usual torrent, with further members.
+pub(crate) fn seeder(n: u32, more: &str) -> String {
+    announce(HASH, n, &format!(r#""left":0{more}"#))
+}
+
+pub(crate) fn announce(info_hash: &str, n: u32, more: &str) -> String {
+    let comma = if more.is_empty() { "" } else { "," };
+    let peer_id = peer_id(n);
+    format!(r#"{{"action":"announce","info_hash":"{info_hash}","peer_id":"{peer_id}"{comma}{more}}}"#)
+}
+
+/// The answer of peer `n` to an offer of peer `to`.
+pub(crate) fn answer(n: u32, to: u32, offer_id: &str) -> String {
+    let (peer_id, to_peer_id) = (peer_id(n), peer_id(to));
+    format!(
+        r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id}","to_peer_id":"{to_peer_id}","answer":{{"type":"answer"}},"offer_id":"{offer_id}"}}"#
+    )
+}
+
+/// The offer of peer `n`, as another hears it.
+pub(crate) fn offer_heard(n: u32, offer_id: &str) -> String {
+    let peer_id = peer_id(n);
+    format!(
+        r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id}","offer_id":"{offer_id}","offer":{SDP}}}"#
+    )
+}
+
+/// The answer of peer `n`, as who made the offer hears it.
+pub(crate) fn answer_heard(n: u32, offer_id: &str) -> String {
+    let peer_id = peer_id(n);
+    format!(
+        r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id}","offer_id":"{offer_id}","answer":{{"type":"answer"}}}}"#
+    )
+}
+
+/// The reply to an announce to the usual torrent.
+pub(crate) fn reply(complete: u32, incomplete: u32) -> String {
+    format!(
+        r#"{{"action":"announce","info_hash":"{HASH}","interval":120,"complete":{complete},"incomplete":{incomplete}}}"#
+    )
+}
+
+pub(crate) fn failure(action: &str, info_hash: Option<&str>, reason: &str) -> String {
+    let info_hash = info_hash.map_or_else(String::new, |hash| format!(r#","info_hash":"{hash}""#));
+    format!(r#"{{"action":"{action}"{info_hash},"failure reason":"{reason}"}}"#)
+}
+
+impl Tracker {
+    /// With one worker and without jitter.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self::of(1, settings, &relay_settings())
+    }
+
+    pub(crate) fn of(workers: u16, settings: &Settings, relay: &shoal_relay::Settings) -> Self {
+        let (swarms, mailboxes) = (Arc::new(Swarms::new(relay)), Mailboxes::new(workers));
+        let settings = Settings { interval_jitter_s: 0, ..settings.clone() };
+        Self::with(workers, &settings, swarms, &mailboxes)
+    }
+
+    pub(crate) fn with(
+        workers: u16,
+        settings: &Settings,
+        swarms: Arc<Swarms>,
+        mailboxes: &Arc<Mailboxes>,
+    ) -> Self {
+        let worker = |number: u16| {
+            let tally = Tally::default();
+            let counters = tally.counters();
+            let postroom = Postroom::new(number, Arc::clone(mailboxes));
+            let rng = fastrand::Rng::with_seed(u64::from(number));
+            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), postroom, tally, rng);
+            Worker { responder, counters, heard: BTreeMap::new() }
+        };
+        let workers = (0..workers).map(worker).collect();
+        Self { workers, swarms, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 }, connections: 0 }
+    }
+
+    pub(crate) fn connect(&mut self, ip: IpAddr) -> Client {
+        self.connect_to(0, ip)
+    }
+
+    pub(crate) fn connect_to(&mut self, worker: u16, ip: IpAddr) -> Client {
+        let handle = Handle { index: self.connections, generation: 3 };
+        self.connections += 1;
+        let member = self.workers[usize::from(worker)].responder.enter(handle, ip);
+        Client { worker, handle, member }
+    }
+
+    /// A client at an address of its own.
+    pub(crate) fn newcomer(&mut self) -> Client {
+        let n = u16::try_from(self.connections).unwrap();
+        self.connect(v4(n))
+    }
+
+    pub(crate) fn say(&mut self, client: &mut Client, message: &str) {
+        self.say_bytes(client, message.as_bytes());
+    }
+
+    pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) {
+        let worker = &mut self.workers[usize::from(client.worker)];
+        worker.responder.hear(&mut client.member, message, self.now);
+    }
+
+    pub(crate) fn leave(&mut self, client: Client) {
+        let worker = &mut self.workers[usize::from(client.worker)];
+        worker.heard.remove(&client.handle.index);
+        worker.responder.leave(client.member);
+    }
+
+    /// A turn of a worker: returns whom it would wake.
+    pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
+        let Worker { responder, heard, .. } = &mut self.workers[usize::from(worker)];
+        responder.collect();
+        while let Some(speaker) = responder.speaker() {
+            let mut out = Vec::new();
+            responder.take(speaker, &mut out);
+            heard.entry(speaker.index).or_default().extend(texts(&out));
+        }
+        responder.dispatch().collect()
+    }
+
+    /// What the client has heard since it was asked last.
+    pub(crate) fn heard(&mut self, client: &Client) -> Vec<String> {
+        // Once to send off, once to hand out.
+        let workers = u16::try_from(self.workers.len()).unwrap();
+        for worker in (0..workers).chain(0..workers) {
+            self.turn(worker);
+        }
+        self.workers[usize::from(client.worker)].heard.remove(&client.handle.index).unwrap_or_default()
+    }
+
+    /// Says something and returns what that client then hears.
+    pub(crate) fn ask(&mut self, client: &mut Client, message: &str) -> Vec<String> {
+        self.say(client, message);
+        self.heard(client)
+    }
+
+    pub(crate) fn counts(&self, info_hash: &str) -> [u32; 3] {
+        let Counts { seeders, leechers, completed } =
+            self.swarms.scrape(&self.swarms.locate(&hash(info_hash)));
+        [seeders, leechers, completed]
+    }
+
+    /// Lets so much time pass, with expiry.
+    pub(crate) fn pass(&mut self, seconds: u32) {
+        for _ in 0..seconds {
+            self.now.monotonic_s += 1;
+            while self.swarms.expire(self.now.monotonic_s, 1000).behind {}
+        }
+    }
+
+    /// A sum over the workers.
+    pub(crate) fn count(&self, read: impl Fn(&Counters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(&worker.counters)).sum()
+    }
+}
+
+/// The messages in whole, unmasked text frames (RFC 6455, section 5.2).
+fn texts(mut bytes: &[u8]) -> Vec<String> {
+    let mut texts = Vec::new();
+    while let [0x81, length, rest @ ..] = bytes {
+        let (length, rest) = match length {
+            ..126 => (usize::from(*length), rest),
+            126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
+            127 => (u64::from_be_bytes(rest[..8].try_into().unwrap()).try_into().unwrap(), &rest[8..]),
+            128.. => panic!("masked"),
+        };
+        texts.push(String::from_utf8(rest[..length].to_vec()).unwrap());
+        bytes = &rest[length..];
+    }
+    assert_eq!(bytes, b"", "nothing but such frames");
+    texts
+}

@@ -1,0 +1,227 @@
+//! Offers and answers: who hears them, how many, and what of them.
+
+use std::collections::BTreeSet;
+
+use shoal_engine::webtorrent::Settings;
+
+use crate::harness::{
+    Client, HASH, SDP, Tracker, announce, answer, answer_heard, leecher, offer_heard, offers, peer_id, reply,
+    seeder, settings, v4, v6,
+};
+
+/// So many leechers of a socket each, numbered from 100.
+fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
+    let mut join = |n| {
+        let mut client = tracker.newcomer();
+        assert_eq!(tracker.ask(&mut client, &leecher(n, "")).len(), 1);
+        client
+    };
+    (100..100 + count).map(&mut join).collect()
+}
+
+/// What all of them have heard.
+fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
+    clients.iter().map(|client| tracker.heard(client)).collect()
+}
+
+#[test]
+fn numwant_is_obeyed_to_the_number() {
+    let settings = Settings { offers_max: 8, numwant_default: 5, ..settings() };
+    let wishes = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("8", 8), ("9", 8), ("99999999999999999999", 8)];
+    for (numwant, expected) in wishes.into_iter().chain([("-1", 5), ("-7", 5), ("null", 5)]) {
+        let mut tracker = Tracker::new(&settings);
+        let others = leechers(&mut tracker, 20);
+        let mut client = tracker.newcomer();
+        let more = format!(r#","numwant":{numwant},"offers":{}"#, offers("x", 12));
+        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 21)]);
+        let heard = all_heard(&mut tracker, &others);
+        assert!(heard.iter().all(|heard| heard.len() <= 1), "each to another: numwant {numwant}");
+        let offers: BTreeSet<String> = heard.into_iter().flatten().collect();
+        let first: BTreeSet<String> = (0..expected).map(|n| offer_heard(1, &format!("x-{n}"))).collect();
+        assert_eq!(offers, first, "numwant {numwant}");
+    }
+}
+
+#[test]
+fn no_more_offers_than_there_are_or_peers() {
+    for (offered, peers) in [(2, 5), (5, 2), (0, 3), (3, 0)] {
+        let mut tracker = Tracker::new(&settings());
+        let others = leechers(&mut tracker, peers);
+        let mut client = tracker.newcomer();
+        let more = format!(r#","numwant":50,"offers":{}"#, offers("x", offered));
+        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)).len(), 1, "never to itself");
+        let heard: usize = all_heard(&mut tracker, &others).iter().map(Vec::len).sum();
+        assert_eq!(heard, offered.min(others.len()));
+    }
+}
+
+#[test]
+fn offers_may_be_absent_null_or_empty() {
+    let mut tracker = Tracker::new(&settings());
+    let others = leechers(&mut tracker, 3);
+    let mut client = tracker.newcomer();
+    for more in ["", r#","offers":null"#, r#","offers":[]"#, r#","offers":7,"numwant":5"#] {
+        assert_eq!(tracker.ask(&mut client, &leecher(1, more)), [reply(0, 4)], "{more}");
+    }
+    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 3]);
+}
+
+#[test]
+fn a_seeder_makes_offers_to_leechers_only_and_a_leecher_to_all() {
+    let mut tracker = Tracker::new(&settings());
+    let others = leechers(&mut tracker, 2);
+    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
+    tracker.ask(&mut one, &seeder(1, ""));
+    let more = format!(r#","offers":{}"#, offers("x", 9));
+    tracker.ask(&mut other, &seeder(2, &more));
+    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
+    assert_eq!(tracker.heard(&one), [""; 0]);
+    tracker.ask(&mut other, &leecher(2, &more));
+    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
+    assert_eq!(tracker.heard(&one).len(), 1);
+}
+
+#[test]
+fn offers_and_answers_pass_verbatim() {
+    let objects = [
+        SDP,
+        r#"{"fake_offer":[1,2.50,{"deep" : null}]}"#,
+        r#"{ "type" :"offer" , "sdp":"é\u00e9\/\\" ,"more":[ ]}"#,
+        "{}",
+    ];
+    for object in objects {
+        let mut tracker = Tracker::new(&settings());
+        let (mut one, mut other) = (tracker.connect(v4(1)), tracker.connect(v6(1)));
+        tracker.ask(&mut one, &leecher(1, ""));
+        // An id is relayed as it was written, and is the same however it was written.
+        let more = format!(r#","offers":[{{"offer_id":"\u00ff\u0041","offer":{object}}}]"#);
+        tracker.ask(&mut other, &leecher(2, &more));
+        let (peer_id_1, peer_id_2) = (peer_id(1), peer_id(2));
+        let expected = format!(
+            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_2}","offer_id":"\u00ff\u0041","offer":{object}}}"#
+        );
+        assert_eq!(tracker.heard(&one), [expected]);
+        let answer = format!(
+            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","to_peer_id":"{peer_id_2}","offer_id":"ÿA","answer":{object}}}"#
+        );
+        assert_eq!(tracker.ask(&mut one, &answer), [""; 0], "an answer gets no reply");
+        let expected = format!(
+            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","offer_id":"ÿA","answer":{object}}}"#
+        );
+        assert_eq!(tracker.heard(&other), [expected]);
+    }
+}
+
+#[test]
+fn bad_offers_are_skipped_and_large_ones_too() {
+    let settings = Settings { offer_bytes_max: SDP.len(), ..settings() };
+    let mut tracker = Tracker::new(&settings);
+    let others = leechers(&mut tracker, 9);
+    let mut client = tracker.newcomer();
+    let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(SDP.len()));
+    let bad = format!(
+        r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":"text","offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
+    );
+    let more = format!(r#","numwant":2,"offers":[{bad},{}"#, offers("good", 3).trim_start_matches('['));
+    assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
+    let heard: BTreeSet<String> = all_heard(&mut tracker, &others).concat().into_iter().collect();
+    assert_eq!(heard, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
+}
+
+/// A client that made an offer, and the one who got it.
+fn couple(tracker: &mut Tracker) -> [Client; 2] {
+    let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
+    tracker.ask(&mut other, &leecher(2, ""));
+    tracker.ask(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
+    assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
+    [one, other]
+}
+
+#[test]
+fn an_answer_comes_to_who_awaits_it_once() {
+    let mut tracker = Tracker::new(&settings());
+    let [one, mut other] = couple(&mut tracker);
+    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
+    assert_eq!(tracker.heard(&one), [answer_heard(2, "x-0")]);
+    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
+    assert_eq!(tracker.heard(&one), [""; 0], "but once");
+}
+
+#[test]
+fn an_answer_that_nobody_awaits_is_dropped() {
+    let mut tracker = Tracker::new(&settings());
+    let [one, mut other] = couple(&mut tracker);
+    let mut stranger = tracker.newcomer();
+    tracker.ask(&mut stranger, &leecher(3, ""));
+    for (n, to, offer_id) in [(2, 1, "x-1"), (3, 1, "x-0"), (2, 3, "x-0"), (2, 2, "x-0"), (1, 2, "x-0")] {
+        tracker.say(&mut other, &answer(n, to, offer_id));
+    }
+    // From another connection, under its own name and under that of the one who was asked.
+    tracker.say(&mut stranger, &answer(3, 1, "x-0"));
+    tracker.say(&mut stranger, &answer(2, 1, "x-0"));
+    let other_torrent = answer(2, 1, "x-0").replace(HASH, "bbbbbbbbbbbbbbbbbbbb");
+    tracker.say(&mut other, &other_torrent);
+    for client in [&one, &other, &stranger] {
+        assert_eq!(tracker.heard(client), [""; 0]);
+    }
+    tracker.say(&mut other, &answer(2, 1, "x-0"));
+    assert_eq!(tracker.heard(&one).len(), 1, "all that has not used the debt up");
+}
+
+#[test]
+fn an_answer_changes_nothing_about_its_sender() {
+    let mut tracker = Tracker::new(&settings());
+    let mut client = tracker.newcomer();
+    assert_eq!(tracker.ask(&mut client, &answer(2, 1, "x-0")), [""; 0]);
+    assert_eq!(tracker.swarms.totals().swarms, 0);
+    let [one, mut other] = couple(&mut tracker);
+    tracker.say(&mut other, &seeder(2, ""));
+    tracker.say(&mut other, &answer(2, 1, "x-0"));
+    assert_eq!(tracker.counts(HASH), [1, 1, 0], "it says nothing of what is left");
+    assert_eq!(tracker.heard(&one).len(), 1);
+}
+
+#[test]
+fn an_answer_is_awaited_for_two_minutes() {
+    for (seconds, comes) in [(120, 1), (121, 0)] {
+        let mut tracker = Tracker::new(&settings());
+        let [one, mut other] = couple(&mut tracker);
+        tracker.pass(seconds);
+        tracker.say(&mut other, &answer(2, 1, "x-0"));
+        assert_eq!(tracker.heard(&one).len(), comes);
+    }
+}
+
+#[test]
+fn an_answer_to_one_that_has_gone_is_dropped() {
+    let mut tracker = Tracker::new(&settings());
+    let [one, mut other] = couple(&mut tracker);
+    tracker.leave(one);
+    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
+    // Nor does one of the same name hear it that comes after.
+    let mut next = tracker.newcomer();
+    tracker.ask(&mut next, &leecher(1, ""));
+    tracker.say(&mut other, &answer(2, 1, "x-0"));
+    assert_eq!(tracker.heard(&next), [""; 0]);
+}
+
+#[test]
+fn an_answer_that_is_too_large_is_refused() {
+    let settings = Settings { offer_bytes_max: SDP.len(), ..settings() };
+    let mut tracker = Tracker::new(&settings);
+    let [one, mut other] = couple(&mut tracker);
+    let large = format!(r#""{}""#, "x".repeat(SDP.len()));
+    let heard = tracker.ask(&mut other, &answer(2, 1, "x-0").replace(r#""answer"}"#, &format!("{large}}}")));
+    assert_eq!((heard.len(), heard[0].contains("failure reason")), (1, true));
+    assert_eq!(tracker.heard(&one), [""; 0]);
+}
+
+#[test]
+fn torrents_do_not_hear_of_each_other() {
+    let mut tracker = Tracker::new(&settings());
+    let others = leechers(&mut tracker, 5);
+    let mut client = tracker.newcomer();
+    let more = format!(r#""offers":{}"#, offers("x", 5));
+    tracker.ask(&mut client, &announce("bbbbbbbbbbbbbbbbbbbb", 1, &more));
+    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 5]);
+}

@@ -1,0 +1,58 @@
+//! The counts of torrents.
+
+use shoal_engine::webtorrent::Settings;
+
+use crate::harness::{HASH, OTHER_HASH, Tracker, announce, failure, leecher, seeder, settings};
+
+const UNKNOWN: &str = "zzzzzzzzzzzzzzzzzzzz";
+
+fn file(info_hash: &str, [complete, incomplete, downloaded]: [u32; 3]) -> String {
+    format!(r#""{info_hash}":{{"complete":{complete},"incomplete":{incomplete},"downloaded":{downloaded}}}"#)
+}
+
+fn files(files: &[String]) -> String {
+    format!(r#"{{"action":"scrape","files":{{{}}}}}"#, files.join(","))
+}
+
+#[test]
+fn a_scrape_names_one_torrent_or_several() {
+    let mut tracker = Tracker::new(&settings());
+    let mut client = tracker.newcomer();
+    tracker.say(&mut client, &seeder(1, ""));
+    tracker.say(&mut client, &leecher(2, r#","event":"completed""#));
+    tracker.say(&mut client, &leecher(3, ""));
+    tracker.say(&mut client, &announce(OTHER_HASH, 3, ""));
+    tracker.heard(&client);
+    let (first, second) = (file(HASH, [2, 1, 1]), file(OTHER_HASH, [0, 1, 0]));
+    let third = file(UNKNOWN, [0, 0, 0]);
+    let one = format!(r#"{{"action":"scrape","info_hash":"{HASH}"}}"#);
+    assert_eq!(tracker.ask(&mut client, &one), [files(std::slice::from_ref(&first))]);
+    let all =
+        format!(r#"{{"action":"scrape","info_hash":["{UNKNOWN}","{OTHER_HASH}","{HASH}","{UNKNOWN}"]}}"#);
+    assert_eq!(tracker.ask(&mut client, &all), [files(&[first, second, third])], "zeros for the unknown");
+    assert_eq!(tracker.swarms.totals().swarms, 2, "asking creates nothing");
+}
+
+#[test]
+fn a_scrape_of_all_torrents_is_refused() {
+    let mut tracker = Tracker::new(&settings());
+    let mut client = tracker.newcomer();
+    let refused = failure(
+        "scrape",
+        None,
+        "this tracker answers a scrape for the torrents that it names by info_hash only",
+    );
+    for message in [r#"{"action":"scrape"}"#, r#"{"action":"scrape","info_hash":[]}"#] {
+        assert_eq!(tracker.ask(&mut client, message), [refused.as_str()], "{message}");
+    }
+}
+
+#[test]
+fn a_scrape_is_answered_for_as_many_torrents_as_the_operator_allows() {
+    let settings = Settings { scrape_hashes_max: 2, ..settings() };
+    let mut tracker = Tracker::new(&settings);
+    let mut client = tracker.newcomer();
+    let all = format!(r#"{{"action":"scrape","info_hash":["{HASH}","{OTHER_HASH}","{UNKNOWN}"]}}"#);
+    let expected = files(&[file(HASH, [0; 3]), file(OTHER_HASH, [0; 3])]);
+    assert_eq!(tracker.ask(&mut client, &all), [expected]);
+}

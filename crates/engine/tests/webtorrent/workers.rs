@@ -1,0 +1,52 @@
+//! Clients of different workers.
+
+use crate::harness::{
+    Tracker, answer, answer_heard, leecher, offer_heard, offers, relay_settings, reply, settings, v4,
+};
+
+#[test]
+fn offers_and_answers_cross_and_each_worker_is_woken_once() {
+    let mut tracker = Tracker::of(3, &settings(), &relay_settings());
+    let mut one = tracker.connect_to(0, v4(1));
+    let mut other = tracker.connect_to(2, v4(2));
+    tracker.say(&mut other, &leecher(2, ""));
+    assert_eq!(tracker.turn(2), [], "replies do not cross");
+    tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
+    tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("y", 1))));
+    assert_eq!(tracker.turn(0), [2]);
+    assert_eq!(tracker.turn(0), []);
+    assert_eq!(tracker.heard(&one), [reply(0, 2), reply(0, 2)]);
+    assert_eq!(tracker.heard(&other), [reply(0, 1), offer_heard(1, "x-0"), offer_heard(1, "y-0")]);
+    tracker.say(&mut other, &answer(2, 1, "y-0"));
+    tracker.say(&mut other, &answer(2, 1, "x-0"));
+    assert_eq!(tracker.turn(2), [0]);
+    assert_eq!(tracker.heard(&one), [answer_heard(2, "y-0"), answer_heard(2, "x-0")]);
+}
+
+#[test]
+fn what_crosses_to_one_that_goes_meanwhile_is_dropped() {
+    let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+    let (mut one, mut other) = (tracker.connect_to(0, v4(1)), tracker.connect_to(1, v4(2)));
+    tracker.say(&mut other, &leecher(2, ""));
+    tracker.turn(1);
+    tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
+    assert_eq!(tracker.turn(0), [1]);
+    tracker.leave(other);
+    assert_eq!(tracker.heard(&one), [reply(0, 2)]);
+    assert_eq!(tracker.ask(&mut one, &leecher(1, "")), [reply(0, 1)]);
+}
+
+#[test]
+fn a_reconnect_may_come_to_another_worker() {
+    let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+    let (mut old, mut new) = (tracker.connect_to(0, v4(1)), tracker.connect_to(1, v4(1)));
+    let mut other = tracker.connect_to(0, v4(2));
+    tracker.ask(&mut old, &leecher(1, ""));
+    tracker.ask(&mut new, &leecher(1, ""));
+    tracker.say(&mut other, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
+    assert_eq!(tracker.heard(&new), [offer_heard(2, "x-0")]);
+    assert_eq!(tracker.heard(&old), [""; 0]);
+    tracker.leave(old);
+    tracker.say(&mut other, &leecher(2, &format!(r#","offers":{}"#, offers("y", 1))));
+    assert_eq!(tracker.heard(&new), [offer_heard(2, "y-0")]);
+}

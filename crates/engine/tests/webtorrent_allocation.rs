@@ -1,0 +1,139 @@
+//! Nothing is allocated per WebTorrent message once everybody is there. A binary of its own, since it replaces the
+//! allocator.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use shoal_counting::Counting;
+use shoal_engine::Now;
+use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
+use shoal_engine::refusal::Refusal;
+use shoal_engine::webtorrent::{Member, Responder, Settings};
+use shoal_relay::{Mailboxes, Postroom, Swarms};
+use shoal_wire::stream::Handle;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WORKERS: u16 = 2;
+const CLIENTS: u32 = 60;
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+
+/// Room for all that one connection hears in a turn, so that only the responder's own allocations are seen.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+struct Worker {
+    responder: Responder,
+    members: Vec<Member>,
+    counters: Arc<Counters>,
+}
+
+struct World {
+    workers: Vec<Worker>,
+    swarms: Arc<Swarms>,
+    rng: fastrand::Rng,
+    output: Vec<u8>,
+}
+
+impl World {
+    fn new() -> Self {
+        let relay = shoal_relay::Settings { peers_max: 10_000, peer_lifetime_s: 400, hash_key: [1, 2] };
+        let (swarms, mailboxes) = (Arc::new(Swarms::new(&relay)), Mailboxes::new(WORKERS));
+        let worker = |number: u16| {
+            let tally = Tally::default();
+            let counters = tally.counters();
+            let postroom = Postroom::new(number, Arc::clone(&mailboxes));
+            let rng = fastrand::Rng::with_seed(number.into());
+            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), postroom, tally, rng);
+            let before = shoal_counting::allocations();
+            let enter = |index| {
+                let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
+                responder.enter(Handle { index, generation: 0 }, ip)
+            };
+            let mut members = Vec::with_capacity(CLIENTS as usize);
+            members.extend((0..CLIENTS).map(enter));
+            assert_eq!(shoal_counting::allocations() - before, 1, "none for who has not said anything");
+            Worker { responder, members, counters }
+        };
+        let workers = (0..WORKERS).map(worker).collect();
+        Self { workers, swarms, rng: fastrand::Rng::with_seed(7), output: Vec::with_capacity(OUTPUT_BYTES) }
+    }
+
+    /// Lets somebody say something, and everybody hear what came of it. Returns how much was allocated.
+    fn step(&mut self) -> u64 {
+        let (number, index) = (self.rng.usize(..self.workers.len()), self.rng.u32(..CLIENTS));
+        let message = message(&mut self.rng, number, index);
+        let before = shoal_counting::allocations();
+        let Worker { responder, members, .. } = &mut self.workers[number];
+        responder.hear(&mut members[index as usize], message.as_bytes(), NOW);
+        for worker in [number, 1 - number] {
+            let responder = &mut self.workers[worker].responder;
+            responder.collect();
+            while let Some(speaker) = responder.speaker() {
+                self.output.clear();
+                responder.take(speaker, &mut self.output);
+                assert!(!self.output.is_empty());
+            }
+            assert!(responder.dispatch().count() < 2);
+        }
+        shoal_counting::allocations() - before
+    }
+
+    fn count(&self, read: impl Fn(&Counters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(&worker.counters)).sum()
+    }
+}
+
+fn name(worker: usize, index: u32) -> String {
+    format!("-WW0103-{worker}{index:011}")
+}
+
+/// A message drawn at random: an announce with offers, an answer (that may be awaited), a scrape, or a bad one. Offers have
+/// few names, so that answers hit.
+fn message(rng: &mut fastrand::Rng, worker: usize, index: u32) -> String {
+    // Each client is in one small swarm and in a big one.
+    let info_hash = if rng.bool() { "a".repeat(20) } else { format!("{:020}", index % 20) };
+    let peer_id = name(worker, index);
+    let start = format!(r#"{{"action":"announce","info_hash":"{info_hash}","peer_id":"{peer_id}""#);
+    let sdp = "x".repeat(1000);
+    match rng.u32(..20) {
+        0 => format!(r#"{{"action":"scrape","info_hash":["{info_hash}","{}"]}}"#, "a".repeat(20)),
+        1 => "{{".to_owned(),
+        2 => format!(r#"{start},"event":"dance","numwant":0}}"#),
+        3..10 => {
+            let to = name(rng.usize(..2), rng.u32(..CLIENTS / 20) * 20 + index % 20);
+            let offer_id = rng.u32(..3);
+            format!(
+                r#"{start},"to_peer_id":"{to}","offer_id":"{offer_id}","answer":{{"type":"answer","sdp":"{sdp}"}}}}"#
+            )
+        }
+        _ => {
+            let offer = format!(r#"{{"type":"offer","sdp":"{sdp}"}}"#);
+            let offers: Vec<String> =
+                (0..3).map(|id| format!(r#"{{"offer":{offer},"offer_id":"{id}"}}"#)).collect();
+            let left = u32::from(!index.is_multiple_of(3));
+            format!(r#"{start},"left":{left},"offers":[{}]}}"#, offers.join(","))
+        }
+    }
+}
+
+#[test]
+fn the_settled_state_allocates_nothing() {
+    let mut world = World::new();
+    for _ in 0..60_000 {
+        world.step();
+    }
+    let totals = world.swarms.totals();
+    assert_eq!(totals.seeders + totals.leechers, u64::from(CLIENTS) * u64::from(WORKERS) * 2);
+    let allocations: u64 = (0..20_000).map(|_| world.step()).sum();
+    assert_eq!(allocations, 0);
+    for relay in Relay::ALL {
+        assert!(world.count(|counters| counters.relays(relay)) > 1000, "{}", relay.name());
+    }
+    for kind in [Kind::Announce, Kind::Scrape] {
+        assert!(world.count(|counters| counters.replies(Family::V4, kind, Outcome::Ok)) > 1000);
+    }
+    let bad = Outcome::Refused(Refusal::BadMessage);
+    assert!(world.count(|counters| counters.replies(Family::V4, Kind::Other, bad)) > 1000);
+}
