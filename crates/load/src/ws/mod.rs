@@ -5,6 +5,7 @@
 //! of which are this generator's: so it is seen what became of each of them.
 
 mod ask;
+mod course;
 mod description;
 mod hear;
 mod open;

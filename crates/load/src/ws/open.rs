@@ -1,7 +1,11 @@
 //! How connections come and go: dialled, upgraded, lost, and dialled again where somebody still needs them.
 
+use std::os::fd::AsFd;
+use std::time::Duration;
+
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustls::HandshakeKind;
 use shoal_wire::websocket::Reader;
@@ -17,8 +21,14 @@ const REST_NS: u64 = 10_000_000;
 /// What a socket that is never read has room for, so that it is full soon. The kernel has a minimum of its own.
 const DEAF_BUFFER_BYTES: usize = 4096;
 
-/// Sockets that are asked at once whether they were closed.
-const POLL_MAX: usize = 1024;
+/// How long a deaf socket that is read at last is waited for.
+const DEAF_LOOK_NS: u64 = 20_000_000;
+
+/// Once nothing has come to any of them for so long, nothing will.
+const DEAF_QUIET_NS: u64 = 300_000_000;
+
+/// Longest time for all of them.
+const DEAF_NS_MAX: u64 = 3_000_000_000;
 
 impl Worker {
     /// Dials what waits for a connection, as far as the ramp lets it.
@@ -115,7 +125,10 @@ impl Worker {
         seat.is_upgraded = true;
         let (role, setup_ns) = (seat.role, now_ns.saturating_sub(seat.connection.since_ns));
         self.shaking -= 1;
-        (self.heard_ns, self.is_troubled) = (now_ns, false);
+        if self.is_standing {
+            // Elsewhere only messages count: a tracker that lets everybody in and says nothing is silent.
+            (self.heard_ns, self.is_troubled) = (now_ns, false);
+        }
         let counts = self.counts();
         counts.opened += 1;
         counts.setup.saturating_record(setup_ns);
@@ -228,20 +241,44 @@ impl Worker {
         held.fold((0, 0), |(there, alive), seat| (there + 1, alive + u64::from(seat.has_ponged)))
     }
 
-    /// How many of those that are deaf the tracker can be seen to have closed.
-    pub(super) fn deaf_closed(&self) -> u64 {
-        let deaf = || self.seats.iter().filter(|seat| seat.role == Role::Deaf);
-        let sockets: Vec<_> = deaf().filter_map(|seat| seat.connection.socket()).collect();
-        let gone = (deaf().count() - sockets.len()) as u64;
-        let closed = sockets.chunks(POLL_MAX).map(|sockets| {
+    /// Reads at last what those were sent that are deaf, and so finds how many of them the tracker has closed: the end
+    /// comes behind all that they did not take. One that is still open is deaf again.
+    pub(super) fn hear_out_deaf(&mut self) -> u64 {
+        let Self { seats, room, shared, .. } = self;
+        let deaf = seats.iter().filter(|seat| seat.role == Role::Deaf);
+        let mut open: Vec<_> = deaf.filter(|seat| seat.is_upgraded).collect();
+        let (upgraded, began_ns) = (open.len(), shared.clock.now_ns());
+        let mut quiet_ns = began_ns;
+        while !open.is_empty() {
+            let sockets = open.iter().filter_map(|seat| seat.connection.socket());
             let mut asked: Vec<_> =
-                sockets.iter().map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
-            let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-            match poll(&mut asked, Some(&Timespec::default())) {
-                Ok(_) => asked.iter().filter(|asked| asked.revents().intersects(ends)).count() as u64,
-                Err(_) => 0,
+                sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+            let wait = Timespec::try_from(Duration::from_nanos(DEAF_LOOK_NS)).unwrap_or_default();
+            if poll(&mut asked, Some(&wait)).is_ok_and(|said| said > 0) {
+                quiet_ns = shared.clock.now_ns();
             }
-        });
-        gone + closed.sum::<u64>()
+            let mut asked = asked.iter();
+            open.retain(|_| {
+                let asked = asked.next().expect("each has a socket");
+                asked.revents().is_empty() || !is_at_end(asked, room)
+            });
+            let now_ns = shared.clock.now_ns();
+            if now_ns - quiet_ns >= DEAF_QUIET_NS || now_ns - began_ns >= DEAF_NS_MAX {
+                break;
+            }
+        }
+        (upgraded - open.len()) as u64
+    }
+}
+
+/// Reads from a socket until nothing more is there. Returns whether nothing more will come.
+fn is_at_end(socket: &impl AsFd, room: &mut [u8]) -> bool {
+    loop {
+        match rustix::io::read(socket, &mut *room) {
+            Ok(0) => return true,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return false,
+            Err(_) => return true,
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::seat::{Role, Seat};
 use crate::clock::Effort;
 use crate::connection::{Fault, Stage};
 use crate::crew::{Hand, OpenError, Order, Shared};
-use crate::pace::{Arrivals, Nap, Timing};
+use crate::pace::{Arrivals, Timing};
 use crate::poll::{Happening, Poll};
 use crate::population::Peers;
 use crate::rules::Rules;
@@ -87,32 +87,14 @@ const ROOM_BYTES: usize = 64 * 1024;
 /// Handshakes under way at once: enough to keep a tracker busy, and far from what its queue of new connections holds.
 const SHAKING_MAX: usize = 64;
 
-/// Connections that fail so many times their number before all stand are given up; and so is a fill.
-const LOSSES_MAX: usize = 3;
-
-/// Requests in flight while the tracker is filled.
-const FILL_WINDOW: usize = 64;
-
-/// A window of fewer requests is looked after without naps.
-const NAP_WINDOW_MIN: usize = 16;
-
 /// Longest wait for messages before the loop looks at the time again.
-const TURN_NS_MAX: u64 = 10_000_000;
+pub(super) const TURN_NS_MAX: u64 = 10_000_000;
 
 /// A tracker that says nothing at all for so long, while requests are on their way, is taken for dead.
 const SILENCE_NS_MAX: u64 = 3_000_000_000;
 
 /// The same where it refuses all connections.
 const REFUSALS_NS_MAX: u64 = 1_000_000_000;
-
-/// Longest wait for the last replies once the user has asked for an end.
-const PARTING_NS_MAX: u64 = 1_000_000_000;
-
-/// Once nothing has come for so long, nothing more is relayed.
-const QUIET_NS: u64 = 300_000_000;
-
-/// Below this time the loop does not go to sleep before the next arrival, because the kernel rounds it up.
-const SPIN_NS_MAX: u64 = 1_200_000;
 
 impl Hand for Worker {
     fn get_ready(&mut self) -> Result<(), OpenError> {
@@ -265,10 +247,9 @@ impl Worker {
         let open = self.seats.iter().filter(|seat| seat.is_upgraded).count() as u64;
         let deaf = self.seats.iter().filter(|seat| seat.role == Role::Deaf).count() as u64;
         let held = self.seats.iter().filter(|seat| seat.role == Role::Held).count() as u64;
-        let ((_, held_alive), deaf_closed) = (self.held(), self.deaf_closed());
+        let (_, held_alive) = self.held();
         let relays = self.relays();
-        (relays.held, relays.held_alive) = (held, held_alive);
-        (relays.deaf, relays.deaf_closed) = (deaf, deaf_closed);
+        (relays.held, relays.held_alive, relays.deaf) = (held, held_alive, deaf);
         self.counts().open_at_end = open;
         if matches!(order, Order::Stand) {
             self.stood.clone_from(&self.tally.connections);
@@ -284,196 +265,23 @@ impl Worker {
         self.tally.relays.get_or_insert_with(RelayTally::new)
     }
 
-    /// Opens every connection.
-    fn stand(&mut self) -> Result<(), String> {
-        let losses_max = (LOSSES_MAX * self.seats.len() + 1000) as u64;
-        loop {
-            let now_ns = self.shared.clock.now_ns();
-            self.sweep(now_ns);
-            if self.has_to_stop() {
-                return Ok(());
-            }
-            let failures = self.counts().failures.total();
-            if failures > losses_max {
-                let count = self.seats.len();
-                return Err(format!("{failures} attempts to open {count} connections failed"));
-            }
-            if self.waiting.is_empty() && self.resting.is_empty() && self.shaking + self.in_flight == 0 {
-                return Ok(());
-            }
-            let wait_ns = if self.waiting.is_empty() { TURN_NS_MAX } else { self.until_next_dial(now_ns) };
-            self.turn(wait_ns)?;
-        }
-    }
-
-    /// How long the next connection has to wait for its time, or for another one that is under way.
-    fn until_next_dial(&self, now_ns: u64) -> u64 {
-        let due_ns = self.ramp.as_ref().map_or(now_ns, |ramp| ramp.at(0));
-        if self.shaking < self.shaking_max {
-            due_ns.saturating_sub(now_ns).min(TURN_NS_MAX)
-        } else {
-            TURN_NS_MAX
-        }
-    }
-
-    fn fill(&mut self) -> Result<(), String> {
-        let losses_max = LOSSES_MAX * self.peers.len() + 1000;
-        loop {
-            let now_ns = self.shared.clock.now_ns();
-            self.sweep(now_ns);
-            if self.has_to_stop() {
-                return Ok(());
-            }
-            if usize::try_from(self.tally.lost).is_ok_and(|lost| lost > losses_max) {
-                return Err(format!("{} of {} announces got no answer", self.tally.lost, self.peers.len()));
-            }
-            while self.in_flight < FILL_WINDOW
-                && let Some(slot) = self.idle.pop_front()
-            {
-                self.seats[slot].connection.is_queued = false;
-                // Where all its peers are known, it has nothing to do.
-                let peer = slot + self.seats[slot].filled * self.traders;
-                if peer < self.peers.len() {
-                    let say = self.peers.start(u32::try_from(peer).expect("there are at most 2^32 peers"));
-                    self.with_buffers(slot, |worker| worker.ask_say(slot, &say, 0, now_ns, now_ns));
-                }
-            }
-            let filled: usize = self.seats[..self.traders].iter().map(|seat| seat.filled).sum();
-            if filled == self.peers.len() {
-                return Ok(());
-            }
-            self.turn(TURN_NS_MAX)?;
-        }
-    }
-
-    fn closed(&mut self, window: usize, timing: Timing) -> Result<(), String> {
-        let window = window.min(self.traders);
-        let mut nap = (window >= NAP_WINDOW_MIN).then(|| Nap::new(window));
-        loop {
-            let now_ns = self.shared.clock.now_ns();
-            self.sweep(now_ns);
-            if self.is_over(&timing, now_ns) {
-                return Ok(());
-            }
-            while self.in_flight < window
-                && timing.left(self.tally.asked()) > 0
-                && let Some(slot) = self.idle.pop_front()
-            {
-                self.seats[slot].connection.is_queued = false;
-                let now_ns = self.shared.clock.now_ns();
-                self.with_buffers(slot, |worker| worker.ask(slot, now_ns, now_ns));
-            }
-            if let Some(nap) = &nap
-                && self.in_flight >= window / 2
-            {
-                nap.take();
-            }
-            let seen = self.turn(TURN_NS_MAX.min(timing.end_ns.saturating_sub(now_ns)))?;
-            if let Some(nap) = &mut nap {
-                nap.learn(seen);
-            }
-        }
-    }
-
-    fn open(&mut self, rate: f64, timing: Timing) -> Result<(), String> {
-        let mut arrivals = Arrivals::new(self.shared.clock.now_ns(), rate);
-        // When requests last had to wait for a connection, which is the tracker's doing.
-        let mut short_ns = 0;
-        loop {
-            let now_ns = self.shared.clock.now_ns();
-            self.sweep(now_ns);
-            if self.is_over(&timing, now_ns) {
-                return Ok(());
-            }
-            let mut due = arrivals.due(now_ns).min(timing.left(self.tally.asked()));
-            while due > 0
-                && let Some(slot) = self.idle.pop_front()
-            {
-                self.seats[slot].connection.is_queued = false;
-                let (now_ns, due_ns) = (self.shared.clock.now_ns(), arrivals.at(0));
-                if due_ns >= short_ns {
-                    self.tally.send_delay.saturating_record(now_ns.saturating_sub(due_ns));
-                }
-                self.with_buffers(slot, |worker| worker.ask(slot, due_ns, now_ns));
-                arrivals.pass(1);
-                due -= 1;
-            }
-            if due > 0 {
-                short_ns = now_ns;
-            }
-            // What had to wait for too long is not even sent; to a client that is the same.
-            while due > 0 && now_ns.saturating_sub(arrivals.at(0)) > self.rules.timeout_ns {
-                self.tally.lost += 1;
-                self.tally.unsent += 1;
-                arrivals.pass(1);
-                due -= 1;
-            }
-            let wait_ns =
-                if due > 0 { TURN_NS_MAX } else { arrivals.at(0).saturating_sub(self.shared.clock.now_ns()) };
-            self.turn(wait_ns.saturating_sub(SPIN_NS_MAX).min(TURN_NS_MAX))?;
-        }
-    }
-
-    /// Waits for the answers to what was asked before the run ended, for what is still relayed, and for a sign of life of
-    /// those that are held.
-    fn drain(&mut self, order: Order) -> Result<(), String> {
-        if matches!(order, Order::Stand | Order::Fill) {
-            return Ok(());
-        }
-        let (began_ns, timeout_ns) = (self.shared.clock.now_ns(), self.rules.timeout_ns);
-        let patience_ns = if self.is_cancelled() { timeout_ns.min(PARTING_NS_MAX) } else { timeout_ns };
-        let relays = self.offers > 0;
-        let is_done = move |worker: &Self, now_ns: u64| {
-            worker.in_flight == 0 && (!relays || now_ns - worker.heard_ns.max(began_ns) >= QUIET_NS)
-        };
-        let (was_waiting, heard_ns) = (self.in_flight > 0, self.heard_ns);
-        self.wait_until(patience_ns, is_done)?;
-        let is_silent = was_waiting && self.heard_ns == heard_ns && self.in_flight > 0;
-        if is_silent && self.tally.replies() > 0 && !self.is_cancelled() {
-            return Err(self.why_silent());
-        }
-        // A ping is no request, and what comes back no message.
-        let heard_ns = self.heard_ns;
-        self.ping_held(self.shared.clock.now_ns());
-        let is_done = |worker: &Self, _now_ns: u64| {
-            let (there, alive) = worker.held();
-            there == alive
-        };
-        let outcome = self.wait_until(patience_ns, is_done);
-        self.heard_ns = heard_ns;
-        outcome
-    }
-
-    /// Sees to what happens until `is_done`, or for so long.
-    fn wait_until(&mut self, patience_ns: u64, is_done: impl Fn(&Self, u64) -> bool) -> Result<(), String> {
-        let began_ns = self.shared.clock.now_ns();
-        loop {
-            let now_ns = self.shared.clock.now_ns();
-            if is_done(self, now_ns) || now_ns - began_ns >= patience_ns {
-                return Ok(());
-            }
-            self.look(TURN_NS_MAX)?;
-            self.sweep(self.shared.clock.now_ns());
-        }
-    }
-
-    fn is_over(&mut self, timing: &Timing, now_ns: u64) -> bool {
+    pub(super) fn is_over(&mut self, timing: &Timing, now_ns: u64) -> bool {
         self.has_to_stop() || now_ns >= timing.end_ns || timing.left(self.tally.asked()) == 0
     }
 
     /// Whether the user has asked for an end.
-    fn has_to_stop(&mut self) -> bool {
+    pub(super) fn has_to_stop(&mut self) -> bool {
         let is_cancelled = self.is_cancelled();
         self.tally.ended_early |= is_cancelled;
         is_cancelled
     }
 
-    fn is_cancelled(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         self.shared.cancel.load(Ordering::Relaxed)
     }
 
     /// Sees to what has happened, or what happens within `wait_ns`. Returns how many connections it was about.
-    fn turn(&mut self, wait_ns: u64) -> Result<usize, String> {
+    pub(super) fn turn(&mut self, wait_ns: u64) -> Result<usize, String> {
         let now_ns = self.shared.clock.now_ns();
         self.wake_rested(now_ns);
         self.dial_waiting(now_ns);
@@ -493,7 +301,7 @@ impl Worker {
     }
 
     /// Takes the events that are there, or that come within `wait_ns`.
-    fn look(&mut self, wait_ns: u64) -> Result<usize, String> {
+    pub(super) fn look(&mut self, wait_ns: u64) -> Result<usize, String> {
         let seen = self.poll.wait(wait_ns);
         let seen = seen.map_err(|errno| format!("cannot wait for {}: {errno}", self.server))?;
         // The time is read when the messages are there: before they are judged, and after the wait.
@@ -513,20 +321,20 @@ impl Worker {
     }
 
     /// Does something with a connection that may need buffers for it.
-    fn with_buffers(&mut self, slot: usize, act: impl FnOnce(&mut Self)) {
+    pub(super) fn with_buffers(&mut self, slot: usize, act: impl FnOnce(&mut Self)) {
         self.seats[slot].connection.borrow_buffers(&mut self.spares);
         act(self);
         self.seats[slot].connection.return_buffers(&mut self.spares);
     }
 
-    fn why_silent(&self) -> String {
+    pub(super) fn why_silent(&self) -> String {
         let scheme = if self.tls.is_some() { "WSS" } else { "WS" };
         let silence = Duration::from_nanos(self.shared.clock.now_ns() - self.heard_ns);
         why_silent(scheme, self.server, &self.tally, silence, Duration::from_nanos(self.rules.timeout_ns))
     }
 
     /// Gives up what has been on its way for too long.
-    fn sweep(&mut self, now_ns: u64) {
+    pub(super) fn sweep(&mut self, now_ns: u64) {
         const PARTS: u64 = 16;
         if now_ns < self.next_sweep_ns {
             return;
