@@ -19,7 +19,7 @@ use crate::scrape::{Delivery, Manner};
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
 use crate::source::{NoClient, Source};
-use crate::upgrade::{self, Declined};
+use crate::upgrade::{self, Upgrade};
 
 /// Most bytes of a body that are read past. Nothing that is served here needs one.
 const BODY_BYTES_MAX: u16 = 1024;
@@ -176,12 +176,16 @@ impl Conversation {
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::consider(websocket, request, || self.client(session, request)) {
-            Some(Ok((accept, ip))) => return Decision::Upgrade(accept, ip),
-            Some(Err(Declined { status, words })) => {
+            Upgrade::Unasked => {}
+            Upgrade::Granted(accept, ip) => return Decision::Upgrade(accept, ip),
+            Upgrade::Declined(status, words) => {
                 self.body.extend_from_slice(words.as_bytes());
                 return Decision::Answer(status);
             }
-            None => {}
+            Upgrade::Unnamed => {
+                self.refuse_unnamed();
+                return Decision::Answer(Status::BadRequest);
+            }
         }
         match (request.method, route(request.path)) {
             (Method::Other, _) => Decision::Answer(Status::MethodNotAllowed),
@@ -219,7 +223,7 @@ impl Conversation {
     /// Has the engine answer into the body.
     fn ask(&mut self, session: &Session, request: &RequestHead<'_, '_>, route: Route, now: Now) -> Decision {
         let Ok(ip) = self.client(session, request) else {
-            self.responder.refuse(None, Refusal::ProxyWithoutClient, &mut self.body);
+            self.refuse_unnamed();
             return Decision::Answer(Status::Ok);
         };
         match route {
@@ -257,6 +261,11 @@ impl Conversation {
         self.deliveries += 1;
         // Whether the connection goes on is seen at its end.
         true
+    }
+
+    /// Tells a trusted proxy that it has to say for whom it asks.
+    fn refuse_unnamed(&mut self) {
+        self.responder.refuse(None, Refusal::ProxyWithoutClient, &mut self.body);
     }
 
     /// Who asks.

@@ -115,14 +115,13 @@ impl Service {
     /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked
     /// before. Nobody would hear the reason.
     pub fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        let mut is_silent = true;
-        if let Stage::Socket(socket) = &mut session.stage {
-            is_silent = socket.is_silent();
-            if !is_silent {
+        let next = match &mut session.stage {
+            Stage::Socket(socket) if !socket.is_silent() => {
                 say(&mut session.tls, &mut self.reply, output, |words| socket.ping(words));
+                session.stands()
             }
-        }
-        let next = if is_silent { Next::Close } else { session.stands() };
+            _ => Next::Close,
+        };
         self.end_if(next, session)
     }
 

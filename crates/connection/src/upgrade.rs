@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 
-use shoal_engine::refusal::Refusal;
 use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::Status;
 use shoal_wire::websocket::handshake::{self, Accept, Asked};
@@ -14,38 +13,33 @@ use crate::answer;
 use crate::settings::WebSocket;
 use crate::source::NoClient;
 
-/// Why a connection stays what it is.
+/// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Declined {
-    pub(crate) status: Status,
-    /// What the client is told.
-    pub(crate) words: &'static str,
+pub(crate) enum Upgrade {
+    /// It asks for no WebSocket.
+    Unasked,
+    /// It gets a WebSocket, for the client at this address.
+    Granted(Accept, IpAddr),
+    /// It gets this status, and these words.
+    Declined(Status, &'static str),
+    /// It gets no WebSocket, because a proxy does not tell for whom it asks.
+    Unnamed,
 }
 
-/// What a request for a WebSocket by `client` is answered, where it is one. Without settings none are served.
+/// What becomes of a request by `client`. Without settings nobody gets a WebSocket.
 pub(crate) fn consider(
     settings: Option<&WebSocket>,
     request: &RequestHead<'_, '_>,
     client: impl FnOnce() -> Result<IpAddr, NoClient>,
-) -> Option<Result<(Accept, IpAddr), Declined>> {
-    let declined = |status, words| Some(Err(Declined { status, words }));
-    let asked = handshake::request(request);
-    if asked == Asked::No {
-        return None;
-    }
-    let Some(settings) = settings else {
-        return declined(Status::NotFound, answer::NO_WEBTORRENT);
-    };
-    match asked {
-        Asked::No => None,
-        Asked::Malformed(words) => declined(Status::BadRequest, words),
-        Asked::Version => declined(Status::UpgradeRequired, answer::OTHER_VERSION),
-        Asked::WebSocket(_) if !settings.origins.admit(request.header("origin")) => {
-            declined(Status::Forbidden, answer::FOREIGN_ORIGIN)
+) -> Upgrade {
+    match (handshake::request(request), settings) {
+        (Asked::No, _) => Upgrade::Unasked,
+        (_, None) => Upgrade::Declined(Status::NotFound, answer::NO_WEBTORRENT),
+        (Asked::Malformed(words), _) => Upgrade::Declined(Status::BadRequest, words),
+        (Asked::Version, _) => Upgrade::Declined(Status::UpgradeRequired, answer::OTHER_VERSION),
+        (Asked::WebSocket(_), Some(settings)) if !settings.origins.admit(request.header("origin")) => {
+            Upgrade::Declined(Status::Forbidden, answer::FOREIGN_ORIGIN)
         }
-        Asked::WebSocket(accept) => match client() {
-            Ok(ip) => Some(Ok((accept, ip))),
-            Err(NoClient) => declined(Status::BadRequest, Refusal::ProxyWithoutClient.message()),
-        },
+        (Asked::WebSocket(accept), _) => client().map_or(Upgrade::Unnamed, |ip| Upgrade::Granted(accept, ip)),
     }
 }

@@ -1,6 +1,8 @@
 //! Which connections become WebSockets, and what those are told that do not.
 
 use shoal_connection::{ClientHeader, Origins, Settings};
+use shoal_engine::counter::{Family, Kind, Outcome};
+use shoal_engine::refusal::Refusal;
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 use shoal_wire::stream::Next;
 
@@ -162,6 +164,8 @@ fn a_trusted_proxy_has_to_name_its_client() {
         let heard = tracker.say(&mut session, &upgrade(fields));
         assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Idle));
         assert!(String::from_utf8_lossy(&heard.responses()[0].body).contains("proxy"));
+        let refused = Outcome::Refused(Refusal::ProxyWithoutClient);
+        assert_eq!(tracker.counters.replies(Family::V4, Kind::Other, refused), 1);
     }
 }
 
