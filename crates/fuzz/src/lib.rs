@@ -17,6 +17,8 @@ mod udp_decode;
 mod udp_reply;
 mod websocket_handshake;
 mod websocket_messages;
+mod webtorrent_message;
+mod webtorrent_received;
 
 pub use http_forwarded::http_forwarded;
 pub use http_head::http_head;
@@ -28,12 +30,14 @@ pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
 pub use websocket_handshake::websocket_handshake;
 pub use websocket_messages::websocket_messages;
+pub use webtorrent_message::webtorrent_message;
+pub use webtorrent_received::webtorrent_received;
 
 /// A property of all inputs.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Body); 10] = [
+pub const TARGETS: [(&str, Body); 12] = [
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
@@ -44,4 +48,6 @@ pub const TARGETS: [(&str, Body); 10] = [
     ("udp_reply", udp_reply),
     ("websocket_handshake", websocket_handshake),
     ("websocket_messages", websocket_messages),
+    ("webtorrent_message", webtorrent_message),
+    ("webtorrent_received", webtorrent_received),
 ];
