@@ -19,7 +19,10 @@ pub const POST_BYTES_MAX: usize = 1 << 20;
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes of all buffers that are kept.
-const KEPT_BYTES_SUM_MAX: usize = 8 << 20;
+const KEPT_BYTES_SUM_MAX: usize = 4 << 20;
+
+/// Turns after which buffers are given back that were not needed meanwhile.
+const SPARE_TURNS: u32 = 1024;
 
 /// No slot: nothing waits for a connection.
 const NO_SLOT: u32 = u32::MAX;
@@ -36,6 +39,10 @@ pub struct Postroom {
     free: Vec<u32>,
     /// Bytes of the buffers of these.
     kept_bytes: usize,
+    /// The fewest that there have been lately: so many at the front have not been used.
+    spare: usize,
+    /// Turns since these were counted anew.
+    turns: u32,
     /// For whom something waits, in the order in which it came. Some may have been served since.
     waiting: VecDeque<Handle>,
     /// Who was named last. What waits for it still when the next is named will not be fetched any more.
@@ -86,6 +93,8 @@ impl Postroom {
             posts: Vec::new(),
             free: Vec::new(),
             kept_bytes: 0,
+            spare: 0,
+            turns: 0,
             waiting: VecDeque::new(),
             named: None,
             batches,
@@ -167,6 +176,10 @@ impl Postroom {
     /// Sends off what there is for other workers, and names those that are to be woken, since they may be waiting for
     /// something else. To be called after a turn.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        self.turns += 1;
+        if self.turns == SPARE_TURNS {
+            self.release_spare();
+        }
         self.wakes.clear();
         for (worker, batch) in (0..).zip(&mut self.batches) {
             if !batch.is_empty() {
@@ -237,6 +250,7 @@ impl Postroom {
                 let post = &mut self.posts[as_usize(slot)];
                 post.to = to;
                 self.kept_bytes -= post.bytes.capacity();
+                self.spare = self.spare.min(self.free.len());
                 slot
             }
             None => {
@@ -269,6 +283,17 @@ impl Postroom {
         }
         self.kept_bytes += post.bytes.capacity();
         self.free.push(slot);
+    }
+
+    /// Gives back the buffers that have not been used lately, so that what was needed once is not held for good.
+    fn release_spare(&mut self) {
+        for &slot in &self.free[..self.spare] {
+            let bytes = &mut self.posts[as_usize(slot)].bytes;
+            self.kept_bytes -= bytes.capacity();
+            *bytes = Vec::new();
+        }
+        self.spare = self.free.len();
+        self.turns = 0;
     }
 }
 

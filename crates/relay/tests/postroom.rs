@@ -232,3 +232,29 @@ fn a_moment_of_much_to_say_does_not_take_memory_for_good() {
     write(&mut postroom, 0, handle(0, 0), b"x").unwrap();
     assert!(shoal_counting::allocations() > before);
 }
+
+#[test]
+fn buffers_that_are_not_needed_for_a_while_are_given_back() {
+    let mut postroom = one();
+    let mut turns = |count: u32, connections: u32| {
+        let before = shoal_counting::allocations();
+        let mut out = Vec::with_capacity(100);
+        for _ in 0..count {
+            for index in 0..connections {
+                write(&mut postroom, 0, handle(index, 0), &[b'x'; 100]).unwrap();
+            }
+            while let Some(speaker) = postroom.speaker() {
+                out.clear();
+                postroom.take(speaker, &mut out);
+            }
+            assert_eq!(wakes(&mut postroom), []);
+        }
+        // All but that of `out`.
+        shoal_counting::allocations() - before - 1
+    };
+    turns(1, 50);
+    assert_eq!(turns(1, 50), 0);
+    turns(3000, 10);
+    assert_eq!(turns(1000, 10), 0, "those that are needed stay");
+    assert_eq!(turns(1, 50), 40, "the others have to be made anew");
+}
