@@ -126,7 +126,10 @@ impl<'j> Reader<'j> {
                 }
                 b'\\' => {
                     is_escaped = true;
-                    self.escape()?;
+                    // Rarely one alone: every line of an SDP ends with two.
+                    while self.take(b'\\') {
+                        self.escape()?;
+                    }
                 }
                 first @ 0x80.. => self.character(first)?,
                 _ => return self.malformed(),
@@ -211,9 +214,8 @@ impl<'j> Reader<'j> {
         Ok(key)
     }
 
-    /// RFC 8259, 7: "escape". Whether surrogates come in pairs is not looked at.
+    /// What stands behind a backslash (RFC 8259, 7: "escape"). Whether surrogates come in pairs is not looked at.
     fn escape(&mut self) -> Result<(), JsonError> {
-        self.at += 1;
         match self.peek()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
             b'u' => {
@@ -252,15 +254,15 @@ impl<'j> Reader<'j> {
 
     /// RFC 8259, 6: no zero before other digits, and a digit on both sides of a point.
     fn number(&mut self) -> Result<(), JsonError> {
-        self.take(b"-");
-        if !self.take(b"0") {
+        self.take(b'-');
+        if !self.take(b'0') {
             self.digits()?;
         }
-        if self.take(b".") {
+        if self.take(b'.') {
             self.digits()?;
         }
-        if self.take(b"eE") {
-            self.take(b"+-");
+        if self.take(b'e') || self.take(b'E') {
+            let _ = self.take(b'+') || self.take(b'-');
             self.digits()?;
         }
         Ok(())
@@ -271,7 +273,9 @@ impl<'j> Reader<'j> {
         if !self.peek()?.is_ascii_digit() {
             return self.malformed();
         }
-        while self.take(b"0123456789") {}
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
         Ok(())
     }
 
@@ -287,16 +291,18 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// Goes over the next byte if it is one of `bytes`.
-    fn take(&mut self, bytes: &[u8]) -> bool {
-        let is_taken = self.bytes.get(self.at).is_some_and(|byte| bytes.contains(byte));
+    /// Goes over the next byte if it is `byte`.
+    fn take(&mut self, byte: u8) -> bool {
+        let is_taken = self.bytes.get(self.at) == Some(&byte);
         self.at += usize::from(is_taken);
         is_taken
     }
 
     /// RFC 8259, 2: "ws".
     fn skip_space(&mut self) {
-        while self.take(b" \t\n\r") {}
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
     }
 
     fn peek(&self) -> Result<u8, JsonError> {
