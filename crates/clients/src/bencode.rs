@@ -26,8 +26,8 @@ impl Value {
 
     /// A dictionary of these entries, in any order.
     #[must_use]
-    pub fn dictionary<const N: usize>(entries: [(&'static str, Value); N]) -> Self {
-        Self::Dictionary(BTreeMap::from(entries))
+    pub fn dictionary(entries: impl IntoIterator<Item = (&'static str, Self)>) -> Self {
+        Self::Dictionary(entries.into_iter().collect())
     }
 
     /// The encoded bytes.

@@ -16,7 +16,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use crate::network::Host;
-use crate::way::{Protocol, Way};
+use crate::way::{Protocol, Swarm, Way};
 
 /// The port on which every client takes connections from peers.
 pub const PEER_PORT: u16 = 6881;
@@ -46,9 +46,34 @@ pub struct Participant {
     pub client: Client,
     /// What its torrent has for a tracker.
     pub way: Way,
+    /// What its torrent has for another tracker, if it has one.
+    pub also: Option<Way>,
 }
 
 impl Participant {
+    /// This participant, whose torrent has the tracker by `way` as well.
+    #[must_use]
+    pub fn and_by(self, way: Way) -> Self {
+        Self { also: Some(way), ..self }
+    }
+
+    /// All that its torrent has for trackers.
+    pub fn ways(self) -> impl Iterator<Item = Way> {
+        [self.way].into_iter().chain(self.also)
+    }
+
+    /// Whether it announces by `protocol`.
+    #[must_use]
+    pub fn speaks(self, protocol: Protocol) -> bool {
+        self.ways().any(|way| way.protocol() == protocol)
+    }
+
+    /// Whether it is one of `swarm`.
+    #[must_use]
+    pub fn is_of(self, swarm: Swarm) -> bool {
+        self.ways().any(|way| way.protocol().swarm() == swarm)
+    }
+
     /// A command that has a client on `host` leave the swarm, where it cannot do so as it quits.
     ///
     /// # Errors
@@ -89,7 +114,7 @@ impl Client {
     /// This client, whose torrent has the tracker by `way`.
     #[must_use]
     pub fn by(self, way: Way) -> Participant {
-        Participant { client: self, way }
+        Participant { client: self, way, also: None }
     }
 
     /// Whether it tells the tracker of a completed download when it finds that it has all files already, though BEP 3

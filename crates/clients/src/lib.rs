@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bencode;
+pub mod bridging;
 pub mod certificate;
 pub mod client;
 pub mod front;

@@ -82,9 +82,10 @@ impl Payload {
             .all(|file| fs::read(self.path_of(file, downloads)).is_ok_and(|bytes| bytes == file.bytes))
     }
 
-    /// The torrent of these files with one tracker. It is private (BEP 27), so that no client looks elsewhere.
+    /// The torrent of these files. It has one tracker, or several, which are all of equal rank (BEP 12, each a tier of its
+    /// own). It is private (BEP 27), so that no client looks elsewhere.
     #[must_use]
-    pub fn torrent(&self, announce_url: &str) -> Torrent {
+    pub fn torrent(&self, announce_urls: &[String]) -> Torrent {
         let files = self.files.iter().map(|file| {
             let components = file.components.iter().map(|component| Value::text(component));
             Value::dictionary([
@@ -100,7 +101,13 @@ impl Payload {
             ("private", Value::Integer(1)),
         ]);
         let info_hash = Sha1::digest(info.encode()).into();
-        let torrent = Value::dictionary([("announce", Value::text(announce_url)), ("info", info)]);
+        let mut entries = vec![("info", info)];
+        entries.extend(announce_urls.first().map(|url| ("announce", Value::text(url))));
+        if announce_urls.len() > 1 {
+            let tiers = announce_urls.iter().map(|url| Value::List(vec![Value::text(url)]));
+            entries.push(("announce-list", Value::List(tiers.collect())));
+        }
+        let torrent = Value::dictionary(entries);
         Torrent { info_hash, bytes: torrent.encode() }
     }
 
@@ -144,9 +151,9 @@ mod tests {
     #[test]
     fn the_tracker_is_no_part_of_the_info_hash() {
         let payload = Payload::generate("info_hash", Pieces::Many);
-        let (one, other) = (payload.torrent("udp://a:1"), payload.torrent("udp://b:2"));
+        let (one, other) = (payload.torrent(&["udp://a:1".into()]), payload.torrent(&["udp://b:2".into()]));
         assert_eq!(one.info_hash, other.info_hash);
         assert_ne!(one.bytes, other.bytes);
-        assert_ne!(one.info_hash, Payload::generate("another", Pieces::Many).torrent("udp://a:1").info_hash);
+        assert_ne!(one.info_hash, Payload::generate("another", Pieces::Many).torrent(&[]).info_hash);
     }
 }

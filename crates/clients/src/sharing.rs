@@ -10,7 +10,7 @@ use crate::network::Family;
 use crate::payload::{Payload, Pieces};
 use crate::stage::Stage;
 use crate::tracker::{Counts, Setting};
-use crate::way::Way;
+use crate::way::{Swarm, Way};
 
 /// How long clients that have no tracker may look for each other. With one they need half of it.
 const LONELINESS: Duration = Duration::from_secs(15);
@@ -62,12 +62,12 @@ impl Sharing<'_> {
     pub fn run_across_workers(&self) -> Result<()> {
         self.on_stage(|stage| {
             stage.enter(self.seeder, Role::Seeder)?;
-            stage.wait_for_counts(self.counts(0))?;
+            stage.wait_for_counts(self.swarm(), self.counts(0))?;
             let newcomers = self.leechers.iter().cycle().take(NEWCOMERS_MAX).zip(1..);
             for (&leecher, leechers) in newcomers {
                 stage.enter(leecher, Role::Leecher)?;
                 stage.wait_for_downloads()?;
-                stage.wait_for_counts(self.counts(leechers))?;
+                stage.wait_for_counts(self.swarm(), self.counts(leechers))?;
                 if stage.workers_in_use()? == WORKERS {
                     return self.check_and_leave(stage, leechers.try_into()?);
                 }
@@ -94,8 +94,9 @@ impl Sharing<'_> {
     /// What is to be seen when all `leechers` have the files, and as everyone leaves.
     fn check_and_leave(&self, stage: &mut Stage, leechers: usize) -> Result<()> {
         let counts = self.counts(leechers.try_into()?);
-        stage.wait_for_counts(counts)?;
-        stage.check_counts(counts)?;
+        stage.wait_for_counts(self.swarm(), counts)?;
+        stage.check_counts(self.swarm(), counts)?;
+        stage.check_counts(self.swarm().other(), Counts::default())?;
         stage.check_protocols()?;
         stage.check_peers_handed_out()?;
         stage.check_metrics()?;
@@ -104,7 +105,12 @@ impl Sharing<'_> {
         stage.stop_tracker()
     }
 
-    /// The seeder's swarm after `completed` leechers have all files.
+    /// The one swarm of this story.
+    fn swarm(&self) -> Swarm {
+        self.seeder.way.protocol().swarm()
+    }
+
+    /// Its counts after `completed` leechers have all files.
     fn counts(&self, completed: u32) -> Counts {
         let boasts = u32::from(self.seeder.client.boasts());
         Counts { seeders: completed + 1, completed: completed + boasts, leechers: 0 }
@@ -114,6 +120,8 @@ impl Sharing<'_> {
         let payload = Payload::generate(&format!("from-{:?}", self.seeder.client), self.pieces);
         let all = [&self.seeder].into_iter().chain(self.leechers);
         let ways: Vec<Way> = all.map(|participant| participant.way).collect();
+        let is_one_swarm = ways.iter().all(|way| way.protocol().swarm() == self.swarm());
+        ensure!(is_one_swarm, "nobody can find everybody by {ways:?}");
         let mut stage = Stage::new(self.family, payload, &ways, self.settings, self.view)?;
         play(&mut stage).map_err(|error| error.context(stage.tails()))
     }
@@ -122,13 +130,13 @@ impl Sharing<'_> {
         match self.first {
             Role::Seeder => {
                 stage.enter(self.seeder, Role::Seeder)?;
-                stage.wait_for_counts(self.counts(0))?;
+                stage.wait_for_counts(self.swarm(), self.counts(0))?;
                 self.enter_leechers(stage)
             }
             Role::Leecher => {
                 self.enter_leechers(stage)?;
                 let leechers = u32::try_from(self.leechers.len())?;
-                stage.wait_for_counts(Counts { seeders: 0, completed: 0, leechers })?;
+                stage.wait_for_counts(self.swarm(), Counts { seeders: 0, completed: 0, leechers })?;
                 stage.enter(self.seeder, Role::Seeder)
             }
         }

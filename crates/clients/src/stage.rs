@@ -31,8 +31,6 @@ pub struct Stage {
     /// Where the defaults of the tracker do not suffice.
     front: Option<Front>,
     peers: Vec<Peer>,
-    /// By which the clients announce, or the first of them.
-    protocol: Protocol,
     payload: Payload,
     info_hash: [u8; 20],
     network: Network,
@@ -50,8 +48,7 @@ struct Peer {
 }
 
 impl Stage {
-    /// A network where only the tracker runs, and what `ways` need; and a torrent that nobody shares yet. All ways have
-    /// to lead to one swarm.
+    /// A network where only the tracker runs, and what `ways` need; and a torrent that nobody shares yet.
     ///
     /// # Errors
     /// Where the machine or the tracker does not play along.
@@ -62,9 +59,6 @@ impl Stage {
         settings: &[Setting],
         view: &Path,
     ) -> Result<Self> {
-        let protocol = ways.first().context("nobody shares anything")?.protocol();
-        let is_one_swarm = ways.iter().all(|way| way.protocol().swarm() == protocol.swarm());
-        ensure!(is_one_swarm, "nobody can find everybody by {ways:?}");
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let mut network = Network::new(family)?;
         let hosts = [network.host_called(TRACKER_NAME)?, network.host()?];
@@ -76,8 +70,8 @@ impl Stage {
             let opened = front.open(ways, tracker.ip(), directory.path(), view);
             opened.with_context(|| tracker.tail())?;
         }
-        let info_hash = payload.torrent("").info_hash;
-        Ok(Self { tracker, front, peers: Vec::new(), protocol, payload, info_hash, network, directory })
+        let info_hash = payload.torrent(&[]).info_hash;
+        Ok(Self { tracker, front, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
     /// Starts a client on a host of its own.
@@ -85,7 +79,7 @@ impl Stage {
     /// # Errors
     /// Where it does not start.
     pub fn enter(&mut self, participant: Participant, role: Role) -> Result<()> {
-        let Participant { client, way } = participant;
+        let Participant { client, way, .. } = participant;
         let host = self.network.host()?;
         let name = format!("{role:?}-{}-{client:?}-by-{way:?}", self.peers.len());
         let (downloads, state) = (self.subdirectory(&name, "downloads")?, self.subdirectory(&name, "state")?);
@@ -93,7 +87,8 @@ impl Stage {
             self.payload.write_below(&downloads)?;
         }
         let torrent = self.directory.path().join(&name).join("shared.torrent");
-        fs::write(&torrent, self.payload.torrent(&way.url()).bytes)?;
+        let announce_urls: Vec<String> = participant.ways().map(Way::url).collect();
+        fs::write(&torrent, self.payload.torrent(&announce_urls).bytes)?;
         let certificate = self.front.as_ref().map(Front::certificate);
         let job = Job { torrent: &torrent, downloads: &downloads, state: &state, role, certificate };
         let process = Process::spawn(&name, client.command(&host, &job)?, self.directory.path())?;
@@ -138,12 +133,12 @@ impl Stage {
         self.peers.iter().skip(1).any(|peer| self.payload.is_below(&peer.downloads))
     }
 
-    /// Waits until the tracker counts what it should.
+    /// Waits until the tracker counts in `swarm` what it should.
     ///
     /// # Errors
     /// Where that takes too long.
-    pub fn wait_for_counts(&mut self, expected: Counts) -> Result<()> {
-        self.wait_for_scrape(expected, |counts| counts == expected)
+    pub fn wait_for_counts(&mut self, swarm: Swarm, expected: Counts) -> Result<()> {
+        self.wait_for_scrape(swarm, expected, |counts| counts == expected)
     }
 
     /// A newcomer is told of every client that can be dialled, under its real address and port, and of nobody else; by
@@ -152,11 +147,10 @@ impl Stage {
     /// # Errors
     /// Where it is told otherwise.
     pub fn check_peers_handed_out(&self) -> Result<()> {
-        let dialled =
-            self.peers.iter().filter(|peer| peer.participant.way.protocol().swarm() == Swarm::Dialled);
+        let dialled = self.peers.iter().filter(|peer| peer.participant.is_of(Swarm::Dialled));
         let expected: Vec<SocketAddr> =
             dialled.map(|peer| SocketAddr::new(peer.host.address, PEER_PORT)).collect();
-        for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.swarm() == Swarm::Dialled) {
+        for protocol in Swarm::Dialled.protocols() {
             let handed_out = self.tracker.peers(protocol, &self.info_hash)?;
             let name = protocol.name();
             ensure!(handed_out == expected, "{name} handed out {handed_out:?} instead of {expected:?}");
@@ -164,14 +158,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Each protocol tells the same counts of the swarm of the clients, and those of the other kind of swarm know nobody.
+    /// Each protocol of `swarm` tells the same counts.
     ///
     /// # Errors
     /// Where one does not.
-    pub fn check_counts(&self, expected: Counts) -> Result<()> {
-        for protocol in Protocol::ALL {
-            let is_theirs = protocol.swarm() == self.protocol.swarm();
-            let expected = if is_theirs { expected } else { Counts::default() };
+    pub fn check_counts(&self, swarm: Swarm, expected: Counts) -> Result<()> {
+        for protocol in swarm.protocols() {
             let counts = self.tracker.scrape(protocol, &self.info_hash)?;
             ensure!(counts == expected, "{}: {counts:?} instead of {expected:?}", protocol.name());
         }
@@ -186,23 +178,30 @@ impl Stage {
         self.tracker.workers_in_use()
     }
 
-    /// The tracker's own account agrees: everyone seeds, and no client was refused, ignored or not understood.
+    /// The tracker's own account agrees: everyone seeds, no client was refused, ignored or not understood, and nothing of
+    /// what one had for another was lost for want of room.
     ///
     /// # Errors
     /// Where it does not.
     pub fn check_metrics(&self) -> Result<()> {
         let metrics = self.tracker.metrics()?;
-        let seeders = metrics.sum("shoal_peers", |labels| labels.contains("seeder"))?;
-        let leechers = metrics.sum("shoal_peers", |labels| labels.contains("leecher"))?;
+        for swarm in Swarm::ALL {
+            let [_, peers] = swarm.metrics();
+            let seeders = metrics.sum(peers, |labels| labels.contains("seeder"))?;
+            let leechers = metrics.sum(peers, |labels| labels.contains("leecher"))?;
+            let expected = [f64::from(u32::try_from(self.members(swarm))?), 0.0];
+            ensure!(
+                [seeders, leechers] == expected,
+                "{peers}: {seeders}, {leechers} instead of {expected:?}"
+            );
+        }
         let refusals = metrics.sum("shoal_replies_total", |labels| !labels.contains("outcome=\"ok\""))?;
         let drops = metrics.sum("shoal_drops_total", |_| true)?;
         let cut_off = metrics.sum("shoal_connections_ended_total", |labels| !labels.contains("\"idle\""))?;
-        let expected = [f64::from(u32::try_from(self.peers.len())?), 0.0, 0.0, 0.0, 0.0];
-        let account = [seeders, leechers, refusals, drops, cut_off];
-        ensure!(
-            account == expected,
-            "seeders, leechers, refusals, drops, connections cut off: {account:?} instead of {expected:?}"
-        );
+        let lost =
+            metrics.sum("shoal_webtorrent_relays_total", |labels| labels.contains("\"mailbox_full\""))?;
+        let account = [refusals, drops, cut_off, lost];
+        ensure!(account == [0.0; 4], "refusals, drops, connections cut off, relays lost: {account:?}");
         Ok(())
     }
 
@@ -218,7 +217,7 @@ impl Stage {
             let announces = metrics.sum("shoal_requests_total", |labels| {
                 labels.contains(&label) && labels.contains("kind=\"announce\"")
             })?;
-            let own = self.peers.iter().filter(|peer| peer.participant.way.protocol() == protocol);
+            let own = self.peers.iter().filter(|peer| peer.participant.speaks(protocol));
             let least: u32 = own.map(|peer| if peer.role == Role::Seeder { 1 } else { 2 }).sum();
             let is_right = if least == 0 { announces == 0.0 } else { announces >= f64::from(least) };
             ensure!(is_right, "{announces} announces with {label}, where {least} were due");
@@ -231,8 +230,11 @@ impl Stage {
     /// # Errors
     /// Where something is.
     pub fn check_swarm_is_gone(&self) -> Result<()> {
-        let swarms = self.tracker.metrics()?.sum("shoal_swarms", |_| true)?;
-        ensure!(swarms == 0.0, "{swarms} swarms, though everyone has left");
+        let metrics = self.tracker.metrics()?;
+        for [swarms, _] in Swarm::ALL.map(Swarm::metrics) {
+            let left = metrics.sum(swarms, |_| true)?;
+            ensure!(left == 0.0, "{swarms}: {left}, though everyone has left");
+        }
         Ok(())
     }
 
@@ -265,8 +267,12 @@ impl Stage {
     /// # Errors
     /// Where that takes too long.
     pub fn wait_for_those_left(&mut self) -> Result<()> {
-        let expected = Counts { seeders: u32::try_from(self.peers.len())?, completed: 0, leechers: 0 };
-        self.wait_for_scrape(expected, |counts| Counts { completed: 0, ..counts } == expected)
+        for swarm in Swarm::ALL {
+            let seeders = u32::try_from(self.members(swarm))?;
+            let expected = Counts { seeders, completed: 0, leechers: 0 };
+            self.wait_for_scrape(swarm, expected, |counts| Counts { completed: 0, ..counts } == expected)?;
+        }
+        Ok(())
     }
 
     /// Ends the tracker and what stands before it, and makes sure that they end well.
@@ -292,12 +298,9 @@ impl Stage {
         Ok(path)
     }
 
-    /// What the observer asks by again and again. Where it can, by UDP, which takes no connection.
-    fn observed_by(&self) -> Protocol {
-        match self.protocol.swarm() {
-            Swarm::Dialled => Protocol::Udp,
-            Swarm::Introduced => Protocol::WebTorrent,
-        }
+    /// How many clients have entered `swarm`.
+    fn members(&self, swarm: Swarm) -> usize {
+        self.peers.iter().filter(|peer| peer.participant.is_of(swarm)).count()
     }
 
     fn check_all_run(&mut self) -> Result<()> {
@@ -308,11 +311,16 @@ impl Stage {
         Ok(())
     }
 
-    fn wait_for_scrape(&mut self, expected: Counts, is_it: impl Fn(Counts) -> bool) -> Result<()> {
+    fn wait_for_scrape(
+        &mut self,
+        swarm: Swarm,
+        expected: Counts,
+        is_it: impl Fn(Counts) -> bool,
+    ) -> Result<()> {
         let mut seen = None;
         let waited = wait_for("the tracker should count the peers that there are", ANNOUNCE_WAIT, || {
             self.check_all_run()?;
-            let counts = self.tracker.scrape(self.observed_by(), &self.info_hash)?;
+            let counts = self.tracker.scrape(swarm.observed_by(), &self.info_hash)?;
             seen = Some(counts);
             Ok(is_it(counts).then_some(()))
         });

@@ -14,7 +14,7 @@ use crate::network::Host;
 use crate::patience::wait_for;
 use crate::process::Process;
 use crate::tools;
-use crate::way::{Protocol, TRACKER_PORT};
+use crate::way::{HTTPS_PORT, Protocol, TRACKER_PORT};
 use crate::workers;
 
 /// Where `shoal` tells of itself by default.
@@ -124,7 +124,7 @@ impl Tracker {
     /// # Errors
     /// Where the kernel does not tell.
     pub fn workers_in_use(&self) -> Result<usize> {
-        workers::in_use(self.process.pid(), TRACKER_PORT)
+        workers::in_use(self.process.pid(), &[TRACKER_PORT, HTTPS_PORT])
     }
 
     /// Ends it, as the operator would, and makes sure that it ends well.

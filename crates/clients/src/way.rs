@@ -124,6 +124,43 @@ impl Way {
     }
 }
 
+impl Swarm {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Dialled, Self::Introduced];
+
+    /// The other kind.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Dialled => Self::Introduced,
+            Self::Introduced => Self::Dialled,
+        }
+    }
+
+    /// What its peers announce by.
+    pub fn protocols(self) -> impl Iterator<Item = Protocol> {
+        Protocol::ALL.into_iter().filter(move |protocol| protocol.swarm() == self)
+    }
+
+    /// The metrics that count such swarms and the peers in them.
+    #[must_use]
+    pub fn metrics(self) -> [&'static str; 2] {
+        match self {
+            Self::Dialled => ["shoal_swarms", "shoal_peers"],
+            Self::Introduced => ["shoal_webtorrent_swarms", "shoal_webtorrent_peers"],
+        }
+    }
+
+    /// The protocol by which an observer asks for it again and again: where possible, one that takes no connection.
+    #[must_use]
+    pub fn observed_by(self) -> Protocol {
+        match self {
+            Self::Dialled => Protocol::Udp,
+            Self::Introduced => Protocol::WebTorrent,
+        }
+    }
+}
+
 impl Protocol {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::WebTorrent];

@@ -13,13 +13,13 @@ use rustix::process::Pid;
 /// `TCP_ESTABLISHED` of `net/tcp_states.h`, as `/proc/net/tcp` writes it.
 const ESTABLISHED: &str = "01";
 
-/// How many workers of `process`, which serves by epoll, hold connections to `port`.
+/// How many workers of `process`, which serves by epoll, hold connections to one of `ports`.
 ///
 /// # Errors
 /// Where the kernel does not tell.
-pub fn in_use(process: Pid, port: u16) -> Result<usize> {
+pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
     let process = Path::new("/proc").join(process.as_raw_nonzero().to_string());
-    let connections = connections(&process, port)?;
+    let connections = connections(&process, ports)?;
     let (mut instances, mut descriptors) = (Vec::new(), BTreeSet::new());
     for (descriptor, target) in descriptors_of(&process)? {
         if target.ends_with("[eventpoll]") {
@@ -46,24 +46,25 @@ fn descriptors_of(process: &Path) -> Result<Vec<(String, String)>> {
     Ok(text.collect())
 }
 
-/// The inodes of all connections to `port` in the network of a process.
-fn connections(process: &Path, port: u16) -> Result<Vec<String>> {
+/// The inodes of all connections to `ports` in the network of a process.
+fn connections(process: &Path, ports: &[u16]) -> Result<Vec<String>> {
     let mut inodes = Vec::new();
     for family in ["tcp", "tcp6"] {
         let table =
             fs::read_to_string(process.join("net").join(family)).context("cannot read connections")?;
-        inodes.extend(table.lines().filter_map(|line| connection(line, port)).map(str::to_owned));
+        inodes.extend(table.lines().filter_map(|line| connection(line, ports)).map(str::to_owned));
     }
     Ok(inodes)
 }
 
-/// The inode of a line of `/proc/net/tcp`, if it is a connection to `port`: number, local address, remote address,
+/// The inode of a line of `/proc/net/tcp`, if it is a connection to one of `ports`: number, local address, remote address,
 /// state, and what else there is, with the inode as the tenth.
-fn connection(line: &str, port: u16) -> Option<&str> {
+fn connection<'a>(line: &'a str, ports: &[u16]) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     let local = words.nth(1)?;
     let state = words.nth(1)?;
-    (local.ends_with(&format!(":{port:04X}")) && state == ESTABLISHED).then(|| words.nth(5)).flatten()
+    let is_wanted = ports.iter().any(|port| local.ends_with(&format!(":{port:04X}")));
+    (is_wanted && state == ESTABLISHED).then(|| words.nth(5)).flatten()
 }
 
 /// What a line of the `fdinfo` of an epoll instance says is waited for: `tfd: 7 events: …`.
@@ -79,9 +80,9 @@ mod tests {
     fn connections_to_the_port_are_found() {
         let line = "   1: 0100007F:1B39 0200007F:D2F0 01 00000000:00000000 00:00000000 00000000     0        0 \
                     71234 1 0000000000000000 20 4 30 10 -1";
-        assert_eq!(connection(line, 6969), Some("71234"));
-        assert_eq!(connection(line, 6970), None);
-        assert_eq!(connection(&line.replace(" 01 ", " 0A "), 6969), None, "a listener is no connection");
+        assert_eq!(connection(line, &[443, 6969]), Some("71234"));
+        assert_eq!(connection(line, &[6970]), None);
+        assert_eq!(connection(&line.replace(" 01 ", " 0A "), &[6969]), None, "a listener is no connection");
     }
 
     #[test]

@@ -34,6 +34,7 @@ def main(torrent, directory, port):
             "enable_natpmp": False,
             # Nobody is asked about addresses: there is no internet here.
             "webtorrent_stun_server": "",
+            "announce_to_all_tiers": True,
             "alert_mask": ALERTS,
         }
     )

@@ -11,7 +11,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_clients::client::Client::{Libtorrent, WebTorrent};
+use shoal_clients::bridging::Bridging;
+use shoal_clients::client::Client::{Libtorrent, Transmission, WebTorrent};
 use shoal_clients::client::Participant;
 use shoal_clients::client::Role::{Leecher, Seeder};
 use shoal_clients::network::Family;
@@ -19,7 +20,7 @@ use shoal_clients::sharing::Sharing;
 use shoal_clients::signalling;
 use shoal_clients::tracker::Setting;
 use shoal_clients::way::Way;
-use shoal_clients::way::Way::{HitchWss, NginxWs, NginxWss, Ws, Wss};
+use shoal_clients::way::Way::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
 
 use super::{VIEW, sharing};
 
@@ -138,5 +139,22 @@ mod tracker_client {
     #[test]
     fn v4_through_nginx() -> Result<()> {
         run(Family::V4, NginxWs)
+    }
+}
+
+/// Who is in both swarms carries files from the one to the other.
+mod bridged {
+    use super::*;
+
+    #[test]
+    fn from_transmission_by_libtorrent_to_webtorrent() -> Result<()> {
+        Bridging {
+            seeder: Transmission.by(Udp),
+            bridge: Libtorrent.by(Udp).and_by(Ws),
+            leecher: WebTorrent.by(Wss),
+            family: Family::V4,
+            view: Path::new(VIEW),
+        }
+        .run()
     }
 }

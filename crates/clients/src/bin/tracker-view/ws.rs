@@ -57,12 +57,17 @@ fn line(stream: &mut impl BufRead) -> Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// RFC 6455, 5.2 and 5.3: what a client sends is masked.
+/// RFC 6455, 5.2 and 5.3: the length takes no more bytes than it needs, and what a client sends is masked.
 fn text_frame(text: &[u8]) -> Result<Vec<u8>> {
     let mask: [u8; 4] = fastrand::u32(..).to_be_bytes();
-    let length = u16::try_from(text.len()).context("too long a request")?;
-    let mut frame = vec![TEXT, MASKED | LENGTH_IN_2];
-    frame.extend_from_slice(&length.to_be_bytes());
+    let mut frame = vec![TEXT];
+    match u8::try_from(text.len()) {
+        Ok(length) if length < LENGTH_IN_2 => frame.push(MASKED | length),
+        _ => {
+            frame.push(MASKED | LENGTH_IN_2);
+            frame.extend(u16::try_from(text.len()).context("too long a request")?.to_be_bytes());
+        }
+    }
     frame.extend_from_slice(&mask);
     frame.extend(text.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
     Ok(frame)
