@@ -41,6 +41,20 @@ pub enum Scheme {
     Http,
     /// BEP 3 over TLS. The certificate is not verified: whom it names is no rule of the protocol.
     Https,
+    /// WebTorrent: JSON over WebSocket (RFC 6455).
+    Ws,
+    /// The same over TLS. The certificate is not verified.
+    Wss,
+}
+
+impl Scheme {
+    /// Whether the connection is sealed.
+    pub(crate) const fn is_tls(self) -> bool {
+        match self {
+            Self::Udp | Self::Http | Self::Ws => false,
+            Self::Https | Self::Wss => true,
+        }
+    }
 }
 
 /// A tracker under test, over one family.
@@ -54,9 +68,9 @@ pub struct Target {
     pub other_family: Option<SocketAddr>,
     /// Where the same tracker listens for UDP, if it does and is asked by HTTP.
     pub udp: Option<SocketAddr>,
-    /// What a client of HTTP calls the host, with its port: the value of `Host`. The name in it is asked for by TLS.
+    /// What a client of HTTP or WebTorrent calls the host, with its port: the value of `Host`. The name in it is asked for by TLS.
     pub host: String,
-    /// The path of announces over HTTP, as it is written in the URL of the tracker.
+    /// The path of announces over HTTP, or of the upgrade to WebSocket, as it is written in the URL of the tracker.
     pub path: String,
     /// Local addresses to ask from, the usual one first. Empty leaves the choice to the kernel.
     pub sources: Vec<IpAddr>,
@@ -94,6 +108,13 @@ impl Target {
     #[must_use]
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
+        Self { scheme, ..Self::new(address, seed) }
+    }
+
+    /// The same for a WebTorrent tracker, over TLS if `is_tls`.
+    #[must_use]
+    pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
+        let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
         Self { scheme, ..Self::new(address, seed) }
     }
 }

@@ -6,7 +6,6 @@
 mod announce;
 mod bencode;
 mod client;
-mod connection;
 mod event;
 mod family;
 mod head;
@@ -18,17 +17,18 @@ mod query;
 mod refusal;
 mod reply;
 mod request;
-mod response;
+pub(crate) mod response;
 mod scrape;
 mod swarm;
-mod trust;
 
 use std::io::ErrorKind;
 
-use self::client::{Answer, Client};
-use self::connection::Connection;
+use self::client::Answer;
+pub(crate) use self::client::Client;
+pub(crate) use self::request::words as first_line;
 use self::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, Unmet};
+use crate::connection::Connection;
 use crate::context::{Context, Scheme, Target};
 use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;

@@ -8,11 +8,12 @@
 //! that serves others, and again and again. Nothing that a tracker sends can make a case panic, and every wait has an
 //! end.
 //!
-//! Each protocol is a module with a list of cases: [`udp`] and [`http`]. TLS is no protocol of its own but what the cases
-//! of [`http`] are carried by.
+//! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. TLS is no protocol of its own but
+//! what the cases of the latter two are carried by.
 #![forbid(unsafe_code)]
 
 mod case;
+mod connection;
 mod context;
 pub mod http;
 mod junit;
@@ -21,7 +22,9 @@ mod report;
 mod rules;
 mod run;
 mod trace;
+mod trust;
 pub mod udp;
+pub mod webtorrent;
 
 pub use case::{Case, Severity, Verdict};
 pub use context::{InfoHash, Scheme, Target, Timing, info_hashes, random_seed};

@@ -7,6 +7,7 @@ use crate::context::{Context, Scheme, Target};
 use crate::http;
 use crate::report::Finding;
 use crate::udp;
+use crate::webtorrent;
 
 /// Times that a request is sent before silence counts as the answer: datagrams get lost.
 pub(crate) const TRIES: u32 = 3;
@@ -28,6 +29,7 @@ pub fn probe(target: &Target) -> Result<(), Unreachable> {
     let probed = match target.scheme {
         Scheme::Udp => udp::probe(target),
         Scheme::Http | Scheme::Https => http::probe(target),
+        Scheme::Ws | Scheme::Wss => webtorrent::probe(target),
     };
     probed.map_err(Unreachable)
 }

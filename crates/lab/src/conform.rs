@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use shoal_conform::{
-    Case, Report, Run, Scheme, Target, http, info_hashes, junit, probe, random_seed, run, udp,
+    Case, Report, Run, Scheme, Target, http, info_hashes, junit, probe, random_seed, run, udp, webtorrent,
 };
 
 use self::url::TrackerUrl;
@@ -23,8 +23,8 @@ use crate::output;
 const NOTES: &str = "\
 Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
 recommends it, or good trackers do it). A rule that cannot be checked from here is told as \"not supported\" and counts \
-neither way. A name that resolves to IPv4 and IPv6 is tested over both. The certificate of an https:// tracker is not \
-verified.
+neither way. A name that resolves to IPv4 and IPv6 is tested over both. The certificate of an https:// or \
+wss:// tracker is not verified.
 
 The suite does no harm to a tracker that serves others: it uses info hashes of its own, and its peers leave. For a \
 tracker that serves listed torrents only, list what `--print-info-hashes --seed N` prints, then test with `--seed N`.
@@ -35,7 +35,8 @@ Exit codes: 0 if every tracker was there and kept every must, 1 if not, 2 for a 
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Conform {
-    /// Trackers, as udp://HOST:PORT, http://HOST:PORT/announce or https://HOST:PORT/announce
+    /// Trackers, as udp://HOST:PORT, http://HOST:PORT/announce, https://HOST:PORT/announce, ws://HOST:PORT/ or
+    /// wss://HOST:PORT/
     #[arg(value_name = "URL", required_unless_present_any = ["list", "print_info_hashes"])]
     urls: Vec<TrackerUrl>,
     /// Print the cases and end
@@ -75,7 +76,8 @@ pub(crate) struct Conform {
 
 impl Conform {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let all: Vec<&Case> = udp::cases().into_iter().chain(http::cases()).collect();
+        let all: Vec<&Case> =
+            udp::cases().into_iter().chain(http::cases()).chain(webtorrent::cases()).collect();
         let unknown = self.only.iter().chain(&self.skip);
         if let Some(pattern) =
             unknown.into_iter().find(|pattern| !all.iter().any(|case| matches(pattern, case.id)))
@@ -166,6 +168,7 @@ fn of_scheme<'c>(scheme: Scheme, cases: &[&'c Case]) -> Vec<&'c Case> {
     let protocol = match scheme {
         Scheme::Udp => "udp-",
         Scheme::Http | Scheme::Https => "http-",
+        Scheme::Ws | Scheme::Wss => "ws-",
     };
     cases.iter().copied().filter(|case| case.id.starts_with(protocol)).collect()
 }

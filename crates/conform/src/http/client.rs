@@ -6,11 +6,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::connection::{Connection, Heard};
 use super::reply::{announced, scraped};
 use super::request::{Parameters, announce_path, get, scrape_path, words};
 use super::response::{BYTES_MAX, Progress, Response};
 use crate::case::{Checked, Unmet};
+use crate::connection::{Connection, Heard};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, STOPPED};
 use crate::rules;

@@ -150,7 +150,7 @@ pub(super) fn request(target: &Target, method: &str, path: &str, headers: &[&str
 }
 
 /// For a reader: the first line, or what there is of it.
-pub(super) fn words(request: &[u8]) -> String {
+pub(crate) fn words(request: &[u8]) -> String {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     super::response::shown(line)
 }

@@ -5,20 +5,20 @@ pub(super) const BYTES_MAX: usize = 8 << 20;
 
 /// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Response {
+pub(crate) struct Response {
     /// 1 for HTTP/1.1.
-    pub(super) minor_version: u8,
-    pub(super) status: u16,
+    pub(crate) minor_version: u8,
+    pub(crate) status: u16,
     /// Names in lower case.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
     /// As it came.
-    pub(super) raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
 }
 
 /// What is known of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     Whole(Box<Response>),
     /// More has to come.
     Partial,
@@ -27,7 +27,7 @@ pub(super) enum Progress {
 impl Response {
     /// Reads the first response in `bytes`. Without a length it lasts to the end of the connection, which has come if
     /// `has_ended`. A response to HEAD has no body (RFC 9112, 6.3).
-    pub(super) fn read(bytes: &[u8], is_to_head: bool, has_ended: bool) -> Result<Progress, String> {
+    pub(crate) fn read(bytes: &[u8], is_to_head: bool, has_ended: bool) -> Result<Progress, String> {
         let Some(head_bytes) = find(bytes, b"\r\n\r\n").map(|at| at + 4) else {
             return if has_ended {
                 Err("the end of the connection in the middle of a head".into())
@@ -66,32 +66,32 @@ impl Response {
     }
 
     /// The first value of a header.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether a header that is a list has this item.
-    pub(super) fn has_token(&self, name: &str, token: &str) -> bool {
+    pub(crate) fn has_token(&self, name: &str, token: &str) -> bool {
         let values = self.headers.iter().filter(|(found, _)| found == name);
         values.flat_map(|(_, value)| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
     }
 
     /// What Content-Length says.
-    pub(super) fn length(&self) -> Result<Option<usize>, String> {
+    pub(crate) fn length(&self) -> Result<Option<usize>, String> {
         let Some(text) = self.header("content-length") else { return Ok(None) };
         let length = text.parse().ok().filter(|&length| length <= BYTES_MAX);
         length.map(Some).ok_or_else(|| format!("Content-Length: {text}"))
     }
 
     /// Whether the connection stays open, by what the response says (RFC 9112, 9.3).
-    pub(super) fn keeps_connection(&self) -> bool {
+    pub(crate) fn keeps_connection(&self) -> bool {
         let has_end = self.header("content-length").is_some() || self.header("transfer-encoding").is_some();
         let is_persistent = self.minor_version >= 1 || self.has_token("connection", "keep-alive");
         has_end && is_persistent && !self.has_token("connection", "close")
     }
 
     /// For a reader.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let length =
             self.header("content-length").map_or_else(String::new, |length| format!(", length {length}"));
         format!("HTTP/1.{} {}{length}: {}", self.minor_version, self.status, shown(&self.body))
@@ -99,13 +99,13 @@ impl Response {
 }
 
 /// Bytes for a reader: as text, where they are text, and not too many.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 200;
     let dots = if bytes.len() > SHOWN_MAX { " …" } else { "" };
     format!("{}{dots}", bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii())
 }
 
-pub(super) fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+pub(crate) fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 

@@ -1,8 +1,8 @@
 //! The HTTP side of the tracker in the test: connections, requests and the form of replies, with their faults. What an
 //! announce means is the business of [`crate::tracker`].
 
-mod head;
-mod meaning;
+pub(crate) mod head;
+pub(crate) mod meaning;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::fault::Fault;
 use crate::http;
 use crate::reply::{announce_reply, scrape_reply};
+use crate::webtorrent;
 
 const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 const SCRAPE_MAX: usize = 74;
@@ -21,6 +22,8 @@ pub(crate) struct Tracker {
     pub(crate) v6: SocketAddr,
     /// Where it speaks HTTP, or HTTPS, by family.
     pub(crate) tcp: [SocketAddr; 2],
+    /// Where it speaks WebTorrent, plain or sealed as HTTP is, by family.
+    pub(crate) web: [SocketAddr; 2],
     /// Every info hash that anybody announced or scraped.
     pub(crate) state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
@@ -35,6 +38,7 @@ pub(crate) struct State {
     life: Duration,
     ids: HashMap<u64, Id>,
     swarms: HashMap<(bool, [u8; 20]), Swarm>,
+    pub(crate) web: webtorrent::Swarms,
     pub(crate) rng: fastrand::Rng,
     pub(crate) is_dead: bool,
 }
@@ -95,6 +99,7 @@ impl Tracker {
             info_hashes: HashSet::new(),
             ids: HashMap::new(),
             swarms: HashMap::new(),
+            web: webtorrent::Swarms::default(),
             rng: fastrand::Rng::new(),
             is_dead: false,
         };
@@ -111,7 +116,11 @@ impl Tracker {
             let (state, stop, tls) = (Arc::clone(&state), Arc::clone(&stop), tls.cloned());
             thread::spawn(move || http::accept(&listener, &state, &stop, tls.as_ref()))
         }));
-        Self { v4: addresses[0], v6: addresses[1], tcp, state, stop, threads }
+        let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).unwrap());
+        let web = [&listeners[0], &listeners[1]].map(|listener| listener.local_addr().unwrap());
+        let (web_state, web_stop, web_tls) = (Arc::clone(&state), Arc::clone(&stop), tls.cloned());
+        threads.push(thread::spawn(move || webtorrent::serve(&listeners, &web_state, &web_stop, web_tls)));
+        Self { v4: addresses[0], v6: addresses[1], tcp, web, state, stop, threads }
     }
 }
 
@@ -195,7 +204,7 @@ impl State {
 
     /// How many peers there are in all swarms.
     pub(crate) fn peers(&self) -> usize {
-        self.swarms.values().map(|swarm| swarm.peers.len()).sum()
+        self.swarms.values().map(|swarm| swarm.peers.len()).sum::<usize>() + self.web.peers()
     }
 
     fn is_forgiven(&self, action: u32) -> bool {

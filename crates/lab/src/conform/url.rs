@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use shoal_conform::Scheme;
 
-/// `udp://HOST:PORT`, `http://HOST/announce` or `https://HOST/announce`. UDP trackers do not need the path; users copy
-/// it from their clients. The others default to the ports of the web, and to the usual path.
+/// `udp://HOST:PORT`, `http://HOST/announce`, `ws://HOST/` or the latter two over TLS. UDP trackers do not need the path;
+/// users copy it from their clients. The others default to the ports of the web, and those of HTTP to the usual path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackerUrl {
     /// As the user wrote it.
@@ -15,7 +15,7 @@ pub(super) struct TrackerUrl {
     pub(super) scheme: Scheme,
     /// Host and port as they stand in the URL.
     pub(super) authority: String,
-    /// Path and query, for HTTP.
+    /// Path and query, for HTTP and for the upgrade to WebSocket.
     pub(super) path: String,
     host: String,
     port: u16,
@@ -25,7 +25,8 @@ impl FromStr for TrackerUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = "accepts udp://HOST:PORT, http://HOST:PORT/announce and https://HOST:PORT/announce";
+        let accepted =
+            "accepts udp://HOST:PORT, http://HOST:PORT/announce and ws://HOST:PORT/, and https and wss";
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("there is no protocol in it; {accepted}"));
         };
@@ -33,7 +34,9 @@ impl FromStr for TrackerUrl {
             "udp" => (Scheme::Udp, None),
             "http" => (Scheme::Http, Some("80")),
             "https" => (Scheme::Https, Some("443")),
-            _ => return Err(format!("there is no suite for {scheme}:// yet; {accepted}")),
+            "ws" => (Scheme::Ws, Some("80")),
+            "wss" => (Scheme::Wss, Some("443")),
+            _ => return Err(format!("there is no suite for {scheme}://; {accepted}")),
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -52,9 +55,10 @@ impl FromStr for TrackerUrl {
             return Err(format!("the host makes no sense (IPv6 addresses go in brackets); {accepted}"));
         }
         let host = if is_bracketed { &host[1..host.len() - 1] } else { host };
+        let usual = if matches!(scheme, Scheme::Ws | Scheme::Wss) { "/" } else { "/announce" };
         let path = match path {
-            "" | "/" => "/announce".to_owned(),
-            path if path.starts_with('?') => format!("/announce{path}"),
+            "" | "/" => usual.to_owned(),
+            path if path.starts_with('?') => format!("{usual}{path}"),
             path => path.to_owned(),
         };
         let authority = authority.to_owned();
@@ -91,6 +95,8 @@ mod tests {
             ("HTTPS://a", "a", 443),
             ("https://[::1]/", "::1", 443),
             ("http://[::1]:81", "::1", 81),
+            ("ws://a", "a", 80),
+            ("wss://a/announce", "a", 443),
         ] {
             let url: TrackerUrl = text.parse().unwrap();
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
@@ -101,7 +107,7 @@ mod tests {
     fn what_is_wrong_is_told_with_what_is_accepted() {
         for (text, word) in [
             ("127.0.0.1:6969", "protocol"),
-            ("wss://a:80/announce", "wss://"),
+            ("ftp://a:80/announce", "ftp://"),
             ("udp://a", "port"),
             ("udp://a:0", "port"),
             ("udp://a:65536", "port"),
@@ -120,6 +126,8 @@ mod tests {
             ("http://a", "a", "/announce"),
             ("http://a/", "a", "/announce"),
             ("http://a?x=y", "a", "/announce?x=y"),
+            ("ws://a", "a", "/"),
+            ("wss://a/tracker/socket?x", "a", "/tracker/socket?x"),
         ] {
             let url: TrackerUrl = text.parse().unwrap();
             assert_eq!((url.authority.as_str(), url.path.as_str()), (authority, path), "{text}");

@@ -5,20 +5,20 @@ use crate::fault::Fault;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A request without its body.
-pub(super) struct Request {
-    pub(super) method: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
     /// Path and query.
-    pub(super) path: String,
-    pub(super) query: Option<String>,
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
     /// Whether it is of HTTP/1.0.
-    pub(super) is_old: bool,
+    pub(crate) is_old: bool,
     /// Names as they came.
     headers: Vec<(String, String)>,
     /// Of the head.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
-pub(super) enum Parsed {
+pub(crate) enum Parsed {
     Whole(Request),
     Partial,
     /// More than is kept, which a fault takes all the same.
@@ -28,12 +28,12 @@ pub(super) enum Parsed {
 
 impl Request {
     /// The value of a header, whose name is given in lower case.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn has_connection(&self, fault: Fault, token: &str) -> bool {
+    pub(crate) fn has_connection(&self, fault: Fault, token: &str) -> bool {
         let is_connection = |name: &str| {
             if fault == Fault::HttpCaseSensitiveHeaders {
                 name == "Connection"
@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-pub(super) fn parse(fault: Fault, bytes: &[u8]) -> Parsed {
+pub(crate) fn parse(fault: Fault, bytes: &[u8]) -> Parsed {
     let skipped = if bytes.starts_with(b"\r\n") && fault != Fault::HttpRefusesEmptyLine { 2 } else { 0 };
     let head = &bytes[skipped..];
     let end = head.windows(4).position(|window| window == b"\r\n\r\n");

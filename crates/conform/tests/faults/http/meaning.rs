@@ -10,7 +10,7 @@ use crate::tracker::{Announce, Announced, State, Swarm};
 
 const SCRAPE_MAX: usize = 60;
 
-pub(super) fn answer(state: &mut State, peer: IpAddr, request: &Request) -> Reply {
+pub(crate) fn answer(state: &mut State, peer: IpAddr, request: &Request) -> Reply {
     let fault = state.fault;
     let is_get = matches!(request.method.as_str(), "GET" | "HEAD");
     if (!is_get && fault != Fault::HttpAnyMethod) || (request.method == "HEAD" && fault == Fault::HttpNoHead)

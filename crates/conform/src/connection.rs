@@ -1,4 +1,4 @@
-//! A connection to a tracker, over TCP or TLS: bytes out, bytes in, and an end. Knows nothing of HTTP.
+//! A connection to a tracker, over TCP or TLS: bytes out, bytes in, and an end. Knows nothing of what is said over it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -10,12 +10,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::trust;
-use crate::context::{Scheme, Target};
+use crate::context::Target;
+use crate::trust;
 
 /// What came of waiting for bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     Bytes(Vec<u8>),
     /// The tracker will send no more.
     End,
@@ -24,14 +24,14 @@ pub(super) enum Heard {
 }
 
 /// An open connection. Closed on drop.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
 }
 
 impl Connection {
     /// Connects to `tracker` from `source`, or from where the kernel chooses.
-    pub(super) fn open(target: &Target, tracker: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn open(target: &Target, tracker: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
         let patience = target.timing.reply * 3;
         // The kernel finds a free port much faster when it connects than when it binds.
         let socket = match source.filter(|&source| usual_source(tracker).ok() != Some(source)) {
@@ -41,20 +41,18 @@ impl Connection {
         // Cases that split a request mean it.
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(patience))?;
-        let tls = match target.scheme {
-            Scheme::Udp | Scheme::Http => None,
-            Scheme::Https => Some(Box::new(handshake(target, &socket, patience)?)),
-        };
+        let tls =
+            if target.scheme.is_tls() { Some(Box::new(handshake(target, &socket, patience)?)) } else { None };
         Ok(Self { socket, tls })
     }
 
     /// Where it comes from.
-    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
     /// Sends all of it at once, as far as the kernel does so.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             None => self.socket.write_all(bytes),
             Some(tls) => {
@@ -66,7 +64,7 @@ impl Connection {
     }
 
     /// Says that nothing more will be sent, and still hears. Over TLS this is a close_notify (RFC 8446, 6.1).
-    pub(super) fn finish_sending(&mut self) -> io::Result<()> {
+    pub(crate) fn finish_sending(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             while tls.wants_write() {
@@ -77,7 +75,7 @@ impl Connection {
     }
 
     /// Waits for bytes.
-    pub(super) fn hear(&mut self, patience: Duration) -> io::Result<Heard> {
+    pub(crate) fn hear(&mut self, patience: Duration) -> io::Result<Heard> {
         // A wait of zero would be one without end.
         self.socket.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
         let mut buffer = [0; 16_384];

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// The configuration of a client that believes anybody.
-pub(super) fn anybody() -> &'static Arc<ClientConfig> {
+pub(crate) fn anybody() -> &'static Arc<ClientConfig> {
     static CONFIGURATION: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     CONFIGURATION.get_or_init(|| {
         let provider = Arc::new(aws_lc_rs::default_provider());

@@ -1,0 +1,71 @@
+//! The rules of WebTorrent trackers (RFC 6455, and JSON as the clients in browsers send it), each a case.
+//!
+//! No BEP describes the messages. Where a rule is the practice of clients, the source says so and why, and it is a "must" only
+//! if clients break without it. The same cases are carried by TCP and by TLS.
+
+mod announce;
+mod answer;
+mod closing;
+mod event;
+mod frame;
+mod framing;
+mod handshake;
+mod member;
+mod message;
+mod neighbour;
+mod offer;
+mod refusal;
+mod scrape;
+mod socket;
+
+use std::io::ErrorKind;
+
+use self::socket::Socket;
+use crate::case::{Case, Unmet};
+use crate::connection::Connection;
+use crate::context::{Context, Scheme, Target};
+use crate::run::TRIES;
+
+/// Every case, in the order in which they are best read.
+#[must_use]
+pub fn cases() -> Vec<&'static Case> {
+    let lists = [
+        handshake::CASES,
+        framing::CASES,
+        closing::CASES,
+        announce::CASES,
+        event::CASES,
+        offer::CASES,
+        answer::CASES,
+        scrape::CASES,
+        member::CASES,
+        refusal::CASES,
+        neighbour::CASES,
+    ];
+    lists.into_iter().flatten().collect()
+}
+
+/// Whether something at the address of the target accepts WebSockets.
+pub(crate) fn probe(target: &Target) -> Result<(), String> {
+    let address = target.address;
+    let no_case = Case::must("ws-probe", "", "", |_| Ok(()));
+    let context = Context::new(target, &no_case, TRIES);
+    // First by itself, because what a connection fails of says what to mend.
+    if let Err(error) = Connection::open(target, address, target.sources.first().copied()) {
+        return Err(match (error.kind(), target.scheme) {
+            (ErrorKind::ConnectionRefused, _) => format!(
+                "nothing listens on TCP {address} (connection refused): start the tracker, or mend the port"
+            ),
+            (ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset, Scheme::Wss) => {
+                format!("{address} does not speak TLS ({error}): is it ws:// rather than wss://?")
+            }
+            _ => format!("no connection to {address}: {error}"),
+        });
+    }
+    match Socket::open(&context) {
+        Ok(_) => Ok(()),
+        Err(Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason)) => {
+            Err(format!("{address} does not accept a WebSocket ({reason}): is it a WebTorrent tracker?"))
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Events (BEP 3, "Trackers": `event`), and the end of a membership.
+
+use super::message::{Fields, offer, offer_id};
+use super::socket::{Socket, offers};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "ws-stopped-removes-the-peer",
+        "BEP 3, \"Trackers\"",
+        "A peer that has stopped is neither counted nor sent offers any more.",
+        stopped_removes,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-stopped-gets-a-normal-reply",
+        "BEP 3, \"Trackers\"",
+        "An announce with event stopped gets an announce reply.",
+        stopped_gets_a_reply,
+    )
+    .with_info_hashes(2),
+    Case::should(
+        "ws-stopped-creates-no-swarm",
+        "practice: who leaves does not join",
+        "A peer that stops without having started is not counted.",
+        stopped_creates_no_swarm,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-stopped-relays-no-offers",
+        "practice: who leaves connects to nobody",
+        "The offers of a peer that stops are not relayed.",
+        stopped_relays_no_offers,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-completed-makes-a-seeder",
+        "BEP 3, \"Trackers\"",
+        "A leecher that announces completed with left 0 is counted as a seeder.",
+        |context| completed_makes_a_seeder(context, |fields| fields.with("left", "0")),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-completed-makes-a-seeder-whatever-left-says",
+        "practice: some clients send a stale left with completed, or none",
+        "A peer that announces completed is counted as a seeder even if its left is absent or not 0.",
+        |context| {
+            completed_makes_a_seeder(context, |fields| fields)?;
+            completed_makes_a_seeder(context, |fields| fields.without("left"))
+        },
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-completed-counts-a-download",
+        "BEP 48, \"Tracker scrape\"",
+        "Event completed raises the downloaded count of a scrape by one.",
+        |context| downloads(context, &[1, 2], &["started", "completed"], 2..=2),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-completed-counts-once",
+        "practice: clients that repeat themselves",
+        "A peer that announces completed again is no further download.",
+        |context| downloads(context, &[1], &["started", "completed", "completed", "completed"], 0..=1),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-seeding-from-the-start-is-no-download",
+        "BEP 3, \"Trackers\"",
+        "A peer that starts with everything does not raise the downloaded count.",
+        seeding_is_no_download,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-event-may-be-absent",
+        "BEP 3, \"Trackers\"",
+        "An announce without event is a regular one.",
+        |context| is_an_update(context, &[None]),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-unknown-event-is-an-update",
+        "BEP 21, \"Tracker\", for paused; practice: clients write what they have for no event",
+        "An announce with an event that is paused, empty, null or unknown is a regular one.",
+        |context| {
+            is_an_update(context, &[Some("\"paused\""), Some("\"\""), Some("null"), Some("\"<regular>\"")])
+        },
+    )
+    .with_info_hashes(1),
+];
+
+fn stopped_removes(context: &Context<'_>) -> Checked {
+    let mut sockets = Socket::open_many(context, 3)?;
+    let hash = context.hash(0);
+    for (peer, socket) in (1..).zip(&mut sockets) {
+        socket.announce(&Fields::announce(hash, peer))?;
+    }
+    // Whether it is answered is another rule, and on one socket all goes in order.
+    sockets[0].say(&Fields::announce(hash, 1).with_event("stopped").text());
+    sockets[0].ensure_counts(hash, 0, 2)?;
+    let all = [1, 2, 3].map(|number| offer(&offer_id(number), "x"));
+    sockets[2].announce(&Fields::announce(hash, 3).offering(&all))?;
+    let found = offers(&mut sockets, 1)?;
+    let found: Vec<usize> = found.iter().map(Vec::len).collect();
+    ensure(found == [0, 1, 0], "an offer for the second peer only", format!("offers {found:?}"))
+}
+
+fn stopped_gets_a_reply(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    socket.announce(&Fields::announce(context.hash(0), 1))?;
+    // The second torrent is one that the tracker has never heard of: after its restart every client does this.
+    for hash in context.hashes(2) {
+        socket.announce(&Fields::announce(hash, 1).with_event("stopped"))?;
+    }
+    Ok(())
+}
+
+fn stopped_creates_no_swarm(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let hash = context.hash(0);
+    for fields in [Fields::announce(hash, 1), Fields::seeder(hash, 2)] {
+        socket.say(&fields.with_event("stopped").text());
+        socket.ensure_counts(hash, 0, 0)?;
+    }
+    Ok(())
+}
+
+fn stopped_relays_no_offers(context: &Context<'_>) -> Checked {
+    let mut sockets = Socket::open_many(context, 2)?;
+    let hash = context.hash(0);
+    sockets[0].announce(&Fields::announce(hash, 1))?;
+    sockets[1].announce(&Fields::announce(hash, 2))?;
+    let fields = Fields::announce(hash, 2).offering(&[offer(&offer_id(1), "x")]);
+    sockets[1].say(&fields.with_event("stopped").text());
+    sockets[1].ensure_counts(hash, 0, 1)?;
+    let found = offers(&mut sockets, 0)?;
+    ensure(found.iter().all(Vec::is_empty), "no offer", format!("{} offers", found.concat().len()))
+}
+
+fn completed_makes_a_seeder(context: &Context<'_>, edit: impl Fn(Fields) -> Fields) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let hash = context.hash(0);
+    socket.announce(&Fields::announce(hash, 1).with_event("started"))?;
+    socket.announce(&edit(Fields::announce(hash, 1)).with_event("completed"))?;
+    socket.ensure_counts(hash, 1, 0)?;
+    socket.say(&Fields::announce(hash, 1).with_event("stopped").text());
+    socket.ensure_counts(hash, 0, 0)
+}
+
+/// What a scrape tells as downloaded.
+fn downloaded(socket: &mut Socket<'_>, hash: [u8; 20]) -> Checked<i64> {
+    let file = socket.scrape_one(hash)?;
+    Ok(file.get("downloaded").and_then(serde_json::Value::as_i64).unwrap_or_default())
+}
+
+fn downloads(
+    context: &Context<'_>,
+    peers: &[u16],
+    events: &[&str],
+    expected: std::ops::RangeInclusive<i64>,
+) -> Checked {
+    let mut sockets = Socket::open_many(context, peers.len())?;
+    let hash = context.hash(0);
+    // The torrent may have a past, where its info hash had to be listed before.
+    let before = downloaded(&mut sockets[0], hash)?;
+    for (&peer, socket) in peers.iter().zip(&mut sockets) {
+        for &event in events {
+            let fields = Fields::announce(hash, peer).with_event(event);
+            socket.announce(&if event == "completed" { fields.with("left", "0") } else { fields })?;
+        }
+    }
+    let seen = downloaded(&mut sockets[0], hash)? - before;
+    ensure(expected.contains(&seen), format!("downloaded {expected:?}"), format!("downloaded {seen}"))
+}
+
+fn seeding_is_no_download(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let hash = context.hash(0);
+    let before = downloaded(&mut socket, hash)?;
+    socket.announce(&Fields::seeder(hash, 1).with_event("started"))?;
+    socket.announce(&Fields::seeder(hash, 1))?;
+    let seen = downloaded(&mut socket, hash)? - before;
+    ensure(seen == 0, "downloaded 0 after a seeder has started", format!("downloaded {seen}"))
+}
+
+fn is_an_update(context: &Context<'_>, events: &[Option<&str>]) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let hash = context.hash(0);
+    for event in events {
+        let fields = Fields::announce(hash, 1);
+        socket.announce(
+            &event
+                .map_or_else(|| fields.clone().without("event"), |event| fields.clone().with("event", event)),
+        )?;
+        socket.ensure_counts(hash, 0, 1)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Who a peer is: its id, its torrent, and the socket that it came by; and that it goes with that socket.
+
+use super::message::{Fields, Kind, offer, offer_id, peer_id};
+use super::socket::{Socket, offers};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+
+pub(super) const CASES: &[Case] = &[
+    Case::must(
+        "ws-peer-leaves-with-its-socket",
+        "practice: nobody reaches a peer whose socket is gone",
+        "After a close frame the peers of that socket are neither counted nor sent offers.",
+        |context| leaves(context, drop),
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-peer-leaves-with-its-connection",
+        "practice: browsers are closed without a word",
+        "After the end of the connection, without a close frame, the peers of that socket are not counted any more.",
+        |context| leaves(context, Socket::vanish),
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-socket-carries-many-torrents",
+        "practice: clients have one socket for each tracker, not for each torrent",
+        "One socket announces fifty torrents, is sent the offers of all of them, and leaves all with its end.",
+        many_torrents,
+    )
+    .with_info_hashes(50),
+    Case::should(
+        "ws-socket-carries-several-peers",
+        "practice: a proxy of WebSockets, or a page with two clients",
+        "Peers with different ids on one socket are different peers.",
+        several_peers,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-peers-at-one-address-are-different",
+        "practice: a household of browsers",
+        "Peers with different ids, on sockets from one address, are different peers.",
+        peers_at_one_address,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-peer-of-another-host-is-out-of-reach",
+        "practice: peers learn the ids of others, and anybody could empty any swarm",
+        "No announce from another address, with the id of a peer, removes it, or takes its offers.",
+        out_of_reach,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-reconnect-takes-over",
+        "practice: a client reconnects before the tracker notices the end of its old socket",
+        "A peer that announces from the same address by another socket is the same peer, and is sent offers there.",
+        reconnect,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-old-socket-does-not-take-its-heir-along",
+        "practice: a client reconnects before the tracker notices the end of its old socket",
+        "After a reconnect the end of the old socket changes nothing.",
+        heir_stays,
+    )
+    .with_info_hashes(1),
+];
+
+fn leaves<'c>(context: &'c Context<'c>, end: impl FnOnce(Socket<'c>)) -> Checked {
+    let hash = context.hash(0);
+    let (mut leaver, mut other) = (Socket::open(context)?, Socket::open(context)?);
+    leaver.announce(&Fields::announce(hash, 1))?;
+    other.announce(&Fields::announce(hash, 2))?;
+    end(leaver);
+    other.await_counts(hash, 0, 1)?;
+    other.announce_counting(&Fields::announce(hash, 2).offering(&[offer(&offer_id(1), "x")]), 0, 1)
+}
+
+fn many_torrents(context: &Context<'_>) -> Checked {
+    let hashes = context.hashes(50);
+    let (mut one, mut other) = (Socket::open(context)?, Socket::open(context)?);
+    for &hash in &hashes {
+        one.announce(&Fields::announce(hash, 1))?;
+    }
+    for (number, &hash) in (0..).zip(&hashes) {
+        let fields = Fields::announce(hash, 2).offering(&[offer(&offer_id(number), "x")]);
+        other.announce_counting(&fields, 0, 2)?;
+    }
+    for hash in &hashes {
+        one.expect(&format!("the offer for torrent {hash:02x?}"), |message| {
+            message.kind() == Kind::Offer && message.bytes("info_hash").as_deref() == Some(&hash[..])
+        })?;
+    }
+    drop(one);
+    hashes.iter().try_for_each(|&hash| other.await_counts(hash, 0, 1))
+}
+
+fn several_peers(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let (mut one, mut other) = (Socket::open(context)?, Socket::open(context)?);
+    one.announce(&Fields::announce(hash, 1))?;
+    one.announce(&Fields::seeder(hash, 2))?;
+    one.ensure_counts(hash, 1, 1)?;
+    let all = [1, 2, 3].map(|number| offer(&offer_id(number), "x"));
+    other.announce(&Fields::announce(hash, 3).offering(&all))?;
+    for _ in 0..2 {
+        one.expect_kind(Kind::Offer)?;
+    }
+    one.say(&Fields::announce(hash, 1).with_event("stopped").text());
+    one.ensure_counts(hash, 1, 1)
+}
+
+fn peers_at_one_address(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let mut sockets = Socket::open_many(context, 3)?;
+    for (peer, socket) in (1..).zip(&mut sockets) {
+        socket.announce(&Fields::announce(hash, peer))?;
+    }
+    sockets[0].ensure_counts(hash, 0, 3)
+}
+
+fn out_of_reach(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let mut sockets = vec![Socket::open_at_source(context, 0)?, Socket::open_at_source(context, 1)?];
+    sockets[0].announce(&Fields::seeder(hash, 1))?;
+    for event in ["stopped", "update"] {
+        // Whether it is refused, answered or ignored: it must not work.
+        sockets[1].say(&Fields::announce(hash, 1).with_event(event).text());
+        sockets[1].rest(context.target.timing.quiet)?;
+        let seen = sockets[0].counts(hash)?;
+        ensure(
+            seen.complete == 1,
+            format!("complete 1 after another host has said {event:?} in the name of the peer"),
+            format!("{seen:?}"),
+        )?;
+    }
+    let mut third = Socket::open_at_source(context, 0)?;
+    third.announce(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]))?;
+    let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
+    ensure(each == [1, 0], "the offer at the peer itself", format!("so many at each: {each:?}"))
+}
+
+fn reconnect(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let mut sockets = Socket::open_many(context, 2)?;
+    sockets[0].announce(&Fields::announce(hash, 1))?;
+    sockets[1].announce(&Fields::announce(hash, 1))?;
+    sockets[1].ensure_counts(hash, 0, 1)?;
+    let mut third = Socket::open(context)?;
+    third.announce(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]))?;
+    let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
+    ensure(
+        each == [0, 1],
+        format!("the offer for {} at the new socket", peer_id(1).escape_ascii()),
+        format!("so many at each: {each:?}"),
+    )
+}
+
+fn heir_stays(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let (mut old, mut new) = (Socket::open(context)?, Socket::open(context)?);
+    old.announce(&Fields::announce(hash, 1))?;
+    new.announce(&Fields::announce(hash, 1))?;
+    // Its end is answered, so that it has happened.
+    old.send(&old.frame(super::frame::FIN | super::frame::CLOSE, &1000_u16.to_be_bytes()));
+    old.end()?;
+    let mut third = Socket::open(context)?;
+    third.announce_counting(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]), 0, 2)?;
+    new.expect_kind(Kind::Offer).map(drop)
+}

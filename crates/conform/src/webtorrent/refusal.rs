@@ -1,0 +1,234 @@
+//! What no message should be, and how it is told: by a failure reason, on a socket that stays.
+
+use super::frame::{FIN, TEXT};
+use super::message::{Fields, Kind, Message, binary, peer_id};
+use super::socket::{Heard, Socket};
+use crate::case::{Case, Checked, ensure};
+use crate::context::Context;
+
+/// What is no JSON, or no object.
+const NO_OBJECTS: [&str; 9] =
+    ["", "hello", "{", "{\"action\":\"announce\"", "{\"action\":\"announce\",}", "[]", "5", "null", "\"x\""];
+
+pub(super) const CASES: &[Case] = &[
+    Case::should(
+        "ws-bad-json-gets-a-failure-reason",
+        "practice: a client shows it, and whoever writes one learns by it",
+        "A message that is no JSON object gets a failure reason.",
+        |context| {
+            let mut socket = Socket::open(context)?;
+            NO_OBJECTS.iter().try_for_each(|text| refusal(&mut socket, text).map(drop))
+        },
+    ),
+    Case::should(
+        "ws-bad-json-keeps-the-socket",
+        "practice: one bad message is no reason to lose all torrents of a socket",
+        "After a message that is no JSON object the socket serves the next one.",
+        keeps_the_socket,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-refusal-has-action-and-info-hash",
+        "practice: clients reconnect on a message without action, and find their torrent by info_hash",
+        "A failure reason carries the action, and the info hash where it could be read.",
+        has_action_and_info_hash,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-failure-reason-of-bad-json-has-an-action",
+        "practice: clients reconnect on a message without action",
+        "A failure reason carries an action, even where none could be read.",
+        always_has_an_action,
+    ),
+    Case::should(
+        "ws-unknown-action-gets-a-failure-reason",
+        "practice: a client shows it",
+        "A message of an action that nobody knows, and one of none, gets a failure reason, and the socket stays.",
+        unknown_action,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-info-hash-of-another-length-joins-nothing",
+        "BEP 3, \"Trackers\"",
+        "An announce whose info hash is no string of 20 characters up to U+00FF gets no announce reply.",
+        bad_info_hash,
+    ),
+    Case::must(
+        "ws-peer-id-of-another-length-joins-nothing",
+        "BEP 3, \"Trackers\"",
+        "An announce whose peer id is no string of 20 characters up to U+00FF, or absent, joins no swarm.",
+        bad_peer_id,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-deep-json-does-not-end-the-service",
+        "RFC 8259, 9; practice: anybody can send anything",
+        "After messages of thousands of brackets within each other the tracker answers as before.",
+        deep_json,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-mangled-messages-do-not-end-the-service",
+        "practice: anybody can send anything",
+        "After good messages with some bytes changed the tracker answers as before.",
+        mangled,
+    )
+    .with_info_hashes(1),
+];
+
+fn refusal(socket: &mut Socket<'_>, text: &str) -> Checked<Message> {
+    socket.say(text);
+    let shown = super::message::shown(text.as_bytes());
+    socket.expect(&format!("a failure reason to {shown}"), |message| {
+        message.kind() == Kind::Failure
+            && message.text("failure reason").is_some_and(|reason| !reason.is_empty())
+    })
+}
+
+fn keeps_the_socket(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    for text in NO_OBJECTS {
+        socket.say(text);
+        socket.say(&Fields::announce(context.hash(0), 1).text());
+        reply_behind_anything(&mut socket)?;
+    }
+    Ok(())
+}
+
+/// The next announce reply, whatever comes before it.
+fn reply_behind_anything(socket: &mut Socket<'_>) -> Checked {
+    for _ in 0..10 {
+        match socket.hear()? {
+            Heard::Message(message) if message.kind() == Kind::Reply => return Ok(()),
+            Heard::Message(_) | Heard::Pong(_) => {}
+            other => {
+                return ensure(false, "an announce reply, after what was refused", format!("{other:?}"));
+            }
+        }
+    }
+    ensure(false, "an announce reply, after what was refused", "ten other messages")
+}
+
+fn has_action_and_info_hash(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let hash = context.hash(0);
+    let bad = Fields::announce(hash, 1).with("peer_id", "\"short\"");
+    for text in [bad.text(), bad.reversed().text(), Fields::announce(hash, 1).without("peer_id").text()] {
+        let seen = refusal(&mut socket, &text)?;
+        let is_right =
+            seen.text("action") == Some("announce") && seen.bytes("info_hash").as_deref() == Some(&hash[..]);
+        ensure(is_right, "the action announce and the info hash", seen.words())?;
+    }
+    let seen = refusal(&mut socket, &Fields::announce(hash, 1).with("info_hash", "5").text())?;
+    ensure(seen.text("action") == Some("announce"), "the action announce", seen.words())
+}
+
+fn always_has_an_action(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    for text in ["hello", "5", "{}", "{\"action\":7}"] {
+        let seen = refusal(&mut socket, text)?;
+        let action = seen.text("action");
+        ensure(matches!(action, Some("announce" | "scrape")), "an action", seen.words())?;
+    }
+    Ok(())
+}
+
+fn unknown_action(context: &Context<'_>) -> Checked {
+    let mut socket = Socket::open(context)?;
+    let fields = Fields::announce(context.hash(0), 1);
+    for other in [fields.clone().with("action", "\"connect\""), fields.clone().without("action")] {
+        refusal(&mut socket, &other.text())?;
+    }
+    socket.announce(&fields).map(drop)
+}
+
+/// What is no name of 20 bytes.
+fn bad_names() -> [String; 7] {
+    [
+        binary(&[b'x'; 19]),
+        binary(&[b'x'; 21]),
+        binary(&[b'a'; 40]),
+        "\"xxxxxxxxxxxxxxxxxxx\u{100}\"".to_owned(),
+        "\"\"".to_owned(),
+        "null".to_owned(),
+        "[1]".to_owned(),
+    ]
+}
+
+fn bad_info_hash(context: &Context<'_>) -> Checked {
+    for name in bad_names() {
+        let mut socket = Socket::open(context)?;
+        let fields = Fields::announce([0; 20], 1).with("info_hash", &name);
+        socket.say(&fields.with_event("started").text());
+        for message in heard_until_answered(&mut socket)? {
+            ensure(message.kind() != Kind::Reply, format!("no announce reply to {name}"), message.words())?;
+        }
+    }
+    Ok(())
+}
+
+/// What comes until a scrape that is sent now is answered, or the socket ends.
+fn heard_until_answered(socket: &mut Socket<'_>) -> Checked<Vec<Message>> {
+    let mut heard = Vec::new();
+    socket.say(&Fields::scrape(&binary(&[b'-'; 20])).text());
+    for _ in 0..10 {
+        match socket.hear()? {
+            Heard::Message(message) if message.kind() == Kind::Scrape => break,
+            Heard::Message(message) => heard.push(message),
+            Heard::Pong(_) => {}
+            Heard::Close(_) | Heard::End | Heard::Silence => break,
+        }
+    }
+    Ok(heard)
+}
+
+fn bad_peer_id(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let mut other = Socket::open(context)?;
+    for name in bad_names() {
+        let mut socket = Socket::open(context)?;
+        socket.say(&Fields::announce(hash, 1).with("peer_id", &name).text());
+        heard_until_answered(&mut socket)?;
+        other.ensure_counts(hash, 0, 0)?;
+    }
+    Ok(())
+}
+
+fn is_served(context: &Context<'_>) -> Checked {
+    Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
+}
+
+fn deep_json(context: &Context<'_>) -> Checked {
+    let fields = Fields::announce(context.hash(0), 1);
+    for depth in [100, 10_000, 60_000] {
+        for text in [
+            "[".repeat(depth),
+            "{\"a\":".repeat(depth / 5),
+            fields.clone().and("x", &format!("{}{}", "[".repeat(depth), "]".repeat(depth))).text(),
+        ] {
+            let mut socket = Socket::open(context)?;
+            socket.say(&text);
+            // Answered, refused or disconnected: all of it is fine.
+            socket.rest(context.target.timing.quiet)?;
+        }
+    }
+    is_served(context)
+}
+
+fn mangled(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let offer = super::message::offer(&peer_id(9), &super::message::sdp(200));
+    let message = Fields::announce(hash, 1).offering(&[offer]).text().into_bytes();
+    for round in 0..100_usize {
+        let mut bytes = message.clone();
+        for random in context.random_bytes(3 * (1 + round % 8)).chunks_exact(3) {
+            let at = (usize::from(random[0]) << 8 | usize::from(random[1])) % bytes.len();
+            bytes[at] = random[2];
+        }
+        let mut socket = Socket::open(context)?;
+        socket.send_untold(&socket.frame(FIN | TEXT, &bytes));
+        // Whatever it is answered: a message, or a close frame.
+        let _ = socket.hear();
+    }
+    is_served(context)
+}
