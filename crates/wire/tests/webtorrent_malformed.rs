@@ -319,6 +319,23 @@ fn what_is_no_json() {
     }
 }
 
+/// What is looked at many bytes at a time is found at every place within them.
+#[test]
+fn every_place_of_a_long_string_is_looked_at() {
+    // Of letters that are escapes behind a backslash, and of one that is none.
+    for letter in ["n", "x"] {
+        for what in
+            ["\"", "\\", "\\\\", "\\n\\r", "\\\\\\n", "\\\"", "\\x", "\0", "\n", "\u{80}", "€", "\\u00e9"]
+        {
+            for at in 0..100 {
+                let text = format!("\"{}{what}{}\"", letter.repeat(at), letter.repeat(100 - at));
+                let is_read = read(unread(text.as_bytes())).is_ok();
+                assert_eq!(is_read, is_json(text.as_bytes()), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn nesting_is_bounded() {
     let nested = |opening: &str, closing: &str, depth: usize| {
@@ -413,6 +430,15 @@ proptest! {
         check_against_oracle(text.as_bytes())?;
         check_against_oracle(&unread(text.as_bytes()))?;
         check_against_oracle(format!("[{}]", pieces.join(",")).as_bytes())?;
+    }
+
+    #[test]
+    fn strings_are_what_others_take_for_strings(
+        pieces in vec((0..40_usize, select(&["\\r\\n", "\\n", "\\\\", "\\\"", "\\u00e9", "é", "€", "\\", "\n", "\""][..])), 0..8),
+    ) {
+        // Mostly whole ones: the last three pieces are what breaks a string.
+        let text: String = pieces.iter().map(|(bytes, piece)| "nrx".repeat(*bytes)[..*bytes].to_owned() + piece).collect();
+        check_against_oracle(&unread(format!("\"{text}\"").as_bytes()))?;
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl<'m> Offers<'m> {
         let message = self.message;
         self.places.iter().map(|place| Offer {
             offer: &message[place.offer.clone()],
-            offer_id: OfferId::of_checked(&message[place.offer_id.clone()], place.is_id_escaped),
+            offer_id: OfferId::of_checked(&message[place.offer_id.clone()]),
         })
     }
 }
@@ -179,7 +179,6 @@ impl<'m> Offers<'m> {
 struct OfferPlace {
     offer: Range<usize>,
     offer_id: Range<usize>,
-    is_id_escaped: bool,
 }
 
 /// What is known of a value that has to have a certain form.
@@ -403,14 +402,13 @@ fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferPl
             offer = is_good.then(|| reader.place_of(raw));
         } else if key.is("offer_id") {
             let good = reader.text()?.and_then(OfferId::new);
-            offer_id = good.map(|id| (reader.place_of(id.raw()), id.is_escaped()));
+            offer_id = good.map(|id| reader.place_of(id.raw()));
         } else {
             reader.value()?;
         }
         Ok(())
     })?;
-    let place = |(offer, (offer_id, is_id_escaped))| OfferPlace { offer, offer_id, is_id_escaped };
-    Ok(offer.zip(offer_id).map(place))
+    Ok(offer.zip(offer_id).map(|(offer, offer_id)| OfferPlace { offer, offer_id }))
 }
 
 pub(super) fn action_of(text: Text<'_>) -> Option<Action> {

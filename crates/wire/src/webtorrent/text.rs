@@ -16,7 +16,6 @@ pub(super) type NameRoom = [u8; 16];
 pub(super) struct Text<'j> {
     /// With its quotes.
     raw: &'j [u8],
-    is_escaped: bool,
 }
 
 /// What the maker of an offer calls it: a string of at most [`OFFER_ID_BYTES_MAX`] characters up to U+00FF.
@@ -27,8 +26,8 @@ pub struct OfferId<'m>(Text<'m>);
 
 impl<'j> Text<'j> {
     /// The string that stands as `raw`, quotes included.
-    pub(super) const fn new(raw: &'j [u8], is_escaped: bool) -> Self {
-        Self { raw, is_escaped }
+    pub(super) const fn new(raw: &'j [u8]) -> Self {
+        Self { raw }
     }
 
     /// As it stands, with its quotes.
@@ -46,7 +45,7 @@ impl<'j> Text<'j> {
     where
         'j: 'r,
     {
-        if self.is_escaped {
+        if self.is_escaped() {
             let length = self.binary(room).unwrap_or(0);
             &room[..length]
         } else {
@@ -60,16 +59,29 @@ impl<'j> Text<'j> {
     }
 
     /// The bytes of a binary string, at the front of `room`. Nothing where it is longer than that or no binary string.
+    ///
+    /// Half of the bytes of a hash are written as two, in no order that a processor could foresee, so the length of a
+    /// character is arithmetic and no branch.
     pub(super) fn binary(self, room: &mut [u8]) -> Option<usize> {
-        if !self.is_escaped {
-            return unescaped_binary(self.raw, room);
-        }
-        let mut length = 0;
-        for unit in self.code_units() {
-            *room.get_mut(length)? = u8::try_from(unit).ok()?;
+        let end = self.raw.len() - 1;
+        let (mut at, mut length, mut largest) = (1, 0, 0);
+        while at < end {
+            let (first, second) = (self.raw[at], self.raw[at + 1]);
+            let byte = room.get_mut(length)?;
+            if first == b'\\' {
+                let (unit, bytes) = unescape(&self.raw[at + 1..])?;
+                *byte = u8::try_from(unit).ok()?;
+                at += 1 + bytes;
+            } else {
+                let is_wide = first >= 0x80;
+                *byte = if is_wide { first << 6 | second & 0x3f } else { first };
+                largest = first.max(largest);
+                at += 1 + usize::from(is_wide);
+            }
             length += 1;
         }
-        Some(length)
+        // U+00FF is C3 BF.
+        (largest <= 0xc3).then_some(length)
     }
 
     /// The 20 bytes of an info hash or a peer id.
@@ -80,18 +92,16 @@ impl<'j> Text<'j> {
 
     /// For people to read. A surrogate without the other becomes U+FFFD.
     pub(super) fn for_display(self) -> Cow<'j, str> {
-        if self.is_escaped {
-            return char::decode_utf16(self.code_units())
-                .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
-                .collect::<String>()
-                .into();
+        if !self.is_escaped() {
+            return String::from_utf8_lossy(self.inner());
         }
-        String::from_utf8_lossy(self.inner())
+        let units = CodeUnits { rest: self.inner(), low_surrogate: None };
+        let characters = char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER));
+        characters.collect::<String>().into()
     }
 
-    /// The UTF-16 that is meant, which is what escapes are made of (RFC 8259, 7).
-    fn code_units(self) -> impl Iterator<Item = u16> {
-        CodeUnits { rest: self.inner(), low_surrogate: None }
+    fn is_escaped(self) -> bool {
+        self.inner().contains(&b'\\')
     }
 }
 
@@ -101,12 +111,8 @@ impl<'m> OfferId<'m> {
     }
 
     /// One that has been made before from the same bytes.
-    pub(super) const fn of_checked(raw: &'m [u8], is_escaped: bool) -> Self {
-        Self(Text::new(raw, is_escaped))
-    }
-
-    pub(super) const fn is_escaped(&self) -> bool {
-        self.0.is_escaped
+    pub(super) const fn of_checked(raw: &'m [u8]) -> Self {
+        Self(Text::new(raw))
     }
 
     /// As it came: a string of JSON, with its quotes.
@@ -132,51 +138,37 @@ impl PartialEq for OfferId<'_> {
 
 impl Eq for OfferId<'_> {}
 
-/// A binary string without escapes, given with its quotes. Half of the bytes of a hash take two, in no order that a
-/// processor could foresee, so the length of a character is arithmetic and no branch.
-fn unescaped_binary(raw: &[u8], room: &mut [u8]) -> Option<usize> {
-    let end = raw.len() - 1;
-    let (mut at, mut length, mut largest) = (1, 0, 0);
-    while at < end {
-        let (first, second) = (raw[at], raw[at + 1]);
-        let is_wide = first >= 0x80;
-        *room.get_mut(length)? = if is_wide { first << 6 | second & 0x3f } else { first };
-        largest = first.max(largest);
-        at += 1 + usize::from(is_wide);
-        length += 1;
-    }
-    // U+00FF is C3 BF.
-    (largest <= 0xc3).then_some(length)
+/// What `\` and the front of `bytes` mean together, and how many of these bytes that is.
+fn unescape(bytes: &[u8]) -> Option<(u16, usize)> {
+    let (&kind, rest) = bytes.split_first()?;
+    let unit = match kind {
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => 0x0a,
+        b'r' => 0x0d,
+        b't' => 0x09,
+        b'u' => {
+            let digits = rest.first_chunk::<4>()?;
+            let digits = digits.iter().map(|&digit| char::from(digit).to_digit(16));
+            let unit = digits.reduce(|unit, digit| Some(unit? << 4 | digit?))??;
+            return Some((u16::try_from(unit).ok()?, 5));
+        }
+        other => other.into(),
+    };
+    Some((unit, 1))
 }
 
-/// Walks over what stands between quotes.
+/// Walks over the UTF-16 that is meant by what stands between quotes: that is what escapes are made of (RFC 8259, 7).
 struct CodeUnits<'j> {
     rest: &'j [u8],
     low_surrogate: Option<u16>,
 }
 
 impl CodeUnits<'_> {
-    fn escape(&mut self) -> Option<u16> {
-        let (&kind, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(match kind {
-            b'b' => 0x08,
-            b'f' => 0x0c,
-            b'n' => 0x0a,
-            b'r' => 0x0d,
-            b't' => 0x09,
-            b'u' => {
-                let (digits, rest) = rest.split_first_chunk::<4>()?;
-                self.rest = rest;
-                u16::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?
-            }
-            other => other.into(),
-        })
-    }
-
     fn character(&mut self, first: u8) -> Option<u16> {
         let bytes = match first {
-            ..0xe0 => 2,
+            ..0x80 => 1,
+            0x80..0xe0 => 2,
             0xe0..0xf0 => 3,
             0xf0.. => 4,
         };
@@ -198,17 +190,12 @@ impl Iterator for CodeUnits<'_> {
             return Some(low);
         }
         let (&first, rest) = self.rest.split_first()?;
-        match first {
-            b'\\' => {
-                self.rest = rest;
-                self.escape()
-            }
-            ..0x80 => {
-                self.rest = rest;
-                Some(first.into())
-            }
-            0x80.. => self.character(first),
+        if first != b'\\' {
+            return self.character(first);
         }
+        let (unit, bytes) = unescape(rest)?;
+        self.rest = rest.get(bytes..)?;
+        Some(unit)
     }
 }
 
