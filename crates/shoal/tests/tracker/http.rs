@@ -83,6 +83,16 @@ impl Way {
         self.tls
     }
 
+    /// Whether it is IPv6.
+    pub(crate) const fn is_v6(self) -> bool {
+        self.v6
+    }
+
+    /// The same, but for the family.
+    pub(crate) const fn over_other_family(self) -> Self {
+        Self { v6: !self.v6, ..self }
+    }
+
     /// Where it serves this way.
     pub(crate) fn address(self, tracker: &Tracker) -> std::net::SocketAddr {
         let listeners = if self.tls { &tracker.tls } else { &tracker.http };

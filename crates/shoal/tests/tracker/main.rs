@@ -8,6 +8,7 @@
 mod browser;
 mod cli;
 mod client;
+mod conformance;
 mod control;
 mod frozen;
 mod harness;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use shoal_conform::{Case, Finding, Target, Verdict, http, random_seed, run};
+use shoal_conform::{Target, http, random_seed};
 
+use crate::conformance::assert_kept;
 use crate::http::{Way, over_every_way};
 
 over_every_way!(every_rule_is_kept);
@@ -17,23 +18,14 @@ const TAKES_A_FULL_TRACKER: &str = "http-retry-in-is-minutes-or-never";
 
 fn every_rule_is_kept(way: Way) {
     let tracker = way.start(&[]);
-    let mut target = Target::http(way.address(&tracker), way.tls, random_seed());
-    let listeners = if way.tls { &tracker.tls } else { &tracker.http };
-    target.other_family = Some(listeners[usize::from(!way.v6)]);
-    target.udp = Some(tracker.udp[usize::from(way.v6)]);
+    let mut target = Target::http(way.address(&tracker), way.tls(), random_seed());
+    target.other_family = Some(way.over_other_family().address(&tracker));
+    target.udp = Some(tracker.udp[usize::from(way.is_v6())]);
     // A busy machine is no fault of the tracker.
     target.timing.reply = Duration::from_secs(5);
-    let cases: Vec<&Case> = http::cases().into_iter().filter(|case| !case.is_slow).collect();
-    let findings = run(&cases, &target, |_| {});
-    assert_eq!(findings.len(), cases.len());
-    let failed: Vec<&Finding> = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
-    let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported);
-    let mut unsupported: Vec<&str> = unsupported.map(|finding| finding.id.as_str()).collect();
-    unsupported.sort_unstable();
-    let mut expected = if way.v6 { TAKES_TWO_ADDRESSES.to_vec() } else { Vec::new() };
-    expected.push(TAKES_A_FULL_TRACKER);
-    assert_eq!(unsupported, expected);
+    let mut unsupported = if way.is_v6() { TAKES_TWO_ADDRESSES.to_vec() } else { Vec::new() };
+    unsupported.push(TAKES_A_FULL_TRACKER);
+    assert_kept(http::cases(), &target, &unsupported);
 
     // The suite leaves nothing behind.
     assert_eq!(tracker.metric("shoal_swarms", &[]), 0);
