@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use shoal_conform::{Case, Finding, Target, Verdict, random_seed, run, udp};
+use shoal_conform::{Target, random_seed, udp};
 
+use crate::conformance::assert_kept;
 use crate::udp::{Way, over_every_way};
 
 over_every_way!(every_rule_is_kept);
@@ -19,14 +20,8 @@ fn every_rule_is_kept(way: Way) {
     target.other_family = Some(tracker.udp[usize::from(!way.v6)]);
     // A busy machine is no fault of the tracker.
     target.timing.reply = Duration::from_secs(5);
-    let cases: Vec<&Case> = udp::cases().into_iter().filter(|case| !case.is_slow).collect();
-    let findings = run(&cases, &target, |_| {});
-    assert_eq!(findings.len(), cases.len());
-    let failed: Vec<&Finding> = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
-    let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported);
-    let unsupported: Vec<&str> = unsupported.map(|finding| finding.id.as_str()).collect();
-    assert_eq!(unsupported, if way.v6 { &TAKES_TWO_ADDRESSES[..] } else { &[] });
+    let unsupported = if way.v6 { &TAKES_TWO_ADDRESSES[..] } else { &[] };
+    assert_kept(udp::cases(), &target, unsupported);
 
     // The suite leaves nothing behind.
     assert_eq!(tracker.metric("shoal_swarms", &[]), 0);
