@@ -28,12 +28,15 @@ pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
             descriptors.insert(descriptor);
         }
     }
-    let holds_one = |instance: &&String| -> bool {
+    let held = instances.iter().map(|instance| {
         // One that was closed meanwhile holds nothing.
         let watched = fs::read_to_string(process.join("fdinfo").join(instance)).unwrap_or_default();
-        watched.lines().filter_map(watched_descriptor).any(|descriptor| descriptors.contains(descriptor))
-    };
-    Ok(instances.iter().filter(holds_one).count())
+        let watched = watched.lines().filter_map(watched_descriptor);
+        watched.filter(|&descriptor| descriptors.contains(descriptor)).map(str::to_owned).collect()
+    });
+    // A worker has several descriptors of its instance, through each of which the same connections are seen.
+    let distinct: BTreeSet<BTreeSet<String>> = held.filter(|held: &BTreeSet<_>| !held.is_empty()).collect();
+    Ok(distinct.len())
 }
 
 /// The descriptors of a process by their numbers, and what they stand for.
