@@ -1,6 +1,7 @@
 //! `shoal-lab load` from outside, against `shoal-lab echo`: what it prints, and how it ends.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod echo;
 mod http;
 
 use std::io::{BufRead, BufReader};
