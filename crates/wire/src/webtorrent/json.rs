@@ -58,7 +58,7 @@ impl<'j> Reader<'j> {
         self.peek()
     }
 
-    /// Whether nothing but white space follows.
+    /// Sees to it that nothing but white space follows.
     pub(super) fn end(&mut self) -> Result<(), JsonError> {
         self.skip_space();
         if self.at == self.bytes.len() { Ok(()) } else { self.malformed() }
