@@ -6,9 +6,9 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::stream::{LIMITS, addrs, listen};
+use common::stream::{LIMITS, StreamKind, addrs, listen};
 use shoal_counting::{Counting, allocations};
-use shoal_net::stream::{AnyStreamIo, StreamBackend, StreamIo, StreamService};
+use shoal_net::stream::{AnyStreamIo, StreamIo, StreamService};
 use shoal_wire::stream::{Handle, Next, Origin};
 
 over_every_stream_back_end! {
@@ -88,10 +88,10 @@ fn hear(io: &mut AnyStreamIo<Responder>, service: &mut Responder, client: &mut T
     }
 }
 
-fn requests_allocate_nothing(backend: StreamBackend) {
+fn requests_allocate_nothing(kind: StreamKind) {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Idle));
     let addr = addrs(&listeners)[0];
-    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut io = kind.open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
     clients.iter().for_each(|client| client.set_nonblocking(true).unwrap());
     let mut exchange = |io: &mut _| exchange(io, &mut service, &mut clients);
@@ -102,10 +102,10 @@ fn requests_allocate_nothing(backend: StreamBackend) {
     assert_eq!(allocations() - before, 0);
 }
 
-fn connections_allocate_nothing(backend: StreamBackend) {
+fn connections_allocate_nothing(kind: StreamKind) {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Close));
     let addr = addrs(&listeners)[0];
-    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut io = kind.open(listeners, LIMITS).unwrap();
     let mut round = |io: &mut _| {
         for _ in 0..50 {
             let client = TcpStream::connect(addr).unwrap();
@@ -119,10 +119,10 @@ fn connections_allocate_nothing(backend: StreamBackend) {
     assert_eq!(allocations() - before, 0);
 }
 
-fn speech_allocates_nothing(backend: StreamBackend) {
+fn speech_allocates_nothing(kind: StreamKind) {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Standing));
     let addr = addrs(&listeners)[0];
-    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut io = kind.open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
     clients.iter().for_each(|client| client.set_nonblocking(true).unwrap());
     exchange(&mut io, &mut service, &mut clients);

@@ -6,8 +6,8 @@ mod common;
 use std::io::Read;
 use std::net::TcpStream;
 
-use common::stream::{BYE, Client, LIMITS, Script, StreamServer, addrs, listen, until};
-use shoal_net::stream::{StreamBackend, StreamIo, TURN_EVENTS_MAX};
+use common::stream::{BYE, Client, LIMITS, Script, StreamKind, StreamServer, addrs, listen, until};
+use shoal_net::stream::{StreamIo, TURN_EVENTS_MAX};
 
 over_every_stream_back_end! {
     retiring_finishes_what_is_under_way,
@@ -18,8 +18,8 @@ over_every_stream_back_end! {
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
-fn retiring_finishes_what_is_under_way(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, LIMITS);
+fn retiring_finishes_what_is_under_way(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, LIMITS);
     let (mut idle, mut asking, mut slow) = (server.connect(), server.connect(), server.connect());
     idle.ask("echo\n", "");
     asking.say("echo some");
@@ -38,11 +38,11 @@ fn retiring_finishes_what_is_under_way(backend: StreamBackend) {
 }
 
 /// A worker that stops has little time, and more to do than to close tens of thousands of connections.
-fn idlers_are_closed_a_few_at_a_time(backend: StreamBackend) {
+fn idlers_are_closed_a_few_at_a_time(kind: StreamKind) {
     const COUNT: usize = 2 * TURN_EVENTS_MAX + 10;
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let (mut io, mut service) = (backend.open(listeners, LIMITS).unwrap(), Script::default());
+    let (mut io, mut service) = (kind.open(listeners, LIMITS).unwrap(), Script::default());
     let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
     clients.iter_mut().for_each(|client| client.say("echo hello\n"));
     while io.connections() < COUNT || io.turn(0, &mut service).unwrap() > 0 {
@@ -61,10 +61,10 @@ fn idlers_are_closed_a_few_at_a_time(backend: StreamBackend) {
     clients.iter_mut().for_each(|client| client.hear_last(BYE));
 }
 
-fn in_the_end_the_rest_is_closed_with_last_words(backend: StreamBackend) {
+fn in_the_end_the_rest_is_closed_with_last_words(kind: StreamKind) {
     let listeners = listen(LOOPBACK);
     let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
-    let (mut io, mut service) = (backend.open(listeners, LIMITS).unwrap(), Script::default());
+    let (mut io, mut service) = (kind.open(listeners, LIMITS).unwrap(), Script::default());
     let [mut idle, mut asking, mut deaf, mut lingering] = [(); 4].map(|()| Client::connect(addr));
     idle.say("echo\n");
     asking.say("ech");
@@ -86,11 +86,11 @@ fn in_the_end_the_rest_is_closed_with_last_words(backend: StreamBackend) {
     assert!(deaf.0.read_to_end(&mut Vec::new()).is_err());
 }
 
-fn who_waits_is_accepted_before_the_end(backend: StreamBackend) {
+fn who_waits_is_accepted_before_the_end(kind: StreamKind) {
     const COUNT: usize = 300;
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut io = kind.open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
     clients.iter_mut().for_each(|client| client.say("close at last\n"));
     let mut service = Script::default();

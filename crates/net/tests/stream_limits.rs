@@ -7,9 +7,11 @@ mod common;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
-use common::stream::{BYE, Client, FULL, LIMITS, Script, StreamServer, listen, listen_shared, until};
+use common::stream::{
+    BYE, Client, FULL, LIMITS, Script, StreamKind, StreamServer, listen, listen_shared, until,
+};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
-use shoal_net::stream::{StreamBackend, StreamLimits};
+use shoal_net::stream::StreamLimits;
 
 over_every_stream_back_end! {
     who_idles_too_long_is_closed,
@@ -36,8 +38,8 @@ const HUGE: usize = 16_000_000;
 const TIMES: StreamLimits =
     StreamLimits { idle_ms_max: 1000, request_ms_max: 300, send_ms_max: 500, ..LIMITS };
 
-fn who_idles_too_long_is_closed(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn who_idles_too_long_is_closed(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.ask("echo 1\n", "1\n");
     server.set_clock(400);
@@ -56,8 +58,8 @@ fn who_idles_too_long_is_closed(backend: StreamBackend) {
     assert_eq!(server.counters.sent_bytes.read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
 }
 
-fn each_request_begins_a_new_time(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn each_request_begins_a_new_time(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let mut client = server.connect();
     for round in 0..10 {
         server.set_clock(round * 900);
@@ -74,8 +76,8 @@ fn each_request_begins_a_new_time(backend: StreamBackend) {
     assert_eq!(server.counters.timed_out_idle.read(), 1);
 }
 
-fn a_request_that_never_ends_is_closed(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn a_request_that_never_ends_is_closed(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let (mut new, mut old) = (server.connect(), server.connect());
     old.ask("echo hello\n", "hello\n");
     server.set_clock(100);
@@ -90,8 +92,8 @@ fn a_request_that_never_ends_is_closed(backend: StreamBackend) {
     assert_eq!(server.counters.timed_out_request.read(), 2);
 }
 
-fn more_of_a_request_does_not_prolong_it(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn more_of_a_request_does_not_prolong_it(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let mut client = server.connect();
     for step in 0..=3 {
         server.set_clock(step * 100);
@@ -103,18 +105,18 @@ fn more_of_a_request_does_not_prolong_it(backend: StreamBackend) {
     assert_eq!(server.counters.timed_out_request.read(), 1);
 }
 
-fn who_never_reads_is_closed(backend: StreamBackend) {
-    never_reads(backend, &format!("big {HUGE}\n"));
-    never_reads(backend, "more 1000 1000000\n");
+fn who_never_reads_is_closed(kind: StreamKind) {
+    never_reads(kind, &format!("big {HUGE}\n"));
+    never_reads(kind, "more 1000 1000000\n");
 }
 
-fn who_never_reads_what_is_the_last_is_closed(backend: StreamBackend) {
-    never_reads(backend, &format!("big {HUGE}\nclose\n"));
-    never_reads(backend, &format!("big {HUGE}\nlinger\n"));
+fn who_never_reads_what_is_the_last_is_closed(kind: StreamKind) {
+    never_reads(kind, &format!("big {HUGE}\nclose\n"));
+    never_reads(kind, &format!("big {HUGE}\nlinger\n"));
 }
 
-fn never_reads(backend: StreamBackend, words: &str) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn never_reads(kind: StreamKind, words: &str) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let mut deaf = server.connect();
     deaf.say(words);
     until(|| server.counters.received_bytes.read() == words.len() as u64);
@@ -131,9 +133,9 @@ fn never_reads(backend: StreamBackend, words: &str) {
 }
 
 /// Each piece has its own time.
-fn a_reader_that_keeps_up_has_time(backend: StreamBackend) {
+fn a_reader_that_keeps_up_has_time(kind: StreamKind) {
     let limits = StreamLimits { send_ms_max: 500, ..LIMITS };
-    let server = StreamServer::start(backend, LOOPBACK, limits);
+    let server = StreamServer::start(kind, LOOPBACK, limits);
     let mut client = server.connect();
     client.say("more 40 1000000\n");
     for step in 0..40 {
@@ -144,8 +146,8 @@ fn a_reader_that_keeps_up_has_time(backend: StreamBackend) {
     assert_eq!(server.counters.timed_out_send.read(), 0);
 }
 
-fn who_never_stops_sending_is_closed(backend: StreamBackend) {
-    let server = StreamServer::start(backend, LOOPBACK, TIMES);
+fn who_never_stops_sending_is_closed(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let mut client = server.connect();
     client.say("linger end\n");
     client.hear_last("end\n");
@@ -156,9 +158,9 @@ fn who_never_stops_sending_is_closed(backend: StreamBackend) {
     assert_eq!(server.counters.timed_out_request.read(), 0);
 }
 
-fn the_oldest_idle_makes_room(backend: StreamBackend) {
+fn the_oldest_idle_makes_room(kind: StreamKind) {
     let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = StreamServer::start(backend, LOOPBACK, limits);
+    let server = StreamServer::start(kind, LOOPBACK, limits);
     let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.ask("echo hello\n", "hello\n");
@@ -178,9 +180,9 @@ fn the_oldest_idle_makes_room(backend: StreamBackend) {
     assert_eq!(server.counters.refused_full.read(), 0);
 }
 
-fn nobody_idle_makes_no_room(backend: StreamBackend) {
+fn nobody_idle_makes_no_room(kind: StreamKind) {
     let limits = StreamLimits { connections_max: 2, ..LIMITS };
-    let server = StreamServer::start(backend, LOOPBACK, limits);
+    let server = StreamServer::start(kind, LOOPBACK, limits);
     let (mut asking, mut deaf) = (server.connect(), server.connect());
     asking.say("echo ");
     deaf.say(&format!("big {HUGE}\n"));
@@ -205,17 +207,17 @@ fn connect_from(local: [u8; 4], server: SocketAddr) -> Client {
     Client::of(TcpStream::from(client))
 }
 
-fn start_limited(backend: StreamBackend, workers: usize, is_limited: bool) -> Vec<StreamServer> {
+fn start_limited(kind: StreamKind, workers: usize, is_limited: bool) -> Vec<StreamServer> {
     let limits = StreamLimits { connections_per_source_max: 2, ..LIMITS };
     let start = |listeners| {
         let service = Script { is_limited, ..Script::default() };
-        StreamServer::run(listeners, service, move |listeners| backend.open(listeners, limits).unwrap())
+        StreamServer::run(listeners, service, move |listeners| kind.open(listeners, limits).unwrap())
     };
     listen_shared(LOOPBACK, workers).into_iter().map(start).collect()
 }
 
-fn a_source_has_so_many_and_no_more(backend: StreamBackend) {
-    let server = start_limited(backend, 1, true).remove(0);
+fn a_source_has_so_many_and_no_more(kind: StreamKind) {
+    let server = start_limited(kind, 1, true).remove(0);
     let mut one = server.connect();
     one.ask("echo hello\n", "hello\n");
     server.connect().ask("echo hello\n", "hello\n");
@@ -235,12 +237,11 @@ fn a_source_has_so_many_and_no_more(backend: StreamBackend) {
     until(|| server.counters.sent_bytes.read() == said);
 }
 
-fn a_source_that_has_too_many_drives_nobody_out(backend: StreamBackend) {
+fn a_source_that_has_too_many_drives_nobody_out(kind: StreamKind) {
     let limits = StreamLimits { connections_max: 2, connections_per_source_max: 1, ..LIMITS };
     let service = Script { is_limited: true, ..Script::default() };
-    let server = StreamServer::run(listen(LOOPBACK), service, move |listeners| {
-        backend.open(listeners, limits).unwrap()
-    });
+    let server =
+        StreamServer::run(listen(LOOPBACK), service, move |listeners| kind.open(listeners, limits).unwrap());
     let mut oldest = connect_from([127, 0, 0, 2], server.addrs[0]);
     oldest.ask("echo hello\n", "hello\n");
     let mut greedy = server.connect();
@@ -257,8 +258,8 @@ fn a_source_that_has_too_many_drives_nobody_out(backend: StreamBackend) {
     greedy.hear_last(BYE);
 }
 
-fn a_source_is_counted_over_all_workers(backend: StreamBackend) {
-    let servers = start_limited(backend, 2, true);
+fn a_source_is_counted_over_all_workers(kind: StreamKind) {
+    let servers = start_limited(kind, 2, true);
     let mut clients: Vec<_> = (0..50).map(|_| servers[0].connect()).collect();
     clients.iter_mut().for_each(|client| client.say("echo hello\n"));
     let answers = clients.iter_mut().map(|client| {
@@ -271,8 +272,8 @@ fn a_source_is_counted_over_all_workers(backend: StreamBackend) {
     assert_eq!(refused, 48);
 }
 
-fn whose_source_is_not_limited_may_have_more(backend: StreamBackend) {
-    let server = start_limited(backend, 1, false).remove(0);
+fn whose_source_is_not_limited_may_have_more(kind: StreamKind) {
+    let server = start_limited(kind, 1, false).remove(0);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.ask("echo hello\n", "hello\n"));
     assert_eq!(server.connections(), 10);

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::stream::{
-    Account, BYE, Client, GONE, LIMITS, PING, Script, StreamServer, addrs, is_ready, listen, until,
+    Account, BYE, Client, GONE, LIMITS, PING, Script, StreamKind, StreamServer, addrs, is_ready, listen,
+    until,
 };
 use common::{Kind, bind_one};
-use shoal_net::stream::{AnyStreamIo, StreamBackend, StreamCounters, StreamIo, StreamLimits};
+use shoal_net::stream::{AnyStreamIo, StreamCounters, StreamIo, StreamLimits};
 use shoal_net::{DatagramIo, Echo, TaskRun};
 
 over_every_stream_back_end! {
@@ -50,8 +51,8 @@ fn stand(server: &StreamServer) -> Client {
     client
 }
 
-fn start(backend: StreamBackend, limits: StreamLimits) -> StreamServer {
-    StreamServer::start(backend, LOOPBACK, limits)
+fn start(kind: StreamKind, limits: StreamLimits) -> StreamServer {
+    StreamServer::start(kind, LOOPBACK, limits)
 }
 
 /// A worker whose turns the test takes.
@@ -65,10 +66,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn open(backend: StreamBackend) -> Self {
+    fn open(kind: StreamKind) -> Self {
         let listeners = listen(LOOPBACK);
         let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
-        let io = backend.open(listeners, LIMITS).unwrap();
+        let io = kind.open(listeners, LIMITS).unwrap();
         let (readiness, service) = (io.readiness().unwrap(), Script::default());
         let account = Arc::clone(&service.account);
         Self { io, readiness, service, addr, counters, account }
@@ -91,8 +92,8 @@ impl Worker {
     }
 }
 
-fn what_is_said_arrives_in_order(backend: StreamBackend) {
-    let server = start(backend, LIMITS);
+fn what_is_said_arrives_in_order(kind: StreamKind) {
+    let server = start(kind, LIMITS);
     let mut client = stand(&server);
     for round in 0..100 {
         server.account.tell(0, &format!("first {round}\n"));
@@ -106,8 +107,8 @@ fn what_is_said_arrives_in_order(backend: StreamBackend) {
     client.hear("asked\ntalking to myself\n");
 }
 
-fn what_waits_at_one_moment_leaves_in_one_write(backend: StreamBackend) {
-    let mut worker = Worker::open(backend);
+fn what_waits_at_one_moment_leaves_in_one_write(kind: StreamKind) {
+    let mut worker = Worker::open(kind);
     let mut clients = [(); 3].map(|()| Client::connect(worker.addr));
     clients.iter_mut().for_each(|client| client.say("stand\n"));
     worker.await_connections(3);
@@ -133,8 +134,8 @@ fn what_waits_at_one_moment_leaves_in_one_write(backend: StreamBackend) {
     assert!((1..=2).contains(&writes), "{writes}");
 }
 
-fn who_is_idle_or_leaves_is_not_spoken_to(backend: StreamBackend) {
-    let server = start(backend, LIMITS);
+fn who_is_idle_or_leaves_is_not_spoken_to(kind: StreamKind) {
+    let server = start(kind, LIMITS);
     let (mut idle, mut lingering) = (server.connect(), server.connect());
     idle.ask("echo hello\n", "hello\n");
     lingering.say("linger\n");
@@ -148,9 +149,9 @@ fn who_is_idle_or_leaves_is_not_spoken_to(backend: StreamBackend) {
     idle.ask("echo anybody?\n", "anybody?\n");
 }
 
-fn speech_within_half_a_request_does_not_prolong_it(backend: StreamBackend) {
+fn speech_within_half_a_request_does_not_prolong_it(kind: StreamKind) {
     let limits = StreamLimits { request_ms_max: 300, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let (mut client, mut other) = (stand(&server), stand(&server));
     for client in [&mut client, &mut other] {
         client.say("ech");
@@ -168,9 +169,9 @@ fn speech_within_half_a_request_does_not_prolong_it(backend: StreamBackend) {
     other.ask("echo still here\n", "still here\n");
 }
 
-fn speech_comes_behind_an_answer(backend: StreamBackend) {
+fn speech_comes_behind_an_answer(kind: StreamKind) {
     let limits = StreamLimits { unsent_bytes_max: 2 * HUGE, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let mut client = stand(&server);
     for words in [format!("big {HUGE}\n"), format!("more 16 {}\n", HUGE / 16)] {
         let before = server.counters.received_bytes.read();
@@ -190,10 +191,10 @@ fn speech_comes_behind_an_answer(backend: StreamBackend) {
 }
 
 /// One that reads late, but before too much waits: it misses nothing, and is heard again.
-fn speech_behind_speech_arrives_whole(backend: StreamBackend) {
+fn speech_behind_speech_arrives_whole(kind: StreamKind) {
     const TEXTS: usize = 1600;
     let limits = StreamLimits { unsent_bytes_max: 2 * HUGE, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let mut client = stand(&server);
     let text = |number: usize| format!("{number:09}").repeat(HUGE / TEXTS / 9);
     for number in 0..TEXTS {
@@ -217,9 +218,9 @@ fn speech_behind_speech_arrives_whole(backend: StreamBackend) {
     assert_eq!((server.counters.overrun.read(), server.connections()), (0, 1));
 }
 
-fn a_slow_reader_is_closed_at_its_cap_and_disturbs_nobody(backend: StreamBackend) {
+fn a_slow_reader_is_closed_at_its_cap_and_disturbs_nobody(kind: StreamKind) {
     let limits = StreamLimits { unsent_bytes_max: 100_000, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let (mut slow, mut steady) = (stand(&server), stand(&server));
     let text = "x".repeat(9_999) + "\n";
     let mut told = 0;
@@ -239,9 +240,9 @@ fn a_slow_reader_is_closed_at_its_cap_and_disturbs_nobody(backend: StreamBackend
     assert_eq!(server.counters.overrun.read(), 1);
 }
 
-fn who_does_not_catch_up_in_time_is_closed(backend: StreamBackend) {
+fn who_does_not_catch_up_in_time_is_closed(kind: StreamKind) {
     let limits = StreamLimits { send_ms_max: 500, unsent_bytes_max: 10 * HUGE, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let mut slow = stand(&server);
     server.account.tell(0, &"x".repeat(HUGE));
     server.take_turns();
@@ -256,9 +257,9 @@ fn who_does_not_catch_up_in_time_is_closed(backend: StreamBackend) {
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err());
 }
 
-fn speech_may_end_a_connection(backend: StreamBackend) {
+fn speech_may_end_a_connection(kind: StreamKind) {
     let limits = StreamLimits { unsent_bytes_max: 2 * HUGE, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     for (number, last) in ["/close", "/linger", "/close", "/linger"].into_iter().enumerate() {
         let mut client = stand(&server);
         let text = if number < 2 { "farewell\n".to_owned() } else { "x".repeat(HUGE) };
@@ -271,14 +272,16 @@ fn speech_may_end_a_connection(backend: StreamBackend) {
     assert_eq!((counters.closed.read(), counters.failed.read()), (4, 0));
 }
 
-fn silence_is_tended(backend: StreamBackend) {
+fn silence_is_tended(kind: StreamKind) {
     let limits = StreamLimits { silent_ms_max: 1000, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let (mut gone, mut alive) = (stand(&server), stand(&server));
     server.set_clock(1000);
     assert_eq!(server.counters.writes.read(), 2);
     // Who has been heard has the whole time again.
-    for (now_ms, answer) in [(1001, "ping\nhere\n"), (1900, "here\n"), (2002, "here\n"), (3003, "ping\nhere\n")] {
+    for (now_ms, answer) in
+        [(1001, "ping\nhere\n"), (1900, "here\n"), (2002, "here\n"), (3003, "ping\nhere\n")]
+    {
         server.set_clock(now_ms);
         alive.ask("echo here\n", answer);
     }
@@ -286,9 +289,9 @@ fn silence_is_tended(backend: StreamBackend) {
     assert_eq!((server.connections(), server.counters.timed_out_silent.read()), (1, 1));
 }
 
-fn being_told_is_no_sign_of_life(backend: StreamBackend) {
+fn being_told_is_no_sign_of_life(kind: StreamKind) {
     let limits = StreamLimits { silent_ms_max: 1000, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let mut client = stand(&server);
     for now_ms in [300, 900, 1000] {
         server.set_clock(now_ms);
@@ -304,9 +307,9 @@ fn being_told_is_no_sign_of_life(backend: StreamBackend) {
     client.hear_last(GONE);
 }
 
-fn who_stands_makes_room_last(backend: StreamBackend) {
+fn who_stands_makes_room_last(kind: StreamKind) {
     let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = start(backend, limits);
+    let server = start(kind, limits);
     let (mut first, mut second, mut idle) = (stand(&server), stand(&server), server.connect());
     idle.ask("echo hello\n", "hello\n");
     // The first has been heard since, and the second only told.
@@ -323,8 +326,8 @@ fn who_stands_makes_room_last(backend: StreamBackend) {
     assert_eq!((server.connections(), server.counters.evicted.read()), (3, 2));
 }
 
-fn standing_connections_are_dismissed_at_the_end(backend: StreamBackend) {
-    let server = start(backend, LIMITS);
+fn standing_connections_are_dismissed_at_the_end(kind: StreamKind) {
+    let server = start(kind, LIMITS);
     let (mut standing, mut asking) = (stand(&server), stand(&server));
     asking.say("echo some");
     until(|| server.counters.received_bytes.read() == 2 * "stand\necho ready\n".len() as u64 + 9);
@@ -334,7 +337,7 @@ fn standing_connections_are_dismissed_at_the_end(backend: StreamBackend) {
     asking.hear_last([b"something\n", BYE].concat());
     server.await_connections(0);
 
-    let mut worker = Worker::open(backend);
+    let mut worker = Worker::open(kind);
     let mut client = Client::connect(worker.addr);
     client.say("stand\n");
     worker.await_connections(1);
@@ -344,9 +347,9 @@ fn standing_connections_are_dismissed_at_the_end(backend: StreamBackend) {
 }
 
 /// As when the post of another worker has come.
-fn a_wake_is_enough_for_speech(backend: StreamBackend) {
-    for kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred)] {
-        if !kind.works() {
+fn a_wake_is_enough_for_speech(kind: StreamKind) {
+    for datagram_kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred)] {
+        if !datagram_kind.works() {
             continue;
         }
         let (listeners, mut sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
@@ -354,9 +357,9 @@ fn a_wake_is_enough_for_speech(backend: StreamBackend) {
         let (mut service, counters) = (Script::default(), listeners.counters());
         let account = Arc::clone(&service.account);
         let worker = std::thread::spawn(move || {
-            let mut streams = backend.open(listeners, LIMITS).unwrap();
+            let mut streams = kind.open(listeners, LIMITS).unwrap();
             sockets.watch(streams.readiness().unwrap());
-            let mut datagrams = kind.open(sockets);
+            let mut datagrams = datagram_kind.open(sockets);
             while counters.closed.read() == 0 {
                 datagrams.turn(Duration::MAX, &mut Echo::default()).unwrap();
                 while streams.turn(0, &mut service).unwrap() > 0 {}
@@ -374,9 +377,9 @@ fn a_wake_is_enough_for_speech(backend: StreamBackend) {
     }
 }
 
-fn a_thousand_stand(backend: StreamBackend) {
+fn a_thousand_stand(kind: StreamKind) {
     const COUNT: usize = 1000;
-    let mut worker = Worker::open(backend);
+    let mut worker = Worker::open(kind);
     let mut clients: Vec<_> = (0..COUNT)
         .map(|_| {
             let mut client = Client::connect(worker.addr);
@@ -399,10 +402,10 @@ fn a_thousand_stand(backend: StreamBackend) {
 }
 
 /// Several threads of clients, all of whom tell each other numbers, so that speech meets requests at every stage.
-fn everybody_tells_everybody(backend: StreamBackend) {
+fn everybody_tells_everybody(kind: StreamKind) {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 300;
-    let server = start(backend, StreamLimits { unsent_bytes_max: usize::MAX, ..LIMITS });
+    let server = start(kind, StreamLimits { unsent_bytes_max: usize::MAX, ..LIMITS });
     let clients: Vec<_> = (0..CLIENTS).map(|_| stand(&server)).collect();
     std::thread::scope(|scope| {
         for (own, client) in clients.into_iter().enumerate() {

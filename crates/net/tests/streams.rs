@@ -12,12 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::stream::{
-    Client, LIMITS, Script, StreamServer, addrs, is_ready, listen, listen_shared, until, works,
+    Client, LIMITS, Script, StreamKind, StreamServer, addrs, is_ready, listen, listen_shared, until,
 };
 use common::{Kind, PATIENCE, bind_one, connect};
 use shoal_net::stream::{
-    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamBackend, StreamIo, StreamListeners, UringIo,
-    UringSettings,
+    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners, UringIo, UringSettings,
 };
 use shoal_net::{DatagramIo, Echo, TaskRun};
 
@@ -44,12 +43,12 @@ over_every_stream_back_end! {
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 const BOTH: &[&str] = &["127.0.0.1:0", "[::1]:0"];
 
-fn start(backend: StreamBackend) -> StreamServer {
-    StreamServer::start(backend, LOOPBACK, LIMITS)
+fn start(kind: StreamKind) -> StreamServer {
+    StreamServer::start(kind, LOOPBACK, LIMITS)
 }
 
-fn every_next(backend: StreamBackend) {
-    let server = start(backend);
+fn every_next(kind: StreamKind) {
+    let server = start(kind);
     let mut client = server.connect();
     for round in 0..100 {
         client.ask(&format!("echo {round}\n"), &format!("{round}\n"));
@@ -80,8 +79,8 @@ fn every_next(backend: StreamBackend) {
     assert_eq!(counters.sent_bytes.read(), (said + "the end\n".len() + "for a while\n".len()) as u64);
 }
 
-fn input_in_single_bytes(backend: StreamBackend) {
-    let server = start(backend);
+fn input_in_single_bytes(kind: StreamKind) {
+    let server = start(kind);
     let mut client = server.connect();
     for _ in 0..3 {
         for byte in "echo slowly\n".chars() {
@@ -92,9 +91,9 @@ fn input_in_single_bytes(backend: StreamBackend) {
     }
 }
 
-fn pipelined_requests_are_answered_in_order(backend: StreamBackend) {
+fn pipelined_requests_are_answered_in_order(kind: StreamKind) {
     const COUNT: usize = 20_000;
-    let server = start(backend);
+    let server = start(kind);
     let mut client = server.connect();
     let mut asking = Client::of(client.0.try_clone().unwrap());
     let asker = std::thread::spawn(move || {
@@ -107,8 +106,8 @@ fn pipelined_requests_are_answered_in_order(backend: StreamBackend) {
     asker.join().unwrap();
 }
 
-fn answers_in_pieces(backend: StreamBackend) {
-    let server = start(backend);
+fn answers_in_pieces(kind: StreamKind) {
+    let server = start(kind);
     let mut client = server.connect();
     // Many small ones, large ones, and ones without content, with other requests right behind.
     for (pieces, bytes) in [(100, 10), (30, 100_000), (50, 0), (1, 1)] {
@@ -124,9 +123,9 @@ fn answers_in_pieces(backend: StreamBackend) {
     client.hear_last("");
 }
 
-fn a_large_answer_to_a_slow_reader(backend: StreamBackend) {
+fn a_large_answer_to_a_slow_reader(kind: StreamKind) {
     const BYTES: usize = 16_000_000;
-    let server = start(backend);
+    let server = start(kind);
     for end in ["echo end\n", "close end\n", "linger end\n"] {
         let mut slow = server.connect();
         slow.say(&format!("big {BYTES}\n{end}"));
@@ -142,9 +141,9 @@ fn a_large_answer_to_a_slow_reader(backend: StreamBackend) {
     }
 }
 
-fn who_does_not_take_answers_is_not_heard(backend: StreamBackend) {
+fn who_does_not_take_answers_is_not_heard(kind: StreamKind) {
     const BYTES: usize = 16_000_000;
-    let server = start(backend);
+    let server = start(kind);
     let mut deaf = server.connect();
     deaf.say(&format!("big {BYTES}\n"));
     let line = b"echo again\n";
@@ -161,8 +160,8 @@ fn who_does_not_take_answers_is_not_heard(backend: StreamBackend) {
     }
 }
 
-fn a_half_closed_client_gets_its_answer(backend: StreamBackend) {
-    let server = start(backend);
+fn a_half_closed_client_gets_its_answer(kind: StreamKind) {
+    let server = start(kind);
     for (words, answer) in [("echo last\n", b"last\n".to_vec()), ("big 3000000\n", vec![b'b'; 3_000_000])] {
         let mut client = server.connect();
         client.say(words);
@@ -178,8 +177,8 @@ fn a_half_closed_client_gets_its_answer(backend: StreamBackend) {
     assert_eq!(server.counters.failed.read(), 0);
 }
 
-fn the_answer_before_the_end_is_no_reset(backend: StreamBackend) {
-    let server = start(backend);
+fn the_answer_before_the_end_is_no_reset(kind: StreamKind) {
+    let server = start(kind);
     let mut client = server.connect();
     client.say("linger no more, please\n");
     for _ in 0..20 {
@@ -194,8 +193,8 @@ fn the_answer_before_the_end_is_no_reset(backend: StreamBackend) {
     assert!(server.account.heard_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
 }
 
-fn who_sends_on_and_on_after_the_end_is_closed(backend: StreamBackend) {
-    let server = start(backend);
+fn who_sends_on_and_on_after_the_end_is_closed(kind: StreamKind) {
+    let server = start(kind);
     let mut client = server.connect();
     client.say("linger no more, please\n");
     client.hear_last("no more, please\n");
@@ -203,8 +202,8 @@ fn who_sends_on_and_on_after_the_end_is_closed(backend: StreamBackend) {
     server.await_connections(0);
 }
 
-fn resets_disturb_nobody(backend: StreamBackend) {
-    let server = start(backend);
+fn resets_disturb_nobody(kind: StreamKind) {
+    let server = start(kind);
     let mut steady = server.connect();
     for round in 0..50 {
         for words in ["echo x\n", "ech", "big 16000000\n", "more 1000 100000\n", "linger x\n", "close x\n"] {
@@ -222,8 +221,8 @@ fn resets_disturb_nobody(backend: StreamBackend) {
     server.await_connections(1);
 }
 
-fn both_families(backend: StreamBackend) {
-    let server = StreamServer::start(backend, BOTH, LIMITS);
+fn both_families(kind: StreamKind) {
+    let server = StreamServer::start(kind, BOTH, LIMITS);
     for (index, addr) in server.addrs.iter().enumerate() {
         let mut client = Client::connect(*addr);
         client.ask("echo hello\n", "hello\n");
@@ -242,8 +241,8 @@ fn listen_unix(name: &str, workers: usize) -> (std::path::PathBuf, Vec<StreamLis
     (path, listeners)
 }
 
-fn run(backend: StreamBackend, listeners: StreamListeners) -> StreamServer {
-    StreamServer::run(listeners, Script::default(), move |listeners| backend.open(listeners, LIMITS).unwrap())
+fn run(kind: StreamKind, listeners: StreamListeners) -> StreamServer {
+    StreamServer::run(listeners, Script::default(), move |listeners| kind.open(listeners, LIMITS).unwrap())
 }
 
 fn ask_unix(path: &std::path::Path) {
@@ -255,9 +254,9 @@ fn ask_unix(path: &std::path::Path) {
     assert_eq!(heard, "over unix\n");
 }
 
-fn unix_sockets(backend: StreamBackend) {
-    let (path, mut listeners) = listen_unix(&format!("{backend}-one"), 1);
-    let server = run(backend, listeners.remove(0));
+fn unix_sockets(kind: StreamKind) {
+    let (path, mut listeners) = listen_unix(&format!("{kind}-one"), 1);
+    let server = run(kind, listeners.remove(0));
     ask_unix(&path);
     assert_eq!(server.account.origins.lock().unwrap()[0].peer, None);
     drop(server);
@@ -265,9 +264,9 @@ fn unix_sockets(backend: StreamBackend) {
     std::fs::remove_dir(path.parent().unwrap()).unwrap();
 }
 
-fn workers_share_a_unix_socket(backend: StreamBackend) {
-    let (path, listeners) = listen_unix(&format!("{backend}-two"), 2);
-    let servers: Vec<_> = listeners.into_iter().map(|listeners| run(backend, listeners)).collect();
+fn workers_share_a_unix_socket(kind: StreamKind) {
+    let (path, listeners) = listen_unix(&format!("{kind}-two"), 2);
+    let servers: Vec<_> = listeners.into_iter().map(|listeners| run(kind, listeners)).collect();
     for _ in 0..100 {
         ask_unix(&path);
     }
@@ -277,9 +276,8 @@ fn workers_share_a_unix_socket(backend: StreamBackend) {
     std::fs::remove_dir(path.parent().unwrap()).unwrap();
 }
 
-fn workers_share_a_port(backend: StreamBackend) {
-    let servers: Vec<_> =
-        listen_shared(BOTH, 2).into_iter().map(|listeners| run(backend, listeners)).collect();
+fn workers_share_a_port(kind: StreamKind) {
+    let servers: Vec<_> = listen_shared(BOTH, 2).into_iter().map(|listeners| run(kind, listeners)).collect();
     assert_eq!(servers[0].addrs, servers[1].addrs);
     for addr in &servers[0].addrs {
         for _ in 0..100 {
@@ -291,10 +289,10 @@ fn workers_share_a_port(backend: StreamBackend) {
     }
 }
 
-fn readiness_tells_of_work_and_of_nothing_else(backend: StreamBackend) {
+fn readiness_tells_of_work_and_of_nothing_else(kind: StreamKind) {
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let mut io = backend.open(listeners, LIMITS).unwrap();
+    let mut io = kind.open(listeners, LIMITS).unwrap();
     let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
     let mut settle = |io: &mut AnyStreamIo<Script>| {
         let mut turns = 0;
@@ -323,18 +321,18 @@ fn readiness_tells_of_work_and_of_nothing_else(backend: StreamBackend) {
     assert_eq!(io.connections(), 0);
 }
 
-fn a_connection_wakes_whoever_waits_for_datagrams(backend: StreamBackend) {
-    for kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred), Kind::Uring(TaskRun::Cooperative)] {
-        if !kind.works() {
+fn a_connection_wakes_whoever_waits_for_datagrams(kind: StreamKind) {
+    for datagram_kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred), Kind::Uring(TaskRun::Cooperative)] {
+        if !datagram_kind.works() {
             continue;
         }
         let (listeners, mut sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
         let (tcp, udp) = (addrs(&listeners)[0], sockets.local_addrs().next().unwrap());
         let waker = sockets.waker();
         let worker = std::thread::spawn(move || {
-            let mut streams = backend.open(listeners, LIMITS).unwrap();
+            let mut streams = kind.open(listeners, LIMITS).unwrap();
             sockets.watch(streams.readiness().unwrap());
-            let (mut datagrams, mut service) = (kind.open(sockets), Script::default());
+            let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
             let mut served = 0;
             while served < 20 {
                 // Without the watch it would take for ever.
@@ -355,10 +353,10 @@ fn a_connection_wakes_whoever_waits_for_datagrams(backend: StreamBackend) {
 }
 
 /// Every kind of exchange and of end, from several threads at once.
-fn clients_of_all_kinds_at_once(backend: StreamBackend) {
+fn clients_of_all_kinds_at_once(kind: StreamKind) {
     const CLIENTS: u64 = 8;
     const ROUNDS: u64 = 150;
-    let server = start(backend);
+    let server = start(kind);
     std::thread::scope(|scope| {
         for seed in 0..CLIENTS {
             let server = &server;
@@ -408,12 +406,12 @@ fn one_of_all_kinds(mut client: Client, number: u64) {
 #[test]
 fn uring_recovers_from_exhausted_receive_buffers() {
     const COUNT: usize = 300;
-    if !works(StreamBackend::Uring) {
+    if !StreamKind::Uring.works() {
         return;
     }
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let settings = UringSettings { receive_buffers: 2 };
+    let settings = UringSettings { receive_buffers: 2, ..UringSettings::default() };
     let mut io = UringIo::open(listeners, LIMITS, &settings).unwrap();
     let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
     let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();

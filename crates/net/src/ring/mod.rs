@@ -85,6 +85,11 @@ impl Ring {
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
+    /// Makes a table of files with so many empty slots.
+    pub(crate) fn register_slots(&self, count: u32) -> io::Result<()> {
+        self.uring.submitter().register_files_sparse(count)
+    }
+
     /// Queues a submission for the next `enter`.
     pub(crate) fn push(&mut self, submission: Submission) {
         self.queue(ArrayVec::from_iter([submission.0]));
@@ -94,6 +99,11 @@ impl Ring {
     /// (`io_uring_enter(2)`, IOSQE_IO_LINK).
     pub(crate) fn push_linked(&mut self, first: Submission, second: Submission) {
         self.queue(ArrayVec::from([first.0.flags(squeue::Flags::IO_LINK), second.0]));
+    }
+
+    /// The same, but the second begins whatever comes of the first (IOSQE_IO_HARDLINK).
+    pub(crate) fn push_hard_linked(&mut self, first: Submission, second: Submission) {
+        self.queue(ArrayVec::from([first.0.flags(squeue::Flags::IO_HARDLINK), second.0]));
     }
 
     fn queue(&mut self, chain: ArrayVec<squeue::Entry, 2>) {

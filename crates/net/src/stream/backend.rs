@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use shoal_wire::stream::{Handle, Next, Origin};
 
+use super::uring::slots::SLOTS_MAX;
 use super::{
     EpollIo, ListenAddress, StreamIo, StreamLimits, StreamListeners, StreamService, UringIo, UringSettings,
 };
@@ -82,16 +83,21 @@ impl StreamBackend {
     }
 
     /// How many connections `workers` of a process can hold together that may have `descriptors_max` descriptors, of which
-    /// `descriptors_left` are not needed for anything else.
+    /// `descriptors_left` are not needed for anything else. That is where the kernel spreads them evenly.
     #[must_use]
     pub fn connections_possible(
         self,
-        _descriptors_max: u64,
+        descriptors_max: u64,
         descriptors_left: u64,
-        _workers: NonZeroUsize,
+        workers: NonZeroUsize,
     ) -> u64 {
         match self {
-            Self::Epoll | Self::Uring => descriptors_left,
+            Self::Epoll => descriptors_left,
+            Self::Uring => {
+                // Beside its descriptors, each ring has a table of files that may have as many slots again.
+                let slots = u64::from(SLOTS_MAX).min(descriptors_max);
+                slots.saturating_mul(workers.get() as u64).saturating_add(descriptors_left)
+            }
         }
     }
 
@@ -248,6 +254,15 @@ mod tests {
         }
         let error = "mmsg".parse::<StreamBackend>().unwrap_err();
         assert_eq!(error.to_string(), r#"there is no back end "mmsg": use "epoll" or "uring""#);
+    }
+
+    #[test]
+    fn a_ring_has_slots_beside_the_descriptors() {
+        let two = NonZeroUsize::new(2).unwrap();
+        assert_eq!(StreamBackend::Epoll.connections_possible(20_000, 19_000, two), 19_000);
+        assert_eq!(StreamBackend::Uring.connections_possible(20_000, 19_000, two), 59_000);
+        let slots = u64::from(SLOTS_MAX);
+        assert_eq!(StreamBackend::Uring.connections_possible(u64::MAX, 19_000, two), 2 * slots + 19_000);
     }
 
     #[test]

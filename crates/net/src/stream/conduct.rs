@@ -154,7 +154,7 @@ impl<T, L> Connection<T, L> {
 /// A back end, as far as the decisions need it.
 pub(super) trait Conduct<S: StreamService> {
     /// Its part of a connection.
-    type Link: From<OwnedFd> + AsFd;
+    type Link: From<OwnedFd>;
 
     /// Its connections.
     fn roster(&mut self) -> &mut Connections<S, Self::Link>;
@@ -167,6 +167,13 @@ pub(super) trait Conduct<S: StreamService> {
 
     /// Has the service speak unasked on a connection that may be spoken to, and sends that behind what is being sent.
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S);
+
+    /// Sends last words on a connection to which nothing is being sent and which is closed next, as far as the socket has
+    /// room for them.
+    fn say_last(&mut self, key: Key, words: Vec<u8>);
+
+    /// Closes the sending direction of a connection.
+    fn end_sending(&mut self, key: Key);
 
     /// Closes what a connection that was removed has left.
     fn release(&mut self, key: Key, link: Self::Link, leave: Leave);
@@ -265,9 +272,8 @@ pub(super) trait Conduct<S: StreamService> {
             Next::Standing if occasion == Occasion::Told && phase == Some(Phase::Standing) => {}
             Next::Standing => roster.enter(key, Phase::Standing, now_ms),
             Next::Linger => {
-                // It fails where the peer has gone already, which the next read tells.
-                let _ = shutdown(&connection.link, Shutdown::Write);
                 roster.enter(key, Phase::Linger, now_ms);
+                self.end_sending(key);
             }
             // The time of a request begins with its first bytes; more of it does not prolong it.
             Next::Busy if occasion == Occasion::Answered || phase != Some(Phase::Request) => {
@@ -294,8 +300,9 @@ pub(super) trait Conduct<S: StreamService> {
         {
             let mut last_words = Vec::new();
             service.expire(&mut connection.session, &mut last_words);
-            let sent = say(&connection.link, &last_words);
-            self.roster().counters().add_write(sent);
+            if !last_words.is_empty() {
+                self.say_last(key, last_words);
+            }
         }
         self.close(key, service)
     }
@@ -384,7 +391,13 @@ fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S, 
     counters.add_write(say(socket, &words));
 }
 
+/// Closes the sending direction of a socket.
+pub(super) fn end_sending(socket: impl AsFd) {
+    // It fails where the peer has gone already, which the next read tells.
+    let _ = shutdown(socket, Shutdown::Write);
+}
+
 /// Sends as much of `words` as the socket has room for. Returns how much that was; whoever has gone hears nothing.
-fn say(socket: impl AsFd, words: &[u8]) -> usize {
+pub(super) fn say(socket: impl AsFd, words: &[u8]) -> usize {
     if words.is_empty() { 0 } else { send(socket, words, SEND_NOW).unwrap_or(0) }
 }

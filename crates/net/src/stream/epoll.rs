@@ -18,7 +18,9 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
 use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use super::accept::{Accepting, accept};
-use super::conduct::{Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked};
+use super::conduct::{
+    Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked, end_sending, say,
+};
 use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
@@ -118,6 +120,17 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
         let is_open = sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open;
         if is_open && self.restrain(key, service) == Fate::Open {
             self.watch(key, service);
+        }
+    }
+
+    fn say_last(&mut self, key: Key, words: Vec<u8>) {
+        let sent = self.roster.get_mut(key).map_or(0, |connection| say(&connection.link, &words));
+        self.roster.counters().add_write(sent);
+    }
+
+    fn end_sending(&mut self, key: Key) {
+        if let Some(connection) = self.roster.get_mut(key) {
+            end_sending(&connection.link);
         }
     }
 

@@ -2,6 +2,7 @@
 //! clients that never wait for ever.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpStream};
@@ -14,29 +15,75 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shoal_net::stream::{
     AnyStreamIo, ListenAddress, StreamBackend, StreamCounters, StreamIo, StreamLimits, StreamListeners,
-    StreamService,
+    StreamService, UringIo, UringSettings,
 };
 use shoal_wire::stream::{Handle, Next, Origin};
 
 use super::PATIENCE;
 
-/// Makes a module of tests for each stream back end out of functions that take a [`StreamBackend`].
+/// A stream back end as the tests open it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    Epoll,
+    /// Its connections are held by slots.
+    Uring,
+    /// ... by descriptors.
+    UringDescriptors,
+    /// ... by either.
+    UringFewSlots,
+}
+
+/// Makes a module of tests for each kind of stream back end out of functions that take a [`StreamKind`].
 #[macro_export]
 macro_rules! over_every_stream_back_end {
     ($($test:ident),+ $(,)?) => {
-        over_every_stream_back_end!(@module epoll, shoal_net::stream::StreamBackend::Epoll, $($test),+);
-        over_every_stream_back_end!(@module uring, shoal_net::stream::StreamBackend::Uring, $($test),+);
+        over_every_stream_back_end!(@module epoll, Epoll, $($test),+);
+        over_every_stream_back_end!(@module uring, Uring, $($test),+);
+        over_every_stream_back_end!(@module uring_descriptors, UringDescriptors, $($test),+);
+        over_every_stream_back_end!(@module uring_few_slots, UringFewSlots, $($test),+);
     };
-    (@module $module:ident, $backend:expr, $($test:ident),+) => {
+    (@module $module:ident, $kind:ident, $($test:ident),+) => {
         mod $module {
             $(#[test]
             fn $test() {
-                if $crate::common::stream::works($backend) {
-                    super::$test($backend);
+                let kind = $crate::common::stream::StreamKind::$kind;
+                if kind.works() {
+                    super::$test(kind);
                 }
             })+
         }
     };
+}
+
+impl StreamKind {
+    pub(crate) const ALL: [Self; 4] = [Self::Epoll, Self::Uring, Self::UringDescriptors, Self::UringFewSlots];
+
+    /// A host without io_uring cannot test it, and says so.
+    pub(crate) fn works(self) -> bool {
+        let backend = if self == Self::Epoll { StreamBackend::Epoll } else { StreamBackend::Uring };
+        backend.probe().map_err(|unsupported| eprintln!("skipped: {unsupported}")).is_ok()
+    }
+
+    pub(crate) fn open<S: StreamService>(
+        self,
+        listeners: StreamListeners,
+        limits: StreamLimits,
+    ) -> io::Result<AnyStreamIo<S>> {
+        let slots_max = match self {
+            Self::Epoll => return StreamBackend::Epoll.open(listeners, limits),
+            Self::Uring => u32::MAX,
+            Self::UringDescriptors => 0,
+            Self::UringFewSlots => 2,
+        };
+        let settings = UringSettings { slots_max, ..UringSettings::default() };
+        Ok(AnyStreamIo::Uring(Box::new(UringIo::open(listeners, limits, &settings)?)))
+    }
+}
+
+impl fmt::Display for StreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
 }
 
 /// Limits that no test comes near unless it means to.
@@ -49,11 +96,6 @@ pub(crate) const LIMITS: StreamLimits = StreamLimits {
     silent_ms_max: 60_000,
     unsent_bytes_max: 128 * 1024,
 };
-
-/// A host without io_uring cannot test it, and says so.
-pub(crate) fn works(backend: StreamBackend) -> bool {
-    backend.probe().map_err(|unsupported| eprintln!("skipped: {unsupported}")).is_ok()
-}
 
 /// Listeners of the only worker, on ports of the kernel's choice.
 pub(crate) fn listen(addresses: &[&str]) -> StreamListeners {
@@ -270,9 +312,9 @@ struct Shared {
 }
 
 impl StreamServer {
-    pub(crate) fn start(backend: StreamBackend, addresses: &[&str], limits: StreamLimits) -> Self {
+    pub(crate) fn start(kind: StreamKind, addresses: &[&str], limits: StreamLimits) -> Self {
         Self::run(listen(addresses), Script::default(), move |listeners| {
-            backend.open(listeners, limits).unwrap()
+            kind.open(listeners, limits).unwrap()
         })
     }
 

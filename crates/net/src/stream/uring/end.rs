@@ -12,7 +12,7 @@ use super::super::accept::{Accepting, accept};
 use super::super::conduct::{Conduct, Leave, Recovery};
 use super::super::listen::BACKLOG;
 use super::UringIo;
-use super::link::Parting;
+use super::link::{Parting, Socket};
 use super::outbox::{Landed, Then};
 use super::submit;
 use super::token::Token;
@@ -90,14 +90,19 @@ impl<S: StreamService> UringIo<S> {
                 let Landed { key, then, is_whole } =
                     self.outbox.land(letter, completion.outcome().unwrap_or(0));
                 let left = self.roster.remove(key);
-                let left = left.map(|connection| Parting { link: connection.link, leave: Leave::Gently });
+                let left =
+                    left.map(|connection| Parting { link: connection.link, leave: Some(Leave::Gently) });
                 match left.or_else(|| self.parting.remove(&key)) {
                     Some(Parting { link, .. }) if is_whole && then == Then::Close => link.forget(),
-                    Some(Parting { link, leave }) => leave.prepare(&link),
-                    None => {}
+                    Some(Parting { link, leave: Some(leave) }) => match link.socket {
+                        Socket::Descriptor(descriptor) => leave.prepare(&descriptor),
+                        Socket::Slot(_) => self.hang_up(link, leave),
+                    },
+                    Some(Parting { leave: None, .. }) | None => {}
                 }
             }
-            Token::None | Token::Resume(_) => {}
+            Token::Close(_) => self.closing -= 1,
+            Token::None | Token::Resume(_) | Token::End(_) => {}
         }
     }
 }
@@ -105,11 +110,13 @@ impl<S: StreamService> UringIo<S> {
 impl<S: StreamService> Drop for UringIo<S> {
     fn drop(&mut self) {
         if self.shut_down() {
+            self.ring.release_files();
             return;
         }
         // A little memory lost is harmless, a kernel that writes to memory of somebody else is not.
         self.outbox.leak();
         self.buffers.leak();
+        self.slots.leak();
         self.roster.leak();
         mem::take(&mut self.parting).into_values().for_each(|parting| parting.link.forget());
     }

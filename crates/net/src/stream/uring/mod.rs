@@ -12,8 +12,10 @@
 //! when its completions have come.
 
 mod end;
+mod holding;
 mod link;
 mod outbox;
+pub(super) mod slots;
 mod speech;
 mod submit;
 mod token;
@@ -28,18 +30,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 use shoal_wire::stream::{Next, Origin};
 
+use super::accept::Trouble;
 use super::accept::{Accepting, identify};
-use super::conduct::{Conduct, Connection, Connections, Fate, Leave, Occasion, Recovery, Unasked};
+use super::conduct::{
+    Conduct, Connection, Connections, Fate, Leave, Occasion, Recovery, Unasked, end_sending, say,
+};
 use super::roster::{Phase, Roster};
 use super::slab::Key;
 use super::{StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring, TaskRun};
-use link::{Link, Parting};
+use link::{Link, Parting, Socket};
 use outbox::{Outbox, Then};
+use slots::Slots;
 use submit::Input;
 use token::{PLACES_MAX, Token};
 
@@ -49,11 +54,14 @@ pub struct UringSettings {
     /// Receive buffers, a power of two. Each is in use only while its content is looked at, so this is how many
     /// connections can be heard between two calls of the kernel.
     pub receive_buffers: u16,
+    /// Most connections that are held by a slot in the ring's table of files instead of a descriptor. There are never more
+    /// slots than connections, nor than the process may have descriptors.
+    pub slots_max: u32,
 }
 
 impl Default for UringSettings {
     fn default() -> Self {
-        Self { receive_buffers: 256 }
+        Self { receive_buffers: 256, slots_max: u32::MAX }
     }
 }
 
@@ -77,6 +85,13 @@ pub struct UringIo<S: StreamService> {
     roster: Connections<S, Link>,
     /// Connections that are gone but for what is still under way.
     parting: HashMap<Key, Parting>,
+    slots: Slots,
+    /// Connections that found no slot, and some that are gone.
+    unlisted: VecDeque<Key>,
+    /// How many slots are being closed.
+    closing: usize,
+    /// Whether a descriptor was given back for a slot in this turn.
+    gave_back: bool,
     /// Completions that had to wait until everybody has spoken.
     put_off: VecDeque<Completion>,
     /// Connections that found no buffer for what has arrived.
@@ -128,23 +143,26 @@ impl<S: StreamService> Conduct<S> for UringIo<S> {
         self.speak(key, why, now_ms, service);
     }
 
-    fn release(&mut self, key: Key, mut link: Link, leave: Leave) {
-        if let Some(letter) = link.waiting.take() {
-            self.outbox.discard(letter);
+    fn say_last(&mut self, key: Key, words: Vec<u8>) {
+        let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
+        if let Socket::Descriptor(descriptor) = &link.socket {
+            let sent = say(descriptor, &words);
+            self.roster.counters().add_write(sent);
+        } else {
+            self.speak_last(key, words);
         }
-        if !link.is_under_way() {
-            self.hang_up(link, leave);
-            return;
+    }
+
+    fn end_sending(&mut self, key: Key) {
+        let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
+        match link.socket {
+            Socket::Descriptor(ref descriptor) => end_sending(descriptor),
+            Socket::Slot(slot) => self.end_slot(slot, key),
         }
-        match link.sending {
-            // The kernel may have closed the descriptor already, and given its number to the next.
-            Some(letter) if self.outbox.then(letter) == Then::Close => {
-                self.ring.push(submit::cancel(Token::Send(letter)));
-            }
-            // Ends whatever is under way. It fails where the peer has gone, and then that ends by itself.
-            _ => drop(shutdown(&link, Shutdown::Both)),
-        }
-        self.parting.insert(key, Parting { link, leave });
+    }
+
+    fn release(&mut self, key: Key, link: Link, leave: Leave) {
+        self.part_with(key, link, leave);
     }
 }
 
@@ -158,13 +176,23 @@ impl<S: StreamService> UringIo<S> {
         limits: StreamLimits,
         settings: &UringSettings,
     ) -> io::Result<Self> {
-        let limits = StreamLimits { connections_max: limits.connections_max.min(PLACES_MAX), ..limits };
+        let connections_max = limits.connections_max.min(PLACES_MAX / 2);
+        let limits = StreamLimits { connections_max, ..limits };
         let ring = Ring::new(TaskRun::Cooperative, SUBMISSIONS_MAX, COMPLETIONS_MAX, &[])?;
+        let slots_max = u32::try_from(connections_max).unwrap_or(u32::MAX).min(settings.slots_max);
+        let slots = Slots::new(slots::possible(slots_max));
+        if slots.count() > 0 {
+            ring.register_slots(slots.count())?;
+        }
         let mut io = Self {
             armed: vec![false; listeners.listeners.len()],
             accepting: Accepting::Yes,
             roster: Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters()),
             parting: HashMap::new(),
+            slots,
+            unlisted: VecDeque::new(),
+            closing: 0,
+            gave_back: false,
             put_off: VecDeque::new(),
             starved: VecDeque::new(),
             buffers: submit::open_buffers(&ring, settings.receive_buffers)?,
@@ -197,7 +225,7 @@ impl<S: StreamService> UringIo<S> {
         let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
         if !link.receiving {
             link.receiving = true;
-            self.ring.push(submit::receive(link.as_fd(), key, what == Expect::Later));
+            self.ring.push(submit::receive(&link.socket, key, what == Expect::Later));
             self.under_way += 1;
         }
     }
@@ -225,6 +253,8 @@ impl<S: StreamService> UringIo<S> {
                 Token::Receive(key) => self.finish_receive(key, &completion, now_ms, service),
                 Token::Send(letter) => self.finish_send(letter, &completion, now_ms, service),
                 Token::Resume(key) => self.go_on(key, now_ms, service),
+                Token::End(key) => self.finish_end(key),
+                Token::Close(slot) => self.finish_close(slot, &completion),
             }
         }
         self.feed();
@@ -276,22 +306,33 @@ impl<S: StreamService> UringIo<S> {
 
     fn take_in(&mut self, socket: OwnedFd, origin: &Origin, now_ms: u64, service: &mut S) {
         if let Some(key) = self.welcome(socket, origin, now_ms, service) {
+            self.enlist(key);
             self.expect(key, Expect::Now);
         }
     }
 
     /// Sees to a failed accept.
     fn mend(&mut self, errno: Errno, now_ms: u64, service: &mut S) -> io::Result<()> {
+        if Trouble::of(errno) == Trouble::Scarcity && self.is_vacating() {
+            // Somebody is making room already.
+            self.roster.counters().accept_failed.add(1);
+            self.pause(Accepting::Paused { until_ms: now_ms });
+            return Ok(());
+        }
         let pause = match self.recover(errno, service)? {
             Recovery::Retry => return Ok(()),
             // The descriptor is free by the next turn.
             Recovery::Evicted => Accepting::Paused { until_ms: now_ms },
             Recovery::Pause => Accepting::pause(now_ms),
         };
+        self.pause(pause);
+        Ok(())
+    }
+
+    fn pause(&mut self, pause: Accepting) {
         if self.accepting == Accepting::Yes {
             self.accepting = pause;
         }
-        Ok(())
     }
 
     fn finish_receive(&mut self, key: Key, completion: &Completion, now_ms: u64, service: &mut S) {
@@ -379,23 +420,6 @@ impl<S: StreamService> UringIo<S> {
             self.go_silent(key, Occasion::Heard, now_ms, service);
         }
     }
-
-    /// Takes note of what is over for a connection that is gone, and closes it when nothing is left.
-    fn part_from(&mut self, key: Key, note: impl FnOnce(&mut Link)) {
-        let Some(Parting { link, .. }) = self.parting.get_mut(&key) else { return };
-        note(link);
-        if !link.is_under_way()
-            && let Some(Parting { link, leave }) = self.parting.remove(&key)
-        {
-            self.hang_up(link, leave);
-        }
-    }
-
-    /// Queues the close of a connection on which nothing is under way.
-    fn hang_up(&mut self, link: Link, leave: Leave) {
-        leave.prepare(&link);
-        self.ring.push(submit::close(link.socket));
-    }
 }
 
 impl<S: StreamService> StreamIo<S> for UringIo<S> {
@@ -403,6 +427,7 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
         if self.accepting.is_due(now_ms) {
             self.accepting = Accepting::Yes;
         }
+        self.gave_back = false;
         let mut seen = self.see_to_due(now_ms, service);
         for round in 1..=ROUNDS_MAX {
             let seen_now = self.round(now_ms, service)?;

@@ -5,11 +5,13 @@
 #![allow(unsafe_code, reason = "the kernel reads texts at addresses it was given")]
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, types};
 
 use super::super::slab::Key;
+use super::link::Socket;
+use super::slots::Slot;
 use super::token::Token;
 use crate::ring::Submission;
 
@@ -124,14 +126,17 @@ impl Outbox {
     }
 
     /// Hands what is left of letter `index` to the kernel, which sends it on `socket`.
-    pub(super) fn send(&mut self, index: u32, socket: BorrowedFd<'_>, effort: Effort) -> Submission {
+    pub(super) fn send(&mut self, index: u32, socket: &Socket, effort: Effort) -> Submission {
         let letter = &mut self.letters[index as usize];
         assert!(!mem::replace(&mut letter.in_flight, true), "letter {index} is with the kernel already");
         let left = &letter.text[letter.sent..];
         // Of what is longer the kernel sends a part, and the rest follows.
         let length = u32::try_from(left.len()).unwrap_or(u32::MAX);
-        let entry =
-            opcode::Send::new(types::Fd(socket.as_raw_fd()), left.as_ptr(), length).flags(effort.flags());
+        let entry = match socket {
+            Socket::Descriptor(fd) => opcode::Send::new(types::Fd(fd.as_raw_fd()), left.as_ptr(), length),
+            Socket::Slot(Slot(slot)) => opcode::Send::new(types::Fixed(*slot), left.as_ptr(), length),
+        };
+        let entry = entry.flags(effort.flags());
         // SAFETY: while a letter is in flight nobody writes, moves or frees its text: `text`, `discard` and `leak` are all
         // that could, the first two assert that it is not, and the last is what keeps it for ever.
         unsafe { Submission::new(entry.build(), Token::Send(index).encode()) }
@@ -175,12 +180,10 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::os::fd::AsFd;
-
     use super::*;
 
     const KEY: Key = Key { index: 7, generation: 1 };
+    const SOCKET: Socket = Socket::Slot(Slot(3));
 
     #[test]
     fn a_letter_is_sent_in_parts_and_its_text_used_again() {
@@ -189,9 +192,8 @@ mod tests {
         text.extend_from_slice(b"hello");
         let address = text.as_ptr();
         let letter = outbox.write(KEY, text, Then::Close);
-        let socket = io::stdin();
         for (sent, is_whole) in [(2, false), (0, false), (3, true)] {
-            let _submission = outbox.send(letter, socket.as_fd(), Effort::Persist);
+            let _submission = outbox.send(letter, &SOCKET, Effort::Persist);
             assert_eq!(outbox.land(letter, sent), Landed { key: KEY, then: Then::Close, is_whole });
         }
         outbox.discard(letter);
@@ -205,7 +207,7 @@ mod tests {
     fn a_letter_does_not_land_twice() {
         let mut outbox = Outbox::default();
         let letter = outbox.write(KEY, vec![1], Then::Nothing);
-        let _submission = outbox.send(letter, io::stdin().as_fd(), Effort::Try);
+        let _submission = outbox.send(letter, &SOCKET, Effort::Try);
         outbox.land(letter, 1);
         outbox.land(letter, 1);
     }
@@ -215,7 +217,7 @@ mod tests {
     fn a_letter_in_flight_is_not_discarded() {
         let mut outbox = Outbox::default();
         let letter = outbox.write(KEY, vec![1], Then::Nothing);
-        let _submission = outbox.send(letter, io::stdin().as_fd(), Effort::Try);
+        let _submission = outbox.send(letter, &SOCKET, Effort::Try);
         outbox.discard(letter);
     }
 }

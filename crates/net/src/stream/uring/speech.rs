@@ -7,7 +7,6 @@
 //! A connection has one letter under way. What is said while it is goes into one more, which follows.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -17,7 +16,7 @@ use super::super::StreamService;
 use super::super::conduct::{Conduct, Connection, Fate, Occasion, Unasked};
 use super::super::roster::Phase;
 use super::super::slab::Key;
-use super::link::Parting;
+use super::link::{Parting, Socket};
 use super::outbox::{Effort, Landed, Then};
 use super::token::Token;
 use super::{Expect, UringIo, submit};
@@ -80,6 +79,12 @@ impl<S: StreamService> UringIo<S> {
         self.send(key, letter, Effort::Persist);
     }
 
+    /// Tries to send last words.
+    pub(super) fn speak_last(&mut self, key: Key, words: Vec<u8>) {
+        let letter = self.outbox.write(key, words, Then::Nothing);
+        self.send(key, letter, Effort::Try);
+    }
+
     /// Sees to the answer to what was heard while something was being sent that the peer had not asked for.
     pub(super) fn answer_later(&mut self, key: Key, text: Vec<u8>, now_ms: u64, service: &mut S) {
         let says_nothing = text.is_empty();
@@ -126,13 +131,18 @@ impl<S: StreamService> UringIo<S> {
     fn send(&mut self, key: Key, letter: u32, effort: Effort) {
         let Some(Connection { link, .. }) = self.roster.get_mut(key) else { return };
         link.sending = Some(letter);
-        let socket = link.socket.as_fd();
-        let send = self.outbox.send(letter, socket, effort);
+        let send = self.outbox.send(letter, &link.socket, effort);
         self.under_way += 1;
         match self.outbox.then(letter) {
-            Then::Close if !link.receiving => self.ring.push_linked(send, submit::close_later(socket)),
+            Then::Close if !link.receiving => {
+                let is_in_slot = matches!(link.socket, Socket::Slot(_));
+                self.ring.push_linked(send, submit::close_later(&link.socket));
+                if is_in_slot {
+                    self.note_closing();
+                }
+            }
             Then::Receive if !link.receiving => {
-                self.ring.push_linked(send, submit::receive(socket, key, true));
+                self.ring.push_linked(send, submit::receive(&link.socket, key, true));
                 link.receiving = true;
                 self.under_way += 1;
             }

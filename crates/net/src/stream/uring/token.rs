@@ -1,6 +1,7 @@
 //! What a completion belongs to, packed into the 64 bits that io_uring carries from a submission to its completion.
 
 use super::super::slab::Key;
+use super::slots::Slot;
 
 /// Whose completion it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,10 @@ pub(super) enum Token {
     Send(u32),
     /// The turn of a connection that has more to say.
     Resume(Key),
+    /// The end of the sending direction of a connection.
+    End(Key),
+    /// The close of a slot.
+    Close(Slot),
 }
 
 const NONE: u8 = 0;
@@ -22,9 +27,11 @@ const ACCEPT: u8 = 1;
 const RECEIVE: u8 = 2;
 const SEND: u8 = 3;
 const RESUME: u8 = 4;
+const END: u8 = 5;
+const CLOSE: u8 = 6;
 
-/// Places have 24 bits, so there can be no more connections than this, nor letters, of which each connection has at
-/// most one.
+/// Places have 24 bits, so there can be no more connections than half of this, nor more letters than this, of which each
+/// connection has at most two.
 pub(super) const PLACES_MAX: usize = 1 << 24;
 
 impl Token {
@@ -35,6 +42,8 @@ impl Token {
             Self::Receive(Key { index, generation }) => (RECEIVE, index, generation),
             Self::Send(letter) => (SEND, letter, 0),
             Self::Resume(Key { index, generation }) => (RESUME, index, generation),
+            Self::End(Key { index, generation }) => (END, index, generation),
+            Self::Close(Slot(slot)) => (CLOSE, slot, 0),
         };
         u64::from(generation) << 32 | u64::from(place) << 8 | u64::from(kind)
     }
@@ -48,6 +57,8 @@ impl Token {
             RECEIVE => Self::Receive(Key { index, generation }),
             SEND => Self::Send(index),
             RESUME => Self::Resume(Key { index, generation }),
+            END => Self::End(Key { index, generation }),
+            CLOSE => Self::Close(Slot(index)),
             _ => Self::None,
         }
     }
@@ -69,6 +80,8 @@ mod tests {
                 Token::Receive(key),
                 Token::Send(index),
                 Token::Resume(key),
+                Token::End(key),
+                Token::Close(Slot(index)),
             ] {
                 assert_eq!(Token::decode(token.encode()), token);
             }
