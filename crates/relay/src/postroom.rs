@@ -18,8 +18,8 @@ pub const POST_BYTES_MAX: usize = 1 << 20;
 /// Largest buffer that is kept for the next post.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes of all buffers that are kept.
-const KEPT_BYTES_SUM_MAX: usize = 4 << 20;
+/// Most bytes of all buffers that are kept: enough for a thousand connections that are told something in each turn.
+const KEPT_BYTES_SUM_MAX: usize = 32 << 20;
 
 /// Turns after which buffers are given back that were not needed meanwhile.
 const SPARE_TURNS: u32 = 1024;

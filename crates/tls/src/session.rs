@@ -69,10 +69,10 @@ impl Session {
             return Ok(());
         }
         let outcome = if self.partial.is_empty() {
-            self.process(input, plaintext, output).map(|used| self.partial.extend_from_slice(&input[used..]))
+            self.process(input, plaintext, output).map(|used| extend(&mut self.partial, &input[used..]))
         } else {
             let mut bytes = mem::take(&mut self.partial);
-            bytes.extend_from_slice(input);
+            extend(&mut bytes, input);
             self.process(&mut bytes, plaintext, output).map(|used| self.keep(bytes, used))
         };
         if outcome.is_ok() && self.partial.len() <= PARTIAL_BYTES_MAX {
@@ -180,12 +180,13 @@ impl Session {
 
     /// Keeps what is not used up, in no more memory than about twice of what it takes.
     fn keep(&mut self, mut bytes: Vec<u8>, used: usize) {
-        bytes.drain(..used);
-        if bytes.is_empty() {
-            return;
+        let rest = &bytes[used..];
+        if bytes.capacity() > 2 * rest.len() {
+            extend(&mut self.partial, rest);
+        } else {
+            bytes.drain(..used);
+            self.partial = bytes;
         }
-        bytes.shrink_to(2 * bytes.len());
-        self.partial = bytes;
     }
 
     /// Has `write` write when rustls allows it.
@@ -219,6 +220,20 @@ impl Session {
             }
         }
     }
+}
+
+/// Appends what has come of a record. Memory is taken once for the whole of it, as its head tells, but for no more than
+/// twice of what has come.
+fn extend(partial: &mut Vec<u8>, input: &[u8]) {
+    let needed = partial.len() + input.len();
+    if needed > partial.capacity() {
+        let byte = |index: usize| partial.iter().chain(input).nth(index).copied().unwrap_or(0);
+        // RFC 8446, 5.1: the length stands behind the type and the version.
+        let record_bytes = 5 + usize::from(u16::from_be_bytes([byte(3), byte(4)]));
+        let wanted = needed.max(record_bytes.min(2 * needed));
+        partial.reserve_exact(wanted - partial.len());
+    }
+    partial.extend_from_slice(input);
 }
 
 impl fmt::Debug for Session {
