@@ -62,6 +62,10 @@ fn filled(out: &mut String, peers: u32, fill: &Report) {
         }
     }
     line(out, "filled", &value);
+    // Where connections stand before anything else, it is then that they were opened.
+    if let (Some(made), Some(_)) = (&fill.connections, &fill.relays) {
+        connections(out, made);
+    }
 }
 
 fn kinds(out: &mut String, run: &Report) {

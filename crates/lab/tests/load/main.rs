@@ -3,6 +3,7 @@
 
 mod echo;
 mod http;
+mod ws;
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
