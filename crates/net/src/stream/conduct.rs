@@ -130,7 +130,7 @@ impl<T, L> Connection<T, L> {
 
     /// Whether it may be spoken to: it is not idle, nor at its end.
     const fn may_be_told(&self) -> bool {
-        matches!(self.next, Next::Standing | Next::Busy | Next::More)
+        matches!(self.next, Next::Standing | Next::Busy | Next::BusyAnew | Next::More)
     }
 
     /// Has the service speak unasked. Returns whether it has given the connection up for its silence.
@@ -274,6 +274,11 @@ pub(super) trait Conduct<S: StreamService> {
             Next::Linger => {
                 roster.enter(key, Phase::Linger, now_ms);
                 self.end_sending(key);
+            }
+            Next::BusyAnew => {
+                // Only once.
+                connection.next = Next::Busy;
+                roster.enter(key, Phase::Request, now_ms);
             }
             // The time of a request begins with its first bytes; more of it does not prolong it.
             Next::Busy if occasion == Occasion::Answered || phase != Some(Phase::Request) => {

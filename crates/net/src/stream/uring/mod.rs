@@ -3,9 +3,11 @@
 //!
 //! Owns the order of events in a turn. One `io_uring_enter` carries the answers of all connections that were heard, each
 //! linked to the next receive, or to the close, of its connection. While an answer is under way no receive is, so a peer
-//! that does not take its answers is not heard either. The kernel runs with [`TaskRun::Cooperative`]: what has come
-//! is completed by the time the worker comes back from waiting, and the descriptor of the ring is readable then, which
-//! with deferred work it would not be.
+//! that does not take its answers is not heard either. What is said unasked leaves the receive where it is (`speech`).
+//! The kernel runs with [`TaskRun::Cooperative`]: what has come is completed by the time the worker comes back from
+//! waiting, and the descriptor of the ring is readable then, which with deferred work it would not be.
+//!
+//! Connections are held by slots of the ring rather than by descriptors, as far as there are any (`holding`).
 //!
 //! A descriptor is closed only when nothing is under way on it any more, so that neither the kernel nor this process
 //! ever uses its number for a connection that came later. A connection that goes earlier is shut down, and parts
@@ -411,7 +413,7 @@ impl<S: StreamService> UringIo<S> {
             let then = match next {
                 Next::Close => Then::Close,
                 Next::Idle | Next::Standing if roster.is_retired() => Then::Nothing,
-                Next::Idle | Next::Standing | Next::Busy => Then::Receive,
+                Next::Idle | Next::Standing | Next::Busy | Next::BusyAnew => Then::Receive,
                 Next::More | Next::Linger => Then::Nothing,
             };
             self.answer(key, output, then, now_ms);

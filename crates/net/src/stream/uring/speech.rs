@@ -93,7 +93,7 @@ impl<S: StreamService> UringIo<S> {
             return;
         }
         let next = self.roster.get_mut(key).map(|connection| connection.next);
-        if says_nothing && matches!(next, Some(Next::Standing | Next::Busy)) {
+        if says_nothing && matches!(next, Some(Next::Standing | Next::Busy | Next::BusyAnew)) {
             self.go_silent(key, Occasion::Heard, now_ms, service);
         } else {
             // Nothing more is heard until all is sent.
