@@ -86,7 +86,7 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
 
 /// The same for every tracker and round, since the kind of key decides what a handshake costs.
 fn certificate(order: &Order) -> Result<Option<Certificate>> {
-    let has_tls = order.load.transport.protocol() == Protocol::Https;
+    let has_tls = matches!(order.load.transport.protocol(), Protocol::Https | Protocol::Wss);
     has_tls.then(Certificate::new).transpose().context("cannot make a certificate")
 }
 

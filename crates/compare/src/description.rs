@@ -10,13 +10,14 @@ use serde::Deserialize;
 use crate::template::{self, UnknownPlaceholder};
 
 /// The descriptions that come with the laboratory, in the order of presentation: name and text.
-pub const SHIPPED: [(&str, &str); 15] = [
+pub const SHIPPED: [(&str, &str); 16] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
     ("aquatic_udp-mio", include_str!("../trackers/aquatic_udp-mio.toml")),
     ("aquatic_udp-io_uring", include_str!("../trackers/aquatic_udp-io_uring.toml")),
     ("aquatic_http", include_str!("../trackers/aquatic_http.toml")),
+    ("aquatic_ws", include_str!("../trackers/aquatic_ws.toml")),
     ("opentracker", include_str!("../trackers/opentracker.toml")),
     ("chihaya", include_str!("../trackers/chihaya.toml")),
     ("mochi", include_str!("../trackers/mochi.toml")),
@@ -31,7 +32,7 @@ pub const SHIPPED: [(&str, &str); 15] = [
 /// The name of the file with the load's info hashes, where a description asks for one.
 pub const WHITELIST: &str = "whitelist";
 
-/// The names of the files with certificate and key, each alone and both together, where the load is HTTPS.
+/// The names of the files with certificate and key, each alone and both together, where the load is by TLS.
 pub const CERTIFICATE: &str = "certificate.pem";
 /// See [`CERTIFICATE`].
 pub const KEY: &str = "key.pem";
@@ -92,6 +93,12 @@ pub struct Description {
     /// What is different over HTTPS.
     #[serde(default)]
     pub https: Variant,
+    /// What is different over WebSockets.
+    #[serde(default)]
+    pub ws: Variant,
+    /// What is different over WebSockets by TLS.
+    #[serde(default)]
+    pub wss: Variant,
 }
 
 /// What is different over one protocol.
@@ -142,6 +149,8 @@ pub enum Protocol {
     Https,
     /// WebTorrent.
     Ws,
+    /// WebTorrent, over TLS.
+    Wss,
 }
 
 /// Where a program is looked for: beside the laboratory, then in the tools folder, then on the `PATH`.
@@ -283,13 +292,13 @@ impl Description {
     /// What it is over `protocol`. A protocol that it is not described for leaves it as it is.
     #[must_use]
     pub fn over(mut self, protocol: Protocol) -> Self {
-        let (udp, http, https) = (take(&mut self.udp), take(&mut self.http), take(&mut self.https));
-        let variant = match protocol {
-            Protocol::Udp => udp,
-            Protocol::Http => http,
-            Protocol::Https => https,
-            Protocol::Ws => return self,
-        };
+        let variant = take(match protocol {
+            Protocol::Udp => &mut self.udp,
+            Protocol::Http => &mut self.http,
+            Protocol::Https => &mut self.https,
+            Protocol::Ws => &mut self.ws,
+            Protocol::Wss => &mut self.wss,
+        });
         self.title = variant.title.unwrap_or(self.title);
         self.start.arguments = variant.arguments.unwrap_or(self.start.arguments);
         self.notes.extend(variant.notes);
@@ -342,8 +351,8 @@ impl Description {
         }
     }
 
-    fn variants(&self) -> [&Variant; 3] {
-        [&self.udp, &self.http, &self.https]
+    fn variants(&self) -> [&Variant; 5] {
+        [&self.udp, &self.http, &self.https, &self.ws, &self.wss]
     }
 
     fn all_files(&self) -> impl Iterator<Item = &File> {

@@ -120,7 +120,8 @@ impl Protocol {
             Self::Udp => "UDP",
             Self::Http => "HTTP",
             Self::Https => "HTTPS",
-            Self::Ws => "WebTorrent",
+            Self::Ws => "WebTorrent (WS)",
+            Self::Wss => "WebTorrent (WSS)",
         }
     }
 }
@@ -276,7 +277,7 @@ mod tests {
         other.protocols = vec![Protocol::Ws];
         let directory = tempfile::tempdir().unwrap();
         let told = places(directory.path()).find(&other, Protocol::Https).unwrap_err();
-        assert_eq!(told, "it is described for WebTorrent, and this load is HTTPS");
+        assert_eq!(told, "it is described for WebTorrent (WS), and this load is HTTPS");
     }
 
     #[test]

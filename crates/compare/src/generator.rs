@@ -1,12 +1,13 @@
-//! The load of either protocol behind one face.
+//! The load of each protocol behind one face.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
-use shoal_load::{OpenError, Pace, Plan, Report, Stop, Watch, http, udp};
+use shoal_load::{OpenError, Pace, Plan, Report, Stop, Watch, http, udp, ws};
 
-use crate::load::{Http, Transport};
+use crate::load::{Http, Transport, Ws};
+use crate::ws::PATH;
 
 /// The generator, ready for the runs of one tracker.
 pub(crate) enum Session {
@@ -14,10 +15,12 @@ pub(crate) enum Session {
     Udp(udp::Session),
     /// See [`http::Session`].
     Http(http::Session),
+    /// See [`ws::Session`].
+    Ws(ws::Session),
 }
 
 impl Session {
-    /// Opens it, with so many connections for each worker where there are some.
+    /// Opens it, with so many connections for each worker over HTTP.
     ///
     /// # Errors
     /// Where the plan is impossible, this host lacks something, or the tracker does not answer.
@@ -31,6 +34,7 @@ impl Session {
             Transport::Http(http) => {
                 Self::Http(http::Session::open(plan, &settings(http, plan.target, connections))?)
             }
+            Transport::Ws(ws) => Self::Ws(ws::Session::open(plan, &trade(ws, plan.target))?),
         })
     }
 
@@ -39,6 +43,7 @@ impl Session {
         match self {
             Self::Udp(session) => session.fill(watch),
             Self::Http(session) => session.fill(watch),
+            Self::Ws(session) => session.fill(watch),
         }
     }
 
@@ -47,27 +52,49 @@ impl Session {
         match self {
             Self::Udp(session) => session.run(pace, stop, watch),
             Self::Http(session) => session.run(pace, stop, watch),
+            Self::Ws(session) => session.run(pace, stop, watch),
         }
     }
 }
 
 /// As ordinary clients do it: one request at a time, and connections that end in good order.
 fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
-    let tls = TlsSettings {
-        version: TlsVersion::Tls13,
-        resumption: http.resumption,
-        // The probe has seen that it is the certificate that everybody was given.
-        trusted: None,
-        name: tracker.ip().to_string(),
-    };
     Settings {
         host: tracker.to_string(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
-        tls: http.tls.then_some(tls),
+        tls: http.tls.then(|| tls(tracker, http.resumption)),
         connections,
         pipelining: NonZeroUsize::MIN,
         reuse: if http.keep_alive { Reuse::Kept } else { Reuse::PerRequest },
         reset: false,
+    }
+}
+
+/// As peers do it that stay: connections that are all there before anything is measured.
+fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
+    ws::Settings {
+        host: tracker.to_string(),
+        path: PATH.to_owned(),
+        origin: None,
+        tls: ws.tls.then(|| tls(tracker, false)),
+        connections: ws.connections,
+        ramp: None,
+        offers: ws.offers,
+        sdp_bytes: ws.sdp_bytes,
+        answer_share: ws.answer_share,
+        held: 0,
+        held_announce: false,
+        deaf: ws.deaf,
+    }
+}
+
+fn tls(tracker: SocketAddr, resumption: bool) -> TlsSettings {
+    TlsSettings {
+        version: TlsVersion::Tls13,
+        resumption,
+        // The probe has seen that it is the certificate that everybody was given.
+        trusted: None,
+        name: tracker.ip().to_string(),
     }
 }

@@ -105,10 +105,40 @@ impl Connection {
     /// Where it says nothing, or nothing that is HTTP.
     pub(crate) fn announce(&mut self, info_hash: InfoHash, event: Event) -> io::Result<Reply> {
         let request = announce(self.tracker, info_hash, event);
+        self.send(request.as_bytes())?;
+        read_reply(self.stream.as_read_write())
+    }
+
+    /// Where it goes.
+    pub(crate) fn tracker(&self) -> SocketAddrV4 {
+        self.tracker
+    }
+
+    /// Sends these bytes.
+    ///
+    /// # Errors
+    /// Where the connection does not take them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let stream = self.stream.as_read_write();
-        stream.write_all(request.as_bytes())?;
-        stream.flush()?;
-        read_reply(stream)
+        stream.write_all(bytes)?;
+        stream.flush()
+    }
+
+    /// Waits for what comes next, and appends it.
+    ///
+    /// # Errors
+    /// Where nothing comes, or the connection is at its end.
+    pub(crate) fn receive(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+        let mut piece = [0; 4096];
+        match self.stream.as_read_write().read(&mut piece) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => {
+                input.extend_from_slice(&piece[..bytes]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The connection without what this end remembers of it, so that a great many fit. It stays open, and nothing can be

@@ -26,3 +26,4 @@ mod machine;
 mod port;
 mod probe;
 mod run;
+mod ws;

@@ -38,18 +38,20 @@ pub struct Load {
     pub io: Backend,
     /// After so long without a reply a request counts as lost.
     pub timeout: Duration,
-    /// Over UDP, sockets of each worker, each with an address of 127.0.0.0/8 and a port of its own. Over HTTP, addresses
-    /// that the connections of each worker come from in turn.
+    /// Over UDP, sockets of each worker, each with an address of 127.0.0.0/8 and a port of its own. Over HTTP and
+    /// WebSockets, addresses that the connections of each worker come from in turn.
     pub sockets_per_worker: NonZeroUsize,
 }
 
 /// What carries the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transport {
     /// Datagrams (BEP 15).
     Udp,
     /// Connections (BEP 3).
     Http(Http),
+    /// WebSockets, on which offers and answers are relayed (WebTorrent).
+    Ws(Ws),
 }
 
 /// How a load over HTTP connects.
@@ -61,6 +63,24 @@ pub struct Http {
     pub keep_alive: bool,
     /// Whether TLS sessions are resumed; otherwise every handshake is a full one.
     pub resumption: bool,
+}
+
+/// A load of WebTorrent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ws {
+    /// Whether over TLS 1.3.
+    pub tls: bool,
+    /// Connections on which peers announce themselves again and again, of all workers of the load together.
+    pub connections: NonZeroUsize,
+    /// Offers of each announce.
+    pub offers: usize,
+    /// Bytes of the session description of an offer or answer.
+    pub sdp_bytes: usize,
+    /// Share of the relayed offers that are answered, 0 to 1.
+    pub answer_share: f64,
+    /// Connections that announce once and never read again. Where there are some, everything is measured a second time
+    /// beside them.
+    pub deaf: usize,
 }
 
 /// What is measured of a tracker.
@@ -83,6 +103,17 @@ impl Transport {
             Self::Udp => Protocol::Udp,
             Self::Http(Http { tls: false, .. }) => Protocol::Http,
             Self::Http(Http { tls: true, .. }) => Protocol::Https,
+            Self::Ws(Ws { tls: false, .. }) => Protocol::Ws,
+            Self::Ws(Ws { tls: true, .. }) => Protocol::Wss,
+        }
+    }
+
+    /// Connections that stand while a load goes on, of whatever use, where they are a part of what is compared.
+    #[must_use]
+    pub fn standing(self) -> usize {
+        match self {
+            Self::Udp | Self::Http(_) => 0,
+            Self::Ws(ws) => ws.connections.get().saturating_add(ws.deaf),
         }
     }
 
@@ -105,6 +136,8 @@ impl Transport {
             Self::Http(Http { tls: true, keep_alive: false, resumption: true }) => {
                 "HTTP/1.1 over TLS 1.3, IPv4, loopback, a connection with a resumed session for each request"
             }
+            Self::Ws(Ws { tls: false, .. }) => "WebTorrent over WebSockets, IPv4, loopback",
+            Self::Ws(Ws { tls: true, .. }) => "WebTorrent over WebSockets, TLS 1.3, IPv4, loopback",
         }
     }
 }
@@ -206,14 +239,19 @@ impl Load {
         let row = |name: &str, value: String| (name.to_owned(), value);
         let transport = row("protocol", self.transport.in_words().to_owned());
         if let Measure::Idle { connections } = self.measure {
-            let announced = "each has carried one announce, of the same peer, and waits for another";
+            let announced = match self.transport {
+                Transport::Ws(_) => "each has carried one announce, of a peer of its own, 50 to a torrent",
+                _ => "each has carried one announce, of the same peer, and waits for another",
+            };
             return vec![transport, row("connections", format!("{connections}: {announced}"))];
         }
         let mix = match self.transport {
             Transport::Udp => {
                 ("connects : announces : scrapes", format!("{connect} : {announce} : {scrape}"))
             }
-            Transport::Http(_) => ("announces : scrapes", format!("{announce} : {scrape}")),
+            Transport::Http(_) | Transport::Ws(_) => {
+                ("announces : scrapes", format!("{announce} : {scrape}"))
+            }
         };
         let mut rows = vec![
             transport,
@@ -246,8 +284,30 @@ impl Load {
             Transport::Http(_) => {
                 rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
             }
+            Transport::Ws(ws) => {
+                rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
+                rows.extend(ws.settings());
+            }
         }
         rows.push(row("seed", self.seed.to_string()));
+        rows
+    }
+}
+
+impl Ws {
+    /// For people: names and values.
+    fn settings(self) -> Vec<(String, String)> {
+        let row = |name: &str, value: String| (name.to_owned(), value);
+        let mut rows = vec![
+            row("connections", self.connections.to_string()),
+            row("offers of an announce", self.offers.to_string()),
+            row("session description", format!("{} bytes", self.sdp_bytes)),
+            row("share of offers answered", self.answer_share.to_string()),
+        ];
+        if self.deaf > 0 {
+            let deaf = format!("{} announce once and never read; with and without them", self.deaf);
+            rows.push(row("deaf connections", deaf));
+        }
         rows
     }
 }

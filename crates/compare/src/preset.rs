@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_load::{Mix, PRESETS as UDP, Popularity, Population, Preset as Shape};
 
-use crate::load::{Http, Measure, Transport};
+use crate::load::{Http, Measure, Transport, Ws};
 
 /// A comparison with a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,9 +16,10 @@ pub struct Preset {
     pub transport: Transport,
     /// What is measured.
     pub measure: Measure,
-    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP each has a connection.
+    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP each has a connection, and
+    /// over WebSockets there is no more than one on a connection.
     pub window: usize,
-    /// Sockets of each worker of the load; over HTTP, addresses that its connections come from.
+    /// Sockets of each worker of the load; over HTTP and WebSockets, addresses that its connections come from.
     pub sockets: NonZeroUsize,
     /// After so long without a reply a request counts as lost.
     pub timeout: Duration,
@@ -131,9 +132,49 @@ const HTTP: [Preset; 7] = [
     },
 ];
 
+const fn count(number: usize) -> NonZeroUsize {
+    NonZeroUsize::new(number).expect("no number here is zero")
+}
+
+/// What a browser says: offers of the size that they have there, of which half are answered.
+const TRADE: Ws =
+    Ws { tls: false, connections: count(1000), offers: 10, sdp_bytes: 2048, answer_share: 0.5, deaf: 0 };
+
+/// Swarms of fifty, so that each of ten offers finds somebody, of whom a quarter are seeders.
+const WEBTORRENT: Preset = Preset {
+    shape: Shape {
+        name: "webtorrent",
+        summary: "WebTorrent over plain WebSockets: 1,000 connections, 10 offers of 2 KB an announce, half of them \
+                  answered",
+        population: Population { torrents: 20, peers: 1000, ..EVEN_POPULATION },
+        numwant: 10,
+        ..ANNOUNCES
+    },
+    transport: Transport::Ws(TRADE),
+    // One announce on each connection, whose reply calls for the next.
+    window: 1000,
+    // Of a slow tracker the last of them has to wait for all others.
+    timeout: Duration::from_secs(15),
+    latency_rate: 200.0,
+    ..KEEP_ALIVE
+};
+
+const WS: [Preset; 2] = [
+    Preset {
+        shape: Shape {
+            name: "webtorrent-tls",
+            summary: "WebTorrent by TLS 1.3: 1,000 connections, 10 offers of 2 KB an announce, half of them answered",
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { tls: true, ..TRADE }),
+        ..WEBTORRENT
+    },
+    WEBTORRENT,
+];
+
 /// Every preset; the first is the default.
 pub fn presets() -> impl Iterator<Item = Preset> {
-    UDP.into_iter().map(over_udp).chain(HTTP)
+    UDP.into_iter().map(over_udp).chain(HTTP).chain(WS)
 }
 
 /// A load over UDP, as it is usually measured.

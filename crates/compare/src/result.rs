@@ -144,11 +144,13 @@ pub struct Usage {
     pub steal: f64,
 }
 
-/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
-/// tolerated are among the good ones.
+/// All that the tracker sent while it was measured: what its CPU time was spent on, good or not. Replies that were
+/// tolerated are among the good ones. Of WebTorrent, offers and answers that were relayed are messages, too.
 #[must_use]
 pub fn replies(load: &Report) -> u64 {
-    load.responses.total() + load.wrong.total() + load.errors + load.late
+    let relayed =
+        load.relays.as_ref().map_or(0, |relays| relays.offers + relays.answers + relays.wrong.total());
+    load.responses.total() + load.wrong.total() + load.errors + load.late + relayed
 }
 
 impl Usage {

@@ -335,6 +335,7 @@ impl Run<'_> {
             Transport::Udp => Probe::over_udp(address, self.description.whitelist)
                 .context("no socket to ask the tracker by")?,
             Transport::Http(_) => Probe::over_http(self.client(address)?),
+            Transport::Ws(_) => Probe::over_ws(self.client(address)?),
         };
         let mut refusal = None;
         while clock::now() < deadline {

@@ -10,7 +10,7 @@ pub const PLACEHOLDERS: [(&str, &str); 14] = [
     ("workers", "how many processors the tracker has"),
     ("folder", "the temporary folder, in which the files of the description are"),
     ("whitelist", "name of the file with the load's info hashes, in that folder"),
-    ("certificate", "name of the file with the certificate of an HTTPS load, in that folder, in PEM"),
+    ("certificate", "name of the file with the certificate of a load by TLS, in that folder, in PEM"),
     ("key", "name of the file with its key (ECDSA P-256, PKCS#8), in that folder, in PEM"),
     ("certificate_and_key", "name of the file with both"),
     ("keep_alive", "true if the load keeps its connections, false if each carries one request"),

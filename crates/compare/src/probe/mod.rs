@@ -2,6 +2,7 @@
 
 mod http;
 mod udp;
+mod ws;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ pub(crate) enum Probe {
     Udp(udp::Probe),
     /// BEP 3.
     Http(http::Probe),
+    /// WebTorrent.
+    Ws(ws::Probe),
 }
 
 /// What came of asking once.
@@ -43,11 +46,17 @@ impl Probe {
         Self::Http(http::Probe::new(client))
     }
 
+    /// One that asks over WebSockets, by connections of `client`.
+    pub(crate) fn over_ws(client: Client) -> Self {
+        Self::Ws(ws::Probe::new(client))
+    }
+
     /// Asks once. Takes a second at most.
     pub(crate) fn ask(&mut self, info_hash: InfoHash) -> Answer {
         match self {
             Self::Udp(probe) => probe.ask(info_hash),
             Self::Http(probe) => probe.ask(info_hash),
+            Self::Ws(probe) => probe.ask(info_hash),
         }
     }
 
@@ -56,6 +65,7 @@ impl Probe {
         match self {
             Self::Udp(_) => "a connect",
             Self::Http(_) => "an announce",
+            Self::Ws(_) => "an announce over a WebSocket",
         }
     }
 }

@@ -12,7 +12,7 @@ use shoal_compare::division::Division;
 use shoal_compare::find::Places;
 use shoal_compare::idle;
 use shoal_compare::install;
-use shoal_compare::load::{Http, Load, Measure, Transport};
+use shoal_compare::load::{Http, Load, Measure, Transport, Ws};
 use shoal_compare::order::{Contender, Order};
 use shoal_compare::preset::Preset;
 use shoal_compare::topology::Topology;
@@ -160,8 +160,14 @@ fn title(load: &Load) -> String {
     let mix = match load.transport {
         _ if (connect, scrape) == (0, 0) => "announces only".to_owned(),
         Transport::Udp => format!("{connect} connects : {announce} announces : {scrape} scrapes"),
-        Transport::Http(_) => format!("{announce} announces : {scrape} scrapes"),
+        Transport::Http(_) | Transport::Ws(_) => format!("{announce} announces : {scrape} scrapes"),
     };
+    if let Transport::Ws(Ws { connections, offers, sdp_bytes, .. }) = load.transport {
+        let torrents = count(load.population.torrents);
+        return format!(
+            "{carrier}: {connections} connections, {mix}, {offers} offers of {sdp_bytes} bytes each, {torrents} torrents"
+        );
+    }
     let (torrents, peers) = (count(load.population.torrents), count(load.population.peers));
     format!("{carrier}: {mix}, {torrents} torrents, {peers} peers, {} wanted", load.numwant)
 }
@@ -178,6 +184,8 @@ fn carrier(transport: Transport) -> &'static str {
         Transport::Http(Http { tls: true, resumption: true, .. }) => {
             "HTTPS, a resumed session for each request"
         }
+        Transport::Ws(Ws { tls: false, .. }) => "WebTorrent over WS",
+        Transport::Ws(Ws { tls: true, .. }) => "WebTorrent over WSS",
     }
 }
 
