@@ -31,7 +31,7 @@ pub(crate) fn why_silent(
         return format!("{scheme} {server} cannot be spoken to: {first}");
     }
     format!(
-        "{scheme} {server} does not answer within {timeout:?}: is it an {scheme} tracker, does a firewall drop the \
+        "{scheme} {server} does not answer within {timeout:?}: does a tracker speak {scheme} there, does a firewall drop the \
          packets, or does no way lead back to the source addresses?"
     )
 }

@@ -219,6 +219,17 @@ fn a_reply_about_another_torrent_or_of_another_kind_answers_nothing() {
 }
 
 #[test]
+fn replies_to_answers_are_no_replies_to_announces() {
+    let mix = Mix { connect: 0, announce: 3, scrape: 1 };
+    let conduct = Conduct { replies_to_answers: true, ..Conduct::good() };
+    let (_, report) = run_with(&settings(), |plan| plan.mix = mix, conduct);
+    assert_eq!((report.responses.total(), report.lost, report.wrong.total()), (200, 0, 0), "{report:#?}");
+    let relayed = relays(&report);
+    assert!(relayed.answers > 0 && relayed.answers == relayed.answers_sent, "{relayed:?}");
+    assert_eq!(relayed.offers, relayed.offers_due, "{relayed:?}");
+}
+
+#[test]
 fn connections_that_are_lost_are_counted_and_opened_again() {
     let conduct = Conduct { ends: Box::new(|before| before > 12 && before % 20 == 0), ..Conduct::good() };
     let report = run(conduct);

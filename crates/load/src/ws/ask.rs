@@ -28,6 +28,7 @@ impl Worker {
         let asked = Asked {
             due_ns,
             asked_ns: now_ns,
+            place: self.seats[slot].said,
             torrent: say.torrent,
             hashes: 0,
             offers: u16::try_from(offers).expect("the settings were checked"),
@@ -35,6 +36,7 @@ impl Worker {
             stays: say.event != Event::Stopped,
             kind: Kind::Announce,
         };
+        self.seats[slot].said += 1;
         self.relays().offers_sent += offers as u64;
         let sent = self.pen.announce(slot, say, offers, due_ns);
         let sent = self.seats[slot].connection.pass(sent);
@@ -60,17 +62,22 @@ impl Worker {
     }
 
     fn ask_scrape(&mut self, slot: usize, due_ns: u64, now_ns: u64) {
-        let hashes = self.random.random_range(1..=self.scrape_hashes_max);
         self.pen.scraped.clear();
-        for _ in 0..hashes {
-            let peer = self.peers.any(slot);
+        for _ in 0..self.random.random_range(1..=self.scrape_hashes_max) {
+            let trader = self.random.random_range(0..self.traders);
+            let peer = self.peers.any(trader);
             let info_hash = self.pen.info_hash(self.peers.torrent(peer));
-            self.pen.scraped.push(info_hash);
+            // No client names a torrent twice.
+            if !self.pen.scraped.contains(&info_hash) {
+                self.pen.scraped.push(info_hash);
+            }
         }
+        let hashes = u8::try_from(self.pen.scraped.len()).expect("the plan was checked");
         let sent = self.seats[slot].connection.pass(self.pen.scrape());
         let asked = Asked {
             due_ns,
             asked_ns: now_ns,
+            place: 0,
             torrent: 0,
             hashes,
             offers: 0,

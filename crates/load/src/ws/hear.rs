@@ -107,7 +107,21 @@ impl Worker {
         Ok(())
     }
 
+    /// Whether a reply is to an answer. No client needs it, but there is a tracker that takes answers for announces and
+    /// replies to all in their order; it is known by its first reply to nothing else.
+    fn is_to_answer(&mut self, slot: usize) -> bool {
+        let seat = &mut self.seats[slot];
+        let place = seat.replied;
+        seat.replied += 1;
+        let asked = seat.connection.asked.front().filter(|asked| asked.kind == Kind::Announce);
+        self.replies_to_answers |= asked.is_none() && place < seat.said;
+        self.replies_to_answers && asked.is_none_or(|asked| asked.place != place) && place < seat.said
+    }
+
     fn hear_announce(&mut self, slot: usize, reply: &AnnounceReply, bytes: usize, now_ns: u64) {
+        if self.is_to_answer(slot) {
+            return;
+        }
         let Some(asked) = self.under_way(slot, Kind::Announce) else { return };
         if reply.info_hash != self.pen.info_hash(asked.torrent) {
             self.tally.wrong.transaction_id += 1;
@@ -183,6 +197,7 @@ impl Worker {
             relays.offer_latency.saturating_record(now_ns.saturating_sub(stamp.sent_ns));
             if self.answer_share > 0.0 && self.random.random::<f64>() < self.answer_share {
                 self.relays().answers_sent += 1;
+                self.seats[slot].said += 1;
                 let answer = self.pen.answer(slot, stamp.torrent, maker, id, now_ns);
                 return self.seats[slot].connection.pass(answer);
             }

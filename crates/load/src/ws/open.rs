@@ -53,6 +53,7 @@ impl Worker {
         let from = self.locals[seat.connection.line];
         let generation = seat.connection.generation.wrapping_add(1);
         (seat.reader, seat.is_upgraded, seat.has_ponged) = (Reader::new(), false, false);
+        (seat.said, seat.replied) = (0, 0);
         self.shaking += 1;
         seat.connection.borrow_buffers(&mut self.spares);
         let opened = seat.connection.open(from, self.server, self.tls.as_ref(), true, now_ns);

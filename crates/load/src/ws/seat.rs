@@ -14,6 +14,10 @@ pub(super) struct Seat {
     pub(super) is_upgraded: bool,
     /// Whether a ping was answered.
     pub(super) has_ponged: bool,
+    /// Announces and answers so far, and replies to announces: by their numbers a reply is known to be to an answer, where
+    /// a tracker replies to those too.
+    pub(super) said: u64,
+    pub(super) replied: u64,
     /// How many of its peers the tracker has heard of, while it is filled.
     pub(super) filled: usize,
 }
@@ -36,6 +40,8 @@ pub(super) struct Asked {
     pub(super) due_ns: u64,
     /// When it was written.
     pub(super) asked_ns: u64,
+    /// How many announces and answers were sent before it.
+    pub(super) place: u64,
     /// The torrent of an announce.
     pub(super) torrent: u32,
     /// Info hashes of a scrape.
@@ -56,6 +62,8 @@ impl Seat {
             role,
             is_upgraded: false,
             has_ponged: false,
+            said: 0,
+            replied: 0,
             filled: 0,
         }
     }

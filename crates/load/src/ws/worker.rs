@@ -64,6 +64,8 @@ pub(super) struct Worker {
     pub(super) is_standing: bool,
     /// What became of the connections then, if nobody has asked for it yet.
     stood: Option<ConnectionTally>,
+    /// Whether the tracker was seen to reply to answers.
+    pub(super) replies_to_answers: bool,
     /// Requests under way on all connections.
     pub(super) in_flight: usize,
     /// The addresses to ask from.
@@ -191,6 +193,7 @@ impl Worker {
             ramp: None,
             is_standing: false,
             stood: None,
+            replies_to_answers: false,
             in_flight: 0,
             locals,
             room: vec![0; ROOM_BYTES].into(),

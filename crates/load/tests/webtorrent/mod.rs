@@ -41,6 +41,8 @@ pub(crate) struct Conduct {
     pub(crate) pongs: Decision<bool>,
     /// What is replied to every announce.
     pub(crate) reply: Option<&'static str>,
+    /// Whether an answer is replied to as if it were an announce.
+    pub(crate) replies_to_answers: bool,
     /// What is answered to every request for a WebSocket.
     pub(crate) upgrade: Option<&'static str>,
     /// After so many requests nothing is said any more.
@@ -57,6 +59,7 @@ impl Conduct {
             ends: Box::new(|_| false),
             pongs: Box::new(|_| true),
             reply: None,
+            replies_to_answers: false,
             upgrade: None,
             silent_after: u64::MAX,
             heard: None,
@@ -295,6 +298,10 @@ impl House {
     }
 
     fn pass_answer(&self, number: u64, answer: &Answer<'_>) {
+        if self.conduct.replies_to_answers {
+            let (complete, incomplete) = self.counts(&answer.info_hash);
+            self.say(number, |out| reply::announce(&answer.info_hash, 120, complete, incomplete, out));
+        }
         let deed = (self.conduct.answer)(self.answered.fetch_add(1, Ordering::Relaxed));
         let to = {
             let swarms = self.swarms.lock().unwrap();
