@@ -23,7 +23,7 @@ use crate::source::Source;
 
 /// Most bytes that are kept of requests: what has come of one, and an input more that came together with requests whose
 /// answers have to be sent first. Whoever hands in more than that has not waited for them.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
+const KEPT_BYTES_MAX: usize = 128 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
@@ -242,7 +242,13 @@ impl Service {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
             Ok(()) => match self.converse_secretly(session, &mut tls, &mut plaintext, output, now) {
                 // The rest of a record has to come as soon as that of a request.
-                Next::Idle | Next::Standing if tls.is_within_record() => Next::Busy,
+                Next::Idle | Next::Standing if tls.is_within_record() => {
+                    if plaintext.is_empty() {
+                        Next::Busy
+                    } else {
+                        Next::BusyAnew
+                    }
+                }
                 next => next,
             },
             Err(failure) => {
@@ -272,7 +278,7 @@ impl Service {
         reply.clear();
         self.reply = reply;
         // Whatever had come before was answered, and no more will come.
-        if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy) {
+        if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy | Next::BusyAnew) {
             next = Next::Close;
         }
         if matches!(next, Next::Close | Next::Linger) {

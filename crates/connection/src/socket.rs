@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use shoal_engine::Now;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_wire::stream::{Handle, Next};
-use shoal_wire::websocket::frame::{self, FrameHead, Opcode};
+use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 
 use crate::kept::{Kept, Spares};
@@ -34,6 +34,8 @@ pub(crate) struct Sockets {
     settings: WebSocket,
     responder: Responder,
     spares: Spares,
+    /// Whether a whole message was heard in this call.
+    has_heard: bool,
 }
 
 /// What comes of a frame.
@@ -57,6 +59,14 @@ impl Socket {
         if kept.is_empty() && !self.reader.is_within_message() { Next::Standing } else { Next::Busy }
     }
 
+    /// The same, right after a whole message.
+    const fn awaits_next(&self, kept: &Kept) -> Next {
+        match self.awaits(kept) {
+            Next::Busy => Next::BusyAnew,
+            next => next,
+        }
+    }
+
     /// Whether it was asked for a sign of life and has given none.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_pinged
@@ -76,7 +86,7 @@ pub(crate) fn say_goodbye(out: &mut Vec<u8>) {
 
 impl Sockets {
     pub(crate) fn new(settings: WebSocket, responder: Responder) -> Self {
-        Self { settings, responder, spares: Spares::default() }
+        Self { settings, responder, spares: Spares::default(), has_heard: false }
     }
 
     /// The connection `handle` of the client at `ip` has become a WebSocket.
@@ -99,19 +109,34 @@ impl Sockets {
         out: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        socket.is_pinged = false;
-        let end = if kept.is_empty() {
-            // Most messages come in one piece, and are read where they lie.
-            let (used, end) = self.read(socket, input, out, now);
-            self.keep(kept, &input[used..]);
-            end
-        } else {
-            self.keep(kept, input);
+        (socket.is_pinged, self.has_heard) = (false, false);
+        let end = self.hear_all(socket, kept, input, out, now);
+        end.unwrap_or_else(|| if self.has_heard { socket.awaits_next(kept) } else { socket.awaits(kept) })
+    }
+
+    fn hear_all(
+        &mut self,
+        socket: &mut Socket,
+        kept: &mut Kept,
+        mut input: &mut [u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Option<Next> {
+        // Only what belongs to the frame that has begun is put together; all else is read where it lies.
+        while !kept.is_empty() && !input.is_empty() {
+            let missing_bytes = whole_bytes(kept.bytes_mut()).saturating_sub(kept.len()).max(1);
+            let (missing, rest) = input.split_at_mut(missing_bytes.min(input.len()));
+            self.keep(kept, missing);
             let (used, end) = self.read(socket, kept.bytes_mut(), out, now);
             kept.consume(used, &mut self.spares);
-            end
-        };
-        end.unwrap_or_else(|| socket.awaits(kept))
+            if end.is_some() {
+                return end;
+            }
+            input = rest;
+        }
+        let (used, end) = self.read(socket, input, out, now);
+        self.keep(kept, &input[used..]);
+        end
     }
 
     /// The next connection that is to speak.
@@ -173,7 +198,10 @@ impl Sockets {
             None if read.used == 0 => return Step::Wait,
             // A fragment, or a sign of life, which all that comes is.
             None | Some(Event::Pong(_)) => {}
-            Some(Event::Message(message)) => self.responder.hear(&mut socket.member, message, now),
+            Some(Event::Message(message)) => {
+                self.has_heard = true;
+                self.responder.hear(&mut socket.member, message, now);
+            }
             Some(Event::Ping(payload)) => frame::encode(Opcode::Pong, payload, None, out),
             Some(Event::Close(code)) => {
                 // RFC 6455, 5.5.1 and 7.1.1: it is answered, and then it is for the server to close first.
@@ -188,16 +216,17 @@ impl Sockets {
     /// Keeps `input`, which is the rest of a frame that was begun, or the beginning of one. The reader has found nothing
     /// wrong with its head, so it is no longer than a message may be.
     fn keep(&mut self, kept: &mut Kept, input: &[u8]) {
-        let begun = if kept.is_empty() { input } else { &*kept.bytes_mut() };
-        let whole_bytes = match frame::decode(begun, Role::Server) {
-            Ok(Some(head)) => frame_bytes(&head),
-            Ok(None) | Err(_) => frame::HEAD_BYTES_MAX,
-        };
+        let whole_bytes = whole_bytes(if kept.is_empty() { input } else { kept.bytes_mut() });
         kept.append(input, whole_bytes, &mut self.spares);
     }
 }
 
-/// How long a frame is, head and all.
-fn frame_bytes(head: &FrameHead) -> usize {
-    usize::try_from(head.payload_bytes).unwrap_or(usize::MAX).saturating_add(head.head_bytes)
+/// How long the frame will be that has begun like this, head and all, or else its head at most.
+fn whole_bytes(begun: &[u8]) -> usize {
+    match frame::decode(begun, Role::Server) {
+        Ok(Some(head)) => {
+            usize::try_from(head.payload_bytes).unwrap_or(usize::MAX).saturating_add(head.head_bytes)
+        }
+        Ok(None) | Err(_) => frame::HEAD_BYTES_MAX,
+    }
 }

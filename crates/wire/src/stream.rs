@@ -42,6 +42,9 @@ pub enum Next {
     Standing,
     /// The rest of a request or handshake, which has to come soon.
     Busy,
+    /// The same, but of another one than before, whose time begins now: what had begun before has come whole, although
+    /// nothing was answered yet.
+    BusyAnew,
     /// To be asked again once all output so far is sent: there is more to say, or more input to look at.
     More,
     /// Nothing, and nothing more is expected from the peer: it is to be closed once all output is sent.

@@ -62,13 +62,13 @@ fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
     let mut client = Client::new(&mut tracker);
     let (mut said, mut posted, mut rest) = (Vec::new(), Vec::new(), bytes);
     let mut cuts = cuts.iter().cycle();
-    while !rest.is_empty() && matches!(client.next, Next::Standing | Next::Busy) {
+    while !rest.is_empty() && matches!(client.next, Next::Standing | Next::Busy | Next::BusyAnew) {
         let cut = cuts.next().copied().unwrap_or(INPUT_BYTES_MAX).clamp(1, INPUT_BYTES_MAX).min(rest.len());
         client.say(&mut tracker, &rest[..cut]);
         rest = &rest[cut..];
         assert!(client.session.kept_bytes() <= KEPT_BYTES_MAX);
         assert!(
-            client.next == Next::Busy || client.session.kept_bytes() == 0,
+            client.next != Next::Standing || client.session.kept_bytes() == 0,
             "a standing one holds nothing"
         );
         said.append(&mut client.read_bytes());

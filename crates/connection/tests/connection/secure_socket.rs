@@ -130,7 +130,7 @@ fn part_of_a_record_is_part_of_a_message() {
     let sealed = pair.sealed(&announce(ALICE));
     let next = pair.sealed(&frame(PING, b"?"));
     pair.receive(&[&sealed[..], &next[..10]].concat());
-    assert_eq!(pair.next, Next::Busy);
+    assert_eq!(pair.next, Next::BusyAnew);
     pair.speak();
     assert_eq!((pair.next, pair.read().len()), (Next::Busy, 1), "it is spoken to all the same");
     pair.receive(&next[10..]);

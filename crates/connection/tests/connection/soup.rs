@@ -7,7 +7,7 @@ use shoal_wire::stream::Next;
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 
 /// More than this is never kept of a connection.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
+const KEPT_BYTES_MAX: usize = 128 * 1024;
 
 /// What requests are made of, and what nobody would make them of.
 const MORSELS: [&[u8]; 30] = [

@@ -170,7 +170,7 @@ fn part_of_a_record_behind_a_request_is_part_of_the_next() {
     }
     let cut = wire.len() - 1;
     pair.receive(&wire[..cut]);
-    assert_eq!(pair.next, Next::Busy);
+    assert_eq!(pair.next, Next::BusyAnew);
     pair.receive(&wire[cut..]);
     assert_eq!(pair.next, Next::Idle);
 }

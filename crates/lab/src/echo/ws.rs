@@ -55,7 +55,7 @@ impl Conversation for WsEcho {
         };
         match ended {
             Err(next) => next,
-            Ok(()) if !state.partial.is_empty() || state.reader.is_within_message() => Next::Busy,
+            Ok(()) if !state.partial.is_empty() || state.reader.is_within_message() => Next::BusyAnew,
             Ok(()) if state.is_open => Next::Standing,
             Ok(()) => Next::Idle,
         }

@@ -37,7 +37,7 @@ pub use uring::{UringIo, UringSettings};
 use shoal_wire::stream::{Handle, Next, Origin};
 
 /// Most bytes that are taken from a connection at a time.
-pub const INPUT_BYTES_MAX: usize = 16 * 1024;
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Most events that a turn sees to before the worker looks after its other duties. Of a listener, one event may be
 /// several connections.

@@ -62,6 +62,12 @@ impl Browser {
         self.socket.send(message).expect("the tracker reads");
     }
 
+    /// Sends bytes as they are, which are frames or parts of them.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        let stream = self.socket.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush()).expect("the tracker reads");
+    }
+
     /// The next message. Pings are answered on the way.
     pub(crate) fn hear(&mut self) -> Value {
         loop {
@@ -140,6 +146,13 @@ impl Browser {
             .expect("the tracker reads");
         assert_eq!(self.close_code(), Some(1000));
     }
+}
+
+/// The frame of a message, masked by zeros.
+pub(crate) fn frame(message: &Value) -> Vec<u8> {
+    let text = message.to_string();
+    let length = u16::try_from(text.len()).expect("a short message").to_be_bytes();
+    [&[0x81, 0xfe][..], &length, &[0; 4], text.as_bytes()].concat()
 }
 
 /// An announce of the peer `peer` in the torrent `torrent`, with so many offers.

@@ -63,7 +63,7 @@ pub struct UringSettings {
 
 impl Default for UringSettings {
     fn default() -> Self {
-        Self { receive_buffers: 256, slots_max: u32::MAX }
+        Self { receive_buffers: 128, slots_max: u32::MAX }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::ring::provided::BufferGroup;
 use crate::ring::{Ring, Submission};
 
 /// Bytes of a receive buffer.
-pub(super) const INPUT_BYTES: usize = 4096;
+pub(super) const INPUT_BYTES: usize = 16 * 1024;
 
 /// What one receive yields.
 pub(super) type Input = [u8; INPUT_BYTES];
@@ -29,7 +29,7 @@ const POLL_FIRST: u16 = 1;
 
 /// Makes the receive buffers of a worker, known to the kernel.
 pub(super) fn open_buffers(ring: &Ring, count: u16) -> io::Result<BufferGroup<Input>> {
-    const LENGTH: u32 = 4096;
+    const LENGTH: u32 = 16 * 1024;
     const { assert!(LENGTH as usize == INPUT_BYTES) };
     // SAFETY: a `u8` may have any value.
     let group = unsafe { BufferGroup::new(GROUP, count, LENGTH)? };

@@ -1,9 +1,12 @@
 //! Clients that are silent, deaf, too many, or say too much.
 
+use std::thread;
+use std::time::Duration;
+
 use serde_json::json;
 use tungstenite::Message;
 
-use crate::browser::{Browser, announce, name, offer_id};
+use crate::browser::{Browser, announce, frame, name, offer_id};
 use crate::harness::eventually;
 use crate::http::{Way, over_every_back_end, over_every_way};
 
@@ -11,6 +14,8 @@ over_every_way!(
     too_large_a_message_closes_with_1009,
     who_is_silent_is_pinged_and_then_closed,
     a_connection_has_so_many_torrents_and_no_more,
+    who_is_always_in_the_middle_of_a_message_is_served_on,
+    who_never_ends_a_message_is_closed,
 );
 
 over_every_back_end!(who_does_not_read_is_closed_and_harms_nobody, who_has_been_silent_longest_makes_room);
@@ -35,6 +40,28 @@ fn who_is_silent_is_pinged_and_then_closed(way: Way) {
     let peers = || (tracker.metric("shoal_webtorrent_peers", &[]) == 1).then_some(());
     eventually("the silent one is forgotten", peers);
     polite.check();
+}
+
+fn who_is_always_in_the_middle_of_a_message_is_served_on(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1")]);
+    let mut browser = Browser::open(way, &tracker);
+    let bytes = frame(&announce('t', 'a', 0));
+    let (begin, end) = bytes.split_at(20);
+    browser.send_raw(begin);
+    // Longer than the limit in all, each message by far shorter.
+    for _ in 0..30 {
+        browser.send_raw(&[end, begin].concat());
+        assert_eq!(browser.hear()["incomplete"], 1);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn who_never_ends_a_message_is_closed(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1")]);
+    let mut browser = Browser::open(way, &tracker);
+    browser.send_raw(&frame(&announce('t', 'a', 0))[..20]);
+    assert_eq!(browser.close_code(), Some(1001));
+    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"slow_request\""]), 1);
 }
 
 fn a_connection_has_so_many_torrents_and_no_more(way: Way) {
