@@ -106,7 +106,7 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     let webtorrent =
         if config.webtorrent.enabled { Some(webtorrent(config, workers, memory_bytes_max)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-    let connections_max = connections_max(config, workers, &sockets, &listeners);
+    let connections_max = connections_max(config, stream_backend, workers, &sockets, &listeners);
     let orders = Orders {
         backend,
         stream_backend,
@@ -234,6 +234,7 @@ fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
 /// How many connections all workers together may have.
 fn connections_max(
     config: &Config,
+    stream_backend: StreamBackend,
     workers: NonZeroUsize,
     sockets: &[Sockets],
     listeners: &[StreamListeners],
@@ -241,7 +242,8 @@ fn connections_max(
     let limit = descriptors::raise();
     let of_a_worker = sockets.first().map_or(0, |sockets| sockets.local_addrs().count())
         + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
-    let possible = descriptors::for_connections(limit, workers.get(), of_a_worker);
+    let left = descriptors::for_connections(limit, workers.get(), of_a_worker);
+    let possible = stream_backend.connections_possible(limit, left, workers);
     let connections_max = match config.http.connections_max {
         Auto::Auto => possible,
         Auto::Set(wanted) => u64::from(wanted),
