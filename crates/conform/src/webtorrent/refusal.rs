@@ -10,6 +10,19 @@ use crate::context::Context;
 const NO_OBJECTS: [&str; 9] =
     ["", "hello", "{", "{\"action\":\"announce\"", "{\"action\":\"announce\",}", "[]", "5", "null", "\"x\""];
 
+/// What is no name of 20 bytes.
+const BAD_NAMES: [&str; 6] = [
+    "\"xxxxxxxxxxxxxxxxxxx\"",
+    "\"xxxxxxxxxxxxxxxxxxxxx\"",
+    "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+    "\"\"",
+    "null",
+    "[1]",
+];
+
+/// A name of 20 characters, one of which is no byte.
+const WIDE_NAME: &str = "\"xxxxxxxxxxxxxxxxxxx\u{100}\"";
+
 pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-bad-json-gets-a-failure-reason",
@@ -50,14 +63,31 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-info-hash-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose info hash is no string of 20 characters up to U+00FF gets no announce reply.",
-        bad_info_hash,
+        "An announce whose info hash is no string of 20 characters gets no announce reply.",
+        |context| bad_info_hash(context, &BAD_NAMES),
     ),
     Case::must(
         "ws-peer-id-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose peer id is no string of 20 characters up to U+00FF, or absent, joins no swarm.",
-        bad_peer_id,
+        "An announce whose peer id is no string of 20 characters joins no swarm.",
+        |context| bad_peer_id(context, &BAD_NAMES),
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "ws-characters-that-are-no-bytes-join-nothing",
+        "practice: each byte is the code point of the same number, and other code points are none",
+        "An announce with a character beyond U+00FF in its info hash or peer id joins no swarm.",
+        |context| {
+            bad_info_hash(context, &[WIDE_NAME])?;
+            bad_peer_id(context, &[WIDE_NAME])
+        },
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "ws-values-of-other-types-do-not-end-the-service",
+        "practice: anybody can send anything, and a tracker is known that ends of it",
+        "After messages whose fields are numbers, lists or null where they should be something else, others are served.",
+        other_types,
     )
     .with_info_hashes(1),
     Case::must(
@@ -142,23 +172,10 @@ fn unknown_action(context: &Context<'_>) -> Checked {
     socket.announce(&fields).map(drop)
 }
 
-/// What is no name of 20 bytes.
-fn bad_names() -> [String; 7] {
-    [
-        binary(&[b'x'; 19]),
-        binary(&[b'x'; 21]),
-        binary(&[b'a'; 40]),
-        "\"xxxxxxxxxxxxxxxxxxx\u{100}\"".to_owned(),
-        "\"\"".to_owned(),
-        "null".to_owned(),
-        "[1]".to_owned(),
-    ]
-}
-
-fn bad_info_hash(context: &Context<'_>) -> Checked {
-    for name in bad_names() {
+fn bad_info_hash(context: &Context<'_>, names: &[&str]) -> Checked {
+    for name in names {
         let mut socket = Socket::open(context)?;
-        let fields = Fields::announce([0; 20], 1).with("info_hash", &name);
+        let fields = Fields::announce([0; 20], 1).with("info_hash", name);
         socket.say(&fields.with_event("started").text());
         for message in heard_until_answered(&mut socket)? {
             ensure(message.kind() != Kind::Reply, format!("no announce reply to {name}"), message.words())?;
@@ -182,12 +199,12 @@ fn heard_until_answered(socket: &mut Socket<'_>) -> Checked<Vec<Message>> {
     Ok(heard)
 }
 
-fn bad_peer_id(context: &Context<'_>) -> Checked {
+fn bad_peer_id(context: &Context<'_>, names: &[&str]) -> Checked {
     let hash = context.hash(0);
     let mut other = Socket::open(context)?;
-    for name in bad_names() {
+    for name in names {
         let mut socket = Socket::open(context)?;
-        socket.say(&Fields::announce(hash, 1).with("peer_id", &name).text());
+        socket.say(&Fields::announce(hash, 1).with("peer_id", name).text());
         heard_until_answered(&mut socket)?;
         other.ensure_counts(hash, 0, 0)?;
     }
@@ -196,6 +213,28 @@ fn bad_peer_id(context: &Context<'_>) -> Checked {
 
 fn is_served(context: &Context<'_>) -> Checked {
     Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
+}
+
+fn other_types(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let (announce, answer) = (Fields::announce(hash, 2), Fields::answer(hash, 2, 3, b"x", "{}"));
+    let mut other = Socket::open(context)?;
+    other.announce(&Fields::announce(hash, 3))?;
+    for value in ["null", "7", "\"x\"", "[null]", "[[]]", "{}", "{\"length\":3}"] {
+        let mut all = vec![Fields::scrape(value)];
+        all.extend(["offers", "event", "numwant", "left"].map(|name| announce.clone().with(name, value)));
+        all.extend(["to_peer_id", "answer", "offer_id"].map(|name| answer.clone().with(name, value)));
+        let items = [
+            format!("{{\"offer\":{value},\"offer_id\":\"x\"}}"),
+            format!("{{\"offer\":{{}},\"offer_id\":{value}}}"),
+        ];
+        all.extend(items.map(|item| announce.clone().offering(&[item, value.to_owned()])));
+        let mut socket = Socket::open(context)?;
+        all.iter().for_each(|fields| socket.say(&fields.text()));
+        // Answered, refused or disconnected: all of it is fine.
+        socket.rest(context.target.timing.quiet)?;
+    }
+    is_served(context)
 }
 
 fn deep_json(context: &Context<'_>) -> Checked {

@@ -17,6 +17,9 @@ use crate::trace::Direction;
 /// Most times that one wait looks at a socket. A tracker that sends a byte at a time does not hold up the suite.
 const LOOKS_MAX: u32 = 20_000;
 
+/// Most refusals of one message.
+const REFUSALS_MAX: usize = 5;
+
 /// How long one look lasts where several sockets are watched in turn.
 pub(super) const GLANCE: Duration = Duration::from_millis(5);
 
@@ -326,6 +329,19 @@ impl<'c> Socket<'c> {
     pub(super) fn scrape_one(&mut self, hash: [u8; 20]) -> Checked<serde_json::Value> {
         self.say(&Fields::scrape(&super::message::binary(&hash)).text());
         Ok(self.expect_kind(Kind::Scrape)?.file(&hash).cloned().unwrap_or_default())
+    }
+
+    /// Asks for something and waits until it is told, whatever else is said before: what this socket has sent is done.
+    pub(super) fn settle(&mut self, hash: [u8; 20]) -> Checked {
+        self.say(&Fields::scrape(&super::message::binary(&hash)).text());
+        let is_end = |message: &Message| matches!(message.kind(), Kind::Scrape | Kind::Failure);
+        // A refusal of what went before may come first.
+        for _ in 0..REFUSALS_MAX {
+            if self.expect("a scrape reply", is_end)?.kind() == Kind::Scrape {
+                return Ok(());
+            }
+        }
+        ensure(false, "a scrape reply", "one refusal after the other")
     }
 
     /// Ends the case unless a scrape tells these counts.

@@ -189,6 +189,7 @@ pub(crate) enum Fault {
     WsDiesOfDeepJson,
     WsDiesOfGarbage,
     WsDiesOfMangled,
+    WsDiesOfOtherTypes,
     WsDiesOfVanishedTarget,
     WsDiesOfVanishing,
     WsDropsBehindHandshake,
@@ -262,6 +263,7 @@ pub(crate) enum Fault {
     WsUnknownFieldIsError,
     WsUnmaskedIsRead,
     WsVersionGets400,
+    WsWideCharacters,
     WsWrongAccept,
     ZeroIsDefault,
 }

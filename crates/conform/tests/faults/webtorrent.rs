@@ -15,6 +15,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustls::ServerConnection;
 use sha1::{Digest as _, Sha1};
 
@@ -169,6 +170,8 @@ impl Client {
     fn new(socket: TcpStream, tls: Option<Box<ServerConnection>>, ip: IpAddr) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_nonblocking(true).unwrap();
+        // Who does not read is noticed soon.
+        set_socket_send_buffer_size(&socket, 1 << 16).unwrap();
         Self {
             socket,
             tls,

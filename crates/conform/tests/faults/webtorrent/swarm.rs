@@ -176,13 +176,20 @@ fn announce(
 ) -> Result<(), Refusal> {
     let fault = state.fault;
     let refuse = |hash, reason| Refusal { action: Some("announce"), hash, reason };
-    let mut read = fields.get("info_hash").and_then(|raw| bytes(raw));
+    let name_bytes = |raw: &&RawValue| match fault {
+        Fault::WsWideCharacters => {
+            let text: String = serde_json::from_str(raw.get()).ok()?;
+            Some(text.chars().map(|character| u32::from(character).to_le_bytes()[0]).collect())
+        }
+        _ => bytes(raw),
+    };
+    let mut read: Option<Vec<u8>> = fields.get("info_hash").and_then(name_bytes);
     if let Some(bytes) = read.as_mut().filter(|_| fault == Fault::WsAnyHashLength) {
         bytes.resize(20, 0);
     }
     let hash: Hash =
         read.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| refuse(None, "invalid info_hash"))?;
-    let peer_id = fields.get("peer_id").and_then(|raw| bytes(raw));
+    let peer_id = fields.get("peer_id").and_then(name_bytes);
     let peer_id = peer_id.filter(|id| id.len() == 20 || fault == Fault::WsAnyPeerIdLength);
     let peer_id = peer_id.ok_or_else(|| refuse(Some(hash), "invalid peer_id"))?;
     if is_refused(fault, &fields) {
@@ -501,6 +508,7 @@ fn scrape(
     let refuse = |reason| Refusal { action: Some("scrape"), hash: None, reason };
     let raw =
         *fields.get("info_hash").filter(|raw| raw.get() != "null").ok_or_else(|| refuse("everything"))?;
+    state.is_dead |= raw.get().starts_with('{') && fault == Fault::WsDiesOfOtherTypes;
     let hashes: Vec<Hash> = match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
         Ok(_) if fault == Fault::WsScrapeOfOneOnly => return Err(refuse("one only")),
         Ok(list) => list.into_iter().filter_map(hash).collect(),
