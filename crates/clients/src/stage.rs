@@ -24,6 +24,11 @@ const DOWNLOAD_WAIT: Duration = Duration::from_secs(120);
 const QUIT_WAIT: Duration = Duration::from_secs(60);
 const PERFORMANCE_WAIT: Duration = Duration::from_secs(60);
 
+/// On a busy machine a connection by WebRTC may fail, and clients try again only with their next announce. That is to
+/// happen within our patience. Nothing else needs a word of configuration.
+const SOON_AGAIN: [Setting; 2] =
+    [("SHOAL_WEBTORRENT_INTERVAL_S", "20"), ("SHOAL_WEBTORRENT_INTERVAL_JITTER_S", "5")];
+
 /// A network with a tracker, and the clients that have entered it.
 #[derive(Debug)]
 pub struct Stage {
@@ -65,7 +70,8 @@ impl Stage {
         let has_front = !ways.iter().all(|way| way.is_default());
         let mut front = has_front.then(|| Front::prepare(&mut network, directory.path())).transpose()?;
         let configuration = front.as_ref().map(Front::configuration);
-        let tracker = Tracker::start(hosts, configuration, settings, view, directory.path())?;
+        let settings = [&SOON_AGAIN, settings].concat();
+        let tracker = Tracker::start(hosts, configuration, &settings, view, directory.path())?;
         if let Some(front) = &mut front {
             let opened = front.open(ways, tracker.ip(), directory.path(), view);
             opened.with_context(|| tracker.tail())?;

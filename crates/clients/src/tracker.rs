@@ -24,7 +24,7 @@ const START_WAIT: Duration = Duration::from_secs(20);
 /// What the tracker promises of SIGTERM, and as much again for a busy machine.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// The built tracker. Where no test asks for more, it is started as a newcomer would: without a word of configuration.
+/// The built tracker. Where no test asks for more, it is started as a newcomer would: without a configuration file.
 #[derive(Debug)]
 pub struct Tracker {
     process: Process,
