@@ -517,7 +517,7 @@ fn scrape(
     };
     let mut files = serde_json::Map::new();
     for hash in hashes {
-        state.info_hashes.extend((hash != [b'-'; 20]).then_some(hash));
+        state.info_hashes.insert(hash);
         if fault == Fault::WsScrapeJoins {
             let swarm = state.web.swarms.entry(key(fault, from.1, hash)).or_default();
             let peer = Peer {
