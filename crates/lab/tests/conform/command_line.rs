@@ -76,7 +76,7 @@ fn a_command_line_that_makes_no_sense_is_exit_code_2() {
     let wrong: [(&[&str], &str); 7] = [
         (&[], "URL"),
         (&["127.0.0.1:6969"], "udp://HOST:PORT"),
-        (&["wss://127.0.0.1:6969/announce"], "udp://HOST:PORT"),
+        (&["ftp://127.0.0.1:6969/announce"], "udp://HOST:PORT"),
         (&["--only", "udp-connect", "http://127.0.0.1:6969"], "no case for http://127.0.0.1:6969"),
         (&["--only", "no-such-case", "udp://127.0.0.1:1"], "--list"),
         (&["--only", "two-minutes", "udp://127.0.0.1:1"], "--slow"),
