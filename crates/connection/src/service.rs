@@ -280,6 +280,9 @@ impl Service {
         // Whatever had come before was answered, and no more will come.
         if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy | Next::BusyAnew) {
             next = Next::Close;
+            if let Some(sockets) = &mut self.sockets {
+                sockets.fetch(session.handle, |words| tls.seal(words, output));
+            }
         }
         if matches!(next, Next::Close | Next::Linger) {
             tls.close(output);

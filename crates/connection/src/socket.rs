@@ -189,6 +189,7 @@ impl Sockets {
         let read = match socket.reader.read(rest, Role::Server, self.settings.message_bytes_max) {
             Ok(read) => read,
             Err(violation) => {
+                self.say_the_rest(socket, out);
                 frame::close(violation.close_code(), violation.reason(), None, out);
                 // Whoever it is may be in the middle of something long.
                 return Step::End(Next::Linger);
@@ -202,8 +203,12 @@ impl Sockets {
                 self.has_heard = true;
                 self.responder.hear(&mut socket.member, message, now);
             }
-            Some(Event::Ping(payload)) => frame::encode(Opcode::Pong, payload, None, out),
+            // Not said at once, which would give time anew to whoever is in the middle of a message: that is held for it.
+            Some(Event::Ping(payload)) => {
+                self.responder.append(&socket.member, |post| frame::encode(Opcode::Pong, payload, None, post))
+            }
             Some(Event::Close(code)) => {
+                self.say_the_rest(socket, out);
                 // RFC 6455, 5.5.1 and 7.1.1: it is answered, and then it is for the server to close first.
                 frame::answer_close(code, None, out);
                 return Step::End(Next::Close);
@@ -211,6 +216,11 @@ impl Sockets {
         }
         *used += read.used;
         Step::GoOn
+    }
+
+    /// What came before the last frame is answered before it, as far as it was heard whole.
+    fn say_the_rest(&mut self, socket: &Socket, out: &mut Vec<u8>) {
+        self.responder.take(socket.member.handle(), out);
     }
 
     /// Keeps `input`, which is the rest of a frame that was begun, or the beginning of one. The reader has found nothing

@@ -106,6 +106,12 @@ impl Responder {
         }
     }
 
+    /// Has `write` append whole frames to what waits for a client, where it has to be told something else than the answer
+    /// to a message.
+    pub fn append(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+        self.desk.post(member, write);
+    }
+
     /// A client has gone: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
         let Desk { swarms, postroom, .. } = &mut self.desk;
@@ -322,8 +328,13 @@ impl Desk {
 
     /// Says something to the client whose message is in hand.
     fn say(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+        self.post(member, |out| frame::write_text(out, write));
+    }
+
+    /// Has `write` append to what waits for the client.
+    fn post(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.client(self.postroom.worker()).address;
-        if let Err(unwritten) = self.postroom.write(address, |out| frame::write_text(out, write)) {
+        if let Err(unwritten) = self.postroom.write(address, write) {
             self.tally.lose(loss(unwritten), 1);
         }
     }

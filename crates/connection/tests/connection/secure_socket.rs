@@ -67,9 +67,11 @@ fn messages_are_answered_inside_of_tls() {
     for piece_bytes in [usize::MAX, 100, 1] {
         let mut pair = Pair::upgraded();
         pair.write(&[frame(PING, b"?"), announce(ALICE)].concat(), piece_bytes);
-        assert_eq!(pair.read(), [Frame { opcode: PONG, payload: b"?".to_vec() }]);
+        assert_eq!(pair.read(), []);
         pair.speak();
-        assert_counts(&pair.read()[0], 0, 1);
+        let frames = pair.read();
+        assert_eq!(frames[0], Frame { opcode: PONG, payload: b"?".to_vec() });
+        assert_counts(&frames[1], 0, 1);
         assert_eq!((pair.next, pair.session.kept_bytes()), (Next::Standing, 0));
     }
 }
@@ -78,10 +80,12 @@ fn messages_are_answered_inside_of_tls() {
 fn an_upgrade_and_frames_may_come_in_one_record() {
     let mut pair = Pair::secure();
     pair.write(&[upgrade(""), frame(PING, b"?"), announce(ALICE)].concat(), usize::MAX);
-    assert!(pair.told.starts_with(b"HTTP/1.1 101 ") && pair.told.ends_with(b"\r\n\r\n\x8a\x01?"));
+    assert!(pair.told.starts_with(b"HTTP/1.1 101 ") && pair.told.ends_with(b"\r\n\r\n"));
     pair.told.clear();
     pair.speak();
-    assert_counts(&pair.read()[0], 0, 1);
+    let frames = pair.read();
+    assert_eq!(frames[0], Frame { opcode: PONG, payload: b"?".to_vec() });
+    assert_counts(&frames[1], 0, 1);
 }
 
 #[test]
@@ -134,6 +138,7 @@ fn part_of_a_record_is_part_of_a_message() {
     pair.speak();
     assert_eq!((pair.next, pair.read().len()), (Next::Busy, 1), "it is spoken to all the same");
     pair.receive(&next[10..]);
+    pair.speak();
     assert_eq!((pair.next, pair.read().len()), (Next::Standing, 1));
 }
 
@@ -179,6 +184,8 @@ fn who_ends_tls_has_left() {
     pair.client.send_close_notify();
     pair.run(usize::MAX);
     assert_eq!((pair.next, pair.has_ended), (Next::Close, true));
+    // It hears what it asked for before.
+    assert_counts(&pair.read()[0], 0, 1);
     let mut other = Client::at(&mut pair.tracker, "192.0.2.2");
     assert_counts(&other.ask(&mut pair.tracker, &announce(BOB))[0], 0, 1);
 }

@@ -109,9 +109,10 @@ fn frames_may_be_cut_anywhere() {
         assert_eq!(client.session.kept_bytes() == 0, is_between_frames, "{cut}");
         client.say(&mut tracker, &bytes[cut..]);
         assert_eq!((client.next, client.session.kept_bytes()), (Next::Standing, 0), "{cut}");
-        assert_eq!(pings(&client.read()), [&b"1"[..], b"2", &[7; 125]], "{cut}");
         round(&mut tracker, &mut [&mut client]);
-        assert_eq!(client.read().len(), 2, "{cut}");
+        let frames = client.read();
+        assert_eq!(pings(&frames), [&b"1"[..], b"2", &[7; 125]], "{cut}");
+        assert_eq!(frames.len(), 5, "{cut}");
     }
 }
 
@@ -194,6 +195,36 @@ fn pings_are_answered_and_pongs_are_not() {
         client.ask(&mut tracker, &[frame(PING, b""), frame(PONG, b"?"), frame(PING, b"a ping")].concat());
     assert_eq!((pings(&frames), frames.len()), (vec![&b""[..], b"a ping"], 2));
     assert_eq!(client.next, Next::Standing);
+}
+
+#[test]
+fn a_ping_is_answered_at_the_end_of_a_turn_and_gives_no_time_for_the_message_that_it_interrupts() {
+    let mut tracker = tracker();
+    let mut client = Client::new(&mut tracker);
+    client.say(&mut tracker, &fragment(TEXT, false, b"{"));
+    // Whoever is answered at once is waited for anew.
+    client.say(&mut tracker, &frame(PING, b"?"));
+    assert_eq!((client.next, client.read_bytes().len()), (Next::Busy, 0));
+    round(&mut tracker, &mut [&mut client]);
+    assert_eq!(client.read(), [Frame { opcode: PONG, payload: b"?".to_vec() }]);
+    assert_eq!(client.next, Next::Busy);
+}
+
+#[test]
+fn what_comes_whole_before_the_end_is_answered_before_it() {
+    for (end, code) in
+        [(frame(CLOSE, b"\x03\xe8"), 1000), (frame(3, b""), 1002), (frame(TEXT, b"\xff"), 1007)]
+    {
+        let mut tracker = tracker();
+        let mut client = Client::new(&mut tracker);
+        client.say(&mut tracker, &[frame(PING, b"?"), announce(ALICE), end].concat());
+        let frames = client.read();
+        assert_eq!((frames.len(), pings(&frames)), (3, vec![&b"?"[..]]));
+        assert_counts(&frames[1], 0, 1);
+        assert_eq!(frames[2].code(), code);
+        assert_eq!(round(&mut tracker, &mut [&mut client]), 0);
+        assert_peers(&mut tracker, 0);
+    }
 }
 
 #[test]
@@ -333,13 +364,11 @@ fn whose_connection_ends_leaves_at_once() {
 #[test]
 fn what_waits_for_somebody_who_has_gone_is_lost() {
     let mut tracker = tracker();
-    let (mut alice, mut bob) = pair(&mut tracker);
+    let (mut alice, bob) = pair(&mut tracker);
     alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));
-    bob.say(&mut tracker, &frame(CLOSE, b""));
-    assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 1);
-    assert_eq!(bob.read(), [Frame { opcode: CLOSE, payload: Vec::new() }]);
-    alice.read();
     bob.leave(&mut tracker);
+    assert_eq!(round(&mut tracker, &mut [&mut alice]), 1);
+    alice.read();
     assert_counts(&alice.ask(&mut tracker, &announce(ALICE))[0], 0, 1);
 }
 

@@ -50,7 +50,9 @@ impl Member {
         Client { address: shoal_relay::Address { worker, handle: self.handle }, source: self.source }
     }
 
-    pub(super) const fn handle(&self) -> Handle {
+    /// The connection of the client.
+    #[must_use]
+    pub const fn handle(&self) -> Handle {
         self.handle
     }
 
