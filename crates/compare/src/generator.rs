@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
-use shoal_load::{OpenError, Pace, Plan, Report, Stop, Watch, http, udp, ws};
+use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Stop, Watch, WrongReplies, http, udp, ws};
 
 use crate::load::{Http, Transport, Ws};
 use crate::ws::PATH;
@@ -17,6 +17,8 @@ pub(crate) enum Session {
     Http(http::Session),
     /// See [`ws::Session`].
     Ws(ws::Session),
+    /// The same on an echo, which is no tracker.
+    WsEcho(ws::Session),
 }
 
 impl Session {
@@ -28,13 +30,17 @@ impl Session {
         plan: &Plan,
         transport: Transport,
         connections: NonZeroUsize,
+        is_echo: bool,
     ) -> Result<Self, OpenError> {
         Ok(match transport {
             Transport::Udp => Self::Udp(udp::Session::open(plan)?),
             Transport::Http(http) => {
                 Self::Http(http::Session::open(plan, &settings(http, plan.target, connections))?)
             }
-            Transport::Ws(ws) => Self::Ws(ws::Session::open(plan, &trade(ws, plan.target))?),
+            Transport::Ws(ws) => {
+                let session = ws::Session::open(plan, &trade(ws, plan.target))?;
+                if is_echo { Self::WsEcho(session) } else { Self::Ws(session) }
+            }
         })
     }
 
@@ -44,6 +50,7 @@ impl Session {
             Self::Udp(session) => session.fill(watch),
             Self::Http(session) => session.fill(watch),
             Self::Ws(session) => session.fill(watch),
+            Self::WsEcho(session) => of_echo(session.fill(watch)),
         }
     }
 
@@ -53,8 +60,21 @@ impl Session {
             Self::Udp(session) => session.run(pace, stop, watch),
             Self::Http(session) => session.run(pace, stop, watch),
             Self::Ws(session) => session.run(pace, stop, watch),
+            Self::WsEcho(session) => of_echo(session.run(pace, stop, watch)),
         }
     }
+}
+
+/// What an echo says is what it was told, and no reply of a tracker: here it counts as one.
+fn of_echo(mut report: Report) -> Report {
+    let WrongReplies { malformed, .. } = report.wrong;
+    report.responses = Kinds { announce: malformed, ..report.responses };
+    report.wrong = WrongReplies { malformed: 0, ..report.wrong };
+    report.responses_per_s = report.relays.as_ref().map_or(0.0, |relays| relays.messages_per_s);
+    if let Some(connections) = &mut report.connections {
+        connections.first_fault = None;
+    }
+    report
 }
 
 /// As ordinary clients do it: one request at a time, and connections that end in good order.

@@ -222,9 +222,10 @@ mod tests {
             .unwrap()
             .into_iter()
             .flat_map(|description| {
-                let over_tls = description.clone().over(Protocol::Https).front;
-                let of_front = over_tls.map(|front| front.find.tools).unwrap_or_default();
-                description.find.tools.into_iter().chain(of_front)
+                let front = |protocol| description.clone().over(protocol).front;
+                let fronts = [Protocol::Https, Protocol::Wss].into_iter().filter_map(front);
+                let of_fronts: Vec<_> = fronts.flat_map(|front| front.find.tools).collect();
+                description.find.tools.into_iter().chain(of_fronts)
             })
             .collect();
         for tool in TOOLS {
@@ -234,7 +235,7 @@ mod tests {
                 Source::Debian { program, .. } => format!("debian/{program}"),
                 Source::Npm { .. } => format!("npm/node_modules/.bin/{}", tool.name),
             };
-            let expected = tool.name != "aquatic_ws" && !tool.name.ends_with("load_test");
+            let expected = !tool.name.ends_with("load_test");
             assert_eq!(looked_for.contains(&put), expected, "{put}");
         }
     }

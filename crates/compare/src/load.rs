@@ -191,6 +191,29 @@ impl Load {
         }
     }
 
+    /// What an echo is given in its place. It relays nothing but says what it is told; so that each message is as long as
+    /// one that a tracker relays, an announce has one offer. How fast that is relayed cannot be asked.
+    #[must_use]
+    pub fn of_ceiling(&self) -> Self {
+        match self.transport {
+            Transport::Udp | Transport::Http(_) => self.clone(),
+            Transport::Ws(ws) => Self {
+                transport: Transport::Ws(Ws { offers: ws.offers.min(1), answer_share: 0.0, deaf: 0, ..ws }),
+                latency: None,
+                ..self.clone()
+            },
+        }
+    }
+
+    /// The same, with so many connections that are never read.
+    #[must_use]
+    pub fn beside_deaf(&self, deaf: usize) -> Self {
+        match self.transport {
+            Transport::Udp | Transport::Http(_) => self.clone(),
+            Transport::Ws(ws) => Self { transport: Transport::Ws(Ws { deaf, ..ws }), ..self.clone() },
+        }
+    }
+
     /// Whether it is possible on a tracker at `target`.
     ///
     /// # Errors

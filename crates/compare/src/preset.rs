@@ -159,7 +159,10 @@ const WEBTORRENT: Preset = Preset {
     ..KEEP_ALIVE
 };
 
-const WS: [Preset; 2] = [
+/// Connections that do nothing, where there may be as many as a tracker of browsers holds.
+const IDLE_WEB_SOCKETS: usize = 100_000;
+
+const WS: [Preset; 8] = [
     Preset {
         shape: Shape {
             name: "webtorrent-tls",
@@ -170,6 +173,67 @@ const WS: [Preset; 2] = [
         ..WEBTORRENT
     },
     WEBTORRENT,
+    Preset {
+        shape: Shape {
+            name: "webtorrent-small",
+            summary: "the same with offers of 256 B, as mere data channels make them",
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { sdp_bytes: 256, ..TRADE }),
+        ..WEBTORRENT
+    },
+    Preset {
+        shape: Shape {
+            name: "webtorrent-published",
+            summary: "WebTorrent by TLS 1.3 as published: 1,020 connections, 200 torrents by a gamma distribution, 10 \
+                      offers an announce",
+            population: Population { torrents: 200, peers: 1020, ..PUBLISHED_POPULATION },
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { tls: true, connections: count(1020), ..TRADE }),
+        window: 1020,
+        ..WEBTORRENT
+    },
+    Preset {
+        shape: Shape {
+            name: "webtorrent-published-large",
+            summary: "the same with 49,152 connections in 10 k torrents; takes a limit on open files above 100,000 (ulimit -n)",
+            population: Population { peers: 49_152, ..PUBLISHED_POPULATION },
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { tls: true, connections: count(49_152), ..TRADE }),
+        window: 49_152,
+        timeout: Duration::from_secs(30),
+        ..WEBTORRENT
+    },
+    Preset {
+        shape: Shape {
+            name: "ws-idle",
+            summary: "memory of WebSockets that announced once and do nothing, plain",
+            ..WEBTORRENT.shape
+        },
+        measure: Measure::Idle { connections: IDLE_WEB_SOCKETS },
+        ..WEBTORRENT
+    },
+    Preset {
+        shape: Shape {
+            name: "wss-idle",
+            summary: "memory of WebSockets that announced once and do nothing, over TLS",
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { tls: true, ..TRADE }),
+        measure: Measure::Idle { connections: IDLE_WEB_SOCKETS },
+        ..WEBTORRENT
+    },
+    Preset {
+        shape: Shape {
+            name: "ws-deaf",
+            summary: "WebTorrent over plain WebSockets, without and with 1,000 connections more that are never read",
+            ..WEBTORRENT.shape
+        },
+        transport: Transport::Ws(Ws { deaf: 1000, ..TRADE }),
+        ..WEBTORRENT
+    },
 ];
 
 /// Every preset; the first is the default.
@@ -218,9 +282,21 @@ mod tests {
         for preset in presets() {
             let name = preset.shape.name;
             assert_eq!(Preset::find(name), Ok(preset), "{name}");
-            let Transport::Http(http) = preset.transport else { continue };
-            assert_eq!(name.starts_with("https-"), http.tls, "{name}");
-            assert!(name.starts_with("http"), "{name}");
+            match preset.transport {
+                Transport::Udp => assert!(!name.starts_with("http") && !name.starts_with('w'), "{name}"),
+                Transport::Http(http) => {
+                    assert_eq!(name.starts_with("https-"), http.tls, "{name}");
+                    assert!(name.starts_with("http"), "{name}");
+                }
+                Transport::Ws(ws) => {
+                    assert!(name.starts_with("webtorrent") || name.starts_with("ws"), "{name}");
+                    let is_secure =
+                        ["-tls", "-published", "wss-"].into_iter().any(|part| name.contains(part));
+                    assert_eq!(is_secure, ws.tls, "{name}");
+                    let peers = usize::try_from(preset.shape.population.peers).unwrap();
+                    assert!(peers >= ws.connections.get(), "{name}: each connection has a peer");
+                }
+            }
         }
         let refused = Preset::find("http").unwrap_err().to_string();
         assert!(refused.contains("http-keep-alive") && refused.contains("ten-million"), "{refused}");

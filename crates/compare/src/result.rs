@@ -107,9 +107,29 @@ pub struct Round {
     pub resident_before_bytes: Option<u64>,
     /// Resident bytes after the fill.
     pub resident_filled_bytes: Option<u64>,
+    /// Resident bytes after the closed loop.
+    #[serde(default)]
+    pub resident_loaded_bytes: Option<u64>,
     /// Connections that did nothing, where these were measured in place of a load.
     #[serde(default)]
     pub idle: Option<IdleConnections>,
+    /// What was measured a second time beside connections that are never read, where there are such.
+    #[serde(default)]
+    pub deaf: Option<BesideDeaf>,
+}
+
+/// What a tracker did beside connections that announce once and are never read again. How many there were, and how many
+/// of them it closed, is in the reports.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BesideDeaf {
+    /// The fill.
+    pub fill: Option<Report>,
+    /// The closed loop.
+    pub load: Option<Report>,
+    /// The open loop.
+    pub latency: Option<Report>,
+    /// Resident bytes when all was over.
+    pub resident_bytes: Option<u64>,
 }
 
 /// What connections cost that did nothing.
@@ -125,6 +145,18 @@ pub struct IdleConnections {
     pub resident_before_bytes: u64,
     /// Resident bytes of the tracker with all of them open.
     pub resident_open_bytes: u64,
+    /// The same on the way, with fewer of them.
+    #[serde(default)]
+    pub steps: Vec<IdleStep>,
+}
+
+/// Memory with some of the connections open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IdleStep {
+    /// How many.
+    pub open: usize,
+    /// Resident bytes of the tracker.
+    pub resident_bytes: u64,
 }
 
 /// CPU time that a process used during a run.

@@ -26,12 +26,12 @@ use crate::find::Found;
 use crate::generator::Session;
 use crate::http::Client;
 use crate::idle::Idle;
-use crate::load::{Load, Measure, Transport};
+use crate::load::{Load, Measure, Transport, Ws};
 use crate::order::{Event, Interrupt, Observer, Phase};
 use crate::port;
 use crate::probe::{Answer, Probe};
 use crate::process::{Process, Program, in_words};
-use crate::result::{IdleConnections, Round, Usage};
+use crate::result::{BesideDeaf, IdleConnections, IdleStep, Machine, Round, Usage};
 use crate::template::Values;
 use crate::topology::{allowed, bring_back, keep_on};
 
@@ -71,7 +71,9 @@ impl Run<'_> {
             usage: None,
             resident_before_bytes: None,
             resident_filled_bytes: None,
+            resident_loaded_bytes: None,
             idle: None,
+            deaf: None,
         };
         // This thread must not disturb the tracker either.
         let before = allowed().ok();
@@ -208,21 +210,62 @@ impl Run<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<()> {
         observer(&Event::Phase(Phase::Preparing));
-        let plan = self.load.plan(address, self.division, !self.description.own_address_tolerated);
-        let connections = self.load.window_of_worker(self.division);
-        let mut session = Session::open(&plan, self.load.transport, connections)?;
+        let deaf = match self.load.transport {
+            Transport::Ws(Ws { deaf, .. }) => deaf,
+            Transport::Udp | Transport::Http(_) => 0,
+        };
+        let load = if self.description.ceiling { self.load.of_ceiling() } else { self.load.clone() };
+        let load = load.beside_deaf(0);
+        let mut session = self.session(&load, address)?;
         outcome.resident_before_bytes = Some(resident_bytes(process.group())?);
-        if !self.description.ceiling {
+        // What is not filled is opened while it is measured, but connections that stand are to be there before.
+        if !self.description.ceiling || load.transport.standing() > 0 {
             observer(&Event::Phase(Phase::Filling));
             self.load_it(&mut outcome.fill, process, observer, |watch| session.fill(watch))?;
         }
         outcome.resident_filled_bytes = Some(resident_bytes(process.group())?);
         observer(&Event::Phase(Phase::Loading));
         self.closed_loop(&mut session, process, outcome, observer)?;
-        if let Some((pace, stop)) = self.load.open() {
+        outcome.resident_loaded_bytes = Some(resident_bytes(process.group())?);
+        if let Some((pace, stop)) = load.open() {
             observer(&Event::Phase(Phase::Timing));
             self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
         }
+        if deaf > 0 && !self.description.ceiling {
+            drop(session);
+            let beside = outcome.deaf.insert(BesideDeaf::default());
+            self.measure_beside_deaf(&load.beside_deaf(deaf), address, process, beside, observer)?;
+        }
+        Ok(())
+    }
+
+    fn session(&self, load: &Load, address: SocketAddr) -> Result<Session> {
+        let plan = load.plan(address, self.division, !self.description.own_address_tolerated);
+        let connections = load.window_of_worker(self.division);
+        Ok(Session::open(&plan, load.transport, connections, self.description.ceiling)?)
+    }
+
+    /// All of it once more, on connections of which some are never read. The closed loop comes first, so that what is
+    /// never read piles up as fast as can be.
+    fn measure_beside_deaf(
+        &self,
+        load: &Load,
+        address: SocketAddr,
+        process: &mut Process,
+        outcome: &mut BesideDeaf,
+        observer: &mut Observer<'_>,
+    ) -> Result<()> {
+        let mut session = self.session(load, address)?;
+        observer(&Event::Phase(Phase::Filling));
+        self.load_it(&mut outcome.fill, process, observer, |watch| session.fill(watch))?;
+        observer(&Event::Phase(Phase::Loading));
+        let (pace, stop) = load.closed(self.division);
+        self.load_it(&mut outcome.load, process, observer, |watch| session.run(pace, stop, watch))?;
+        if let Some((pace, stop)) = load.open() {
+            observer(&Event::Phase(Phase::Timing));
+            self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
+        }
+        outcome.resident_bytes = Some(resident_bytes(process.group())?);
         Ok(())
     }
 
@@ -235,24 +278,40 @@ impl Run<'_> {
         outcome: &mut Round,
     ) -> Result<()> {
         let client = self.client(address)?;
-        let torrent = info_hash(self.load.seed, 0);
         let resident_before_bytes = resident_bytes(process.group())?;
         let mut idle = Idle::default();
-        let mut failure = None;
-        for _ in 0..wanted {
+        let (mut failure, mut steps) = (None, Vec::new());
+        for number in 0..wanted {
             self.check_goes_on(process)?;
-            if let Err(error) = idle.add(&client, torrent) {
+            if number == IDLE_STEP {
+                let (open, resident_bytes) = self.settled(&idle, process)?;
+                steps.push(IdleStep { open, resident_bytes });
+            }
+            let added = idle.add(&client, self.load.transport, self.load.seed);
+            let added = added.and_then(|()| check_memory(idle.opened(), process));
+            if let Err(error) = added {
                 failure = Some(format!("{error:#}"));
                 break;
             }
         }
+        let (open, resident_open_bytes) = self.settled(&idle, process)?;
+        outcome.idle = Some(IdleConnections {
+            wanted,
+            open,
+            failure,
+            resident_before_bytes,
+            resident_open_bytes,
+            steps,
+        });
+        Ok(())
+    }
+
+    /// How many connections are open once they were left alone for a while, and resident bytes.
+    fn settled(&self, idle: &Idle, process: &mut Process) -> Result<(usize, u64)> {
         std::thread::sleep(SETTLING);
         self.check_goes_on(process)?;
-        let resident_open_bytes = resident_bytes(process.group())?;
-        let open = idle.still_open();
-        outcome.idle =
-            Some(IdleConnections { wanted, open, failure, resident_before_bytes, resident_open_bytes });
-        Ok(())
+        let resident_bytes = resident_bytes(process.group())?;
+        Ok((idle.still_open(), resident_bytes))
     }
 
     fn client(&self, address: SocketAddr) -> Result<Client> {
@@ -368,6 +427,22 @@ const PROBE_PAUSE: Duration = Duration::from_millis(20);
 /// How long connections are left alone before memory is read: a tracker may need a moment to give back what they needed
 /// when they came. It is less than any tracker's patience with them.
 const SETTLING: Duration = Duration::from_secs(2);
+
+/// With so many connections memory is read on the way, so that it can be seen whether each costs the same.
+const IDLE_STEP: usize = 1000;
+
+/// How many connections are opened between two looks at whether the machine bears them.
+const MEMORY_CHECK_PERIOD: usize = 250;
+
+/// A tracker whose idle connections take half of the machine's memory has been seen enough of.
+fn check_memory(opened: usize, process: &Process) -> Result<()> {
+    if !opened.is_multiple_of(MEMORY_CHECK_PERIOD) {
+        return Ok(());
+    }
+    let (resident, all) = (resident_bytes(process.group())?, Machine::this().memory_bytes);
+    ensure!(resident < all / 2, "{opened} connections took half of this machine's memory: {resident} bytes");
+    Ok(())
+}
 
 /// The info hashes of the load, in hexadecimal, one to a line. There may be ten million of them, so no formatting.
 fn write_whitelist(file: &Path, load: &Load) -> std::io::Result<()> {

@@ -2,6 +2,7 @@
 //! whether a tracker is there, and to leave WebSockets idle on it.
 
 use std::io;
+use std::net::TcpStream;
 
 use shoal_protocol::{Event, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
@@ -74,6 +75,12 @@ impl Connection {
             // An echo says what it was told, which is nothing that a tracker says.
             _ => None,
         })
+    }
+
+    /// The connection without what this end remembers of it, so that a great many fit. It stays open, and nothing can be
+    /// said on it any more.
+    pub(crate) fn into_idle(self) -> TcpStream {
+        self.http.into_idle()
     }
 
     /// Reads on until a message is whole. What else the tracker may say is left unanswered, since nobody stays long.

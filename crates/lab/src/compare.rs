@@ -98,8 +98,8 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
 
-    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections
-    /// [default: by the preset]
+    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections; of WebTorrent,
+    /// announces, one on a connection at most [default: by the preset]
     #[arg(long, value_name = "N")]
     window: Option<NonZeroUsize>,
 
@@ -115,12 +115,13 @@ struct Measurement {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
 
-    /// Connections that do nothing, for http-idle and https-idle [default: 10000, or as many as open files allow]
+    /// Connections: those that do nothing, of http-idle and its like [default: 10000, of WebTorrent 100000, or as many as
+    /// open files allow], or those of WebTorrent that peers announce themselves on [default: by the preset]
     #[arg(long, value_name = "N")]
     connections: Option<NonZeroUsize>,
 
-    /// Sockets of each thread of the load, up to 64; over HTTP, addresses that its connections come from
-    /// [default: by the preset]
+    /// Sockets of each thread of the load, up to 64; over HTTP and of WebTorrent, addresses that its connections come
+    /// from [default: by the preset]
     #[arg(long, value_name = "N")]
     sockets: Option<NonZeroUsize>,
 
@@ -176,7 +177,7 @@ struct Instead {
 const NOTES: &str = "\
 Each tracker is started pinned to its processors, filled, loaded from the other processors as hard as it answers, then \
 timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What is read: replies a second by kind, CPU \
-time of a reply, memory, latency. The result is a folder with raw data, configurations, tables, plots and a page.
+time of a reply, memory, latency; of WebTorrent, messages in place of replies. The result is a folder with raw data, configurations, tables, plots and a page.
 
 Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being \
 measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left \
@@ -192,12 +193,16 @@ Examples:
   shoal-lab compare --cores 1,2,4,8 --cpu-mode subsequent-one-per-pair --preset announces
   shoal-lab compare --preset http-keep-alive --trackers shoal-epoll,shoal-uring,aquatic_http,echo-epoll
   shoal-lab compare --preset https-idle --connections 10000
+  shoal-lab compare --preset webtorrent-tls --trackers shoal-epoll,shoal-uring,aquatic_ws
   shoal-lab compare --print-tracker opentracker > mine.toml";
 
 /// The help of --preset.
 const PRESET: &str = "A load with a name. UDP: published, announces, ten-million. HTTP: http-keep-alive, http-connections \
                       (one for each request), https-handshakes (likewise), https-resumption, https-published (10,000 \
-                      torrents, a handshake for each announce), and memory: http-idle, https-idle";
+                      torrents, a handshake for each announce), and memory: http-idle, https-idle. WebTorrent: \
+                      webtorrent-tls, webtorrent, webtorrent-small (offers of 256 B), webtorrent-published (1,020 \
+                      connections by TLS), webtorrent-published-large (49,152), ws-deaf (beside 1,000 connections that \
+                      are never read), and memory: ws-idle, wss-idle";
 
 /// The exit code of a command line that makes no sense.
 const USAGE: u8 = 2;

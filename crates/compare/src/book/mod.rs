@@ -5,9 +5,11 @@
 
 mod html;
 mod markdown;
+mod noun;
 mod number;
 mod page;
 mod plot;
+mod relayed;
 mod round;
 mod row;
 mod spread;

@@ -1,10 +1,11 @@
 //! What the book says, before it becomes Markdown or HTML: headings, tables and text in their order. All text here is
 //! plain; whoever renders it escapes it.
 
+use super::noun::Noun;
 use super::round::{Marks, STEAL_MAX};
 use super::row::{self, Outcome, Row};
-use super::tables;
 use super::{number, standing};
+use super::{relayed, tables};
 use crate::result::{Cell, Comparison, Machine, Round};
 
 /// A piece of the book.
@@ -48,7 +49,11 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
     blocks.extend(warning(comparison));
     blocks.push(Block::Facts(facts(comparison)));
     let is_idle = tables::is_idle(&rows);
-    let reading = if is_idle { idle_reading() } else { reading() };
+    let reading = match (is_idle, relayed::is_relayed(&rows)) {
+        (true, _) => idle_reading(),
+        (false, true) => relayed_reading(),
+        (false, false) => reading(),
+    };
     blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading)]);
     blocks.extend(marks_legend(&rows));
     blocks.extend(standing_blocks(&rows));
@@ -65,14 +70,24 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
 
 /// What a load made of the trackers, in detail.
 fn load_blocks(rows: &[Row<'_>]) -> Vec<Block> {
-    let mut blocks = vec![Block::Heading("Replies"), Block::Table(tables::replies(rows))];
+    let is_relayed = relayed::is_relayed(rows);
+    let mut blocks = if is_relayed {
+        vec![Block::Heading("Messages"), Block::Table(relayed::messages(rows))]
+    } else {
+        vec![Block::Heading("Replies"), Block::Table(tables::replies(rows))]
+    };
+    if relayed::has_deaf(rows) {
+        blocks
+            .extend([Block::Heading("Beside connections that are never read"), Block::Text(deaf_reading())]);
+        blocks.push(Block::Table(relayed::deaf(rows)));
+    }
     if tables::has_connections(rows) {
         blocks.extend([Block::Heading("Connections"), Block::Text(connections_reading())]);
         blocks.push(Block::Table(tables::connections(rows)));
     }
     blocks.extend([Block::Heading("Processors"), Block::Table(tables::processors(rows))]);
     blocks.extend([Block::Heading("Latency at a fixed rate"), Block::Text(latency_reading())]);
-    blocks.push(Block::Table(tables::latency(rows)));
+    blocks.push(Block::Table(if is_relayed { relayed::latency(rows) } else { tables::latency(rows) }));
     blocks
 }
 
@@ -126,11 +141,28 @@ fn reading() -> String {
         .into()
 }
 
+fn relayed_reading() -> String {
+    "Medians over the rounds that count, least and most in parentheses. Messages are all that the tracker sent: replies to \
+     announces, offers and answers that it passed on. CPU time is that of the tracker's process for each of them; the user \
+     part is the tracker's own code, the rest the kernel's. Memory is what is resident when all connections stand and every \
+     peer has announced itself, 1 MB = 1,000,000 bytes; \"KiB a connection\" is what they added to it, peers included, \
+     1 KiB = 1,024 bytes; \"after the load\" is what is resident after the closed loop. p99 of a relay is from when an \
+     announce should have left, at the fixed rate, to the arrival of an offer of it. The ceiling is no tracker: it sends \
+     each message back, and each has one offer."
+        .into()
+}
+
+fn deaf_reading() -> String {
+    "The round once more, on connections of which some announce themselves once and are never read again, so that what they \
+     are offered piles up. Relays of offers to the others are timed: at the fixed rate, and loaded as far as it goes."
+        .into()
+}
+
 fn idle_reading() -> String {
-    "Medians over the rounds that count, least and most in parentheses. Each connection has carried one announce, of the \
-     same peer, and waits for another. Memory is what is resident, of all processes of the tracker: before the first \
-     connection, and two seconds after the last. 1 KiB = 1,024 bytes, 1 MB = 1,000,000 bytes. What the kernel keeps of \
-     a connection is not in it."
+    "Medians over the rounds that count, least and most in parentheses. Each connection has carried one announce and waits \
+     for another: over HTTP of the same peer, of WebTorrent of a peer of its own. Memory is what is resident, of all \
+     processes of the tracker: before the first connection, and two seconds after the last. 1 KiB = 1,024 bytes, 1 MB = \
+     1,000,000 bytes. What the kernel keeps of a connection is not in it."
         .into()
 }
 
@@ -164,15 +196,16 @@ fn standing_blocks(rows: &[Row<'_>]) -> Vec<Block> {
     if standings.is_empty() || tables::is_idle(rows) {
         return vec![];
     }
+    let noun = Noun::of(rows);
     let text = "Shoal's median divided by that of the best rival on the same cores (the one with the least CPU time or \
-                memory, or with the most responses), and by that of the ceiling on the same back end. Of CPU time and \
-                memory less is better, of responses more.";
+                memory, or the fastest), and by that of the ceiling on the same back end. Of CPU time and memory less is \
+                better, of speed more.";
     vec![
         Block::Heading("Shoal against the best rival"),
         Block::Text(text.into()),
-        Block::Table(tables::standing(&standings)),
+        Block::Table(tables::standing(&standings, noun)),
         Block::Text("Against each rival, Shoal's median divided by that of the other:".into()),
-        Block::Table(tables::duels(&standing::duels(rows))),
+        Block::Table(tables::duels(&standing::duels(rows), noun)),
     ]
 }
 

@@ -4,7 +4,7 @@
 
 use shoal_load::{LatencySummary, Report, Verdict};
 
-use crate::result::{Cell, IdleConnections, Round, Usage, replies};
+use crate::result::{BesideDeaf, Cell, IdleConnections, Round, Usage, replies};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 pub(super) const STEAL_MAX: f64 = 0.1;
@@ -15,7 +15,7 @@ const MEGABYTE: f64 = 1e6;
 /// The figures of a round that counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
-    /// Good replies a second.
+    /// Good replies a second; of WebTorrent, messages of any kind.
     pub(super) responses_per_s: Option<f64>,
     /// Of them, replies to connects.
     pub(super) connects_per_s: Option<f64>,
@@ -25,9 +25,13 @@ pub(super) struct Figures {
     pub(super) scrapes_per_s: Option<f64>,
     /// What became of connections, where there are some.
     pub(super) connections: Option<Connections>,
+    /// What was relayed, where trackers do that.
+    pub(super) relays: Option<Relays>,
+    /// What connections did to others that are never read.
+    pub(super) deaf: Option<Deaf>,
     /// Connections that did nothing, where these were measured.
     pub(super) idle: Option<Idle>,
-    /// Microseconds of CPU time in user mode for each reply that was sent, good or not.
+    /// Microseconds of CPU time in user mode for each reply that was sent, good or not; of WebTorrent, for each message.
     pub(super) user_us: Option<f64>,
     /// The same in the kernel.
     pub(super) system_us: Option<f64>,
@@ -70,6 +74,41 @@ pub(super) struct Connections {
     pub(super) failed: f64,
 }
 
+/// What was relayed in the closed loop of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relays {
+    /// Offers that arrived, a second.
+    pub(super) offers_per_s: Option<f64>,
+    /// Share of the offers due that arrived.
+    pub(super) offers_share: Option<f64>,
+    /// Answers that arrived, a second.
+    pub(super) answers_per_s: Option<f64>,
+    /// Share of the answers sent that arrived.
+    pub(super) answers_share: Option<f64>,
+    /// Offers and answers that arrived as they should not have.
+    pub(super) wrong: f64,
+    /// KiB of resident memory that the fill added for each connection.
+    pub(super) each_kib: Option<f64>,
+    /// Resident memory after the closed loop.
+    pub(super) loaded_mb: Option<f64>,
+}
+
+/// A round without and with connections that are never read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deaf {
+    /// How many there were.
+    pub(super) deaf: f64,
+    /// How many of them the tracker closed.
+    pub(super) closed: f64,
+    /// Relay of an offer at the fixed rate, in microseconds, 99th percentile: without them, with them, and the latter
+    /// divided by the former.
+    pub(super) p99_us: [Option<f64>; 3],
+    /// The same of the closed loop.
+    pub(super) loaded_p99_us: [Option<f64>; 3],
+    /// Resident memory when all was over.
+    pub(super) resident_mb: Option<f64>,
+}
+
 /// Connections that did nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Idle {
@@ -77,6 +116,8 @@ pub(super) struct Idle {
     pub(super) open: f64,
     /// KiB of resident memory that each took.
     pub(super) each_kib: f64,
+    /// The same when there were a thousand.
+    pub(super) first_kib: Option<f64>,
     /// Resident memory before the first.
     pub(super) before_mb: f64,
     /// Resident memory with all of them.
@@ -88,6 +129,8 @@ pub(super) struct Idle {
 pub(super) struct Latency {
     /// From when a request should have left to its reply.
     pub(super) summary: LatencySummary,
+    /// From when an announce should have left to the arrival of an offer of it, where there are offers.
+    pub(super) relay: Option<LatencySummary>,
     /// Good replies a second.
     pub(super) responses_per_s: f64,
     /// Share of the requests that no reply came to in time, 0 to 1.
@@ -154,8 +197,11 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     let per_s = |count: u64| Some(load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default());
     let cpu = usage.map_or((None, None, None), |usage| cpu_of_a_reply(usage, replies(load)));
     let busy = |cpus: &[usize]| usage.and_then(|usage| busy_share(usage, cpus));
+    let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
     Ok(Figures {
-        responses_per_s: Some(load.responses_per_s),
+        responses_per_s: Some(messages_per_s.unwrap_or(load.responses_per_s)),
+        relays: load.relays.as_ref().map(|relays| relay_figures(round, load, relays)),
+        deaf: round.deaf.as_ref().and_then(|beside| deaf_figures(round, beside)),
         connections: load.connections.as_ref().map(|connections| connection_figures(load, connections)),
         idle: None,
         connects_per_s: per_s(load.responses.connect),
@@ -196,6 +242,10 @@ fn idle_figures(round: &Round, idle: &IdleConnections) -> Result<Figures, String
         idle: Some(Idle {
             open: count,
             each_kib: each_bytes / 1024.0,
+            first_kib: idle.steps.first().and_then(|step| {
+                ratio(as_f64(step.resident_bytes) - before, as_f64(step.open as u64))
+                    .map(|bytes| bytes / 1024.0)
+            }),
             before_mb: before / MEGABYTE,
             open_mb: open / MEGABYTE,
         }),
@@ -213,6 +263,43 @@ fn connection_figures(load: &Report, connections: &shoal_load::Connections) -> C
         setup_p50_us: connections.setup.p50_us,
         failed: as_f64(connections.failures.total()),
     }
+}
+
+fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays {
+    let all = as_f64(replies(load));
+    let per_s = |count: u64| ratio(as_f64(count) * relays.messages_per_s, all);
+    let standing = load.connections.as_ref().map_or(0, |connections| connections.open_at_end);
+    Relays {
+        offers_per_s: per_s(relays.offers),
+        offers_share: ratio(as_f64(relays.offers), as_f64(relays.offers_due)),
+        answers_per_s: per_s(relays.answers),
+        answers_share: ratio(as_f64(relays.answers), as_f64(relays.answers_sent)),
+        wrong: as_f64(relays.wrong.total()),
+        each_kib: filled_mb(round).and_then(|mb| ratio(mb * MEGABYTE / 1024.0, as_f64(standing))),
+        loaded_mb: round.resident_loaded_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
+    }
+}
+
+/// Nothing where the second half of the round was not come to.
+fn deaf_figures(round: &Round, beside: &BesideDeaf) -> Option<Deaf> {
+    let last = beside.latency.as_ref().or(beside.load.as_ref())?.relays.as_ref()?;
+    let p99_us = |report: Option<&Report>| relay_latency(report?).map(|summary| summary.p99_us);
+    let pair = |without: Option<&Report>, with: Option<&Report>| {
+        let [without, with] = [without, with].map(p99_us);
+        [without, with, with.zip(without).and_then(|(with, without)| ratio(with, without))]
+    };
+    Some(Deaf {
+        deaf: as_f64(last.deaf),
+        closed: as_f64(last.deaf_closed),
+        p99_us: pair(round.latency.as_ref(), beside.latency.as_ref()),
+        loaded_p99_us: pair(round.load.as_ref(), beside.load.as_ref()),
+        resident_mb: beside.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
+    })
+}
+
+fn relay_latency(report: &Report) -> Option<LatencySummary> {
+    let relays = report.relays.as_ref()?;
+    (relays.offers > 0).then_some(relays.offer_latency)
 }
 
 /// A count as a number to calculate with.
@@ -279,6 +366,7 @@ fn latency(report: &Report) -> Option<Latency> {
     let is_whole = report.failure.is_none() && report.responses.total() > 0;
     is_whole.then(|| Latency {
         summary: report.latency,
+        relay: relay_latency(report),
         responses_per_s: report.responses_per_s,
         loss_share: loss_share(report),
         marks: marks(report),

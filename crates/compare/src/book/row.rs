@@ -1,7 +1,9 @@
 //! One row of the book: a tracker on a number of cores, with medians over the rounds that count; and how Shoal's rows
 //! stand to the others.
 
-use super::round::{self, Connections, Figures, Idle, Latency, Marks};
+use shoal_load::LatencySummary;
+
+use super::round::{self, Connections, Deaf, Figures, Idle, Latency, Marks, Relays};
 use super::spread::Spread;
 use crate::result::{Cell, Comparison, Tracker};
 
@@ -49,6 +51,8 @@ pub(super) struct Measured {
     pub(super) filled_mb: Option<Spread>,
     pub(super) latency: Option<MeasuredLatency>,
     pub(super) connections: Option<MeasuredConnections>,
+    pub(super) relays: Option<MeasuredRelays>,
+    pub(super) deaf: Option<MeasuredDeaf>,
     pub(super) idle: Option<MeasuredIdle>,
     /// What applies to any of the rounds.
     pub(super) marks: Marks,
@@ -63,10 +67,31 @@ pub(super) struct MeasuredConnections {
     pub(super) failed: Option<Spread>,
 }
 
+/// Medians of what was relayed.
+pub(super) struct MeasuredRelays {
+    pub(super) offers_per_s: Option<Spread>,
+    pub(super) offers_share: Option<Spread>,
+    pub(super) answers_per_s: Option<Spread>,
+    pub(super) answers_share: Option<Spread>,
+    pub(super) wrong: Option<Spread>,
+    pub(super) each_kib: Option<Spread>,
+    pub(super) loaded_mb: Option<Spread>,
+}
+
+/// Medians without and with connections that are never read; of latencies without them, with them, and the ratio.
+pub(super) struct MeasuredDeaf {
+    pub(super) deaf: Option<Spread>,
+    pub(super) closed: Option<Spread>,
+    pub(super) p99_us: [Option<Spread>; 3],
+    pub(super) loaded_p99_us: [Option<Spread>; 3],
+    pub(super) resident_mb: Option<Spread>,
+}
+
 /// Medians of connections that did nothing.
 pub(super) struct MeasuredIdle {
     pub(super) open: Option<Spread>,
     pub(super) each_kib: Option<Spread>,
+    pub(super) first_kib: Option<Spread>,
     pub(super) before_mb: Option<Spread>,
     pub(super) open_mb: Option<Spread>,
 }
@@ -78,6 +103,8 @@ pub(super) struct MeasuredLatency {
     pub(super) p99_us: Option<Spread>,
     pub(super) p99_9_us: Option<Spread>,
     pub(super) max_us: Option<Spread>,
+    /// Of an offer to its arrival, where there are offers: 50th, 90th, 99th, 99.9th percentile, and the largest.
+    pub(super) relay_us: Option<[Option<Spread>; 5]>,
     pub(super) responses_per_s: Option<Spread>,
     pub(super) loss_share: Option<Spread>,
     /// What applies to any of the rounds.
@@ -172,6 +199,8 @@ impl Measured {
             filled_mb: known(|round| round.filled_mb),
             latency: MeasuredLatency::of(&latencies),
             connections: MeasuredConnections::of(rounds),
+            relays: MeasuredRelays::of(rounds),
+            deaf: MeasuredDeaf::of(rounds),
             idle: MeasuredIdle::of(rounds),
             marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),
         }
@@ -192,6 +221,39 @@ impl MeasuredConnections {
     }
 }
 
+impl MeasuredRelays {
+    fn of(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<Relays> = rounds.iter().filter_map(|round| round.relays).collect();
+        let over = |value: fn(&Relays) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+        (!rounds.is_empty()).then(|| Self {
+            offers_per_s: over(|round| round.offers_per_s),
+            offers_share: over(|round| round.offers_share),
+            answers_per_s: over(|round| round.answers_per_s),
+            answers_share: over(|round| round.answers_share),
+            wrong: over(|round| Some(round.wrong)),
+            each_kib: over(|round| round.each_kib),
+            loaded_mb: over(|round| round.loaded_mb),
+        })
+    }
+}
+
+impl MeasuredDeaf {
+    fn of(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<Deaf> = rounds.iter().filter_map(|round| round.deaf).collect();
+        let over = |value: fn(&Deaf) -> f64| Spread::of(rounds.iter().map(value));
+        let each = |values: fn(&Deaf) -> [Option<f64>; 3]| {
+            [0, 1, 2].map(|at| Spread::of(rounds.iter().filter_map(|round| values(round)[at])))
+        };
+        (!rounds.is_empty()).then(|| Self {
+            deaf: over(|round| round.deaf),
+            closed: over(|round| round.closed),
+            p99_us: each(|round| round.p99_us),
+            loaded_p99_us: each(|round| round.loaded_p99_us),
+            resident_mb: Spread::of(rounds.iter().filter_map(|round| round.resident_mb)),
+        })
+    }
+}
+
 impl MeasuredIdle {
     fn of(rounds: &[Figures]) -> Option<Self> {
         let rounds: Vec<Idle> = rounds.iter().filter_map(|round| round.idle).collect();
@@ -199,6 +261,7 @@ impl MeasuredIdle {
         (!rounds.is_empty()).then(|| Self {
             open: over(|round| round.open),
             each_kib: over(|round| round.each_kib),
+            first_kib: Spread::of(rounds.iter().filter_map(|round| round.first_kib)),
             before_mb: over(|round| round.before_mb),
             open_mb: over(|round| round.open_mb),
         })
@@ -208,12 +271,23 @@ impl MeasuredIdle {
 impl MeasuredLatency {
     fn of(rounds: &[Latency]) -> Option<Self> {
         let over = |value: fn(&Latency) -> f64| Spread::of(rounds.iter().map(value));
+        let relays: Vec<LatencySummary> = rounds.iter().filter_map(|round| round.relay).collect();
+        let of_relay = |value: fn(&LatencySummary) -> f64| Spread::of(relays.iter().map(value));
         (!rounds.is_empty()).then(|| Self {
             p50_us: over(|round| round.summary.p50_us),
             p90_us: over(|round| round.summary.p90_us),
             p99_us: over(|round| round.summary.p99_us),
             p99_9_us: over(|round| round.summary.p99_9_us),
             max_us: over(|round| round.summary.max_us),
+            relay_us: (!relays.is_empty()).then(|| {
+                [
+                    of_relay(|relay| relay.p50_us),
+                    of_relay(|relay| relay.p90_us),
+                    of_relay(|relay| relay.p99_us),
+                    of_relay(|relay| relay.p99_9_us),
+                    of_relay(|relay| relay.max_us),
+                ]
+            }),
             responses_per_s: over(|round| round.responses_per_s),
             loss_share: Spread::of(rounds.iter().filter_map(|round| round.loss_share)),
             marks: rounds.iter().fold(Marks::default(), |marks, round| marks.or(round.marks)),

@@ -25,6 +25,11 @@ impl Spread {
         };
         Some(Self { median, min, max })
     }
+
+    /// The two together, as far as that can be told of them.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { median: self.median + other.median, min: self.min + other.min, max: self.max + other.max }
+    }
 }
 
 #[cfg(test)]

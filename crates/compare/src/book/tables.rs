@@ -1,9 +1,11 @@
 //! The tables of the book, row by row.
 
+use super::noun::Noun;
 use super::number::{self, NOTHING};
 use super::page::Table;
+use super::relayed;
 use super::round::{self, Marks};
-use super::row::{Measured, MeasuredLatency, Outcome, Row};
+use super::row::{self, Measured, MeasuredLatency, Outcome, Row};
 use super::standing::{Against, Duel, Standing};
 use crate::result::{Cell, Comparison, Round};
 
@@ -14,6 +16,9 @@ const REASON_CHARS_MAX: usize = 40;
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
     if is_idle(rows) {
         return idle(rows);
+    }
+    if relayed::is_relayed(rows) {
+        return relayed::main(rows);
     }
     let head = vec![
         "Tracker",
@@ -42,16 +47,22 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
 
 /// The table that most readers want of connections that did nothing.
 pub(super) fn idle(rows: &[Row<'_>]) -> Table {
-    let head = vec!["Tracker", "Cores", "Connections", "KiB each", "Memory MB before", "Memory MB with all"];
+    let mut head =
+        vec!["Tracker", "Cores", "Connections", "KiB each", "Memory MB before", "Memory MB with all"];
+    let idle = |row: &Row<'_>| row.measured().and_then(|measured| measured.idle.as_ref()?.first_kib);
+    let has_steps = rows.iter().any(|row| idle(row).is_some());
+    head.extend(has_steps.then_some("KiB each of the first 1,000"));
     table(head, rows, why, |row| {
         let Some(idle) = &row.idle else { return vec![] };
         let unmarked = Marks::default();
-        vec![
+        let mut line = vec![
             number::median(idle.open, row.marks, number::whole),
             number::spread(idle.each_kib, row.marks, number::hundredths),
             number::spread(idle.before_mb, unmarked, number::figure),
             number::spread(idle.open_mb, unmarked, number::figure),
-        ]
+        ];
+        line.extend(has_steps.then(|| number::spread(idle.first_kib, unmarked, number::hundredths)));
+        line
     })
 }
 
@@ -143,7 +154,7 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
 }
 
 /// How Shoal stands.
-pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
+pub(super) fn standing(standings: &[Standing<'_>], noun: Noun) -> Table {
     let head = vec![
         "Tracker",
         "Cores",
@@ -151,8 +162,8 @@ pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
         "CPU, whole",
         "Memory",
         "Memory, fill",
-        "Responses/s",
-        "Responses/s to the ceiling",
+        noun.rate,
+        noun.ceiling_rate,
     ];
     let line = |standing: &Standing<'_>| {
         let figures = [
@@ -171,8 +182,8 @@ pub(super) fn standing(standings: &[Standing<'_>]) -> Table {
 }
 
 /// Shoal against each rival.
-pub(super) fn duels(duels: &[Duel<'_>]) -> Table {
-    let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", "Responses/s"];
+pub(super) fn duels(duels: &[Duel<'_>], noun: Noun) -> Table {
+    let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", noun.rate];
     let ratio = |against: Option<&Against<'_>>| {
         let shown = |against: &Against<'_>| format!("{:.2}{}", against.ratio, against.marks.signs());
         against.map_or_else(|| NOTHING.into(), shown)
@@ -192,7 +203,7 @@ pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
         "Cores",
         "Round",
         "Began",
-        "Responses/s",
+        Noun::of(&row::rows(comparison)).rate,
         "User µs",
         "System µs",
         "Memory MB",
@@ -239,13 +250,14 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
         Err(reason) => (None, format!("failed: {reason}")),
     };
     let latency = figures.and_then(|figures| figures.latency);
+    let latency = latency.map(|latency| latency.relay.unwrap_or(latency.summary));
     vec![
         show(figures.and_then(|figures| figures.responses_per_s), number::whole),
         show(figures.and_then(|figures| figures.user_us), number::hundredths),
         show(figures.and_then(|figures| figures.system_us), number::hundredths),
         show(figures.and_then(|figures| figures.resident_mb), number::figure),
         show(figures.and_then(|figures| figures.filled_mb), number::figure),
-        show(latency.map(|latency| latency.summary.p99_us), number::figure),
+        show(latency.map(|latency| latency.p99_us), number::figure),
         show(figures.and_then(|figures| figures.loss_share), number::percent),
         show(steal, number::percent),
         show(busy, number::percent),
@@ -254,7 +266,7 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
 }
 
 /// A table with a line for each row; where nothing was measured, `otherwise` says why in the first column of figures.
-fn table(
+pub(super) fn table(
     head: Vec<&'static str>,
     rows: &[Row<'_>],
     otherwise: fn(&Outcome) -> String,
@@ -291,7 +303,7 @@ fn against(against: Option<&Against<'_>>) -> String {
     format!("{ratio:.2}{} × {}", marks.signs(), other.tracker.title)
 }
 
-fn rounds(row: &Row<'_>) -> String {
+pub(super) fn rounds(row: &Row<'_>) -> String {
     let all = row.cell.map_or(0, |cell| cell.rounds.len());
     match row.measured() {
         Some(measured) => format!("{} of {all}", measured.rounds),
@@ -300,7 +312,7 @@ fn rounds(row: &Row<'_>) -> String {
     }
 }
 
-fn outcome_word(outcome: &Outcome) -> String {
+pub(super) fn outcome_word(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Measured(_) => String::new(),
         Outcome::Failed(_) => "failed".into(),
@@ -309,7 +321,7 @@ fn outcome_word(outcome: &Outcome) -> String {
     }
 }
 
-fn why(outcome: &Outcome) -> String {
+pub(super) fn why(outcome: &Outcome) -> String {
     let word = outcome_word(outcome);
     match outcome {
         Outcome::Failed(reason) | Outcome::Absent(reason) => format!("{word}: {}", shortened(reason)),

@@ -28,6 +28,7 @@ fn idle(wanted: usize, open: usize, failure: Option<&str>) -> Round {
         failure: failure.map(str::to_owned),
         resident_before_bytes: 4_000_000,
         resident_open_bytes: 4_000_000 + 1536 * 10_000,
+        steps: vec![],
     };
     Round { idle: Some(idle), ..empty_round(1) }
 }

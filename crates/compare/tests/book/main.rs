@@ -5,3 +5,4 @@ mod connections;
 mod figures;
 mod files;
 mod sample;
+mod webtorrent;

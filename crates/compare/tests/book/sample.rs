@@ -68,7 +68,9 @@ pub(crate) fn empty_round(round: usize) -> Round {
         usage: None,
         resident_before_bytes: None,
         resident_filled_bytes: None,
+        resident_loaded_bytes: None,
         idle: None,
+        deaf: None,
     }
 }
 

@@ -16,6 +16,7 @@ use shoal_compare::load::{Http, Load, Measure, Transport, Ws};
 use shoal_compare::order::{Contender, Order};
 use shoal_compare::preset::Preset;
 use shoal_compare::topology::Topology;
+use shoal_load::Population;
 
 use super::{ANY_TRACKER, Compare, descriptors};
 
@@ -25,10 +26,10 @@ impl Compare {
         let preset = Preset { shape: self.shape.load(), ..self.preset()? };
         let mut load = self.load(&preset);
         let (divisions, mut doubts) = self.divisions()?;
+        doubts.extend(self.limit_connections(&mut load)?);
         for division in &divisions {
             load.check(ANY_TRACKER, division)?;
         }
-        doubts.extend(self.limit_connections(&mut load)?);
         let contenders = self.contenders()?;
         Ok(Order {
             title: title(&load),
@@ -121,27 +122,58 @@ impl Compare {
 
 impl Compare {
     /// Each connection takes a descriptor of this process and one of the tracker. What was asked for and cannot be is
-    /// refused; of what nobody asked for there are as many as can be.
+    /// refused; of what nobody asked for there are as many as can be, where it is all the same how many.
     fn limit_connections(&self, load: &mut Load) -> Result<Option<String>> {
         let descriptors = descriptors::raise();
-        let Measure::Idle { connections } = &mut load.measure else { return Ok(None) };
         let most = idle::connections_max(descriptors);
-        if let Some(asked) = self.measurement.connections {
+        let asked = self.measurement.connections;
+        if let Some(asked) = asked {
             ensure!(
                 asked.get() <= most,
                 "--connections {asked}: at most {descriptors} files may be open, and that is room for {most}; raise the \
                  limit (ulimit -n)"
             );
-            *connections = asked.get();
         }
-        if *connections <= most {
-            return Ok(None);
+        if let Measure::Idle { connections } = &mut load.measure {
+            *connections = asked.map_or(*connections, NonZeroUsize::get);
+            let wanted = *connections;
+            *connections = wanted.min(most);
+            return Ok((wanted > most).then(|| {
+                format!(
+                    "{most} connections in place of {wanted}: no more than {descriptors} files may be open"
+                )
+            }));
         }
-        let doubt = format!(
-            "{most} connections in place of {connections}: no more than {descriptors} files may be open"
+        if let Transport::Ws(ws) = &mut load.transport {
+            self.set_traders(ws, &mut load.population)?;
+        }
+        let standing = load.transport.standing();
+        ensure!(
+            standing <= most,
+            "{standing} connections: at most {descriptors} files may be open, and that is room for {most}; raise the limit \
+             (ulimit -n), or give fewer (--connections)"
         );
-        *connections = most;
-        Ok(Some(doubt))
+        Ok(None)
+    }
+
+    /// Every connection has a peer at least, so that who gives one of the numbers means both.
+    fn set_traders(&self, ws: &mut Ws, population: &mut Population) -> Result<()> {
+        let peers = NonZeroUsize::new(usize::try_from(population.peers)?).unwrap_or(NonZeroUsize::MIN);
+        match (self.measurement.connections, self.shape.peers) {
+            (None, _) => ws.connections = ws.connections.min(peers),
+            (Some(asked), None) => {
+                population.peers = u32::try_from(asked.get()).context("--connections: too many")?;
+                ws.connections = asked;
+            }
+            (Some(asked), Some(peers)) => {
+                ensure!(
+                    asked.get() <= peers as usize,
+                    "--connections {asked}: give as many --peers at least"
+                );
+                ws.connections = asked;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -162,10 +194,13 @@ fn title(load: &Load) -> String {
         Transport::Udp => format!("{connect} connects : {announce} announces : {scrape} scrapes"),
         Transport::Http(_) | Transport::Ws(_) => format!("{announce} announces : {scrape} scrapes"),
     };
-    if let Transport::Ws(Ws { connections, offers, sdp_bytes, .. }) = load.transport {
+    if let Transport::Ws(Ws { connections, offers, sdp_bytes, deaf, .. }) = load.transport {
         let torrents = count(load.population.torrents);
+        let beside =
+            if deaf > 0 { format!(", without and with {deaf} that are never read") } else { String::new() };
         return format!(
-            "{carrier}: {connections} connections, {mix}, {offers} offers of {sdp_bytes} bytes each, {torrents} torrents"
+            "{carrier}: {connections} connections, {mix}, {offers} offers of {sdp_bytes} bytes each, {torrents} \
+             torrents{beside}"
         );
     }
     let (torrents, peers) = (count(load.population.torrents), count(load.population.peers));
@@ -218,5 +253,10 @@ mod tests {
             "HTTPS, a full handshake for each request: announces only, 10 k torrents, 20 k peers, 50 wanted"
         );
         assert_eq!(title(&of("https-idle")), "HTTPS, keep-alive: 10000 idle connections");
+        assert_eq!(
+            title(&of("webtorrent-tls")),
+            "WebTorrent over WSS: 1000 connections, announces only, 10 offers of 2048 bytes each, 20 torrents"
+        );
+        assert!(title(&of("ws-deaf")).ends_with(", without and with 1000 that are never read"));
     }
 }

@@ -78,7 +78,7 @@ impl Screen {
 fn in_words(round: &Round, processors: usize) -> String {
     let mut words = Vec::new();
     if let Some(load) = &round.load {
-        words.push(format!("{:.0} replies/s", load.responses_per_s));
+        words.push(rate(load));
         words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage.cpu_s())));
         if load.verdict == Verdict::GeneratorBound {
             words.push("generator bound".to_owned());
@@ -108,11 +108,28 @@ fn in_words(round: &Round, processors: usize) -> String {
         words.extend(idle.failure.clone());
     }
     words.extend(round.resident_filled_bytes.map(|bytes| format!("{} MB resident", bytes / 1_000_000)));
-    words.extend(round.latency.as_ref().map(|latency| {
-        format!("p50 {:.0} µs, p99 {:.0} µs", latency.latency.p50_us, latency.latency.p99_us)
-    }));
+    words.extend(round.latency.as_ref().map(latency));
+    if let Some(beside) = &round.deaf {
+        let latency = beside.latency.as_ref().map(latency);
+        words.extend(latency.map(|latency| format!("beside those that are never read: {latency}")));
+    }
     words.extend(round.failure.as_ref().map(|failure| format!("FAILED: {failure}")));
     if words.is_empty() { "nothing was measured".to_owned() } else { words.join(", ") }
+}
+
+/// Good replies a second; where messages are relayed, all of them.
+fn rate(load: &Report) -> String {
+    match &load.relays {
+        Some(relays) => format!("{:.0} messages/s", relays.messages_per_s),
+        None => format!("{:.0} replies/s", load.responses_per_s),
+    }
+}
+
+/// That of relays, where there are some.
+fn latency(report: &Report) -> String {
+    let relays = report.relays.as_ref().filter(|relays| relays.offers > 0);
+    let summary = relays.map_or(&report.latency, |relays| &relays.offer_latency);
+    format!("p50 {:.0} µs, p99 {:.0} µs", summary.p50_us, summary.p99_us)
 }
 
 /// CPU time of a reply; of every one that was sent, good or not.
@@ -120,5 +137,6 @@ fn cost(load: &Report, cpu_s: f64) -> Option<String> {
     let replies = replies(load);
     #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
     let us = cpu_s * 1e6 / replies as f64;
-    (replies > 0).then(|| format!("{us:.2} µs CPU a reply"))
+    let noun = if load.relays.is_some() { "message" } else { "reply" };
+    (replies > 0).then(|| format!("{us:.2} µs CPU a {noun}"))
 }

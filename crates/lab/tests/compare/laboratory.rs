@@ -78,7 +78,7 @@ impl Laboratory {
     pub(crate) fn describe(&self, name: &str, script: &str, more: &str) -> String {
         let script = script.replace("LAB", PROGRAM);
         let text = format!(
-            "name = \"{name}\"\ntitle = \"The {name}\"\nprotocols = [\"udp\", \"http\", \"https\"]\n[find]\npath = [\"sh\"]\n\
+            "name = \"{name}\"\ntitle = \"The {name}\"\nprotocols = [\"udp\", \"http\", \"https\", \"ws\", \"wss\"]\n[find]\npath = [\"sh\"]\n\
              [start]\narguments = [\"-c\", '''{script}''']\n{more}\n"
         );
         fs::write(self.path().join(format!("{name}.toml")), text).unwrap();

@@ -7,3 +7,4 @@ mod http;
 mod laboratory;
 mod misbehaviour;
 mod result;
+mod ws;

@@ -10,7 +10,7 @@ pub(super) struct Bars {
     pub(super) title: String,
     pub(super) subtitle: String,
     /// What the axis counts.
-    pub(super) unit: &'static str,
+    pub(super) unit: String,
     /// Colours and what they mean, if they mean something.
     pub(super) legend: Vec<(Colour, &'static str)>,
     pub(super) bars: Vec<Bar>,
@@ -57,7 +57,7 @@ impl Bars {
             drawing.line(&[(x, TOP - 8.0), (x, rows_end + 8.0)], 2, GRID);
             drawing.text(&name, (x, rows_end + 30.0), SMALL, FAINT, Anchor::Centre);
         }
-        drawing.text(self.unit, (f64::midpoint(left, right), rows_end + 70.0), SMALL, INK, Anchor::Centre);
+        drawing.text(&self.unit, (f64::midpoint(left, right), rows_end + 70.0), SMALL, INK, Anchor::Centre);
         for at in 0..self.bars.len() {
             self.draw_bar(&mut drawing, at, left, &scale);
         }

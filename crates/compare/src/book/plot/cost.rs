@@ -4,6 +4,7 @@ use super::bars::{Bar, Bars, Content};
 use super::drawing::{Colour, Drawing};
 use super::palette::Look;
 use super::sheet;
+use crate::book::noun::Noun;
 use crate::book::number;
 use crate::book::round::Marks;
 use crate::book::row::{Measured, Row};
@@ -27,10 +28,11 @@ pub(super) fn cpu(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     };
     let shown = |row: &Measured| row.whole_us.map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
+        let noun = Noun::of(rows.iter().map(|(row, _)| *row));
         let bars = Bars {
-            title: "CPU time per response".into(),
+            title: format!("CPU time per {}", noun.one),
             subtitle: MEDIANS.into(),
-            unit: "µs of the tracker's CPU time for each reply that it sent",
+            unit: format!("µs of the tracker's CPU time for each {} that it sent", noun.sent),
             legend: vec![(USER, "user: the tracker's own code"), (SYSTEM, "system: the kernel")],
             ..bars
         };
@@ -48,7 +50,7 @@ pub(super) fn memory(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     };
     let shown = |row: &Measured| row.resident_mb.map(|_| Marks::default());
     chart(rows, content, shown).map(|bars| {
-        let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)";
+        let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)".into();
         let subtitle = format!("{MEDIANS}; fill: how much of it the fill added");
         Bars { title: "Memory".into(), subtitle, unit, ..bars }.draw()
     })
@@ -60,7 +62,7 @@ pub(super) fn idle(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     let content = |row: &Measured, look: Look| plain(of(row)?, look, row.marks, number::hundredths);
     let shown = |row: &Measured| of(row).map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
-        let unit = "KiB resident for each connection (1 KiB = 1,024 bytes)";
+        let unit = "KiB resident for each connection (1 KiB = 1,024 bytes)".into();
         Bars { title: "Idle connections".into(), subtitle: MEDIANS.into(), unit, ..bars }.draw()
     })
 }
@@ -75,7 +77,7 @@ pub(super) fn throughput(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Draw
         Bars {
             title,
             subtitle: format!("{MEDIANS}; grey: the ceiling, no tracker"),
-            unit: "good responses a second",
+            unit: format!("{} a second", Noun::of(rows.iter().map(|(row, _)| *row)).many),
             ..bars
         }
         .draw()
@@ -99,7 +101,7 @@ fn chart(
     (!marks.is_empty()).then(|| Bars {
         title: String::new(),
         subtitle: String::new(),
-        unit: "",
+        unit: String::new(),
         legend: vec![],
         bars: rows.iter().map(bar).collect(),
         footnotes: sheet::meanings(marks),

@@ -52,8 +52,12 @@ pub(super) fn curves(rows: &[(&Row<'_>, Look)], cores: usize) -> Option<Drawing>
     let y = Scale::logarithmic((ticks[0], ticks[ticks.len() - 1]), (bottom, TOP));
     let mut drawing = Drawing::new(WIDTH, HEIGHT);
     let on = if cores == 1 { "one core".into() } else { format!("{cores} cores") };
-    let subtitle =
-        "From when a request should have left to its reply; medians over the rounds; dashed: the ceiling";
+    let is_relayed = rows.iter().filter_map(|(row, _)| row.measured()).any(|row| row.relays.is_some());
+    let subtitle = if is_relayed {
+        "From when an announce should have left to the arrival of an offer of it; medians over the rounds"
+    } else {
+        "From when a request should have left to its reply; medians over the rounds; dashed: the ceiling"
+    };
     sheet::title(&mut drawing, &format!("Latency at a fixed rate, {on}"), subtitle);
     draw_axes(&mut drawing, &ticks, rarity, &x, &y);
     for curve in &curves {
@@ -78,7 +82,7 @@ fn draw_axes(drawing: &mut Drawing, ticks: &[f64], rarity: f64, x: &Scale, y: &S
     }
     drawing.line(&[(left, bottom), (right, bottom)], 2, FAINT);
     let middle = f64::midpoint(left, right);
-    drawing.text("percentile of the replies", (middle, bottom + 66.0), SMALL, INK, Anchor::Centre);
+    drawing.text("percentile", (middle, bottom + 66.0), SMALL, INK, Anchor::Centre);
     drawing.text_upwards("latency", (40.0, f64::midpoint(top, bottom)), SMALL, INK);
 }
 
@@ -124,9 +128,11 @@ fn median_curve(cell: &Cell) -> Vec<(f64, f64)> {
     rarities().into_iter().take_while(|rarity| *rarity <= reach).filter_map(at).collect()
 }
 
-/// A round's curve as rarities and latencies, without the point that no request is rarer than.
+/// A round's curve as rarities and latencies, without the point that no request is rarer than. Where offers are relayed it
+/// is theirs.
 fn by_rarity(report: &shoal_load::Report) -> Vec<(f64, f64)> {
-    let finite = report.latency_curve.iter().filter(|point| point.percentile < 100.0);
+    let curve = report.relays.as_ref().map_or(&report.latency_curve, |relays| &relays.offer_latency_curve);
+    let finite = curve.iter().filter(|point| point.percentile < 100.0);
     finite.map(|point| (100.0 / (100.0 - point.percentile), point.latency_us)).collect()
 }
 

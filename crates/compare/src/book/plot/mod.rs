@@ -14,6 +14,7 @@ mod throughput;
 use drawing::Drawing;
 use palette::Look;
 
+use super::noun::Noun;
 use super::row::{self, Row};
 use crate::result::Comparison;
 
@@ -53,9 +54,10 @@ pub(super) fn plots(comparison: &Comparison) -> Vec<Plot> {
         [cores] => cost::throughput(&dressed, *cores),
         _ => throughput::over_cores(&dressed),
     };
+    let Noun { one, many, .. } = Noun::of(&rows);
     let mut plots = vec![
-        plot("throughput".into(), "Throughput: good responses a second".into(), throughput),
-        plot("cpu".into(), "CPU time per response, user and system".into(), cost::cpu(&dressed)),
+        plot("throughput".into(), format!("Throughput: {many} a second"), throughput),
+        plot("cpu".into(), format!("CPU time per {one}, user and system"), cost::cpu(&dressed)),
         plot("memory".into(), "Resident memory after the fill".into(), cost::memory(&dressed)),
         plot("idle".into(), "Resident memory of each idle connection".into(), cost::idle(&dressed)),
     ];

@@ -4,6 +4,7 @@ use super::drawing::{Anchor, Drawing, FAINT, GRID, INK, Point};
 use super::palette::{self, Look};
 use super::scale::{Scale, ticks};
 use super::sheet::{self, Entry, SMALL, WIDTH};
+use crate::book::noun::Noun;
 use crate::book::number;
 use crate::book::round::Marks;
 use crate::book::row::{self, Row};
@@ -46,7 +47,10 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
     let mut drawing = Drawing::new(WIDTH, HEIGHT);
     let subtitle = "Medians over the rounds, with least and most; dashed: the ceiling, no tracker";
     sheet::title(&mut drawing, "Throughput over cores", subtitle);
+    let noun = Noun::of(rows.iter().map(|(row, _)| *row));
     draw_axes(&mut drawing, &counts, &ticks, &x, &y);
+    let middle = f64::midpoint(TOP, bottom);
+    drawing.text_upwards(&format!("{} a second", noun.many), (48.0, middle), SMALL, INK);
     draw_series(&mut drawing, &series, &x, &y);
     sheet::legend(&mut drawing, &entries, &notes, right + 50.0, TOP + 20.0);
     sheet::footnotes(&mut drawing, &meanings, bottom + 110.0);
@@ -54,7 +58,7 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, Look)]) -> Option<Drawing> {
 }
 
 fn draw_axes(drawing: &mut Drawing, counts: &[usize], ticks: &[f64], x: &Scale, y: &Scale) {
-    let ((left, right), (bottom, top)) = (x.ends(), y.ends());
+    let ((left, right), (bottom, _)) = (x.ends(), y.ends());
     for (tick, name) in ticks.iter().zip(number::ticks(ticks)) {
         drawing.line(&[(left, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
         drawing.text(&name, (left - 14.0, y.at(*tick)), SMALL, FAINT, Anchor::Right);
@@ -67,7 +71,6 @@ fn draw_axes(drawing: &mut Drawing, counts: &[usize], ticks: &[f64], x: &Scale, 
     drawing.line(&[(left, bottom), (right, bottom)], 2, FAINT);
     let middle = f64::midpoint(left, right);
     drawing.text("cores of the tracker", (middle, bottom + 66.0), SMALL, INK, Anchor::Centre);
-    drawing.text_upwards("good responses a second", (48.0, f64::midpoint(top, bottom)), SMALL, INK);
 }
 
 fn draw_series(drawing: &mut Drawing, series: &[Series<'_>], x: &Scale, y: &Scale) {

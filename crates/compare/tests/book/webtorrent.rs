@@ -1,0 +1,114 @@
+//! The book of WebTorrent: messages in place of replies, relays, and connections that are never read.
+
+use shoal_compare::book;
+use shoal_compare::result::{BesideDeaf, Comparison, IdleConnections, IdleStep, Round};
+use shoal_load::{Connections, Kinds, LatencySummary, Relays, Report, WrongRelays};
+
+use crate::figures::line;
+use crate::sample::{self, cell_of, empty_round, report, usage};
+
+/// Ten seconds: 1,000 announces, of whose 10,000 offers 8,000 were due and 7,996 came, and 3,999 answers of 4,000; four
+/// offers came damaged. That is 13,000 with an error besides.
+fn traded() -> Report {
+    let mut load = report(Kinds { connect: 0, announce: 1000, scrape: 0 });
+    load.errors = 1;
+    load.connections = Some(Connections { opened: 0, open_at_end: 100, ..Connections::default() });
+    load.relays = Some(Relays {
+        messages: 13_000,
+        messages_per_s: 1300.0,
+        offers_sent: 10_000,
+        offers_due: 8000,
+        offers: 7996,
+        answers_sent: 4000,
+        answers: 3999,
+        wrong: WrongRelays { damaged: 4, ..WrongRelays::default() },
+        offer_latency: LatencySummary { p50_us: 200.0, p99_us: 900.0, ..LatencySummary::default() },
+        ..Relays::default()
+    });
+    load
+}
+
+fn round(cpu_s: f64) -> Round {
+    Round {
+        fill: Some(report(Kinds { connect: 0, announce: 100, scrape: 0 })),
+        load: Some(traded()),
+        latency: Some(traded()),
+        usage: Some(usage(cpu_s / 4.0, cpu_s * 3.0 / 4.0, Some(cpu_s))),
+        resident_before_bytes: Some(5_000_000),
+        resident_filled_bytes: Some(5_000_000 + 100 * 2048),
+        resident_loaded_bytes: Some(7_000_000),
+        ..empty_round(1)
+    }
+}
+
+/// Nobody has any round but those that are given.
+fn with(rounds: Vec<(&str, Round)>) -> Comparison {
+    let mut comparison = sample::comparison(&[1]);
+    comparison.cells.iter_mut().for_each(|cell| cell.rounds.clear());
+    for (tracker, round) in rounds {
+        cell_of(&mut comparison, tracker, 1).rounds.push(round);
+    }
+    comparison
+}
+
+#[test]
+fn cpu_time_is_for_every_message_that_was_sent() {
+    let markdown = book::markdown(&with(vec![("shoal-uring", round(0.13))]));
+    let main = line(&markdown, "Result", "Shoal (io_uring)");
+    // 0.13 s for 1,000 replies, an error, 7,996 + 3,999 relays and 4 that were damaged: 13,000 in all.
+    let expected = ["Shoal (io_uring)", "1", "1,300", "10.00", "2.50", "100", "5.20", "2.00", "7.00", "900"];
+    assert_eq!(main, expected);
+    let messages = line(&markdown, "Messages", "Shoal (io_uring)");
+    let expected = ["1", "100", "0", "800", "100 %", "400", "100 %", "0 %", "1", "4", "1 of 1"];
+    assert_eq!(messages[1..], expected);
+    let latency = line(&markdown, "Latency at a fixed rate", "Shoal (io_uring)");
+    assert_eq!(latency[4..8], ["200", "0", "900", "0"]);
+    assert!(!markdown.contains("## Replies") && !markdown.contains("never read"), "{markdown}");
+}
+
+#[test]
+fn rivals_are_held_against_by_messages() {
+    let rounds = vec![("shoal-uring", round(0.13)), ("opentracker", round(0.52)), ("echo-uring", round(0.1))];
+    let markdown = book::markdown(&with(rounds));
+    let standing = line(&markdown, "Shoal against the best rival", "Shoal (io_uring)");
+    assert_eq!(standing[2..4], ["0.25 × opentracker", "0.25 × opentracker"]);
+    assert!(markdown.contains(" Messages/s to the ceiling "), "{markdown}");
+    assert!(book::html(&with(vec![("opentracker", round(1.0))])).unwrap().contains("CPU time per message"));
+}
+
+#[test]
+fn a_round_is_shown_without_and_with_those_that_are_never_read() {
+    let mut slower = traded();
+    let relays = slower.relays.as_mut().unwrap();
+    relays.offer_latency.p99_us = 1350.0;
+    (relays.deaf, relays.deaf_closed) = (1000, 998);
+    let beside = BesideDeaf {
+        fill: None,
+        load: Some(slower.clone()),
+        latency: Some(slower),
+        resident_bytes: Some(64_000_000),
+    };
+    let rounds =
+        vec![("shoal-uring", Round { deaf: Some(beside), ..round(0.13) }), ("opentracker", round(1.0))];
+    let markdown = book::markdown(&with(rounds));
+    let heading = "Beside connections that are never read";
+    let deaf = line(&markdown, heading, "Shoal (io_uring)");
+    assert_eq!(deaf[2..], ["900", "1,350", "1.50", "900", "1,350", "1.50", "1,000", "998", "64.0"]);
+    assert_eq!(line(&markdown, heading, "opentracker")[2], "not measured");
+}
+
+#[test]
+fn idle_connections_are_weighed_on_the_way_too() {
+    let idle = IdleConnections {
+        wanted: 10_000,
+        open: 10_000,
+        failure: None,
+        resident_before_bytes: 4_000_000,
+        resident_open_bytes: 4_000_000 + 3072 * 10_000,
+        steps: vec![IdleStep { open: 1000, resident_bytes: 4_000_000 + 2048 * 1000 }],
+    };
+    let markdown = book::markdown(&with(vec![("shoal-mmsg", Round { idle: Some(idle), ..empty_round(1) })]));
+    let main = line(&markdown, "Result", "Shoal (mmsg)");
+    assert_eq!(main, ["Shoal (mmsg)", "1", "10,000", "3.00", "4.00", "34.7", "2.00"]);
+    assert!(markdown.contains("KiB each of the first 1,000"), "{markdown}");
+}
