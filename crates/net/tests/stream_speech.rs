@@ -23,6 +23,7 @@ over_every_stream_back_end! {
     what_waits_at_one_moment_leaves_in_one_write,
     who_is_idle_or_leaves_is_not_spoken_to,
     speech_within_half_a_request_does_not_prolong_it,
+    who_is_always_within_a_message_has_time_for_each,
     speech_comes_behind_an_answer,
     speech_behind_speech_arrives_whole,
     a_slow_reader_is_closed_at_its_cap_and_disturbs_nobody,
@@ -167,6 +168,40 @@ fn speech_within_half_a_request_does_not_prolong_it(kind: StreamKind) {
     client.hear_last(BYE);
     assert_eq!(server.counters.timed_out_request.read(), 1);
     other.ask("echo still here\n", "still here\n");
+}
+
+/// What is said on it meanwhile neither gives nor takes time.
+fn who_is_always_within_a_message_has_time_for_each(kind: StreamKind) {
+    let limits = StreamLimits { request_ms_max: 300, ..LIMITS };
+    let server = start(kind, limits);
+    let (mut steady, mut slow) = (stand(&server), stand(&server));
+    let say = |client: &mut Client, words: &str| {
+        let before = server.counters.received_bytes.read();
+        client.say(words);
+        until(|| server.counters.received_bytes.read() == before + words.len() as u64);
+        // It may be counted before it is looked at.
+        server.take_turns();
+    };
+    say(&mut steady, "stan");
+    say(&mut slow, "stan");
+    for now_ms in [200, 300] {
+        server.set_clock(now_ms);
+        // Nothing is answered to a message that has come whole, and the next one has begun.
+        say(&mut steady, "d\nstan");
+        server.account.tell(0, "news\n");
+        steady.hear("news\n");
+        // A piece of the same message is none.
+        say(&mut slow, ["d", " "][usize::from(now_ms == 300)]);
+    }
+    server.set_clock(301);
+    slow.hear_last(BYE);
+    server.account.tell(0, "more of them\n");
+    steady.hear("more of them\n");
+    server.set_clock(600);
+    assert_eq!(server.connections(), 1);
+    server.set_clock(601);
+    steady.hear_last(BYE);
+    assert_eq!(server.counters.timed_out_request.read(), 2);
 }
 
 fn speech_comes_behind_an_answer(kind: StreamKind) {

@@ -263,7 +263,9 @@ impl Session {
                 return Next::More;
             }
         }
+        let mut was_whole = false;
         while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+            was_whole = true;
             let line: Vec<u8> = self.partial.drain(..=end).collect();
             let line = String::from_utf8(line).unwrap();
             let (word, text) = line.split_once(' ').unwrap_or((line.trim_end(), ""));
@@ -289,7 +291,10 @@ impl Session {
                 other => panic!("{other:?} is no word of the script"),
             }
         }
-        self.rest()
+        match self.rest() {
+            Next::Busy if was_whole => Next::BusyAnew,
+            next => next,
+        }
     }
 }
 
