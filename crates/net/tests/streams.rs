@@ -429,3 +429,31 @@ fn uring_recovers_from_exhausted_receive_buffers() {
     }
     assert_eq!(io.connections(), clients.len());
 }
+
+/// Who found no buffer although it had nothing to say is heard when it has, however many they are.
+#[test]
+fn uring_goes_on_until_nobody_waits_for_a_buffer() {
+    const COUNT: usize = 100;
+    if !StreamKind::Uring.works() {
+        return;
+    }
+    let (file, mut listeners) = listen_unix("buffers", 1);
+    let settings = UringSettings { receive_buffers: 2, ..UringSettings::default() };
+    let mut io = UringIo::open(listeners.remove(0), LIMITS, &settings).unwrap();
+    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
+    let mut clients: Vec<_> = (0..COUNT).map(|_| UnixStream::connect(&file).unwrap()).collect();
+    clients[..2].iter_mut().for_each(|client| client.write_all(b"echo first\n").unwrap());
+    // As a worker does, which waits for nothing but the ring.
+    let mut settle =
+        || while io.turn(0, &mut service).unwrap() > 0 || is_ready(&readiness, Duration::ZERO) {};
+    settle();
+    // Those that came last have waited longest for a buffer.
+    for client in clients[2..].iter_mut().rev() {
+        client.write_all(b"echo hello\n").unwrap();
+        settle();
+        client.set_nonblocking(true).unwrap();
+        client.read_exact(&mut [0; "hello\n".len()]).unwrap();
+    }
+    drop(io);
+    std::fs::remove_dir(file.parent().unwrap()).unwrap();
+}

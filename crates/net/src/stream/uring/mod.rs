@@ -447,7 +447,8 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
                 break;
             }
         }
-        Ok(seen)
+        // Those who wait for a buffer would wake nobody.
+        Ok(seen + self.starved.len())
     }
 
     fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
