@@ -79,12 +79,12 @@ pub(super) struct Connections {
 pub(super) struct Relays {
     /// Offers that arrived, a second.
     pub(super) offers_per_s: Option<f64>,
-    /// Share of the offers due that arrived.
-    pub(super) offers_share: Option<f64>,
+    /// Share of the offers due that did not arrive.
+    pub(super) offers_missing: Option<f64>,
     /// Answers that arrived, a second.
     pub(super) answers_per_s: Option<f64>,
-    /// Share of the answers sent that arrived.
-    pub(super) answers_share: Option<f64>,
+    /// Share of the answers sent that did not arrive.
+    pub(super) answers_missing: Option<f64>,
     /// Offers and answers that arrived as they should not have.
     pub(super) wrong: f64,
     /// KiB of resident memory that the fill added for each connection.
@@ -268,12 +268,14 @@ fn connection_figures(load: &Report, connections: &shoal_load::Connections) -> C
 fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays {
     let all = as_f64(replies(load));
     let per_s = |count: u64| ratio(as_f64(count) * relays.messages_per_s, all);
+    // How many offers were due is known as well as the tracker counts, and it may relay more.
+    let missing = |came: u64, due: u64| ratio(as_f64(due.saturating_sub(came)), as_f64(due));
     let standing = load.connections.as_ref().map_or(0, |connections| connections.open_at_end);
     Relays {
         offers_per_s: per_s(relays.offers),
-        offers_share: ratio(as_f64(relays.offers), as_f64(relays.offers_due)),
+        offers_missing: missing(relays.offers, relays.offers_due),
         answers_per_s: per_s(relays.answers),
-        answers_share: ratio(as_f64(relays.answers), as_f64(relays.answers_sent)),
+        answers_missing: missing(relays.answers, relays.answers_sent),
         wrong: as_f64(relays.wrong.total()),
         each_kib: filled_mb(round).and_then(|mb| ratio(mb * MEGABYTE / 1024.0, as_f64(standing))),
         loaded_mb: round.resident_loaded_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),

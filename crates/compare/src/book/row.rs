@@ -70,9 +70,9 @@ pub(super) struct MeasuredConnections {
 /// Medians of what was relayed.
 pub(super) struct MeasuredRelays {
     pub(super) offers_per_s: Option<Spread>,
-    pub(super) offers_share: Option<Spread>,
+    pub(super) offers_missing: Option<Spread>,
     pub(super) answers_per_s: Option<Spread>,
-    pub(super) answers_share: Option<Spread>,
+    pub(super) answers_missing: Option<Spread>,
     pub(super) wrong: Option<Spread>,
     pub(super) each_kib: Option<Spread>,
     pub(super) loaded_mb: Option<Spread>,
@@ -227,9 +227,9 @@ impl MeasuredRelays {
         let over = |value: fn(&Relays) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
         (!rounds.is_empty()).then(|| Self {
             offers_per_s: over(|round| round.offers_per_s),
-            offers_share: over(|round| round.offers_share),
+            offers_missing: over(|round| round.offers_missing),
             answers_per_s: over(|round| round.answers_per_s),
-            answers_share: over(|round| round.answers_share),
+            answers_missing: over(|round| round.answers_missing),
             wrong: over(|round| Some(round.wrong)),
             each_kib: over(|round| round.each_kib),
             loaded_mb: over(|round| round.loaded_mb),
