@@ -167,7 +167,7 @@ settings! {
         message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16);
 
         /// Largest single offer or answer. A larger one is left out.
-        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::mib(1);
+        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512);
 
         /// Most that waits for a client that does not take it; then it is disconnected.
         unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);

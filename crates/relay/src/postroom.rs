@@ -143,6 +143,8 @@ impl Postroom {
     /// Lets `fetch` see what waits for a connection, which then waits no more. Nothing where nothing waits.
     pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let slot = self.slot_of(handle)?;
+        // What is written to it from now on is not what it was named for.
+        self.named.take_if(|named| *named == handle);
         let fetched = fetch(&self.posts[as_usize(slot)].bytes);
         self.release(slot);
         Some(fetched)

@@ -74,6 +74,21 @@ fn who_does_not_fetch_is_taken_for_gone() {
 }
 
 #[test]
+fn what_is_written_after_a_fetch_waits_for_the_next_turn() {
+    let mut postroom = one();
+    let (me, other) = (handle(7, 0), handle(8, 0));
+    for to in [me, other] {
+        write(&mut postroom, 0, to, b"before").unwrap();
+    }
+    assert_eq!(postroom.speaker(), Some(me));
+    assert_eq!(postroom.fetch(me, <[u8]>::to_vec), Some(b"before".to_vec()));
+    // A back end that names only so many at a time hears somebody else now.
+    write(&mut postroom, 0, me, b"after").unwrap();
+    assert_eq!(round(&mut postroom), [(other, b"before".to_vec()), (me, b"after".to_vec())]);
+    assert_eq!(postroom.losses(), Losses::default());
+}
+
+#[test]
 fn nobody_hears_what_was_for_who_had_its_place_before() {
     let mut postroom = one();
     let (old, new) = (handle(3, 8), handle(3, 9));
