@@ -104,7 +104,7 @@ struct Transport {
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
 
-    /// What the header Origin says, as the page does on which a peer lives, such as https://example.org [default: none]
+    /// What the header Origin says: the scheme and host of the page on which a peer lives [default: none]
     #[arg(long, value_name = "ORIGIN")]
     origin: Option<String>,
 }
