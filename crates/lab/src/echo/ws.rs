@@ -194,7 +194,7 @@ mod tests {
         let (sent, _) = handshake();
         let (mut state, mut output) = (State::default(), Vec::new());
         assert_eq!(WsEcho.hear(&mut state, &mut [], &mut output), Next::Idle);
-        assert_eq!(WsEcho.hear(&mut state, &mut sent[..9].to_vec(), &mut output), Next::Busy);
+        assert_eq!(WsEcho.hear(&mut state, &mut sent[..9].to_vec(), &mut output), Next::BusyAnew);
         assert_eq!(WsEcho.hear(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
         let mut fragment = Vec::new();
         frame::encode_fragment(Opcode::Text, false, b"one", MASK, &mut fragment);
