@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(WsEcho.hear(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
         let mut fragment = Vec::new();
         frame::encode_fragment(Opcode::Text, false, b"one", MASK, &mut fragment);
-        assert_eq!(WsEcho.hear(&mut state, &mut fragment, &mut output), Next::Busy);
+        assert_eq!(WsEcho.hear(&mut state, &mut fragment, &mut output), Next::BusyAnew);
     }
 
     #[test]
