@@ -224,9 +224,8 @@ impl Desk {
     fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
         let address = member.client(self.postroom.worker()).address;
         let left = self.swarms.leave(place, &announce.peer_id, address);
-        if left.was_there {
-            member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
-        }
+        // Also where it was forgotten or taken over before, so that it counts no more.
+        member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
         left.counts
     }
 

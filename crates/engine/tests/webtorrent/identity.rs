@@ -86,6 +86,21 @@ fn a_socket_has_no_more_peers_than_the_operator_allows() {
 }
 
 #[test]
+fn one_that_leaves_makes_room_although_it_was_forgotten_before() {
+    let settings = Settings { torrents_per_socket_max: 200, ..settings() };
+    let mut tracker = Tracker::new(&settings);
+    let mut client = tracker.newcomer();
+    (1..=200).for_each(|n| drop(tracker.ask(&mut client, &leecher(n, ""))));
+    for _ in 0..4 {
+        tracker.pass(300);
+        (2..=200).for_each(|n| drop(tracker.ask(&mut client, &leecher(n, ""))));
+    }
+    assert_eq!(tracker.counts(HASH), [0, 199, 0]);
+    tracker.ask(&mut client, &leecher(1, r#","event":"stopped""#));
+    assert_eq!(tracker.ask(&mut client, &leecher(201, "")), [reply(0, 200)]);
+}
+
+#[test]
 fn a_takeover_counts_as_one_more_of_the_socket() {
     let settings = Settings { torrents_per_socket_max: 1, ..settings() };
     let mut tracker = Tracker::new(&settings);
