@@ -79,6 +79,7 @@ impl Snapshot {
                 .map(|(processor, total, busy, _)| (*processor, as_f64(*busy) / as_f64(*total)))
                 .collect(),
             steal: as_f64(steal) / as_f64(total.max(1)),
+            at_work: None,
         }
     }
 

@@ -174,15 +174,49 @@ pub struct Usage {
     pub processors: Vec<(usize, f64)>,
     /// Share of the time that the hypervisor took away, 0 to 1.
     pub steal: f64,
+    /// CPU time of the process up to the last look at it while requests were still being sent.
+    #[serde(default)]
+    pub at_work: Option<CpuTime>,
 }
 
-/// All that the tracker sent while it was measured: what its CPU time was spent on, good or not. Replies that were
-/// tolerated are among the good ones. Of WebTorrent, offers and answers that were relayed are messages, too.
+/// CPU time that a process used in some time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// Seconds of wall-clock time.
+    pub elapsed_s: f64,
+    /// In user mode.
+    pub user_s: f64,
+    /// In the kernel.
+    pub system_s: f64,
+    /// By the scheduler's exact account, user and system together.
+    pub exact_s: Option<f64>,
+}
+
+/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
+/// tolerated are among the good ones.
 #[must_use]
 pub fn replies(load: &Report) -> u64 {
-    let relayed =
-        load.relays.as_ref().map_or(0, |relays| relays.offers + relays.answers + relays.wrong.total());
-    load.responses.total() + load.wrong.total() + load.errors + load.late + relayed
+    load.responses.total() + load.wrong.total() + load.errors + load.late
+}
+
+/// CPU time, and on how many replies it was spent; of WebTorrent, on how many messages of whatever kind. How many of
+/// these came is known up to the end of the run, and so the wait for the last of them does not count.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
+    match (&load.relays, usage.at_work) {
+        (None, _) => (usage.cpu_time(), replies(load) as f64),
+        (Some(relays), None) => (usage.cpu_time(), relays.messages as f64),
+        (Some(relays), Some(at_work)) => (at_work, relays.messages_per_s * at_work.elapsed_s),
+    }
+}
+
+impl CpuTime {
+    /// All of it, by the exact account if there is one.
+    #[must_use]
+    pub fn whole_s(&self) -> f64 {
+        self.exact_s.unwrap_or(self.user_s + self.system_s)
+    }
 }
 
 impl Usage {
@@ -199,6 +233,13 @@ impl Usage {
     /// CPU time of the process in all, by the exact account if there is one.
     #[must_use]
     pub fn cpu_s(&self) -> f64 {
-        self.exact_s.unwrap_or(self.user_s + self.system_s)
+        self.cpu_time().whole_s()
+    }
+
+    /// CPU time of the process.
+    #[must_use]
+    pub fn cpu_time(&self) -> CpuTime {
+        let Self { elapsed_s, user_s, system_s, exact_s, .. } = *self;
+        CpuTime { elapsed_s, user_s, system_s, exact_s }
     }
 }

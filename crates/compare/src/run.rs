@@ -345,10 +345,11 @@ impl Run<'_> {
         // A process that ended meanwhile has no account any more; then the end says so.
         let after = Snapshot::take(group, &processors).ok();
         outcome.usage = after.map(|after| {
+            let last_look = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
             let at_work = before.until(at_work.as_ref().unwrap_or(&after));
             let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
-            Usage { elapsed_s, processors, steal, ..before.until(&after) }
+            Usage { elapsed_s, processors, steal, at_work: last_look, ..before.until(&after) }
         });
         end
     }

@@ -4,7 +4,7 @@
 
 use shoal_load::{LatencySummary, Report, Verdict};
 
-use crate::result::{BesideDeaf, Cell, IdleConnections, Round, Usage, replies};
+use crate::result::{BesideDeaf, Cell, IdleConnections, Round, Usage, spent};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 pub(super) const STEAL_MAX: f64 = 0.1;
@@ -195,7 +195,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     let usage = round.usage.as_ref();
     let all = as_f64(load.responses.total());
     let per_s = |count: u64| Some(load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default());
-    let cpu = usage.map_or((None, None, None), |usage| cpu_of_a_reply(usage, replies(load)));
+    let cpu = usage.map_or((None, None, None), |usage| cpu_of_each(load, usage));
     let busy = |cpus: &[usize]| usage.and_then(|usage| busy_share(usage, cpus));
     let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
     Ok(Figures {
@@ -266,8 +266,8 @@ fn connection_figures(load: &Report, connections: &shoal_load::Connections) -> C
 }
 
 fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays {
-    let all = as_f64(replies(load));
-    let per_s = |count: u64| ratio(as_f64(count) * relays.messages_per_s, all);
+    // What is counted in the end is more than came in time, of each kind alike.
+    let per_s = |count: u64| ratio(as_f64(count) * load.responses_per_s, as_f64(load.responses.total()));
     // How many offers were due is known as well as the tracker counts, and it may relay more.
     let missing = |came: u64, due: u64| ratio(as_f64(due.saturating_sub(came)), as_f64(due));
     let standing = load.connections.as_ref().map_or(0, |connections| connections.open_at_end);
@@ -338,17 +338,18 @@ fn is_unsaturated(usage: &Usage, processors: usize) -> bool {
 }
 
 /// Microseconds in user mode, in the kernel, and together.
-fn cpu_of_a_reply(usage: &Usage, replies: u64) -> (Option<f64>, Option<f64>, Option<f64>) {
-    let us_each = |seconds: f64| ratio(seconds * 1e6, as_f64(replies));
-    let counted_s = usage.user_s + usage.system_s;
-    let Some(exact_s) = usage.exact_s else {
-        return (us_each(usage.user_s), us_each(usage.system_s), us_each(counted_s));
+fn cpu_of_each(load: &Report, usage: &Usage) -> (Option<f64>, Option<f64>, Option<f64>) {
+    let (time, count) = spent(load, usage);
+    let us_each = |seconds: f64| ratio(seconds * 1e6, count);
+    let counted_s = time.user_s + time.system_s;
+    let Some(exact_s) = time.exact_s else {
+        return (us_each(time.user_s), us_each(time.system_s), us_each(counted_s));
     };
     // The split is counted in ticks of the clock, the sum to the nanosecond: so the sum is taken from the one and the
     // proportion from the other.
     let scale = ratio(exact_s, counted_s);
     let part = |seconds: f64| scale.and_then(|scale| us_each(seconds * scale));
-    (part(usage.user_s), part(usage.system_s), us_each(exact_s))
+    (part(time.user_s), part(time.system_s), us_each(exact_s))
 }
 
 /// Nothing where nothing was filled, as in a ceiling. A tracker may also have shrunk.

@@ -110,7 +110,15 @@ pub(crate) fn report(responses: Kinds) -> Report {
 pub(crate) fn usage(user_s: f64, system_s: f64, exact_s: Option<f64>) -> Usage {
     // The tracker had all of the time of one processor.
     let elapsed_s = exact_s.unwrap_or(user_s + system_s);
-    Usage { elapsed_s, user_s, system_s, exact_s, processors: vec![(0, 1.0), (4, 0.7)], steal: 0.01 }
+    Usage {
+        elapsed_s,
+        user_s,
+        system_s,
+        exact_s,
+        processors: vec![(0, 1.0), (4, 0.7)],
+        steal: 0.01,
+        at_work: None,
+    }
 }
 
 fn tracker(name: &str, title: &str) -> Tracker {

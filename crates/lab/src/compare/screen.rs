@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use shoal_compare::order::{Event, Phase};
-use shoal_compare::result::{IdleConnections, Round, Usage, replies};
+use shoal_compare::result::{IdleConnections, Round, Usage, spent};
 use shoal_load::{Report, Verdict};
 
 use crate::load::live::Line;
@@ -79,7 +79,7 @@ fn in_words(round: &Round, processors: usize) -> String {
     let mut words = Vec::new();
     if let Some(load) = &round.load {
         words.push(rate(load));
-        words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage.cpu_s())));
+        words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage)));
         if load.verdict == Verdict::GeneratorBound {
             words.push("generator bound".to_owned());
         }
@@ -132,11 +132,10 @@ fn latency(report: &Report) -> String {
     format!("p50 {:.0} µs, p99 {:.0} µs", summary.p50_us, summary.p99_us)
 }
 
-/// CPU time of a reply; of every one that was sent, good or not.
-fn cost(load: &Report, cpu_s: f64) -> Option<String> {
-    let replies = replies(load);
-    #[expect(clippy::cast_precision_loss, reason = "a display needs no more than 2^53")]
-    let us = cpu_s * 1e6 / replies as f64;
+/// CPU time of a reply or message; of every one that was sent, good or not.
+fn cost(load: &Report, usage: &Usage) -> Option<String> {
+    let (time, count) = spent(load, usage);
+    let us = time.whole_s() * 1e6 / count;
     let noun = if load.relays.is_some() { "message" } else { "reply" };
-    (replies > 0).then(|| format!("{us:.2} µs CPU a {noun}"))
+    (count > 0.0).then(|| format!("{us:.2} µs CPU a {noun}"))
 }
