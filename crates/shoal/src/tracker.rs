@@ -244,19 +244,21 @@ fn connections_max(
         + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
     let left = descriptors::for_connections(limit, workers.get(), of_a_worker);
     let possible = stream_backend.connections_possible(limit, left, workers);
-    let connections_max = match config.http.connections_max {
+    let wanted = match config.http.connections_max {
         Auto::Auto => possible,
         Auto::Set(wanted) => u64::from(wanted),
     };
-    if connections_max > possible {
+    if wanted > possible {
         tracing::warn!(
-            connections_max,
+            wanted,
             possible,
             open_files_limit = limit,
-            "the limit on open files is below http.connections_max: beyond it the oldest idle connection makes room; \
-             raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
+            "the limit on open files is too low for http.connections_max: there are no more than possible, and then the \
+             oldest idle one makes room; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
         );
     }
+    // With more, connections would take the descriptors that health, metrics and certificates need.
+    let connections_max = wanted.min(possible);
     tracing::info!(connections_max, open_files_limit = limit, "connections");
     connections_max
 }

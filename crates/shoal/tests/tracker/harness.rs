@@ -18,6 +18,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A pause between two looks at something that gives no signal.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// The program.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
+
 /// What every test wants, unless it says otherwise: two workers, so that sharing shows, and little memory.
 const SETTINGS: [(&str, &str); 6] = [
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
@@ -50,7 +53,11 @@ struct Log {
 
 /// The program, with a clean environment of these settings.
 pub(crate) fn command(settings: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    with_environment(Command::new(PROGRAM), settings)
+}
+
+/// Gives a command a clean environment of these settings.
+fn with_environment(mut command: Command, settings: &[(&str, &str)]) -> Command {
     let inherited = std::env::vars_os().map(|(name, _)| name);
     for name in inherited.filter(|name| name.to_string_lossy().starts_with("SHOAL_")) {
         command.env_remove(name);
@@ -85,6 +92,13 @@ impl Tracker {
         let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);
         assert_eq!(tracker.log.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
         tracker
+    }
+
+    /// The same, but it may have no more than so many files open.
+    pub(crate) fn start_with_open_files_max(count: u16, settings: &[(&str, &str)]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n \"$1\" && exec \"$0\"", PROGRAM, &count.to_string()]);
+        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
     }
 
     fn spawn(command: &mut Command, close_log: bool) -> Self {

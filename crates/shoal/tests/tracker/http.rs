@@ -78,6 +78,11 @@ impl Way {
         Tracker::start(&[&usual, settings].concat())
     }
 
+    /// The back end.
+    pub(crate) const fn io(self) -> &'static str {
+        self.io
+    }
+
     /// Whether TLS lies between.
     pub(crate) const fn tls(self) -> bool {
         self.tls

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::harness::eventually;
+use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_back_end, over_every_way};
 use crate::udp::hash;
 use crate::web::{announce, tcp};
@@ -17,6 +17,7 @@ over_every_way!(
 over_every_back_end!(
     a_client_that_never_reads_is_closed,
     the_oldest_idle_connection_makes_room,
+    health_has_its_descriptors_where_connections_run_out_of_them,
     a_source_has_so_many_connections_and_no_more,
 );
 
@@ -115,4 +116,29 @@ fn a_source_has_so_many_connections_and_no_more(way: Way) {
     eventually("there is room again", || {
         (way.connect(&tracker).get(&announce(hash(5), 4, "")).status == 200).then_some(())
     });
+}
+
+fn health_has_its_descriptors_where_connections_run_out_of_them(way: Way) {
+    let settings = [
+        ("SHOAL_HTTP_IO", way.io()),
+        ("SHOAL_WORKERS_COUNT", "1"),
+        ("SHOAL_HTTP_CONNECTIONS_MAX", "5000"),
+        ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "5000"),
+    ];
+    // With io_uring, connections may have as many slots beside.
+    let tracker = Tracker::start_with_open_files_max(200, &settings);
+    let mut clients: Vec<_> = (0..400)
+        .map(|_| {
+            let mut client = way.connect(&tracker);
+            assert_eq!(client.get("/").status, 404);
+            client
+        })
+        .collect();
+    assert_eq!(tracker.page("/health").status, 200);
+    let most = tracker.metric("shoal_connections_max", &[]);
+    assert_eq!(tracker.metric("shoal_connections", &[]), most);
+    assert!(most < 400 && tracker.metric("process_open_fds", &[]) > 0, "{most}");
+    assert_eq!(tracker.metric("shoal_accepts_failed_total", &[]), 0);
+    assert!(tracker.log().contains("the limit on open files is too low"));
+    assert_eq!(clients.last_mut().unwrap().get("/").status, 404);
 }
