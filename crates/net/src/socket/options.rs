@@ -49,6 +49,12 @@ pub(crate) fn defer_accept(socket: impl AsFd, seconds: c_int) -> Result<(), Errn
     set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
+/// Has the kernel take no more for the peer of a connection while so many bytes wait to be sent a first time (`tcp(7)`,
+/// TCP_NOTSENT_LOWAT).
+pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
 fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
     set(socket, level, option, 1)
 }

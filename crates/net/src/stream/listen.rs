@@ -23,6 +23,11 @@ pub(super) const BACKLOG: i32 = 4096;
 /// to be answered at once, and one on which nobody speaks costs the worker nothing.
 const DEFER_ACCEPT_S: i32 = 5;
 
+/// Bytes that the kernel takes for a connection before it can send them. Without a limit it takes some MiB for each peer
+/// that does not read, and from memory that all connections of the host share (`tcp(7)`, tcp_mem). What is on its way
+/// does not count, so that nobody is slowed down who reads.
+const KERNEL_UNSENT_BYTES_MAX: i32 = 256 * 1024;
+
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
@@ -140,6 +145,7 @@ fn open_tcp(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
     // An answer is handed over whole, so there is nothing to wait for.
     sockopt::set_tcp_nodelay(&socket, true).map_err(at("TCP_NODELAY"))?;
     options::defer_accept(&socket, DEFER_ACCEPT_S).map_err(at("TCP_DEFER_ACCEPT"))?;
+    options::limit_unsent(&socket, KERNEL_UNSENT_BYTES_MAX).map_err(at("TCP_NOTSENT_LOWAT"))?;
     Ok(socket)
 }
 
