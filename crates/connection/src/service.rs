@@ -281,7 +281,7 @@ impl Service {
         if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy | Next::BusyAnew) {
             next = Next::Close;
             if let Some(sockets) = &mut self.sockets {
-                sockets.fetch(session.handle, |words| tls.seal(words, output));
+                sockets.say_the_rest(session.handle, |words| tls.seal(words, output));
             }
         }
         if matches!(next, Next::Close | Next::Linger) {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use shoal_engine::Now;
 use shoal_engine::webtorrent::{Member, Responder};
-use shoal_wire::stream::{Handle, Next};
+use shoal_wire::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 
@@ -149,6 +149,16 @@ impl Sockets {
         self.responder.fetch(handle, fetch);
     }
 
+    /// Before the last words to the connection `handle`: has `say` say what waits for it, which answers what came whole
+    /// before the end. More than an answer may be is lost, or a peer that reads nothing could have much held for it.
+    pub(crate) fn say_the_rest(&mut self, handle: Handle, say: impl FnOnce(&[u8])) {
+        self.responder.fetch(handle, |words| {
+            if words.len() <= OUTPUT_BYTES_MAX {
+                say(words);
+            }
+        });
+    }
+
     /// Takes in what other workers have left.
     pub(crate) fn collect(&mut self) {
         self.responder.collect();
@@ -189,7 +199,7 @@ impl Sockets {
         let read = match socket.reader.read(rest, Role::Server, self.settings.message_bytes_max) {
             Ok(read) => read,
             Err(violation) => {
-                self.say_the_rest(socket, out);
+                self.say_the_rest(socket.member.handle(), |words| out.extend_from_slice(words));
                 frame::close(violation.close_code(), violation.reason(), None, out);
                 // Whoever it is may be in the middle of something long.
                 return Step::End(Next::Linger);
@@ -208,7 +218,7 @@ impl Sockets {
                 self.responder.append(&socket.member, |post| frame::encode(Opcode::Pong, payload, None, post))
             }
             Some(Event::Close(code)) => {
-                self.say_the_rest(socket, out);
+                self.say_the_rest(socket.member.handle(), |words| out.extend_from_slice(words));
                 // RFC 6455, 5.5.1 and 7.1.1: it is answered, and then it is for the server to close first.
                 frame::answer_close(code, None, out);
                 return Step::End(Next::Close);
@@ -216,11 +226,6 @@ impl Sockets {
         }
         *used += read.used;
         Step::GoOn
-    }
-
-    /// What came before the last frame is answered before it, as far as it was heard whole.
-    fn say_the_rest(&mut self, socket: &Socket, out: &mut Vec<u8>) {
-        self.responder.take(socket.member.handle(), out);
     }
 
     /// Keeps `input`, which is the rest of a frame that was begun, or the beginning of one. The reader has found nothing

@@ -228,6 +228,15 @@ fn what_comes_whole_before_the_end_is_answered_before_it() {
 }
 
 #[test]
+fn no_more_is_said_before_the_end_than_an_answer_may_be() {
+    let mut tracker = tracker();
+    let mut client = Client::new(&mut tracker);
+    client.say(&mut tracker, &[text("junk").repeat(2000), frame(CLOSE, b"")].concat());
+    assert_eq!(client.read(), [Frame { opcode: CLOSE, payload: Vec::new() }]);
+    assert_eq!((client.next, round(&mut tracker, &mut [&mut client])), (Next::Close, 0));
+}
+
+#[test]
 fn a_close_is_answered_by_its_code_and_the_peers_are_gone() {
     for payload in [&b""[..], b"\x03\xe8", b"\x03\xe9bye", b"\x0f\xa0"] {
         let mut tracker = tracker();
