@@ -127,11 +127,6 @@ impl Responder {
         self.desk.postroom.speaker()
     }
 
-    /// Appends to `out` what waits for a connection: whole frames.
-    pub fn take(&mut self, handle: Handle, out: &mut Vec<u8>) {
-        self.desk.postroom.take(handle, out);
-    }
-
     /// Lets `fetch` see what waits for a connection, where it lies, so that it can be sealed without a copy.
     pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
         self.desk.postroom.fetch(handle, fetch)

@@ -72,7 +72,7 @@ impl World {
             responder.collect();
             while let Some(speaker) = responder.speaker() {
                 self.output.clear();
-                responder.take(speaker, &mut self.output);
+                responder.fetch(speaker, |bytes| self.output.extend_from_slice(bytes));
                 assert!(!self.output.is_empty());
             }
             assert!(responder.dispatch().count() < 2);

@@ -150,11 +150,6 @@ impl Postroom {
         Some(fetched)
     }
 
-    /// Appends what waits for a connection to `out`.
-    pub fn take(&mut self, handle: Handle, out: &mut Vec<u8>) {
-        self.fetch(handle, |bytes| out.extend_from_slice(bytes));
-    }
-
     /// A connection has gone: throws away what waits for it.
     pub fn forget(&mut self, handle: Handle) {
         self.discard(handle);

@@ -39,7 +39,7 @@ fn round(postroom: &mut Postroom) -> Vec<(Handle, Vec<u8>)> {
     core::iter::from_fn(|| {
         let speaker = postroom.speaker()?;
         let mut out = b"> ".to_vec();
-        postroom.take(speaker, &mut out);
+        postroom.fetch(speaker, |bytes| out.extend_from_slice(bytes));
         Some((speaker, out.split_off(2)))
     })
     .collect()
@@ -66,7 +66,7 @@ fn who_does_not_fetch_is_taken_for_gone() {
     assert_eq!(round(&mut postroom), [(handle(2, 0), b"heard".to_vec())]);
     assert_eq!(postroom.losses(), Losses { gone: 1, full: 0 });
     let mut out = Vec::new();
-    postroom.take(handle(1, 0), &mut out);
+    postroom.fetch(handle(1, 0), |bytes| out.extend_from_slice(bytes));
     assert_eq!(out, b"");
     // It may have been within something else, and is spoken to later.
     write(&mut postroom, 0, handle(1, 0), b"later").unwrap();
@@ -222,7 +222,7 @@ fn the_settled_state_allocates_nothing() {
                 }
                 while let Some(speaker) = postroom.speaker() {
                     out.clear();
-                    postroom.take(speaker, &mut out);
+                    postroom.fetch(speaker, |bytes| out.extend_from_slice(bytes));
                 }
                 assert!(postroom.dispatch().count() <= 1);
             }
@@ -260,7 +260,7 @@ fn buffers_that_are_not_needed_for_a_while_are_given_back() {
             }
             while let Some(speaker) = postroom.speaker() {
                 out.clear();
-                postroom.take(speaker, &mut out);
+                postroom.fetch(speaker, |bytes| out.extend_from_slice(bytes));
             }
             assert_eq!(wakes(&mut postroom), []);
         }

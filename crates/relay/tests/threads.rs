@@ -165,7 +165,7 @@ impl Correspondent {
         let mut letters = 0;
         while let Some(own) = self.postroom.speaker() {
             let mut out = Vec::new();
-            self.postroom.take(own, &mut out);
+            self.postroom.fetch(own, |bytes| out.extend_from_slice(bytes));
             for letter in out.chunks_exact(10) {
                 let sender = u16::from_be_bytes([letter[0], letter[1]]);
                 let to = u32::from_be_bytes(letter[2..6].try_into().unwrap());

@@ -194,7 +194,7 @@ impl Tracker {
         responder.collect();
         while let Some(speaker) = responder.speaker() {
             let mut out = Vec::new();
-            responder.take(speaker, &mut out);
+            responder.fetch(speaker, |bytes| out.extend_from_slice(bytes));
             heard.entry(speaker.index).or_default().extend(texts(&out));
         }
         responder.dispatch().collect()
