@@ -10,7 +10,7 @@ use shoal_wire::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Origin, SecretKey,
+    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel, Origin, SecretKey,
     StreamBackend, Trusted,
 };
 
@@ -94,6 +94,10 @@ settings! {
         /// Leave a connection open for further requests, as HTTP/1.1 clients expect. Proxies gain most by it. An idle
         /// connection takes a few hundred bytes here, and some KiB with TLS.
         keep_alive: bool = true;
+
+        /// Serve announces and scrapes that web pages of other sites make. BitTorrent clients are no web pages, but any page
+        /// could enter the addresses of its visitors in swarms. For WebTorrent see webtorrent.origins_allow.
+        cross_site: bool = false;
 
         /// Seconds for which a connection may idle between two requests.
         idle_timeout_s: u32 = 60, in 1..=86_400;
@@ -283,6 +287,10 @@ settings! {
     section control: Control {
         /// Its address; "" turns it off. It has no password, so keep it on an address that only you can reach.
         listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT)));
+
+        /// Names by which it may be asked, as in http://NAME:6970/metrics, besides IP addresses and localhost. All others are
+        /// refused, because a web page could lead a name of its own to this address. "*" stands for all names.
+        hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX;
     }
 
     /// The log, which goes to standard error.

@@ -26,8 +26,8 @@ pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems};
 pub use read::{ConfigFile, read};
 pub use values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, Listen, LogFormat, LogLevel, Origin, Place, SecretKey,
-    StreamBackend, Trusted,
+    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel, Origin, Place,
+    SecretKey, StreamBackend, Trusted,
 };
 
 /// How the name of every environment variable of the tracker begins.

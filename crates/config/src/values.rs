@@ -1,5 +1,6 @@
 //! The types that keys have, and how each is written.
 
+mod host;
 mod origin;
 mod stream;
 
@@ -11,6 +12,7 @@ use core::ops::RangeInclusive;
 use crate::raw::Raw;
 use crate::value::Value;
 
+pub use host::HostName;
 pub use origin::Origin;
 pub use stream::{Listen, Place, Trusted};
 

@@ -36,6 +36,7 @@ fn every_type_is_read_from_toml() {
         key = "000102030405060708090a0b0c0d0e0F"
         [control]
         listen = ""
+        hosts = ["Tracker.example", "shoal_1"]
     "#;
     let config = read_both(text, &[]).expect("accepted");
     assert_eq!(config.udp.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
@@ -48,6 +49,8 @@ fn every_type_is_read_from_toml() {
         SecretKey(Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]))
     );
     assert_eq!(config.control.listen, None);
+    let hosts: Vec<_> = config.control.hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["tracker.example", "shoal_1"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The answers of HTTP that are not the tracker's own.
 
+use shoal_engine::Now;
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::websocket::handshake;
 
@@ -28,6 +30,28 @@ pub(crate) const FOREIGN_ORIGIN: &str = "this tracker does not serve pages of th
 /// For how long somebody who comes at a bad time is asked to stay away, in seconds.
 const RETRY_AFTER_S: &str = "60";
 
+/// The date of responses, written once a second.
+#[derive(Debug)]
+pub(crate) struct Dates {
+    unix_s: u64,
+    date: Date,
+}
+
+impl Dates {
+    /// Before any response.
+    pub(crate) const fn new() -> Self {
+        Self { unix_s: 0, date: Date::EPOCH }
+    }
+
+    /// The date of a response that is given now.
+    pub(crate) fn at(&mut self, now: Now) -> &Date {
+        if self.unix_s != now.unix_s {
+            *self = Self { unix_s: now.unix_s, date: Date::from_unix_s(now.unix_s) };
+        }
+        &self.date
+    }
+}
+
 /// What a status needs besides itself.
 pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static str)] {
     match status {
@@ -40,12 +64,13 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
 }
 
 /// Writes an answer behind which the connection ends.
-pub(crate) fn last(status: Status, words: &str, out: &mut Vec<u8>) {
+pub(crate) fn last(status: Status, words: &str, now: Now, out: &mut Vec<u8>) {
     let head = ResponseHead {
         status,
         version: Version::Http11,
         keep_alive: false,
         framing: length(words.as_bytes()),
+        date: &Date::from_unix_s(now.unix_s),
         fields: fields(status),
     };
     head.encode(out);

@@ -14,7 +14,8 @@ use shoal_wire::http::response::{ResponseHead, Status};
 use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::handshake::{self, Accept};
 
-use crate::answer;
+use crate::answer::{self, Dates};
+use crate::origin;
 use crate::scrape::{Delivery, Manner};
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
@@ -32,6 +33,7 @@ pub(crate) struct Conversation {
     upgrades: bool,
     /// How many full scrapes are under way.
     deliveries: usize,
+    dates: Dates,
     /// What an answer says, for the time of a call.
     body: Vec<u8>,
 }
@@ -65,7 +67,7 @@ enum Decision {
 impl Conversation {
     /// The responder answers requests for the tracker. Where a connection may become a WebSocket, `upgrades` is set.
     pub(crate) const fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
-        Self { settings, responder, upgrades, deliveries: 0, body: Vec::new() }
+        Self { settings, responder, upgrades, deliveries: 0, dates: Dates::new(), body: Vec::new() }
     }
 
     /// Answers the requests with which `input` begins, as long as they are whole. Returns how many bytes of it are
@@ -121,7 +123,7 @@ impl Conversation {
             Ok(None) => Some(After::Wait(Next::Busy)),
             Err(error) => {
                 let words = format!("{error}\n");
-                answer::last(error.status(), &words, out);
+                answer::last(error.status(), &words, now, out);
                 Some(After::Wait(Next::Linger))
             }
             Ok(Some(request)) => {
@@ -160,10 +162,10 @@ impl Conversation {
         self.body.clear();
         let goes_on = match self.decide(session, request, now) {
             Decision::Answer(status) => {
-                self.respond(status, request, keep_alive, out);
+                self.respond(status, request, keep_alive, out, now);
                 keep_alive
             }
-            Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out),
+            Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out, now),
             Decision::Upgrade(accept, ip) => {
                 handshake::respond(&accept, out);
                 return Some(After::Upgrade(ip));
@@ -202,6 +204,7 @@ impl Conversation {
         request: &RequestHead<'_, '_>,
         keep_alive: bool,
         out: &mut Vec<u8>,
+        now: Now,
     ) {
         if self.body.is_empty() {
             let words = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
@@ -212,6 +215,7 @@ impl Conversation {
             version: request.version,
             keep_alive,
             framing: answer::length(&self.body),
+            date: self.dates.at(now),
             fields: answer::fields(status),
         };
         head.encode(out);
@@ -226,6 +230,10 @@ impl Conversation {
             self.refuse_unnamed();
             return Decision::Answer(Status::Ok);
         };
+        if !self.settings.cross_site && origin::is_cross_site(request) {
+            self.responder.refuse(Some(ip), Refusal::CrossSite, &mut self.body);
+            return Decision::Answer(Status::Forbidden);
+        }
         match route {
             Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
             Route::Scrape if !self.responder.is_full_scrape(request.query) => {
@@ -249,9 +257,10 @@ impl Conversation {
         ip: IpAddr,
         keep_alive: bool,
         out: &mut Vec<u8>,
+        now: Now,
     ) -> bool {
         let manner = Manner::new(request, keep_alive);
-        manner.encode_head(out);
+        manner.encode_head(self.dates.at(now), out);
         // Here it is counted, as that of an announce is, whether its body is sent or not.
         let scrape = self.responder.begin_full_scrape(ip);
         if request.method == Method::Head {
@@ -295,11 +304,21 @@ const fn parting(session: &Session, rest: &[u8]) -> Next {
     if rest.is_empty() && session.skip_bytes == 0 { Next::Close } else { Next::Linger }
 }
 
-/// What a path stands for, if it is for anything.
-const fn route(path: &[u8]) -> Option<Route> {
+/// What a path stands for, if it is for anything. Torrents name trackers by paths of all kinds, in which the last segment
+/// tells what is wanted: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`.
+fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
+        [b'/', segments @ ..] => {
+            let end = segments.iter().rposition(|&byte| byte != b'/')? + 1;
+            let last = segments[..end].rsplit(|&byte| byte == b'/').next()?;
+            match last.strip_suffix(b".php").unwrap_or(last) {
+                b"announce" => Some(Route::Announce),
+                b"scrape" => Some(Route::Scrape),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

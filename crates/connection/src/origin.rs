@@ -1,8 +1,30 @@
-//! Pages of which sites may open a WebSocket here.
+//! Pages of which sites may use the tracker.
 //!
 //! A browser lets every page connect to every host, and names the page's site in `Origin` (RFC 6454; RFC 6455, 10.2).
-//! So this keeps the pages of other people from using the tracker. It keeps out nobody who is not a browser: whoever
-//! writes headers himself writes what he likes.
+//! So this keeps the pages of other people from using the tracker. It does not keep out other clients, which can send any
+//! headers.
+//!
+//! Over WebSockets the operator lists the sites. Announces over HTTP are for clients that are no browsers at all, but any
+//! page can have its visitors make them, by an image or a link, and so enter their addresses in swarms: there,
+//! [`is_cross_site`] tells.
+
+use shoal_wire::http::head::RequestHead;
+
+/// Whether the browser says that a page of another site has made the request. Other clients send none of these fields.
+///
+/// `Sec-Fetch-Site` (Fetch Metadata) tells it for requests of every kind, links and images included, and pages can
+/// neither set nor remove it. `Sec-Fetch-Mode` is not looked at: every mode is one that pages can make, and Node's `fetch`
+/// sends it too. Where it is missing, `Origin` tells: browsers before 2023 send it with requests that scripts make across
+/// sites, and so do those of today where the tracker is asked without TLS. Images and links are not to be told from
+/// other requests then.
+pub(crate) fn is_cross_site(request: &RequestHead<'_, '_>) -> bool {
+    let mut sites = request.header("sec-fetch-site").peekable();
+    if sites.peek().is_none() {
+        return request.header("origin").any(|origin| !origin.is_empty());
+    }
+    // "none" is what the user has asked for, by typing the address.
+    !sites.all(|site| matches!(site, b"same-origin" | b"same-site" | b"none"))
+}
 
 /// Which origins are served. An origin is written as browsers write it, `https://example.com` or
 /// `https://example.com:8443`; letters of either case are the same, and so is the port that the scheme has anyway.

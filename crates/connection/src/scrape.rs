@@ -6,6 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use shoal_engine::http::{FullScrape, Responder};
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ResponseHead, Status};
 
@@ -35,12 +36,13 @@ impl Manner {
     }
 
     /// Writes the head of the answer.
-    pub(crate) fn encode_head(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_head(self, date: &Date, out: &mut Vec<u8>) {
         let head = ResponseHead {
             status: Status::Ok,
             version: self.version,
             keep_alive: self.keep_alive,
             framing: if self.is_chunked() { Framing::Chunked } else { Framing::Close },
+            date,
             // RFC 9110, 12.5.5: a cache on the way must not hand what is compressed to those who cannot read it.
             fields: if self.gzip {
                 &[("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]

@@ -139,9 +139,9 @@ impl Service {
     }
 
     /// The time of the connection is up, or the tracker stops. Whoever is in the middle of a request is told so.
-    pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+    pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
-            Stage::Http | Stage::Socket(_) => self.say_goodbye(session, output),
+            Stage::Http | Stage::Socket(_) => self.say_goodbye(session, output, now),
             // An answer that is cut off must not look as if this was its end, and before there is nothing to say.
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
@@ -149,9 +149,9 @@ impl Service {
     }
 
     /// There is no room for a connection from `origin`. It is told so, save where TLS would have to come first.
-    pub fn refuse(&self, origin: &Origin, output: &mut Vec<u8>) {
+    pub fn refuse(&self, origin: &Origin, output: &mut Vec<u8>, now: Now) {
         if !self.listener(origin).tls {
-            answer::last(Status::ServiceUnavailable, answer::BUSY, output);
+            answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
         }
     }
 
@@ -253,7 +253,7 @@ impl Service {
             },
             Err(failure) => {
                 if matches!(failure, shoal_tls::Failure::PlainHttp) {
-                    answer::last(Status::BadRequest, answer::PLAIN_HTTP, output);
+                    answer::last(Status::BadRequest, answer::PLAIN_HTTP, now, output);
                 }
                 Next::Linger
             }
@@ -364,11 +364,11 @@ impl Service {
         }
     }
 
-    fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+    fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         say(&mut session.tls, &mut self.reply, output, |words| match &session.stage {
             Stage::Socket(_) => socket::say_goodbye(words),
             _ if !session.kept.is_empty() => {
-                answer::last(Status::RequestTimeout, answer::TOO_SLOW, words);
+                answer::last(Status::RequestTimeout, answer::TOO_SLOW, now, words);
             }
             _ => {}
         });

@@ -11,6 +11,8 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// Whether a connection is kept for further requests when the client does not mind.
     pub keep_alive: bool,
+    /// Whether announces and scrapes are served that browsers make for pages of other sites.
+    pub cross_site: bool,
     /// Which proxies are believed, and what.
     pub proxy: Proxy,
     /// Most full scrapes of a worker at a time, each of which holds about half a mebibyte while it is compressed.
@@ -63,11 +65,12 @@ pub enum ClientHeader {
 }
 
 impl Default for Settings {
-    /// No listeners, nobody trusted, one full scrape at a time, WebSockets for the pages of all sites.
+    /// No listeners, nobody trusted, nothing for pages of other sites over plain HTTP, one full scrape at a time, WebSockets for the pages of all sites.
     fn default() -> Self {
         Self {
             listeners: Vec::new(),
             keep_alive: true,
+            cross_site: false,
             proxy: Proxy::default(),
             full_scrapes_max: 1,
             websocket: WebSocket::default(),

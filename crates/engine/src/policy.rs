@@ -25,7 +25,7 @@ pub struct Policy {
 pub struct Wish {
     /// Where it came from, canonical: a v4-mapped v6 address is to be given as the v4 address that it is.
     pub ip: IpAddr,
-    /// Where the client says it accepts peers.
+    /// Where the client says it accepts peers; 0 where it accepts none.
     pub port: u16,
     /// What happens to the client.
     pub event: Event,
@@ -42,6 +42,9 @@ pub struct Grant {
     pub action: Action,
     /// How many other peers it is handed, if there are as many and the reply has room.
     pub peers_wanted: usize,
+    /// Whether the swarm is to know of it. A peer that accepts no connections can still open them: it is handed peers and
+    /// told the counts, but enters no swarm, because nobody could reach it.
+    pub registers: bool,
 }
 
 impl Policy {
@@ -64,14 +67,11 @@ impl Policy {
     /// [`Refusal`] where the announcer must not enter a swarm. One that leaves may have any address and port.
     pub fn decide(&self, wish: &Wish) -> Result<Grant, Refusal> {
         let action = action(wish.event, wish.left_bytes);
-        if action != Action::Stop {
-            if wish.port == 0 {
-                return Err(Refusal::PortZero);
-            }
-            address::check(wish.ip, self.refuse_private_addresses)?;
+        if action == Action::Stop {
+            return Ok(Grant { action, peers_wanted: 0, registers: true });
         }
-        let peers_wanted = if action == Action::Stop { 0 } else { self.peers_wanted(wish.numwant) };
-        Ok(Grant { action, peers_wanted })
+        address::check(wish.ip, self.refuse_private_addresses)?;
+        Ok(Grant { action, peers_wanted: self.peers_wanted(wish.numwant), registers: wish.port != 0 })
     }
 
     /// Seconds until a client is to announce again: jittered, so that a restart of the tracker does not synchronise
@@ -104,6 +104,11 @@ pub(crate) const fn action(event: Event, left_bytes: Option<i64>) -> Action {
         (Event::Started | Event::Update, Some(0)) => Action::Seed,
         (Event::Started | Event::Update, _) => Action::Leech,
     }
+}
+
+/// Whether the peer of an announce has everything.
+pub(crate) const fn seeds(action: Action) -> bool {
+    matches!(action, Action::Seed | Action::Complete)
 }
 
 #[cfg(test)]
@@ -164,11 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn port_0_is_refused() {
-        let policy = Policy::new(&settings());
+    fn a_peer_at_port_0_is_served_but_not_registered() {
+        let policy = Policy::new(&Settings { refuse_private_addresses: true, ..settings() });
         for event in [Event::Update, Event::Started, Event::Completed] {
-            assert_eq!(policy.decide(&Wish { port: 0, event, ..wish() }), Err(Refusal::PortZero));
+            let reachable = policy.decide(&Wish { event, ..wish() }).unwrap();
+            let hidden = policy.decide(&Wish { port: 0, event, ..wish() }).unwrap();
+            assert!(reachable.registers && !hidden.registers);
+            assert_eq!(hidden, Grant { registers: false, ..reachable });
         }
+        let private = Wish { ip: "10.0.0.1".parse().unwrap(), port: 0, ..wish() };
+        assert_eq!(policy.decide(&private), Err(Refusal::PrivateAddress));
     }
 
     #[test]
@@ -190,7 +200,8 @@ mod tests {
             for port in [0, 6881] {
                 let ip = ip.parse().unwrap();
                 let leave = Wish { ip, port, event: Event::Stopped, numwant: Some(50), ..wish() };
-                assert_eq!(policy.decide(&leave), Ok(Grant { action: Action::Stop, peers_wanted: 0 }));
+                let granted = Grant { action: Action::Stop, peers_wanted: 0, registers: true };
+                assert_eq!(policy.decide(&leave), Ok(granted));
             }
         }
     }

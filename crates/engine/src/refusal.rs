@@ -5,8 +5,6 @@ use crate::label::labels;
 labels! {
     /// Why a request that could be read is not granted.
     pub enum Refusal {
-        /// Nobody can be reached at port 0.
-        PortZero = "port_zero",
         /// Nobody can be reached at an unspecified, multicast or broadcast address.
         UnusableAddress = "unusable_address",
         /// The operator does not serve private addresses.
@@ -27,6 +25,8 @@ labels! {
         TooManyTorrents = "too_many_torrents",
         /// A trusted proxy does not say for whom it asks.
         ProxyWithoutClient = "proxy_without_client",
+        /// A web page of another site has its visitor's browser ask.
+        CrossSite = "cross_site",
         /// The operator does not tell everybody which torrents there are.
         FullScrapeOff = "full_scrape_off",
         /// As many full scrapes as the operator allows are under way.
@@ -39,7 +39,6 @@ impl Refusal {
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
-            Self::PortZero => "port 0 cannot be announced",
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::StoreFull => "the tracker is full, try again later",
@@ -50,6 +49,7 @@ impl Refusal {
             Self::PeerIdTaken => "another peer of this torrent has this peer_id",
             Self::TooManyTorrents => "this connection has as many torrents as this tracker allows",
             Self::ProxyWithoutClient => "the proxy in front of this tracker does not tell your address",
+            Self::CrossSite => "this tracker does not serve requests that web pages of other sites make",
             Self::FullScrapeOff => {
                 "this tracker answers a scrape for the torrents that it names by info_hash only"
             }

@@ -33,9 +33,11 @@ fn check_announce(announce: &AnnounceQuery, parameters: &[(&[u8], &[u8])]) {
     let last = |key| values(parameters, key).last();
     let text = |key| last(key).map(String::from_utf8_lossy).unwrap_or_default();
     assert_eq!(last("info_hash").map(|value| twenty("info_hash", value)), Some(Ok(announce.info_hash.0)));
-    let peer_id = last("peer_id").map(|value| twenty("peer_id", value).expect("a whole peer id"));
+    let peer_id = last("peer_id")
+        .filter(|value| !value.is_empty())
+        .map(|value| twenty("peer_id", value).expect("a whole peer id"));
     assert_eq!(announce.peer_id, peer_id.map(PeerId));
-    assert_eq!(text("port").parse(), Ok(announce.port));
+    assert_eq!(announce.port, port(text));
     if let Some(left_bytes) = announce.left_bytes {
         assert_eq!(text("left").trim_start_matches('-').parse(), Ok(left_bytes));
     }
@@ -46,6 +48,16 @@ fn check_announce(announce: &AnnounceQuery, parameters: &[(&[u8], &[u8])]) {
     assert_eq!(announce.event == Event::Stopped, text("event") == "stopped");
     assert_eq!(announce.no_peer_id, text("no_peer_id") == "1");
     check_round_trip(announce);
+}
+
+/// Where the peer accepts connections, as the last of each parameter says.
+fn port<'t>(text: impl Fn(&'static str) -> std::borrow::Cow<'t, str>) -> u16 {
+    let number = |key| text(key).parse().ok();
+    match number("port") {
+        _ if text("hide") == "1" => 0,
+        Some(0) => number("cryptoport").unwrap_or(0),
+        port => port.unwrap_or(0),
+    }
 }
 
 /// What is read is read the same after a client has written it.
@@ -76,13 +88,17 @@ fn check_round_trip(announce: &AnnounceQuery) {
 
 fn check_error(error: QueryError, parameters: &[(&[u8], &[u8])]) {
     match error {
-        QueryError::Missing { parameter } => assert_eq!(values(parameters, parameter).count(), 0),
+        QueryError::Missing { parameter } => {
+            assert_eq!(values(parameters, parameter).count(), 0);
+            let leaves = values(parameters, "event").last() == Some(b"stopped");
+            assert!(parameter != "port" || !leaves);
+        }
         QueryError::NotTwentyBytes { parameter } | QueryError::BrokenEscape { parameter } => {
             assert!(values(parameters, parameter).any(|value| twenty(parameter, value) == Err(error)));
         }
-        QueryError::NotAPort => {
+        QueryError::NotAPort { parameter } => {
             let is_port = |value| String::from_utf8_lossy(value).parse::<u16>().is_ok();
-            assert!(values(parameters, "port").any(|value| !is_port(value) || value.starts_with(b"+")));
+            assert!(values(parameters, parameter).any(|value| !is_port(value) || value.starts_with(b"+")));
         }
     }
 }
@@ -97,7 +113,7 @@ fn twenty(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryError>
     while bytes.len() < 20 && !rest.is_empty() {
         let plain = rest.remove(0);
         if plain != b'%' {
-            bytes.push(plain);
+            bytes.push(if plain == b'+' { b' ' } else { plain });
             continue;
         }
         let escape: Vec<u8> = rest.drain(..rest.len().min(2)).collect();

@@ -24,6 +24,8 @@ impl Model {
         let peer = SocketAddr::new(ip, announce.port.get());
         let swarm = self.swarms.entry((ip.is_ipv4(), announce.info_hash)).or_default();
         match announce.event() {
+            // Nobody can reach it there.
+            Event::Completed | Event::Started | Event::Update if peer.port() == 0 => {}
             Event::Stopped => {
                 swarm.seeds.remove(&peer);
             }

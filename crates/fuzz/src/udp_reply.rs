@@ -205,9 +205,6 @@ impl World {
         reply: Option<Reply<'_>>,
     ) {
         let stopped = announce.event() == Event::Stopped;
-        if announce.port.get() == 0 && !stopped {
-            return assert_error(reply, transaction_id, b"port 0 cannot be announced");
-        }
         if is_private(ip) && self.settings.refuse_private_addresses && !stopped {
             return assert_error(reply, transaction_id, b"private addresses are not served by this tracker");
         }
@@ -231,7 +228,9 @@ impl World {
             numwant => numwant.unsigned_abs().min(numwant_max),
         };
         let wanted = usize::try_from(wanted).expect("a small number");
-        let announcer_seeds = swarm.seeds.get(&announcer) == Some(&true);
+        // One at port 0 is not in the swarm.
+        let has_all = announce.event() == Event::Completed || announce.left_bytes.get() == 0;
+        let announcer_seeds = has_all && !stopped;
         let eligible = |peer: &SocketAddr| match swarm.seeds.get(peer) {
             Some(&seeds) => *peer != announcer && !(announcer_seeds && seeds),
             None => false,

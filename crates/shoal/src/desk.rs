@@ -46,11 +46,11 @@ impl StreamService for Desk {
     }
 
     fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
-        self.connections.expire(session, output);
+        self.connections.expire(session, output, clock::now());
     }
 
     fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>) {
-        self.connections.refuse(origin, output);
+        self.connections.refuse(origin, output, clock::now());
     }
 
     fn close(&mut self, session: Session) {

@@ -87,6 +87,7 @@ pub(crate) fn connections(config: &Config) -> shoal_connection::Settings {
     shoal_connection::Settings {
         listeners: listeners(config).map(listener).collect(),
         keep_alive: config.http.keep_alive,
+        cross_site: config.http.cross_site,
         proxy: shoal_connection::Proxy {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),

@@ -7,6 +7,7 @@
 //! two calls, or judge what a value says: that a port is 0 or a proxy is not trusted is for others to decide.
 
 pub mod bencode;
+pub mod date;
 pub mod forwarded;
 pub mod head;
 pub mod query;
@@ -19,7 +20,7 @@ mod field;
 pub(crate) mod number;
 mod percent;
 
-/// Version of a message. Others are not spoken (RFC 9112, 2.3).
+/// Version of a message. A later minor version is read as HTTP/1.1 (RFC 9110, 2.5); others are not spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0: a connection is closed after one response unless both sides ask for the contrary.

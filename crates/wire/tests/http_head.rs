@@ -151,6 +151,8 @@ fn what_two_readers_could_understand_differently_is_malformed() {
         " X: a\r\n",
         "X: a\0b\r\n",
         "X: a\rb\r\n",
+        "Host: a\r\nHost: a\r\n",
+        "Host: a\r\nX: b\r\nhOST:\r\n",
         ": a\r\n",
         "no colon\r\n",
     ] {
@@ -168,10 +170,21 @@ fn what_is_no_http_is_malformed() {
         b"\x13BitTorrent protocol",
         b"GET  / HTTP/1.1\r\n",
         b"GET / HTTP/2.0\r\n",
-        b"GET / HTTP/1.2\r\n",
+        b"GET / HTTP/1.x\r\n",
+        b"GET / HTTP/1.10\r\n",
+        b"GET / HTTP/0.9\r\n",
+        b"GET / http/1.1\r\n",
+        b"GET / HTTP/1.2 \r\n",
+        b"GET / HTTP/1.2\rX\r\n",
         b"GET /\r\n",
         b"GET / a HTTP/1.1\r\n",
-        b"GET /\xff HTTP/1.1\r\n",
+        b"GET /\xff\0 HTTP/1.1\r\n",
+        b"GET /\xff\x7f HTTP/1.1\r\n",
+        b"GET /\xff\t HTTP/1.1\r\n",
+        b"GET /\xff\r\n",
+        b"GET /\xff a HTTP/1.1\r\n",
+        b"GET /\xff  HTTP/1.1\r\n",
+        b"G\xff /\xff HTTP/1.1\r\n",
         b" GET / HTTP/1.1\r\n",
         b"\rGET / HTTP/1.1\r\n",
     ] {
@@ -187,6 +200,69 @@ fn clients_that_are_a_little_sloppy_are_served() {
     with_head(b"GET / HTTP/1.1\nHost: a\n\n", |head| assert_eq!(head.host(), Some(&b"a"[..])));
     with_head(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n", |head| assert_eq!(head.bytes, 22));
     with_head(b"GET / HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", |head| assert_eq!(head.body, Body::None));
+}
+
+#[test]
+fn a_target_may_have_any_byte_that_ends_no_token() {
+    let target: Vec<u8> = (0x80..=0xff).collect();
+    let bytes =
+        [b"\r\nGET /a?b=", &*target, b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nnext"].concat();
+    with_head(&bytes, |head| {
+        assert_eq!((head.bytes, head.method), (bytes.len() - 4, Method::Get));
+        assert_eq!((head.path, head.query), (&b"/a"[..], &[b"b=", &*target].concat()[..]));
+        assert_eq!((head.version, head.keep_alive, head.host()), (Version::Http11, false, Some(&b"a"[..])));
+    });
+    for bytes_come in 0..bytes.len() - 4 {
+        let mut storage = HeaderStorage::new();
+        let head = RequestHead::decode(&bytes[..bytes_come], &mut storage).unwrap();
+        assert!(head.is_none(), "{bytes_come}");
+    }
+}
+
+#[test]
+fn later_minor_versions_are_read_as_http_1_1() {
+    for (version, spoken) in
+        [("0", Version::Http10), ("1", Version::Http11), ("2", Version::Http11), ("9", Version::Http11)]
+    {
+        let head = format!("GET /announce?a=b HTTP/1.{version}\r\nHost: a\r\n\r\n");
+        with_head(head.as_bytes(), |head| {
+            assert_eq!((head.version, head.keep_alive), (spoken, spoken == Version::Http11), "{version}");
+            assert_eq!((head.path, head.query), (&b"/announce"[..], &b"a=b"[..]));
+        });
+    }
+}
+
+/// What is strict behind an ordinary request line is as strict behind one that httparse does not take.
+#[test]
+fn an_unusual_request_line_hides_nothing_that_is_malformed() {
+    for line in ["GET / HTTP/1.2", "GET /\u{80} HTTP/1.1"] {
+        let mut line = line.as_bytes().to_vec();
+        // Of the two bytes of the character, one alone is no UTF-8.
+        line.retain(|&byte| byte != 0xc2);
+        let decoded = |fields: &str| {
+            let bytes = [&*line, b"\r\n", fields.as_bytes(), b"\r\n"].concat();
+            let mut storage = HeaderStorage::new();
+            RequestHead::decode(&bytes, &mut storage).map(|head| head.is_some())
+        };
+        assert_eq!(decoded("Host: a\r\n"), Ok(true));
+        for fields in [
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "X: a\r\n folded: b\r\n",
+            "X: a\rb\r\n",
+            "X: a\0b\r\n",
+            "X : a\r\n",
+            "Host: a\r\nHost: a\r\n",
+        ] {
+            assert!(matches!(decoded(fields), Err(HeadError::Malformed(_))), "{fields:?}");
+        }
+        assert_eq!(decoded(&"X: y\r\n".repeat(HEADERS_MAX)), Ok(true));
+        assert_eq!(decoded(&"X: y\r\n".repeat(HEADERS_MAX + 1)), Err(HeadError::TooManyHeaders));
+        assert_eq!(decoded(&"x".repeat(HEAD_BYTES_MAX)), Err(HeadError::TooLarge));
+    }
+    let line = [b"GET /\x80".as_slice(), &[b'x'; HEAD_BYTES_MAX], b" HTTP/1.1\r\n\r\n"].concat();
+    assert_eq!(error(&line), HeadError::TargetTooLong);
 }
 
 #[test]

@@ -10,7 +10,10 @@ use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, 
 const INFO_HASH: InfoHash = InfoHash(*b"\x00\xff&=%+ #?/~-_.aZ019\x80");
 const INFO_HASH_LOWER: &str = "%00%ff%26%3d%25%2b%20%23%3f%2f~-_.aZ019%80";
 const INFO_HASH_UPPER: &str = "%00%FF%26%3D%25%2B%20%23%3F%2F%7E%2D%5F%2EaZ019%80";
-const INFO_HASH_PLUS: &str = "%00%ff%26=%25+%20%23?/~-_.%61Z019%80";
+/// By a library for forms.
+const INFO_HASH_FORM: &str = "%00%FF%26%3D%25%2B+%23%3F%2F%7E-_.aZ019%80";
+/// By a client that escapes as little as it can.
+const INFO_HASH_BARE: &str = "%00%ff%26=%25%2B%20%23?/~-_.%61Z019%80";
 const PEER_ID: &str = "-qB4650-!(*x'~.)0aZ9";
 
 fn plain() -> AnnounceQuery {
@@ -68,7 +71,7 @@ fn queries_of_real_clients() {
         (
             "a client of old that wants dictionaries",
             format!(
-                "info_hash={INFO_HASH_PLUS}&peer_id={PEER_ID}&ip=10.0.0.1&port=6881&uploaded=0\
+                "info_hash={INFO_HASH_BARE}&peer_id={PEER_ID}&ip=10.0.0.1&port=6881&uploaded=0\
                  &downloaded=0&left=0&event=completed&compact=0&no_peer_id=1"
             ),
             AnnounceQuery {
@@ -77,6 +80,27 @@ fn queries_of_real_clients() {
                 no_peer_id: true,
                 ..plain()
             },
+        ),
+        (
+            "a client that writes queries as forms are written",
+            format!("compact=1&info_hash={INFO_HASH_FORM}&left=0&peer_id={PEER_ID}&port=6881"),
+            plain(),
+        ),
+        (
+            "Azureus, which accepts encrypted connections only",
+            format!(
+                "info_hash={INFO_HASH_UPPER}&peer_id={PEER_ID}&requirecrypto=1&port=0&cryptoport=6881&azudp=6881\
+                 &uploaded=0&downloaded=0&left=0&corrupt=0&numwant=100&no_peer_id=1&compact=1&azver=3"
+            ),
+            AnnounceQuery { numwant: Some(100), no_peer_id: true, ..plain() },
+        ),
+        (
+            "Azureus, which accepts no connections",
+            format!(
+                "info_hash={INFO_HASH_UPPER}&peer_id={PEER_ID}&supportcrypto=1&port=0&azudp=0&hide=1&uploaded=0\
+                 &downloaded=0&left=0&compact=1"
+            ),
+            AnnounceQuery { port: 0, ..plain() },
         ),
         (
             "a partial seed (BEP 21)",
@@ -183,13 +207,17 @@ fn errors_are_plain_words_for_the_user() {
         ("info_hash=1234567890123456789%g0&port=1".into(), "info_hash has a broken percent escape"),
         ("info_hash=1234567890123456789%0&port=1".into(), "info_hash has a broken percent escape"),
         (format!("info_hash={hash}&port=1&peer_id=short"), "peer_id is not 20 bytes long"),
-        (format!("info_hash={hash}&port=1&peer_id"), "peer_id is not 20 bytes long"),
         (format!("info_hash={hash}&port=1&peer_id=%"), "peer_id has a broken percent escape"),
         (format!("info_hash={hash}"), "port is missing"),
         (format!("info_hash={hash}&port="), "port is not a number from 0 to 65535"),
         (format!("info_hash={hash}&port=65536"), "port is not a number from 0 to 65535"),
         (format!("info_hash={hash}&port=-1"), "port is not a number from 0 to 65535"),
         (format!("info_hash={hash}&port=http"), "port is not a number from 0 to 65535"),
+        (format!("info_hash={hash}&event=stopped&port=x"), "port is not a number from 0 to 65535"),
+        (format!("info_hash={hash}&event=started"), "port is missing"),
+        (format!("info_hash={hash}&cryptoport=6881"), "port is missing"),
+        (format!("info_hash={hash}&port=0&cryptoport=65536"), "cryptoport is not a number from 0 to 65535"),
+        (format!("info_hash={hash}&port=0&cryptoport="), "cryptoport is not a number from 0 to 65535"),
     ];
     for (query, words) in cases {
         assert_eq!(decode(&query).unwrap_err().to_string(), words, "{query}");
@@ -197,8 +225,42 @@ fn errors_are_plain_words_for_the_user() {
 }
 
 #[test]
-fn a_peer_id_may_be_absent() {
-    assert_eq!(decode(&format!("info_hash={INFO_HASH_LOWER}&port=0")).unwrap().peer_id, None);
+fn a_peer_id_may_be_absent_or_empty() {
+    for peer_id in ["", "&peer_id=", "&peer_id"] {
+        let query = decode(&format!("info_hash={INFO_HASH_LOWER}&port=0{peer_id}"));
+        assert_eq!(query.unwrap().peer_id, None, "{peer_id}");
+    }
+}
+
+#[test]
+fn a_peer_accepts_connections_where_it_says() {
+    let cases = [
+        ("port=6881", 6881),
+        ("port=0", 0),
+        ("port=6881&hide=0", 6881),
+        ("port=6881&hide=1", 0),
+        ("port=0&hide=1&cryptoport=6882", 0),
+        ("hide=1", 0),
+        ("port=0&cryptoport=6882", 6882),
+        ("cryptoport=6882&port=0", 6882),
+        ("port=0&cryptoport=0", 0),
+        ("port=6881&cryptoport=6882", 6881),
+        ("port=6881&cryptoport=junk", 6881),
+        ("event=stopped", 0),
+        ("event=stopped&port=6881", 6881),
+        ("event=stopped&port=0&cryptoport=6882", 6882),
+    ];
+    for (parameters, port) in cases {
+        let query = decode(&format!("info_hash={INFO_HASH_LOWER}&{parameters}"));
+        assert_eq!(query.unwrap().port, port, "{parameters}");
+    }
+}
+
+#[test]
+fn bytes_may_come_unescaped() {
+    let id = *b"\x80\xff\xc3\x28 bytes, as it is";
+    let query = [b"port=1&info_hash=".as_slice(), &id].concat();
+    assert_eq!(AnnounceQuery::decode(&query).unwrap().info_hash, InfoHash(id));
 }
 
 #[test]
@@ -231,7 +293,10 @@ fn encode(bytes: &[u8], styles: &[u8]) -> String {
         .iter()
         .zip(styles)
         .map(|(&byte, style)| match style % 3 {
-            0 if byte.is_ascii_graphic() && !matches!(byte, b'&' | b'%') => char::from(byte).to_string(),
+            0 if byte.is_ascii_graphic() && !matches!(byte, b'&' | b'%' | b'+') => {
+                char::from(byte).to_string()
+            }
+            0 if byte == b' ' => "+".to_owned(),
             1 => format!("%{byte:02X}"),
             _ => format!("%{byte:02x}"),
         })

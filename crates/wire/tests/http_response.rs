@@ -4,6 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 use shoal_wire::http::response::{
     Chunk, END_OF_CHUNKS, Framing, ReceivedHead, ResponseError, ResponseHead, Status, decode_chunks,
@@ -14,6 +15,7 @@ const OK: ResponseHead<'_> = ResponseHead {
     version: Version::Http11,
     keep_alive: true,
     framing: Framing::Length(5),
+    date: &Date::EPOCH,
     fields: &[],
 };
 
@@ -45,7 +47,8 @@ fn received(head: &str) -> ReceivedHead {
 
 #[test]
 fn the_usual_head() {
-    let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n";
+    let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n\
+                    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Length: 5\r\n\r\n";
     assert_eq!(encoded(&OK), expected);
 }
 

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HEADERS_MAX, HeaderStorage, RequestHead};
 use shoal_wire::http::response::{Framing, ReceivedHead, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{
@@ -211,6 +212,7 @@ fn another_version_is_told_the_one_that_is_spoken() {
         version: Version::Http11,
         keep_alive: true,
         framing: Framing::Length(0),
+        date: &Date::EPOCH,
         fields: &UPGRADE_REQUIRED_FIELDS,
     };
     head.encode(&mut out);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::{Origin, parse_address, quote};
+use super::{HostName, Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -140,6 +140,13 @@ list!(
     "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
     Origin::parse,
     Origin::to_string
+);
+
+list!(
+    HostName,
+    "a list such as \"tracker.example\", \"shoal\" or \"*\"",
+    HostName::parse,
+    HostName::to_string
 );
 
 list!(

@@ -73,7 +73,7 @@ fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
     }
     let has_ended = matches!(client.next, Next::Close | Next::Linger);
     let mut last_words = Vec::new();
-    tracker.service.expire(&mut client.session, &mut last_words);
+    tracker.service.expire(&mut client.session, &mut last_words, NOW);
     assert_eq!(last_words.is_empty(), has_ended);
     assert_eq!(client.session.kept_bytes(), 0);
     // It is over, whatever comes.

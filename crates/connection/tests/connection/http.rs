@@ -1,8 +1,10 @@
 //! What is answered to what, and what becomes of the connection then.
 
+use shoal_engine::counter::{Family, Kind, Outcome};
+use shoal_engine::refusal::Refusal;
 use shoal_wire::stream::Next;
 
-use crate::harness::{self, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
+use crate::harness::{self, NOW, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
 use crate::response;
 
 /// Asserts what whole requests are answered, and what the connection waits for.
@@ -59,13 +61,126 @@ fn answers_of_the_tracker_are_bencoded_text() {
 
 #[test]
 fn paths_and_targets() {
-    for target in
-        ["/", "/announc", "/announce/", "/announce2?x", "/ANNOUNCE", "/stats", "*", "http://host", "announce"]
-    {
+    for target in [
+        "/",
+        "//",
+        "/.php",
+        "/announc",
+        "/announce2?x",
+        "/announce.php5",
+        "/announce.php.php",
+        "/announce/x",
+        "/announce.php/x",
+        "/xannounce",
+        "/ANNOUNCE",
+        "/stats?/announce",
+        "*",
+        "http://host",
+        "announce",
+    ] {
         assert_answers(&request("GET", target, "HTTP/1.1", ""), &[404], Next::Idle);
     }
     let absolute = format!("http://tracker.example:6969{}", announce_target());
     assert_answers(&request("GET", &absolute, "HTTP/1.1", ""), &[200], Next::Idle);
+}
+
+#[test]
+fn the_last_segment_of_a_path_says_what_is_asked() {
+    let query = announce_target().split_once('?').unwrap().1.to_owned();
+    for path in [
+        "/announce/",
+        "/announce.php",
+        "//announce",
+        "/announce//",
+        "/a/b%2fc/announce",
+        "/key/announce.php/",
+    ] {
+        let heard = Tracker::new().ask(&request("GET", &format!("{path}?{query}"), "HTTP/1.1", ""));
+        assert_eq!((heard.statuses(), heard.next), (vec![200], Next::Idle), "{path}");
+        assert!(heard.responses()[0].body.starts_with(b"d8:complete"), "{path}");
+    }
+    for path in ["/scrape/", "/scrape.php", "//scrape", "/key/scrape"] {
+        let target = format!("{path}?info_hash=aaaaaaaaaaaaaaaaaaaa");
+        let heard = Tracker::new().ask(&request("GET", &target, "HTTP/1.1", ""));
+        assert!(heard.responses()[0].body.starts_with(b"d5:files"), "{path}");
+    }
+}
+
+#[test]
+fn raw_bytes_and_later_minor_versions_are_served() {
+    let target = announce_target();
+    assert_answers(&request("GET", &target, "HTTP/1.2", ""), &[200], Next::Idle);
+    let mut raw = request("GET", &target, "HTTP/1.1", "");
+    for byte in raw.iter_mut().filter(|byte| **byte == b'a').skip(1).take(10) {
+        *byte = 0xff;
+    }
+    assert_answers(&raw, &[200], Next::Idle);
+}
+
+#[test]
+fn two_hosts_end_the_connection() {
+    assert_answers(&[announce("Host: other.example\r\n"), announce("")].concat(), &[400], Next::Linger);
+}
+
+#[test]
+fn every_response_has_the_date_and_is_nothing_but_text() {
+    for bytes in [
+        announce(""),
+        request("GET", "/nowhere", "HTTP/1.1", ""),
+        request("POST", "/announce", "HTTP/1.1", ""),
+        announce("Content-Length: 9999\r\n"),
+        b"nonsense\r\n\r\n".to_vec(),
+    ] {
+        for response in Tracker::new().ask(&bytes).responses() {
+            assert_eq!(response.field("date"), Some("Tue, 14 Nov 2023 22:13:20 GMT"), "{response:?}");
+            assert_eq!(response.field("x-content-type-options"), Some("nosniff"), "{response:?}");
+        }
+    }
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    for (unix_s, date) in
+        [(1_700_000_001, "Tue, 14 Nov 2023 22:13:21 GMT"), (0, "Thu, 01 Jan 1970 00:00:00 GMT")]
+    {
+        let (mut input, mut output) = (announce(""), Vec::new());
+        let now = shoal_engine::Now { unix_s, ..NOW };
+        assert_eq!(tracker.service.receive(&mut session, &mut input, &mut output, now), Next::Idle);
+        assert_eq!(response::parse_all(&output, false)[0].field("date"), Some(date));
+    }
+}
+
+#[test]
+fn pages_of_other_sites_cannot_announce_their_visitors() {
+    for (fields, status) in [
+        ("", 200),
+        ("Sec-Fetch-Mode: cors\r\n", 200),
+        ("Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n", 200),
+        ("Sec-Fetch-Site: same-origin\r\nOrigin: https://tracker.example\r\n", 200),
+        ("Sec-Fetch-Site: same-site\r\n", 200),
+        ("Origin:\r\n", 200),
+        ("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n", 403),
+        ("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", 403),
+        ("sec-fetch-site: cross-site\r\n", 403),
+        ("Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        ("Sec-Fetch-Site: another-galaxy\r\n", 403),
+        ("Origin: https://evil.example\r\n", 403),
+        ("Origin: null\r\n", 403),
+    ] {
+        let mut tracker = Tracker::new();
+        let heard = tracker.ask(&announce(fields));
+        assert_eq!((heard.statuses(), heard.next), (vec![status], Next::Idle), "{fields}");
+        assert!(heard.responses()[0].is_bencoded(), "{fields}");
+        assert_eq!(tracker.has("192.0.2.1"), status == 200, "{fields}");
+        let refused = Outcome::Refused(Refusal::CrossSite);
+        assert_eq!(
+            tracker.counters.replies(Family::V4, Kind::Other, refused),
+            u64::from(status == 403),
+            "{fields}"
+        );
+        let scrape = request("GET", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", "HTTP/1.1", fields);
+        assert_eq!(Tracker::new().ask(&scrape).statuses(), [status], "{fields}");
+        let mut open = Tracker::with(|settings| settings.cross_site = true, |_| {}, None);
+        assert_eq!(open.ask(&announce(fields)).statuses(), [200], "{fields}");
+    }
 }
 
 #[test]
@@ -202,7 +317,7 @@ fn who_stops_in_the_middle_of_a_request_is_told_so_at_the_end() {
         let mut session = tracker.open(PLAIN, "192.0.2.1");
         tracker.say(&mut session, bytes);
         let mut last_words = Vec::new();
-        tracker.service.expire(&mut session, &mut last_words);
+        tracker.service.expire(&mut session, &mut last_words, NOW);
         let responses = response::parse_all(&last_words, true);
         assert_eq!(responses.first().map(|response| response.status), status);
         assert!(responses.iter().all(|response| response.field("connection") == Some("close")));
@@ -215,17 +330,17 @@ fn who_stops_in_the_middle_of_a_request_is_told_so_at_the_end() {
 fn who_finds_no_room_is_told_so_where_it_can_be_understood() {
     let tracker = Tracker::new();
     let mut words = Vec::new();
-    tracker.service.refuse(&harness::origin(PLAIN, "192.0.2.1"), &mut words);
+    tracker.service.refuse(&harness::origin(PLAIN, "192.0.2.1"), &mut words, NOW);
     assert!(words.len() < 536, "it fits every packet");
     let response = &response::parse_all(&words, true)[0];
     assert_eq!((response.status, response.field("connection")), (503, Some("close")));
     assert!(response.field("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
 
     words.clear();
-    tracker.service.refuse(&harness::origin(PROXIED, "192.0.2.1"), &mut words);
+    tracker.service.refuse(&harness::origin(PROXIED, "192.0.2.1"), &mut words, NOW);
     assert!(words.starts_with(b"HTTP/1.1 503 "));
 
     words.clear();
-    tracker.service.refuse(&harness::origin(SECURE, "192.0.2.1"), &mut words);
+    tracker.service.refuse(&harness::origin(SECURE, "192.0.2.1"), &mut words, NOW);
     assert_eq!(words, b"", "nothing can be said before a handshake");
 }

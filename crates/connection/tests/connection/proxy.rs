@@ -4,7 +4,7 @@ use shoal_connection::{ClientHeader, Settings};
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
 use shoal_wire::stream::Next;
 
-use crate::harness::{self, Heard, PLAIN, PROXIED, Tracker, announce};
+use crate::harness::{self, Heard, NOW, PLAIN, PROXIED, Tracker, announce};
 
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
@@ -248,6 +248,6 @@ fn a_proxy_that_waits_in_the_middle_of_the_header_is_told_nothing() {
     let mut session = tracker.open(PROXIED, PROXY);
     tracker.say(&mut session, &proxy_header(CLIENT)[..10]);
     let mut last_words = Vec::new();
-    tracker.service.expire(&mut session, &mut last_words);
+    tracker.service.expire(&mut session, &mut last_words, NOW);
     assert_eq!(last_words, b"");
 }

@@ -150,7 +150,7 @@ fn one_that_is_cut_off_does_not_look_whole() {
     let mut bytes = [scrape("HTTP/1.1", ""), announce("")[..20].to_vec()].concat();
     tracker.service.receive(&mut session, &mut bytes, &mut output, NOW);
     output.clear();
-    tracker.service.expire(&mut session, &mut output);
+    tracker.service.expire(&mut session, &mut output, NOW);
     assert_eq!(output, b"");
     tracker.service.close(session);
     assert_eq!(tracker.ask(&scrape("HTTP/1.1", "")).statuses(), [200], "its place is free again");

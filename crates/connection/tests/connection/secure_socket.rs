@@ -5,7 +5,7 @@ use std::io::Write;
 use shoal_wire::stream::Next;
 
 use crate::frames::{self, CLOSE, Frame, PING, PONG, frame};
-use crate::harness::INPUT_BYTES_MAX;
+use crate::harness::{INPUT_BYTES_MAX, NOW};
 use crate::response;
 use crate::tls::Pair;
 use crate::webtorrent::{ALICE, BOB, Client, announce, announce_with, assert_counts, upgrade};
@@ -172,7 +172,7 @@ fn the_end_is_said_inside_of_tls_and_followed_by_its_end() {
 
     let mut pair = Pair::upgraded();
     let mut last_words = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words);
+    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
     pair.tell(&last_words);
     assert_eq!((pair.read()[0].code(), pair.has_ended), (1001, true));
 }

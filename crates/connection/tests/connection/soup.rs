@@ -86,7 +86,7 @@ fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
         }
     }
     let mut last_words = Vec::new();
-    tracker.service.expire(&mut session, &mut last_words);
+    tracker.service.expire(&mut session, &mut last_words, NOW);
     assert_eq!(session.kept_bytes(), 0);
     tracker.service.close(session);
     (said, next)

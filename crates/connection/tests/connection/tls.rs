@@ -238,14 +238,14 @@ fn a_full_scrape_comes_through() {
 fn expiry_is_said_inside_of_tls() {
     let mut pair = Pair::secure();
     let mut last_words = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words);
+    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
     pair.tell(&last_words);
     assert!(pair.has_ended && pair.told.is_empty());
 
     let mut pair = Pair::secure();
     pair.ask(&announce("")[..20]);
     last_words.clear();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words);
+    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
     pair.tell(&last_words);
     assert!(pair.has_ended && pair.told.starts_with(b"HTTP/1.1 408 "));
 
@@ -255,7 +255,7 @@ fn expiry_is_said_inside_of_tls() {
     handshaking.receive(&wire[..20]);
     assert_eq!(handshaking.next, Next::Busy);
     last_words.clear();
-    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_words);
+    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_words, NOW);
     assert_eq!(last_words, b"");
 }
 

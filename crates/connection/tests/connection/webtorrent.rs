@@ -98,7 +98,7 @@ impl Client {
     }
 
     pub(crate) fn expire(&mut self, tracker: &mut Tracker) {
-        tracker.service.expire(&mut self.session, &mut self.told);
+        tracker.service.expire(&mut self.session, &mut self.told, NOW);
     }
 
     pub(crate) fn leave(self, tracker: &mut Tracker) {

@@ -4,11 +4,11 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
-use shoal_store::{Action, Announce, Counts, Full, Store, Swarms};
+use shoal_store::{Announce, Counts, Full, Store, Swarms};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Now;
-use crate::policy::{Grant, Wish};
+use crate::policy::{self, Grant, Wish};
 use crate::refusal::Refusal;
 
 /// Most peers of a reply. A list so long is 18 KiB, of dictionaries 60.
@@ -54,17 +54,19 @@ impl Handout {
         now: Now,
         rng: &mut fastrand::Rng,
     ) -> Result<Given<'_>, Refusal> {
-        let Grant { action, peers_wanted } = grant;
+        let Grant { action, peers_wanted, registers } = grant;
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
         let (counts, peers_v4, peers_v6) = match wish.ip {
             IpAddr::V4(ip) => {
                 let announce = Announce { peer: PeerV4::new(ip, wish.port), action, peers_wanted };
-                let joined = join((&store.v4, out_v4), (&store.v6, out_v6), info_hash, &announce, now, rng)?;
+                let (own, other) = ((&store.v4, out_v4), (&store.v6, out_v6));
+                let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
                 (joined.counts, joined.own, joined.other)
             }
             IpAddr::V6(ip) => {
                 let announce = Announce { peer: PeerV6::new(ip, wish.port), action, peers_wanted };
-                let joined = join((&store.v6, out_v6), (&store.v4, out_v4), info_hash, &announce, now, rng)?;
+                let (own, other) = ((&store.v6, out_v6), (&store.v4, out_v4));
+                let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
                 (joined.counts, joined.other, joined.own)
             }
         };
@@ -72,22 +74,26 @@ impl Handout {
     }
 }
 
-/// Announces in the swarm of the client's own family, and looks into that of the other. Each comes with the room for
-/// its peers.
+/// Announces in the swarm of the client's own family, or only looks into it where the client does not register, and looks
+/// into that of the other. Each comes with the room for its peers.
 fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     (own, own_out): (&Swarms<P>, &mut [u8]),
     (other, other_out): (&Swarms<Q>, &mut [u8]),
     info_hash: &InfoHash,
     announce: &Announce<P>,
+    registers: bool,
     now: Now,
     rng: &mut fastrand::Rng,
 ) -> Result<Joined, Refusal> {
     let place = own.locate(info_hash);
     // While the one swarm is worked on, the other arrives.
     other.prefetch_swarm(&place);
-    let joined =
-        own.announce(&place, announce, now.monotonic_s, rng, own_out).map_err(|Full| Refusal::StoreFull)?;
-    let seeds = matches!(announce.action, Action::Seed | Action::Complete);
+    let seeds = policy::seeds(announce.action);
+    let joined = if registers {
+        own.announce(&place, announce, now.monotonic_s, rng, own_out).map_err(|Full| Refusal::StoreFull)?
+    } else {
+        own.visit(&place, seeds, announce.peers_wanted, rng, own_out)
+    };
     let missing = announce.peers_wanted.saturating_sub(joined.peers);
     let visited = other.visit(&place, seeds, missing, rng, other_out);
     Ok(Joined { counts: joined.counts.plus(visited.counts), own: joined.peers, other: visited.peers })

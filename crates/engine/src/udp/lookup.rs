@@ -8,7 +8,7 @@ use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
 
 use crate::Now;
 use crate::counter::Family;
-use crate::policy::{Grant, Wish};
+use crate::policy::{self, Grant, Wish};
 use crate::refusal::Refusal;
 
 /// The request, of the family that its source has.
@@ -21,8 +21,15 @@ pub(super) enum Lookup<'b> {
 /// The request to the swarms of one family.
 #[derive(Debug)]
 pub(super) enum Step<'b, P> {
-    Announce { place: Place, announce: Announce<P> },
-    Scrape { info_hashes: &'b [InfoHash] },
+    /// Where the peer does not register, the swarm is only looked into.
+    Announce {
+        place: Place,
+        announce: Announce<P>,
+        registers: bool,
+    },
+    Scrape {
+        info_hashes: &'b [InfoHash],
+    },
 }
 
 /// What a reply says that the store does not know.
@@ -95,8 +102,9 @@ impl<'b> Lookup<'b> {
 
 impl<P: shoal_store::Family> Step<'_, P> {
     fn announce(swarms: &Swarms<P>, info_hash: &InfoHash, peer: P, grant: Grant) -> Self {
-        let Grant { action, peers_wanted } = grant;
-        Self::Announce { place: swarms.locate(info_hash), announce: Announce { peer, action, peers_wanted } }
+        let Grant { action, peers_wanted, registers } = grant;
+        let announce = Announce { peer, action, peers_wanted };
+        Self::Announce { place: swarms.locate(info_hash), announce, registers }
     }
 
     fn prefetch_swarms(&self, swarms: &Swarms<P>) {
@@ -117,7 +125,7 @@ impl<P: shoal_store::Family> Step<'_, P> {
     }
 
     fn prefetch_peers(&self, swarms: &Swarms<P>, rng: fastrand::Rng) {
-        if let Self::Announce { place, announce } = self {
+        if let Self::Announce { place, announce, registers: true } = self {
             swarms.prefetch_peers(place, announce, rng);
         }
     }
@@ -131,10 +139,14 @@ impl<P: shoal_store::Family> Step<'_, P> {
         out: &mut [u8],
     ) -> Result<usize, Refusal> {
         match self {
-            Self::Announce { place, announce } => {
+            Self::Announce { place, announce, registers } => {
                 let (head, room) =
                     AnnounceHead::split(out).expect("every reply limit leaves room for a head");
-                let announced = swarms.announce(place, announce, now.monotonic_s, rng, room);
+                let announced = if *registers {
+                    swarms.announce(place, announce, now.monotonic_s, rng, room)
+                } else {
+                    Ok(swarms.visit(place, policy::seeds(announce.action), announce.peers_wanted, rng, room))
+                };
                 let Announced { counts, peers } = announced.map_err(|Full| Refusal::StoreFull)?;
                 *head = AnnounceHead::new(
                     terms.transaction_id,

@@ -51,6 +51,52 @@ fn peers_of_both_families_find_each_other() {
 }
 
 #[test]
+fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
+    for (client, other) in [(FAMILIES[0], FAMILIES[1]), (FAMILIES[1], FAMILIES[0])] {
+        let mut tracker = Tracker::new(&settings());
+        tracker.announce(client(1), &seeder(1001));
+        tracker.announce(other(2), &leecher(1002));
+        let peers = [at(v4(1), 1001), at(v4(2), 1002), at(v6(1), 1001), at(v6(2), 1002)];
+        let peers: Vec<_> = peers
+            .into_iter()
+            .filter(|peer| [at(client(1), 1001), at(other(2), 1002)].contains(peer))
+            .collect();
+        for hidden in [leecher(0), with("hide=1", &leecher(1003)), with("event=started", &leecher(0))] {
+            let swarm = tracker.announce(client(3), &hidden);
+            assert_eq!((swarm.complete, swarm.incomplete, &swarm.peers), (1, 1, &peers), "{hidden}");
+        }
+        // One that has everything is handed leechers only, and its download is not counted.
+        for hidden in [seeder(0), with("event=completed", &leecher(0))] {
+            let swarm = tracker.announce(client(3), &hidden);
+            assert_eq!((swarm.downloaded, swarm.peers), (0, vec![at(other(2), 1002)]), "{hidden}");
+        }
+        assert_eq!(tracker.announce(client(3), &with("event=stopped", &leecher(0))).peers, []);
+        assert_eq!(tracker.counts(&HASH), [1, 1, 0]);
+        assert_eq!(tracker.announce(client(4), &query(&hash(9), 0, 1)).peers, []);
+        assert_eq!(tracker.counts(&hash(9)), [0, 0, 0], "no swarm comes of it");
+    }
+}
+
+#[test]
+fn a_client_with_a_crypto_port_is_registered_there() {
+    for client in FAMILIES {
+        let mut tracker = Tracker::new(&settings());
+        tracker.announce(client(1), &with("cryptoport=1009", &leecher(0)));
+        assert_eq!(tracker.announce(client(2), &leecher(1002)).peers, [at(client(1), 1009)]);
+        tracker.announce(client(1), &with("cryptoport=1009", &with("event=stopped", &leecher(0))));
+        assert_eq!(tracker.announce(client(2), &leecher(1002)).peers, []);
+    }
+}
+
+#[test]
+fn a_client_may_leave_without_saying_its_port() {
+    let mut tracker = Tracker::new(&settings());
+    tracker.announce(v4(1), &leecher(1001));
+    let left = tracker.announce(v4(1), &with("event=stopped", &crate::harness::named(&HASH)));
+    assert_eq!((left.incomplete, left.peers), (1, vec![]), "nobody knows which of its peers leaves");
+}
+
+#[test]
 fn a_seeder_is_handed_leechers_only() {
     for (client, other) in [(FAMILIES[0], FAMILIES[1]), (FAMILIES[1], FAMILIES[0])] {
         let mut tracker = Tracker::new(&settings());

@@ -6,20 +6,8 @@ use shoal_engine::refusal::Refusal;
 
 use crate::bencode::Value;
 use crate::harness::{
-    FAMILIES, HASH, Tracker, hash, leecher, named, query, seeder, settings, store_settings, v4, v6, with,
+    FAMILIES, HASH, Tracker, hash, leecher, named, query, seeder, settings, store_settings, v4, v6,
 };
-
-#[test]
-fn port_0_is_refused_save_on_leaving() {
-    for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
-        assert_eq!(tracker.refusal(client(1), &leecher(0)), "port 0 cannot be announced");
-        assert_eq!(tracker.counts(&HASH), [0, 0, 0]);
-        tracker.announce(client(1), &with("event=stopped", &leecher(0)));
-        assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::PortZero)), 1);
-        assert_eq!(tracker.replies(Kind::Announce, Outcome::Ok), 1);
-    }
-}
 
 #[test]
 fn private_addresses_are_served_unless_the_operator_refuses_them() {

@@ -141,13 +141,17 @@ fn nobody_can_stop_another_hosts_peer() {
 }
 
 #[test]
-fn port_0_is_refused_save_on_leaving() {
+fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
     let mut tracker = Tracker::new(&settings());
-    assert_eq!(tracker.refusal(client_v4(1), &leecher(0)), "port 0 cannot be announced");
-    assert_eq!(tracker.scrape(client_v4(1), &[HASH]), [[0, 0, 0]]);
-    tracker.announce(client_v4(1), &with_event(Event::Stopped, leecher(0)));
-    assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::PortZero)), 1);
-    assert_eq!(tracker.replies(Kind::Announce, Outcome::Ok), 1);
+    tracker.announce(client_v4(1), &seeder(6881));
+    tracker.announce(client_v4(2), &leecher(6882));
+    let hidden = tracker.announce(client_v4(3), &leecher(0));
+    assert_eq!((hidden.seeders, hidden.leechers, hidden.peers.len()), (1, 1, 2));
+    let hidden = tracker.announce(client_v4(3), &seeder(0));
+    assert_eq!((hidden.seeders, hidden.leechers, hidden.peers.len()), (1, 1, 1));
+    tracker.announce(client_v4(3), &with_event(Event::Completed, leecher(0)));
+    tracker.announce(client_v4(3), &with_event(Event::Stopped, leecher(0)));
+    assert_eq!(tracker.scrape(client_v4(9), &[HASH]), [[1, 0, 1]]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use shoal_protocol::PeerV4;
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::stream::Next;
@@ -37,9 +38,11 @@ impl HttpEcho {
         let body = body(body_bytes);
         let answer = |keep_alive| {
             let framing = Framing::Length(body.len() as u64);
-            let status = Status::Ok;
+            let (status, version) = (Status::Ok, Version::Http11);
             let mut answer = Vec::new();
-            let head = ResponseHead { status, version: Version::Http11, keep_alive, framing, fields: &[] };
+            // As long as a date of today.
+            let date = &Date::EPOCH;
+            let head = ResponseHead { status, version, keep_alive, framing, date, fields: &[] };
             head.encode(&mut answer);
             answer.extend_from_slice(&body);
             answer

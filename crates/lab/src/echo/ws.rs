@@ -3,6 +3,7 @@
 use std::mem;
 
 use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HeaderStorage, RequestHead};
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::stream::Next;
@@ -145,6 +146,7 @@ fn refuse(status: Status, output: &mut Vec<u8>) -> Step {
         version: Version::Http11,
         keep_alive: false,
         framing: Framing::Length(body.len() as u64),
+        date: &Date::EPOCH,
         fields: if status == Status::UpgradeRequired { &UPGRADE_REQUIRED_FIELDS } else { &[] },
     };
     head.encode(output);

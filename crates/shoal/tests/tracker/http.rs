@@ -1,8 +1,10 @@
 //! HTTP and HTTPS from outside, each rule over both stream back ends, both families, plain and TLS.
 
 mod announce;
+mod browsers;
 mod certificates;
 mod conformance;
+mod interoperability;
 mod limits;
 mod proxy;
 mod stop;

@@ -53,17 +53,24 @@ pub(super) enum Length {
     Chunked,
 }
 
+/// The fields that decide where a message ends and what comes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Framing {
+    pub(super) connection: Connection,
+    pub(super) length: Length,
+    /// How often `Host` comes, which a request may name once at most.
+    pub(super) hosts: usize,
+}
+
 /// Reads in one pass what decides where a message ends and what comes of the connection.
 ///
 /// This is read strictly, because a proxy and a server that disagree on it can be played off against each other.
-pub(super) fn framing(
-    headers: &[Header<'_>],
-    version: Version,
-) -> Result<(Connection, Length), &'static str> {
-    let (mut connection, mut lengths) = (Connection::default(), Lengths::default());
+pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framing, &'static str> {
+    let (mut connection, mut lengths, mut hosts) = (Connection::default(), Lengths::default(), 0);
     for header in headers {
         // Comparing lengths first leaves nearly all names uncompared.
         match header.name.len() {
+            4 if header.name.eq_ignore_ascii_case("host") => hosts += 1,
             10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
             14 if header.name.eq_ignore_ascii_case("content-length") => {
                 lengths.read_content_length(header.value)?;
@@ -74,7 +81,7 @@ pub(super) fn framing(
             _ => {}
         }
     }
-    Ok((connection, lengths.length(version)?))
+    Ok(Framing { connection, length: lengths.length(version)?, hosts })
 }
 
 /// Fields from which the length of a body follows.

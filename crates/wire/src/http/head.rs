@@ -1,6 +1,6 @@
 //! The head of a request: request line and header fields, up to the empty line.
 //!
-//! httparse finds the tokens; this module bounds them, splits the target and reads the few fields from which it
+//! httparse finds the tokens, save in the few request lines that it does not take; this module bounds them, splits the target and reads the few fields from which it
 //! follows where the request ends and whether the connection outlives it. It reads them strictly where two readers
 //! could disagree (a proxy in front of the tracker is the other one), and leniently elsewhere.
 //!
@@ -9,7 +9,7 @@
 
 use core::mem::MaybeUninit;
 
-use httparse::{Error, Header, Status as Parsed};
+use httparse::{EMPTY_HEADER, Error, Header, Status as Parsed};
 
 use super::Version;
 use super::field::{self, Length};
@@ -24,9 +24,24 @@ pub const HEADERS_MAX: usize = 100;
 /// Most bytes of empty lines before a request line (RFC 9112, 2.2: old clients send one behind a request).
 pub const EMPTY_LINES_BYTES_MAX: usize = 8;
 
+/// What stands before the minor version.
+const VERSION_NAME: &[u8] = b"HTTP/1.";
+
 /// Room for the header fields of one head. It is not initialised, so making one costs nothing.
 #[derive(Debug)]
-pub struct HeaderStorage<'b>([MaybeUninit<Header<'b>>; HEADERS_MAX]);
+pub struct HeaderStorage<'b> {
+    usual: [MaybeUninit<Header<'b>>; HEADERS_MAX],
+    /// Those behind a request line that httparse does not take.
+    unusual: Option<[Header<'b>; HEADERS_MAX]>,
+}
+
+/// The parts of a request line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RequestLine<'b> {
+    method: &'b [u8],
+    target: &'b [u8],
+    version: Version,
+}
 
 /// What a request wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +108,7 @@ impl HeaderStorage<'_> {
     /// Room for one head.
     #[must_use]
     pub const fn new() -> Self {
-        Self([const { MaybeUninit::uninit() }; HEADERS_MAX])
+        Self { usual: [const { MaybeUninit::uninit() }; HEADERS_MAX], unusual: None }
     }
 }
 
@@ -139,27 +154,65 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         }
         let window = bytes.get(..HEAD_BYTES_MAX).unwrap_or(bytes);
         let mut request = httparse::Request::new(&mut []);
-        match request.parse_with_uninit_headers(window, &mut storage.0) {
+        match request.parse_with_uninit_headers(window, &mut storage.usual) {
             Ok(Parsed::Partial) if window.len() < HEAD_BYTES_MAX => Ok(None),
             // The version is the last token of the request line.
             Ok(Parsed::Partial) if request.version.is_none() => Err(HeadError::TargetTooLong),
             Ok(Parsed::Partial) => Err(HeadError::TooLarge),
-            Ok(Parsed::Complete(head_bytes)) => Self::read(head_bytes, request).map(Some),
-            Err(Error::TooManyHeaders) => Err(HeadError::TooManyHeaders),
-            Err(error) => Err(HeadError::Malformed(describe(error))),
+            Ok(Parsed::Complete(head_bytes)) => {
+                let line = RequestLine {
+                    method: request.method.unwrap_or_default().as_bytes(),
+                    target: request.path.unwrap_or("/").as_bytes(),
+                    version: Version::from_minor(request.version.unwrap_or(0)),
+                };
+                Self::read(head_bytes, line, request.headers).map(Some)
+            }
+            Err(error @ (Error::Token | Error::Version)) => {
+                Self::decode_unusual(window, error, &mut storage.unusual)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
-    fn read(bytes: usize, request: httparse::Request<'h, 'b>) -> Result<Self, HeadError> {
-        let version = Version::from_minor(request.version.unwrap_or(0));
-        let headers: &'h [Header<'b>] = request.headers;
-        let (connection, length) = field::framing(headers, version).map_err(HeadError::Malformed)?;
-        let (authority, path, query) = split_target(request.path.unwrap_or("/").as_bytes());
+    /// Reads a head whose request line httparse refuses with `error`, if it is one of those that are served all the
+    /// same: clients exist that send bytes from 0x80 on without escaping them, and HTTP/1.2 is served as 1.1 (RFC 9110,
+    /// 2.5).
+    #[cold]
+    fn decode_unusual(
+        window: &'b [u8],
+        error: Error,
+        storage: &'h mut Option<[Header<'b>; HEADERS_MAX]>,
+    ) -> Result<Option<Self>, HeadError> {
+        let may_go_on = window.len() < HEAD_BYTES_MAX;
+        let line_start = empty_lines_bytes(window);
+        let Some((line, line_bytes)) = RequestLine::decode(&window[line_start..], error)? else {
+            return if may_go_on { Ok(None) } else { Err(HeadError::TargetTooLong) };
+        };
+        let fields_start = line_start + line_bytes;
+        let storage = storage.insert([EMPTY_HEADER; HEADERS_MAX]);
+        match httparse::parse_headers(&window[fields_start..], storage)? {
+            Parsed::Partial if may_go_on => Ok(None),
+            Parsed::Partial => Err(HeadError::TooLarge),
+            Parsed::Complete((fields_bytes, headers)) => {
+                Self::read(fields_start + fields_bytes, line, headers).map(Some)
+            }
+        }
+    }
+
+    fn read(bytes: usize, line: RequestLine<'b>, headers: &'h [Header<'b>]) -> Result<Self, HeadError> {
+        let RequestLine { method, target, version } = line;
+        let field::Framing { connection, length, hosts } =
+            field::framing(headers, version).map_err(HeadError::Malformed)?;
+        // RFC 9112, 3.2: a proxy in front may have looked at the other one.
+        if hosts > 1 {
+            return Err(HeadError::Malformed("more than one host"));
+        }
+        let (authority, path, query) = split_target(target);
         Ok(Self {
             bytes,
-            method: match request.method {
-                Some("GET") => Method::Get,
-                Some("HEAD") => Method::Head,
+            method: match method {
+                b"GET" => Method::Get,
+                b"HEAD" => Method::Head,
                 _ => Method::Other,
             },
             path,
@@ -223,6 +276,73 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     }
 }
 
+impl<'b> RequestLine<'b> {
+    /// Reads the request line at the front of `bytes` (RFC 9112, 3) and tells its length; `None` where it is not complete
+    /// yet. As strict as httparse, save that the target may have any byte from 0x80 on and the minor version may be any
+    /// digit. What breaks the other rules is what httparse found, which is `error`.
+    fn decode(bytes: &'b [u8], error: Error) -> Result<Option<(Self, usize)>, HeadError> {
+        let (method, rest) = split_at_space(bytes, is_token_byte).ok_or(error)?;
+        let (target, rest) = split_at_space(rest, |byte| byte > b' ' && byte != 0x7f).ok_or(error)?;
+        let (name, rest) = rest.split_at(rest.len().min(VERSION_NAME.len()));
+        if name != VERSION_NAME {
+            return if VERSION_NAME.starts_with(name) { Ok(None) } else { Err(Error::Version.into()) };
+        }
+        let Some((digit, rest)) = rest.split_first() else { return Ok(None) };
+        if !digit.is_ascii_digit() {
+            return Err(Error::Version.into());
+        }
+        let rest = match rest {
+            [] | [b'\r'] => return Ok(None),
+            [b'\n', rest @ ..] | [b'\r', b'\n', rest @ ..] => rest,
+            _ => return Err(Error::NewLine.into()),
+        };
+        let line = Self { method, target, version: Version::from_minor(digit - b'0') };
+        Ok(Some((line, bytes.len() - rest.len())))
+    }
+}
+
+impl From<Error> for HeadError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::TooManyHeaders => Self::TooManyHeaders,
+            error => Self::Malformed(describe(error)),
+        }
+    }
+}
+
+/// The part of a request line before the next space, which has at least one byte and none but those that are allowed, and
+/// what stands behind that space.
+fn split_at_space(bytes: &[u8], is_allowed: impl Fn(u8) -> bool) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&byte| !is_allowed(byte))?;
+    match bytes.split_at(end) {
+        ([], _) => None,
+        (part, [b' ', rest @ ..]) => Some((part, rest)),
+        _ => None,
+    }
+}
+
+/// RFC 9110, 5.6.2.
+const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
 /// Authority, path and query of a target in origin-form or absolute-form (RFC 9112, 3.2).
 fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
     let target = target.split(|&byte| byte == b'#').next().unwrap_or_default();
@@ -265,5 +385,72 @@ const fn describe(error: Error) -> &'static str {
         Error::Status | Error::Token => "the request line",
         Error::TooManyHeaders => "too many headers",
         Error::Version => "the version",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Both ways to read a head, of which the second is taken only where the first refuses the request line.
+    fn readings(bytes: &[u8]) -> [Result<Option<String>, HeadError>; 2] {
+        let mut storage = HeaderStorage::new();
+        let (mut usual, mut unusual) = (httparse::Request::new(&mut []), None);
+        let usual = match usual.parse_with_uninit_headers(bytes, &mut storage.usual) {
+            Ok(Parsed::Complete(head_bytes)) => {
+                let version = usual.version.map_or(Version::Http10, Version::from_minor);
+                let (method, target) = (usual.method.unwrap(), usual.path.unwrap());
+                let line = RequestLine { method: method.as_bytes(), target: target.as_bytes(), version };
+                RequestHead::read(head_bytes, line, usual.headers).map(Some)
+            }
+            Ok(Parsed::Partial) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        let usual = usual.map(|head| head.map(|head| format!("{head:?}")));
+        let unusual = RequestHead::decode_unusual(bytes, Error::Token, &mut unusual);
+        [usual, unusual.map(|head| head.map(|head| format!("{head:?}")))]
+    }
+
+    fn words() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop::sample::select(vec![
+            &b"GET"[..],
+            b" ",
+            b"/",
+            b"announce?a=b",
+            b"HTTP/1.1",
+            b"HTTP/1.0",
+            b"HTTP/1.",
+            b"1",
+            b"\r\n",
+            b"\n",
+            b"\r",
+            b"Host: a",
+            b"X:",
+            b"\t",
+            b"Content-Length: 1",
+            b"\r\n\r\n",
+            b"\0",
+            b"\x7f",
+            b"(",
+        ]);
+        prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+    }
+
+    proptest! {
+        /// What one reader takes for a request line and another does not is what smuggling is made of.
+        #[test]
+        fn both_readings_agree_where_httparse_takes_the_request_line(tail in words(), is_request in any::<bool>()) {
+            let start: &[u8] = if is_request { b"GET / HTTP/1.1\r\n" } else { b"" };
+            let bytes = [start, &tail].concat();
+            let [usual, unusual] = readings(&bytes);
+            match usual {
+                Ok(Some(_)) => prop_assert_eq!(&usual, &unusual),
+                // The other reading begins only where this one has failed, so it need not know every beginning.
+                Ok(None) => prop_assert!(!matches!(unusual, Ok(Some(_)))),
+                Err(_) => prop_assert!(!matches!(unusual, Ok(Some(_))), "{:?}", unusual),
+            }
+        }
     }
 }

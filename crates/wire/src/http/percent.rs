@@ -29,8 +29,9 @@ const fn digits() -> [u8; 256] {
 
 /// Decodes a value that has to be exactly 20 bytes, as info hashes and peer ids are.
 ///
-/// `+` stands for itself. Forms turn spaces into it, but clients escape a space as `%20` and many leave a plus sign
-/// as it is, which RFC 3986 allows; to read it as a space would corrupt their info hashes.
+/// `+` stands for a space, as in forms. Clients that escape by RFC 3986 escape both bytes and send no `+` at all; the
+/// libraries that do send one (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) mean a space by it. A
+/// client that left a plus sign as it is would fail with most trackers, which read queries as forms.
 pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     let mut bytes = [0; 20];
     let mut rest = value;
@@ -39,6 +40,7 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
             [] => return Err(Fault::Length),
             [b'%', high, low, after @ ..] => (unescape(*high, *low).ok_or(Fault::Escape)?, after),
             [b'%', ..] => return Err(Fault::Escape),
+            [b'+', after @ ..] => (b' ', after),
             [plain, after @ ..] => (*plain, after),
         };
     }
@@ -70,8 +72,9 @@ mod tests {
     }
 
     #[test]
-    fn a_plus_stands_for_itself() {
-        assert_eq!(decode_20(b"++++++++++++++++++%2B%2b"), Ok([b'+'; 20]));
+    fn a_plus_is_a_space_and_an_escaped_plus_is_itself() {
+        assert_eq!(decode_20(b"++++++++++++++++++%20%20"), Ok([b' '; 20]));
+        assert_eq!(decode_20(&b"%2B%2b".repeat(10)), Ok([b'+'; 20]));
     }
 
     #[test]

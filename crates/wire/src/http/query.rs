@@ -14,10 +14,12 @@ use super::percent::{self, Fault};
 pub struct AnnounceQuery {
     /// Which torrent.
     pub info_hash: InfoHash,
-    /// What the peer calls itself. BEP 3 asks for it, but nothing depends on it here, so it may be absent as with
-    /// opentracker; one that is sent has to be whole.
+    /// What the peer calls itself. BEP 3 asks for it, but nothing depends on it here, so it may be absent or empty; one
+    /// that is sent has to be whole.
     pub peer_id: Option<PeerId>,
-    /// Where the peer listens; 0 is for others to judge.
+    /// Where the peer accepts connections; 0 where it accepts none. Clients of the Azureus family say `hide=1` then.
+    /// Those of that family and of BitTornado's that accept encrypted connections only say `port=0&cryptoport=N`, which
+    /// is read as port N: most peers of today try encryption first. A peer that leaves may name no port.
     pub port: u16,
     /// Bytes that the peer still lacks. Unknown where it is absent, negative, not a number or beyond all measure.
     pub left_bytes: Option<u64>,
@@ -63,8 +65,11 @@ pub enum QueryError {
         parameter: &'static str,
     },
     /// The port is not a number, or too large.
-    #[error("port is not a number from 0 to 65535")]
-    NotAPort,
+    #[error("{parameter} is not a number from 0 to 65535")]
+    NotAPort {
+        /// Its name.
+        parameter: &'static str,
+    },
 }
 
 /// The parameters of a query as they came, escapes included. A parameter without `=` has an empty value.
@@ -83,7 +88,7 @@ impl AnnounceQuery {
     /// # Errors
     /// [`QueryError`] for the first parameter that is wrong, or else for the first that is missing.
     pub fn decode(query: &[u8]) -> Result<Self, QueryError> {
-        let (mut info_hash, mut port) = (None, None);
+        let (mut info_hash, mut port, mut crypto_port, mut hides) = (None, None, None, false);
         let mut rest = Self {
             info_hash: InfoHash([0; 20]),
             peer_id: None,
@@ -97,8 +102,11 @@ impl AnnounceQuery {
         for (key, value) in Parameters::new(query) {
             match key {
                 b"info_hash" => info_hash = Some(InfoHash(decode_20("info_hash", value)?)),
+                b"peer_id" if value.is_empty() => rest.peer_id = None,
                 b"peer_id" => rest.peer_id = Some(PeerId(decode_20("peer_id", value)?)),
-                b"port" => port = Some(decode_port(value)?),
+                b"port" => port = Some(decode_port("port", value)?),
+                b"cryptoport" => crypto_port = Some(value),
+                b"hide" => hides = value == b"1",
                 b"left" => rest.left_bytes = decode_left(value),
                 b"event" => rest.event = decode_event(value),
                 b"numwant" => rest.numwant = number::parse_signed(value),
@@ -108,7 +116,14 @@ impl AnnounceQuery {
             }
         }
         let info_hash = info_hash.ok_or(QueryError::Missing { parameter: "info_hash" })?;
-        let port = port.ok_or(QueryError::Missing { parameter: "port" })?;
+        let port = match (port, crypto_port) {
+            _ if hides => 0,
+            // Elsewhere nobody depends on it, so it may say anything.
+            (Some(0), Some(crypto_port)) => decode_port("cryptoport", crypto_port)?,
+            (Some(port), _) => port,
+            (None, _) if rest.event == Event::Stopped => 0,
+            (None, _) => return Err(QueryError::Missing { parameter: "port" }),
+        };
         Ok(Self { info_hash, port, ..rest })
     }
 }
@@ -170,8 +185,9 @@ fn decode_20(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryErr
     })
 }
 
-fn decode_port(value: &[u8]) -> Result<u16, QueryError> {
-    number::parse(value).and_then(|port| u16::try_from(port).ok()).ok_or(QueryError::NotAPort)
+fn decode_port(parameter: &'static str, value: &[u8]) -> Result<u16, QueryError> {
+    let port = number::parse(value).and_then(|port| u16::try_from(port).ok());
+    port.ok_or(QueryError::NotAPort { parameter })
 }
 
 /// The largest number stands for "unknown" with some clients, and for anything larger here.

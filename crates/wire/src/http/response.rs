@@ -3,6 +3,7 @@
 use core::mem::MaybeUninit;
 use httparse::{Header, Status as Parsed};
 
+use super::date::Date;
 use super::field::{self, Length};
 use super::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 use super::{Version, number};
@@ -64,6 +65,8 @@ pub struct ResponseHead<'a> {
     pub keep_alive: bool,
     /// Where the body ends.
     pub framing: Framing,
+    /// The time of the response (RFC 9110, 6.6.1).
+    pub date: &'a Date,
     /// Further fields, such as `Allow`, `Retry-After` and `Content-Encoding`.
     pub fields: &'a [(&'a str, &'a str)],
 }
@@ -143,11 +146,14 @@ impl Status {
 }
 
 impl ResponseHead<'_> {
-    /// Appends the head. The content type is `text/plain`, as that of other trackers is: a browser shows it.
+    /// Appends the head. The content type is `text/plain`, as that of other trackers is: a browser shows it, and is
+    /// told not to take it for anything else.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(self.status.line().as_bytes());
-        out.extend_from_slice(b"\r\nContent-Type: text/plain\r\n");
+        out.extend_from_slice(b"\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nDate: ");
+        out.extend_from_slice(self.date.as_bytes());
+        out.extend_from_slice(b"\r\n");
         match self.framing {
             Framing::Length(bytes) => {
                 out.extend_from_slice(b"Content-Length: ");
@@ -226,7 +232,7 @@ impl ReceivedHead {
         version: Version,
         headers: &[Header<'_>],
     ) -> Result<Self, &'static str> {
-        let (connection, length) = field::framing(headers, version)?;
+        let field::Framing { connection, length, hosts: _ } = field::framing(headers, version)?;
         let framing = match length {
             // RFC 9112, 6.3: these never have a body.
             _ if matches!(status, 100..200 | 204 | 304) => Framing::Length(0),

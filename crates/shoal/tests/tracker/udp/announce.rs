@@ -7,7 +7,7 @@ over_every_way!(
     connect_announce_and_scrape,
     stopped_gets_no_peers_and_leaves,
     stopped_creates_no_swarm,
-    port_0_is_refused_but_may_leave,
+    a_client_at_port_0_is_handed_peers_and_is_not_registered,
     private_addresses_are_refused_on_request_but_may_leave,
     trailing_bytes_are_ignored,
     intervals_are_jittered,
@@ -57,14 +57,16 @@ fn stopped_creates_no_swarm(way: Way) {
     assert_eq!(tracker.metric("shoal_swarms", &[way.family()]), 0);
 }
 
-fn port_0_is_refused_but_may_leave(way: Way) {
+fn a_client_at_port_0_is_handed_peers_and_is_not_registered(way: Way) {
     let tracker = way.start(&[]);
     let client = way.client(&tracker);
-    let words = client.refusal(&Announce::leecher(hash(1), 0).packet(client.connect(), 5));
-    assert!(words.contains("port 0"), "{words}");
-    client.announce(&Announce { event: STOPPED, ..Announce::leecher(hash(1), 0) });
+    client.announce(&Announce::leecher(hash(1), 0));
     assert_eq!(tracker.metric("shoal_swarms", &[way.family()]), 0);
-    assert_eq!(tracker.metric("shoal_replies_total", &[way.family(), "outcome=\"port_zero\""]), 1);
+    client.announce(&Announce::seeder(hash(1), 1001));
+    let hidden = client.announce(&Announce::leecher(hash(1), 0));
+    assert_eq!((hidden.leechers, hidden.seeders, hidden.peers.len()), (0, 1, 1));
+    client.announce(&Announce { event: STOPPED, ..Announce::leecher(hash(1), 0) });
+    assert_eq!(tracker.metric("shoal_peers", &[way.family()]), 1);
 }
 
 fn private_addresses_are_refused_on_request_but_may_leave(way: Way) {
