@@ -3,6 +3,7 @@
 //! Faults fail the task; advice (long files, long functions) is only printed, because breaking such a rule can be
 //! right.
 
+mod features;
 mod links;
 mod manifests;
 mod size;
@@ -49,6 +50,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let faults = findings.iter().filter(|finding| finding.is_fault).count();
     ensure!(faults == 0, "{faults} faults, see above");
+    features::check()?;
     eprintln!("{} files are tidy", files.len());
     Ok(())
 }

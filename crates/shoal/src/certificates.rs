@@ -1,7 +1,9 @@
 //! The certificates of the TLS listeners: read at the start, and again whenever the operator says so.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::Context;
 use shoal_config::Config;
 use shoal_tls::{Certificate, CertificateFiles, Server};
 
@@ -12,6 +14,9 @@ const DAY_S: u64 = 86_400;
 
 /// With fewer days left, a renewal that should have come has not: authorities advise to renew with a month to go.
 const DAYS_LEFT_MIN: u64 = 14;
+
+/// Longest time to read the files at the start.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The files, as the operator named them, and what was made of them.
 #[derive(Debug)]
@@ -25,14 +30,18 @@ impl Certificates {
     ///
     /// # Errors
     /// What is wrong with which file.
-    pub(crate) fn load(config: &Config) -> Result<Option<Self>, Failure> {
+    pub(crate) async fn load(config: &Config) -> Result<Option<Self>, Failure> {
         if config.tls.listen.is_empty() {
             return Ok(None);
         }
         let files = files(config);
-        let server = Server::load(&files).map_err(|error| Failure::Configuration(error.to_string()))?;
-        show(&server);
-        Ok(Some(Self { files, server }))
+        let read = move || Server::load(&files).map(|server| Self { files, server });
+        let read = tokio::time::timeout(READ_TIME_MAX, tokio::task::spawn_blocking(read)).await;
+        let Ok(read) = read else { return Err(too_slow()) };
+        let loaded = read.context("the thread that reads certificates has failed")?;
+        let loaded = loaded.map_err(|error| Failure::Configuration(error.to_string()))?;
+        show(&loaded.server);
+        Ok(Some(loaded))
     }
 
     /// What workers accept connections with.
@@ -50,6 +59,13 @@ impl Certificates {
             Err(error) => tracing::error!(%error, "the certificates stay as they were"),
         }
     }
+}
+
+fn too_slow() -> Failure {
+    Failure::Configuration(format!(
+        "the files in tls.certificates and tls.keys could not be read within {} s: is their file system there?",
+        READ_TIME_MAX.as_secs()
+    ))
 }
 
 /// Logs which certificates there are, and which of them clients will refuse for their dates.

@@ -2,8 +2,9 @@
 //!
 //! It lives on the main thread, in a runtime of its own. It reads what the workers count and asks for signs of life,
 //! but takes no lock that a worker waits for, so that nothing done here can slow down a reply to a client. Every
-//! connection serves one request, in bounded time and memory.
+//! connection serves one request, in bounded time and memory, and `guard` keeps web pages of other sites out.
 
+mod guard;
 mod health;
 mod metrics;
 
@@ -12,16 +13,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use shoal_config::HostName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 pub(crate) use metrics::{Sources, WorkerSources};
 
@@ -41,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause after a failed accept, which mostly means that the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// A failed accept is logged once in such a time, with how many failed unlogged before.
+const ACCEPT_LOG_EVERY: Duration = Duration::from_mins(1);
+
 /// What `/` says.
 const INDEX: &str = "\
 Shoal, a BitTorrent tracker
@@ -59,19 +65,42 @@ pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Answers operators until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
-    let router = router(sources);
+/// Answers operators until it is dropped. Besides addresses and localhost it may be asked by the names in `hosts`.
+pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>, hosts: Vec<HostName>) {
+    let router = router(sources, hosts);
+    let mut failed_accepts = FailedAccepts::default();
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(answer(stream, router.clone(), permit))),
             Err(error) => {
-                tracing::warn!(%error, "the control listener could not accept a connection");
+                if let Some(unlogged) = failed_accepts.note(Instant::now()) {
+                    tracing::warn!(%error, unlogged, "the control listener could not accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Accepts that failed, of which only some are logged.
+#[derive(Debug, Default)]
+struct FailedAccepts {
+    logged: Option<Instant>,
+    /// How many have failed since then.
+    unlogged: u64,
+}
+
+impl FailedAccepts {
+    /// One more has failed. If it is to be logged, returns how many were not before it.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        if self.logged.is_some_and(|logged| now < logged + ACCEPT_LOG_EVERY) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -90,7 +119,7 @@ async fn answer(stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit
     }
 }
 
-fn router(sources: Arc<Sources>) -> Router {
+fn router(sources: Arc<Sources>, hosts: Vec<HostName>) -> Router {
     Router::new()
         .route("/", get(INDEX))
         .route("/health", get(health))
@@ -98,6 +127,7 @@ fn router(sources: Arc<Sources>) -> Router {
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page; / lists them\n") })
         .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
         .with_state(sources)
+        .layer(middleware::from_fn_with_state(Arc::from(hosts), guard::admit))
 }
 
 async fn health(State(sources): State<Arc<Sources>>) -> Response {
@@ -116,5 +146,22 @@ async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
     match metrics::encode(&sources) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_accepts_are_logged_once_a_minute() {
+        let mut failed = FailedAccepts::default();
+        let start = Instant::now();
+        assert_eq!(failed.note(start), Some(0));
+        for ms in [0, 1, 59_999] {
+            assert_eq!(failed.note(start + Duration::from_millis(ms)), None);
+        }
+        assert_eq!(failed.note(start + ACCEPT_LOG_EVERY), Some(3));
+        assert_eq!(failed.note(start + 3 * ACCEPT_LOG_EVERY), Some(0));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_config::{Auto, ByteSize, Config, Http, Listen, Udp};
+use shoal_config::{Auto, ByteSize, Config, HostName, Http, Listen, Udp};
 use shoal_net::stream::{ListenAddress, StreamBackend, StreamChoice, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets, Unsupported};
 use shoal_relay::{Mailboxes, Swarms};
@@ -39,22 +39,23 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("cannot start the runtime of the control listener")?;
-    runtime.block_on(live(config, file))
+    let outcome = runtime.block_on(live(config, file));
+    // A thread that still reads a file is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
     greet(config, file);
     // Before the certificates: whoever renews them meanwhile must not end the tracker by telling so.
-    let mut hangups = Hangups::take().context("cannot take over SIGHUP")?;
-    let certificates = Certificates::load(config)?;
+    let hangups = Hangups::take().context("cannot take over SIGHUP")?;
+    let certificates = Certificates::load(config).await?;
     let Running { mut crew, control, keeper: _keeper } = start(config, certificates.as_ref()).await?;
-    let signal = loop {
-        tokio::select! {
-            signal = signals.next() => break signal,
-            error = crew.failure() => return Err(error.into()),
-            () = hangups.next() => reload(certificates.as_ref()),
-        }
+    drop(tokio::spawn(hangups.obey(move || reload(certificates.as_ref()))));
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        error = crew.failure() => return Err(error.into()),
     };
     tracing::info!(%signal, "stopping: what has arrived is answered, a second signal stops at once");
     // Nobody is to hear that the tracker is healthy from here on.
@@ -133,7 +134,7 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
         started_unix_s,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
-    let control = control.map(|listener| ControlTask::spawn(listener, sources));
+    let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     let http_io = stream_backend.to_string();
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, http_io, "ready");
@@ -316,8 +317,8 @@ fn open_store(config: &Config) -> anyhow::Result<(Arc<Store>, u64)> {
 struct ControlTask(tokio::task::JoinHandle<()>);
 
 impl ControlTask {
-    fn spawn(listener: TcpListener, sources: Sources) -> Self {
-        Self(tokio::spawn(control::serve(listener, Arc::new(sources))))
+    fn spawn(listener: TcpListener, sources: Sources, hosts: Vec<HostName>) -> Self {
+        Self(tokio::spawn(control::serve(listener, Arc::new(sources), hosts)))
     }
 }
 

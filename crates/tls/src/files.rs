@@ -2,9 +2,11 @@
 //!
 //! Owns what can be wrong with them, in words for whoever has to put it right.
 
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 use rustls::InconsistentKeys;
 use rustls::crypto::CryptoProvider;
@@ -13,6 +15,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::certificates::{Certificate, Certificates, Usable};
+
+/// Most bytes of a file. A chain of five certificates with a key has some 10 KiB.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +41,18 @@ pub enum CertificateError {
         file: PathBuf,
         /// What the system says.
         error: io::Error,
+    },
+    /// A file is something that may never end, or keep a reader waiting: a FIFO, a device, a socket, a directory.
+    #[error("{} is not a regular file", file.display())]
+    NotAFile {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A file is larger than any certificate.
+    #[error("{} has more than {} KiB, which no certificate or key has", file.display(), FILE_BYTES_MAX >> 10)]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
     },
     /// A file has no PEM in it.
     #[error(
@@ -160,8 +177,26 @@ fn load_one(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Usabl
     Ok(Usable { certificate, key: Arc::new(certified) })
 }
 
+/// Reads a regular file of bounded size. Nothing else is even opened, because to open a FIFO waits for a writer, and to
+/// open a device may do something.
 fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
-    fs::read(file).map_err(|error| CertificateError::Unreadable { file: file.to_owned(), error })
+    let unreadable = |error| CertificateError::Unreadable { file: file.to_owned(), error };
+    let not_a_file = || CertificateError::NotAFile { file: file.to_owned() };
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(not_a_file());
+    }
+    // It may have been exchanged by now, so it is opened without waiting, and looked at again.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(file);
+    let opened = opened.map_err(unreadable)?;
+    if !opened.metadata().map_err(unreadable)?.is_file() {
+        return Err(not_a_file());
+    }
+    let mut bytes = Vec::new();
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(CertificateError::TooLarge { file: file.to_owned() });
+    }
+    Ok(bytes)
 }
 
 fn chain(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

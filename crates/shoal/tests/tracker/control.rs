@@ -108,6 +108,50 @@ fn malformed_http_is_400_and_a_huge_head_is_refused() {
     assert_eq!(send(tracker.control, huge.as_bytes()).status, 431);
 }
 
+/// The status of a request for the metrics with these fields.
+fn status(tracker: &Tracker, fields: &str) -> u16 {
+    send(tracker.control, format!("GET /metrics HTTP/1.1\r\n{fields}\r\n").as_bytes()).status
+}
+
+/// A page that leads a name of its own to the address of the listener is answered nothing (DNS rebinding).
+#[test]
+fn names_that_nobody_configured_are_refused() {
+    let tracker = Tracker::start(&[]);
+    for host in ["127.0.0.1:6970", "[::1]", "localhost:6970", "192.0.2.1"] {
+        assert_eq!(status(&tracker, &format!("Host: {host}\r\n")), 200, "{host}");
+    }
+    for host in ["evil.example", "evil.example:6970", "127.0.0.1.evil.example", "localhost.evil.example", ""]
+    {
+        assert_eq!(status(&tracker, &format!("Host: {host}\r\n")), 421, "{host}");
+    }
+    assert_eq!(status(&tracker, "Host: localhost\r\nHost: evil.example\r\n"), 421);
+    let absolute = b"GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let refused = send(tracker.control, absolute);
+    assert!(refused.status == 421 && refused.body.contains("control.hosts"), "{refused:?}");
+    // Load balancers check by requests without a name.
+    assert_eq!(send(tracker.control, b"GET /health HTTP/1.0\r\n\r\n").status, 200);
+
+    let named = Tracker::start(&[("SHOAL_CONTROL_HOSTS", "tracker.example,shoal")]);
+    for (host, expected) in [("Tracker.example:6970", 200), ("shoal", 200), ("evil.example", 421)] {
+        assert_eq!(status(&named, &format!("Host: {host}\r\n")), expected, "{host}");
+    }
+    let any = Tracker::start(&[("SHOAL_CONTROL_HOSTS", "*")]);
+    assert_eq!(status(&any, "Host: any.example\r\n"), 200);
+}
+
+#[test]
+fn pages_of_other_sites_are_refused_and_nothing_is_kept_or_guessed() {
+    let tracker = Tracker::start(&[]);
+    assert_eq!(status(&tracker, "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"), 403);
+    assert_eq!(status(&tracker, "Host: localhost\r\nSec-Fetch-Site: none\r\n"), 200);
+    for path in ["/", "/health", "/metrics", "/nowhere"] {
+        let page = tracker.page(path);
+        for field in ["cache-control: no-store", "x-content-type-options: nosniff", "date: "] {
+            assert!(page.head.contains(field), "{path}: {}", page.head);
+        }
+    }
+}
+
 /// Readers that never read and writers that never finish their request disturb neither clients nor other operators.
 #[test]
 fn slow_scrapers_disturb_nobody() {

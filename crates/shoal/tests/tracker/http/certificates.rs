@@ -1,6 +1,7 @@
 //! Certificates at the start, and while the tracker runs.
 
 use std::fs;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 
@@ -9,7 +10,37 @@ use crate::http::{Way, over_every_back_end, self_signed};
 use crate::udp::hash;
 use crate::web::{Web, announce};
 
-over_every_back_end!(certificates_are_renewed_without_dropping_a_connection);
+over_every_back_end!(
+    certificates_are_renewed_without_dropping_a_connection,
+    a_fifo_in_place_of_a_certificate_holds_up_nothing,
+);
+
+/// Puts something that never ends, and for which a reader would wait, in the place of a file.
+fn replace_by_fifo(file: &str) {
+    fs::remove_file(file).unwrap();
+    assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+}
+
+fn a_fifo_in_place_of_a_certificate_holds_up_nothing(way: Way) {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = self_signed(directory.path(), "localhost");
+    let mut tracker = way.start(&[("SHOAL_TLS_CERTIFICATES", &certificate), ("SHOAL_TLS_KEYS", &key)]);
+    let shown = Web::connect_by_name(tracker.tls[0], "localhost").1;
+    for _ in 0..3 {
+        replace_by_fifo(&certificate);
+        tracker.signal(Signal::SIGHUP);
+        let refused = tracker.wait_for_line("the certificates stay as they were");
+        assert!(refused["error"].as_str().unwrap().contains("is not a regular file"), "{refused}");
+        assert_eq!(tracker.page("/health").status, 200);
+    }
+    assert_eq!(Web::connect_by_name(tracker.tls[0], "localhost").1, shown);
+    self_signed(directory.path(), "localhost");
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the certificates were read again");
+    replace_by_fifo(&key);
+    tracker.signal(Signal::SIGHUP);
+    assert_eq!(tracker.stop().code(), Some(0));
+}
 
 fn certificates_are_renewed_without_dropping_a_connection(way: Way) {
     let directory = tempfile::tempdir().unwrap();
@@ -62,11 +93,16 @@ fn a_bad_certificate_refuses_to_start() {
     fs::write(&broken, "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n").unwrap();
     let missing = directory.path().join("missing.pem");
     let (broken, missing) = (broken.to_str().unwrap(), missing.to_str().unwrap());
+    let (fifo, _) = self_signed(directory.path(), "fifo.example");
+    replace_by_fifo(&fifo);
     for (certificate, key, named) in [
         (&*one, &*other_key, &*other_key),
         (broken, &one_key, broken),
         (missing, &one_key, missing),
         (&one, missing, missing),
+        (&fifo, &one_key, &fifo),
+        (&one, &fifo, &fifo),
+        (&one, "/dev/zero", "/dev/zero"),
     ] {
         let output = run(
             &[],
