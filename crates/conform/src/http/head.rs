@@ -67,6 +67,27 @@ pub(super) const CASES: &[Case] = &[
         "A head that never ends is not taken in for ever.",
         endless_head_is_cut_off,
     ),
+    Case::must(
+        "http-two-hosts-get-400",
+        "RFC 9112, 3.2",
+        "A request with two Host fields gets the status 400.",
+        two_hosts_get_400,
+    )
+    .with_info_hashes(1),
+    Case::should(
+        "http-later-minor-version-is-read",
+        "RFC 9110, 2.5",
+        "A request of HTTP/1.2 is answered as one of HTTP/1.1.",
+        later_minor_version_is_read,
+    )
+    .with_info_hashes(1),
+    Case::must(
+        "http-response-has-a-date",
+        "RFC 9110, 6.6.1",
+        "A response has a Date, in the form of RFC 9110, 5.6.7.",
+        response_has_a_date,
+    )
+    .with_info_hashes(1),
     Case::should(
         "http-malformed-request-gets-400-and-a-close",
         "RFC 9112, 3 and 9.6",
@@ -122,6 +143,31 @@ pub(super) const CASES: &[Case] = &[
     )
     .with_info_hashes(1),
 ];
+
+fn two_hosts_get_400(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let request = client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let end = request.len() - 2;
+    let response = client.ask(&[&request[..end], b"Host: other.example\r\n\r\n"].concat())?;
+    ensure(response.status == 400, "status 400", response.words())
+}
+
+fn later_minor_version_is_read(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let head = format!("GET {path} HTTP/1.2\r\nHost: {}\r\n\r\n", context.target.host);
+    announced(&client.ask(head.as_bytes())?).map(drop)
+}
+
+fn response_has_a_date(context: &Context<'_>) -> Checked {
+    let client = Client::new(context);
+    let announce =
+        client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let response = client.ask(&announce)?;
+    let date = response.header("date").unwrap_or("no Date");
+    let has_form = date.len() == 29 && date.ends_with(" GMT") && date.as_bytes()[3..5] == *b", ";
+    ensure(has_form, "a Date such as Sun, 06 Nov 1994 08:49:37 GMT", date)
+}
 
 /// What is no request of HTTP/1.
 const MALFORMED: [&[u8]; 10] = [

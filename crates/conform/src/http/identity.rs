@@ -68,6 +68,13 @@ pub(super) const CASES: &[Case] = &[
     )
     .with_info_hashes(1),
     Case::should(
+        "http-port-0-is-answered-with-peers",
+        "practice: clients that accept no connections name port 0, and still open some",
+        "A peer that names port 0 is handed others.",
+        identity::port_0_is_answered_with_peers::<Http>,
+    )
+    .with_info_hashes(1),
+    Case::should(
         "http-port-0-is-never-handed-out",
         "practice: nobody can connect to port 0",
         "A peer that names port 0 is not handed out.",

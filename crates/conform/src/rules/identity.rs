@@ -68,6 +68,14 @@ pub(crate) fn peer_id_is_no_identity<P: Protocol>(context: &Context<'_>) -> Chec
     ensure(seen.leechers == 1, "leechers 1 after three peer ids", counts(seen.seeders, seen.leechers))
 }
 
+pub(crate) fn port_0_is_answered_with_peers<P: Protocol>(context: &Context<'_>) -> Checked {
+    let client = P::client(context)?;
+    let hash = context.hash(0);
+    client.announce(&Announce::leecher(hash, 1001))?;
+    let ports = client.announce(&Announce::leecher(hash, 0).wanting(10))?.ports();
+    ensure(ports.contains(&1001), "the peer at port 1001", format!("peers at ports {ports:?}"))
+}
+
 pub(crate) fn port_0_is_never_handed_out<P: Protocol>(context: &Context<'_>) -> Checked {
     let client = P::client(context)?;
     let hash = context.hash(0);

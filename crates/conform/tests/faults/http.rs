@@ -239,8 +239,9 @@ impl Connection {
         let content_type = if fault == Fault::HttpHtml { "text/html" } else { "text/plain; charset=utf-8" };
         let length =
             if has_no_length { String::new() } else { format!("Content-Length: {}\r\n", reply.body.len()) };
+        let date = if fault == Fault::HttpNoDate { "" } else { "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n" };
         let head = format!(
-            "HTTP/1.1 {}\r\nContent-Type: {content_type}\r\n{length}{connection}{}\r\n",
+            "HTTP/1.1 {}\r\nContent-Type: {content_type}\r\n{date}{length}{connection}{}\r\n",
             reply.status, reply.headers
         );
         let mut bytes = head.into_bytes();

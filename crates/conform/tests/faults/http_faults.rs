@@ -108,6 +108,10 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     ),
     (Fault::HostIsIdentity, AtLeast(&["http-ports-are-different-peers"])),
     (Fault::PeerIdIsIdentity, Just(&["http-peer-id-is-no-identity"])),
+    (Fault::RefusesPort0, Just(&["http-port-0-is-answered-with-peers"])),
+    (Fault::HttpTakesTwoHosts, Just(&["http-two-hosts-get-400"])),
+    (Fault::HttpExactVersion, Just(&["http-later-minor-version-is-read"])),
+    (Fault::HttpNoDate, Just(&["http-response-has-a-date"])),
     (Fault::TakesPort0, Just(&["http-port-0-is-never-handed-out"])),
     (Fault::HttpNeedsHashFirst, AtLeast(&["http-parameters-come-in-any-order"])),
     (

@@ -289,7 +289,7 @@ impl State {
     /// Whether an announce is one that this tracker does not like.
     pub(crate) fn refuses(&self, announce: &Announce) -> bool {
         let fault = self.fault;
-        (announce.port == 0 && announce.event != 3 && fault != Fault::TakesPort0)
+        (announce.port == 0 && announce.event != 3 && fault == Fault::RefusesPort0)
             || (announce.event > 3 && fault == Fault::UnknownEventIsError)
             || (announce.numwant > 500 && fault == Fault::HugeNumwantIsError)
     }
@@ -310,7 +310,10 @@ impl State {
         };
         let key = self.key(source.is_ipv4(), announce.hash);
         let swarm = self.swarms.entry(key).or_default();
-        join(fault, swarm, &announced, SocketAddr::new(ip, announce.port), announce.event);
+        // Nobody can reach it at port 0, but it can reach others.
+        if announce.port != 0 || announced.is_stopped || fault == Fault::TakesPort0 {
+            join(fault, swarm, &announced, SocketAddr::new(ip, announce.port), announce.event);
+        }
         (swarm.clone(), announced)
     }
 

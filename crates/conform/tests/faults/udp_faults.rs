@@ -108,6 +108,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::PortIsIdentity, Just(&["udp-peer-of-another-host-is-out-of-reach"])),
     (Fault::HostIsIdentity, AtLeast(&["udp-ports-are-different-peers"])),
     (Fault::PeerIdIsIdentity, Just(&["udp-peer-id-is-no-identity"])),
+    (Fault::RefusesPort0, Just(&["udp-port-0-is-answered-with-peers"])),
     (Fault::TakesPort0, Just(&["udp-port-0-is-never-handed-out"])),
     (
         Fault::ExactAnnounce,

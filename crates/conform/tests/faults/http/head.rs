@@ -75,6 +75,7 @@ fn read(fault: Fault, head: &[u8]) -> Option<Request> {
     let is_old = match version {
         "HTTP/1.0" => true,
         "HTTP/1.1" => false,
+        "HTTP/1.2" if fault != Fault::HttpExactVersion => false,
         _ => return None,
     };
     let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -94,6 +95,10 @@ fn read(fault: Fault, head: &[u8]) -> Option<Request> {
     };
     let headers: Vec<(String, String)> = lines.map(header).collect::<Option<_>>()?;
     let host = if fault == Fault::HttpCaseSensitiveHeaders { "Host" } else { "" };
+    let hosts = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host")).count();
+    if hosts > 1 && fault != Fault::HttpTakesTwoHosts {
+        return None;
+    }
     let is_refused = match fault {
         Fault::HttpCaseSensitiveHeaders => !is_old && !headers.iter().any(|(name, _)| name == host),
         Fault::HttpNeedsHost => !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")),
