@@ -1,6 +1,7 @@
 //! The public shape of the store.
 
 use core::fmt;
+use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
@@ -144,9 +145,10 @@ impl Store {
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
         let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
         let key = HashKey::new(settings.hash_key);
+        let generations = core::array::from_fn(|_| Arc::new(AtomicU32::new(0)));
         Ok(Self {
-            v4: Swarms::new(&arena, key, settings.peer_timeout_s),
-            v6: Swarms::new(&arena, key, settings.peer_timeout_s),
+            v4: Swarms::new(&arena, key, settings.peer_timeout_s, &generations),
+            v6: Swarms::new(&arena, key, settings.peer_timeout_s, &generations),
             arena,
         })
     }

@@ -29,6 +29,7 @@ pub(crate) struct Sweep {
 /// A place in the walk over all peers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
+    /// The number of the line, see [`Table::place`](crate::table::Table::place).
     line: u32,
     slot: usize,
     /// Where to go on in the large swarm at this place.
@@ -48,7 +49,9 @@ impl<P: Family> Shard<P> {
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
         let sweep_s = (timeout_s / SWEEPS_PER_TIMEOUT).max(1);
         let end = self.swarms.end();
+        self.follow_order();
         if self.sweep.at.line >= end && now_s.saturating_sub(self.sweep.started_s) >= sweep_s {
+            self.swarms.forgive();
             self.sweep = Sweep { started_s: now_s, at: Walk::default() };
         }
         let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(sweep_s);
@@ -60,14 +63,16 @@ impl<P: Family> Shard<P> {
             *budget -= 1;
             self.expire_line(self.ticks.at(now_s), budget);
         }
-        self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
+        let is_through = self.sweep.at.line >= self.swarms.end();
+        (is_through || self.swarms.former().is_some()) && self.settle_swarms_within(budget)
     }
 
     /// Lets the table of swarms adapt to what is left. Not before the sweep is through: shrinking moves swarms towards
-    /// the front, where the sweep would miss them. Returns whether the budget ended before that.
-    fn settle_swarms(&mut self, budget: &mut usize) -> bool {
+    /// the front, where the sweep would miss them. A renewal has precedence over that, as lists wait for it. Returns
+    /// whether the budget ended before that.
+    fn settle_swarms_within(&mut self, budget: &mut usize) -> bool {
         while *budget > 0 {
-            if !self.swarms.settle(&mut self.memory, &self.key) {
+            if !self.settle_swarms() {
                 return false;
             }
             *budget -= 1;
@@ -78,8 +83,9 @@ impl<P: Family> Shard<P> {
     /// Visits the swarms of one line, from the walk's slot on.
     fn expire_line(&mut self, now: Tick, budget: &mut usize) {
         let mut walk = self.sweep.at;
-        while let Some(form) = self.form(At { line: walk.line, slot: walk.slot }) {
-            let at = At { line: walk.line, slot: walk.slot };
+        let place = self.swarms.place(walk.line);
+        while let Some(form) = self.form(At { slot: walk.slot, ..place }) {
+            let at = At { slot: walk.slot, ..place };
             match self.visit(&form, walk.large.take(), now, budget) {
                 Visit::Interrupted(cursor) => {
                     self.sweep.at = Walk { large: Some(cursor), ..walk };
@@ -95,7 +101,7 @@ impl<P: Family> Shard<P> {
                 }
             }
         }
-        let line = self.swarms.line_after_or_end(&self.memory, walk.line);
+        let line = self.swarms.number_after(&self.memory, walk.line);
         self.sweep.at = Walk { line, slot: 0, large: None };
     }
 

@@ -55,7 +55,7 @@ impl Stored for PeerV4 {
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {
         let [a, b, c, d, e, f] = self.0;
-        key.hash(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), 0, 0)
+        key.hash_word(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
     }
 }
 

@@ -1,7 +1,13 @@
 //! Keyed hashing of info hashes and peers, both of which an attacker chooses.
 //!
 //! Folded multiplication under secret keys: a product of 64 by 64 bits whose halves are put together. Without the
-//! keys nobody can tell which inputs fall together. Only positions in tables depend on it, never what is stored.
+//! keys it cannot be told which inputs fall together. Only positions in tables depend on it, never what is stored.
+//!
+//! An entry has one hash, and each table orders its entries by another position: the hash folded once more with the
+//! seed of the table. Replies give the order of a table away, so an order that was learned in one table must say
+//! nothing about another. Every word of an input passes through two folds at least before it becomes a position:
+//! after a single one, inputs that follow each other, as the ports of an address do, would lie on a lattice whose
+//! spacing could be computed from a few known neighbours.
 
 /// The secret.
 #[derive(Clone, Copy)]
@@ -17,12 +23,10 @@ impl HashKey {
     /// Spreads the secret over all bits of the key: a folded product with a small number is no hash.
     pub(crate) fn new(secret: [u64; 4]) -> Self {
         let mut state = 0_u64;
-        // The output function of SplitMix64 (Steele, Lea and Flood 2014), over a running sum.
         Self(secret.map(|word| {
+            let mixed = mix(state.wrapping_add(word));
             state = state.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
+            mixed
         }))
     }
 
@@ -32,6 +36,56 @@ impl HashKey {
         let [k0, k1, k2, k3] = self.0;
         fold(fold(a ^ k0, b ^ k1) ^ k2, c ^ k3)
     }
+
+    /// Hashes eight bytes.
+    #[inline]
+    pub(crate) fn hash_word(&self, a: u64) -> u64 {
+        let [k0, k1, ..] = self.0;
+        fold(a ^ k0, k1)
+    }
+
+    /// The seed of a table, from two numbers that name it: a function of the secret, so that no randomness is needed
+    /// here and tests can be repeated.
+    pub(crate) fn seed(&self, table: u64, generation: u64) -> Seed {
+        let [k0, k1, k2, k3] = self.0;
+        let mut state = mix(table ^ k2).wrapping_add(generation);
+        for word in [k3, k0, k1] {
+            state = mix(state.wrapping_add(word));
+        }
+        // An odd factor loses nothing of the hash in the lower half of the product.
+        Seed(state | 1)
+    }
+}
+
+/// The secret of one table, by which it orders its entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seed(u64);
+
+impl core::fmt::Debug for Seed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Seed(secret)")
+    }
+}
+
+impl Seed {
+    /// Where a table with this seed puts what has this hash.
+    #[inline]
+    pub(crate) fn position(self, hash: u64) -> u32 {
+        (fold(hash, self.0) >> 32) as u32
+    }
+
+    /// A number that names the seed, as the origin of the next one.
+    pub(crate) fn name(self) -> u64 {
+        self.0
+    }
+}
+
+/// The output function of `SplitMix64` (Steele, Lea and Flood 2014).
+fn mix(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 #[inline]
@@ -46,10 +100,4 @@ pub(crate) fn word<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut word = [0; N];
     word.copy_from_slice(&bytes[offset..offset + N]);
     word
-}
-
-/// The part of a hash by which tables order their entries.
-#[inline]
-pub(crate) fn position(hash: u64) -> u32 {
-    (hash >> 32) as u32
 }

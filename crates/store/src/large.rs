@@ -1,7 +1,7 @@
 //! A large swarm: two tables of peers, so that a seeder's request never walks over seeders.
 
 use crate::family::{Family, PeerRow, Stored};
-use crate::hash::{HashKey, position};
+use crate::hash::{HashKey, Seed};
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::stamp::{Stamp, Tick, Ticks};
@@ -32,7 +32,7 @@ pub(crate) enum LargeCursor {
     Line {
         /// Which table.
         seeds: bool,
-        /// The next line.
+        /// The number of the next line.
         line: u32,
     },
     /// Through with both tables, which now adapt to what is left.
@@ -46,9 +46,10 @@ impl LargeCursor {
 
 impl<P: Family> Large<P> {
     /// Room for this many peers of each role.
-    pub(crate) fn holding(memory: &mut Memory, leechers: usize, seeders: usize) -> Self {
-        let mut table = |count: usize| Table::holding(memory, u32::try_from(count).unwrap_or(0));
-        Self { leechers: table(leechers), seeders: table(seeders) }
+    pub(crate) fn holding(memory: &mut Memory, seeds: [Seed; 2], leechers: usize, seeders: usize) -> Self {
+        let mut table = |seed, count: usize| Table::holding(memory, seed, u32::try_from(count).unwrap_or(0));
+        let [of_leechers, of_seeders] = seeds;
+        Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders) }
     }
 
     pub(crate) fn table(&self, seeds: bool) -> &Peers<P> {
@@ -64,19 +65,19 @@ impl<P: Family> Large<P> {
         self.leechers.len() + self.seeders.len()
     }
 
-    /// Where a peer, whose position is given, is in the table of one role.
+    /// Where a peer, whose hash is given, is in the table of one role.
     #[inline]
-    pub(crate) fn find(&self, memory: &Memory, position: u32, peer: &P, seeds: bool) -> Option<At> {
+    pub(crate) fn find(&self, memory: &Memory, hash: u64, peer: &P, seeds: bool) -> Option<At> {
         let table = self.table(seeds);
         if table.len() == 0 {
             return None;
         }
-        table.find(memory, position, |line: &P::Line| line.peers().iter().position(|other| other == peer))
+        table.find(memory, hash, |line: &P::Line| line.peers().iter().position(|other| other == peer))
     }
 
     /// The stamp of a peer that was found.
     pub(crate) fn stamp(&self, memory: &Memory, found: LargeAt) -> Stamp {
-        let line = self.table(found.seeds).line(memory, found.at.line);
+        let line = self.table(found.seeds).line(memory, found.at);
         Stamp(line.map_or(0, |line| line.stamps()[found.at.slot]))
     }
 
@@ -86,15 +87,21 @@ impl<P: Family> Large<P> {
         self.table_mut(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot] = stamp.0;
     }
 
-    /// Adds a peer, whose position is given, that is in neither table.
+    /// Adds a peer, whose hash is given, that is not in the table of this role. Nothing if the table has no place for
+    /// it near its home, not even after renewal began, or because one is under way already.
     pub(crate) fn insert(
         &mut self,
         memory: &mut Memory,
-        position: u32,
-        entry: &PeerEntry<P>,
+        key: &HashKey,
+        (hash, entry): (u64, &PeerEntry<P>),
         seeds: bool,
-    ) -> At {
-        self.table_mut(seeds).insert(memory, position, entry)
+    ) -> Option<At> {
+        let table = self.table_mut(seeds);
+        if let Some(at) = table.insert(memory, hash, entry) {
+            return Some(at);
+        }
+        renew_if_due(table, key);
+        table.insert(memory, hash, entry)
     }
 
     /// Takes out a peer that was found.
@@ -105,15 +112,15 @@ impl<P: Family> Large<P> {
     /// Lets both tables grow or shrink a little if they have to. Returns whether they did.
     #[inline]
     pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
-        self.leechers.settle(memory, key) | self.seeders.settle(memory, key)
+        settle(&mut self.leechers, memory, key) | settle(&mut self.seeders, memory, key)
     }
 
     /// Starts loading where a peer is or would be, in both tables.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, key: &HashKey, peer: &P) {
-        let position = position(peer.hash(key));
-        self.leechers.prefetch_run(memory, position);
-        self.seeders.prefetch_run(memory, position);
+        let hash = peer.hash(key);
+        self.leechers.prefetch_run(memory, hash);
+        self.seeders.prefetch_run(memory, hash);
     }
 
     /// Forgets overdue peers, from `cursor` on, at most `budget` lines. Returns where to go on, or nothing at the end.
@@ -129,16 +136,13 @@ impl<P: Family> Large<P> {
         while *budget > 0 {
             cursor = match cursor {
                 LargeCursor::Line { seeds, line } if line >= self.table(seeds).end() => {
-                    if seeds {
-                        LargeCursor::Settling
-                    } else {
-                        LargeCursor::Line { seeds: true, line: 0 }
-                    }
+                    self.table(seeds).forgive();
+                    if seeds { LargeCursor::Settling } else { LargeCursor::Line { seeds: true, line: 0 } }
                 }
                 LargeCursor::Line { seeds, line } => {
                     let table = self.table_mut(seeds);
                     *expired.of(seeds) += expire_line(table, memory, key, (ticks, now), line);
-                    LargeCursor::Line { seeds, line: table.line_after_or_end(memory, line) }
+                    LargeCursor::Line { seeds, line: table.number_after(memory, line) }
                 }
                 LargeCursor::Settling if self.settle(memory, key) => LargeCursor::Settling,
                 LargeCursor::Settling => return None,
@@ -152,7 +156,7 @@ impl<P: Family> Large<P> {
     pub(crate) fn entries(&self, memory: &Memory, mut each: impl FnMut(PeerEntry<P>, bool)) {
         for seeds in [true, false] {
             let table = self.table(seeds);
-            for line in (0..table.end()).filter_map(|line| table.line(memory, line)) {
+            for line in (0..table.end()).filter_map(|number| table.line(memory, table.place(number))) {
                 (0..Bucket::len(line)).for_each(|slot| each(line.entry(slot), seeds));
             }
         }
@@ -178,21 +182,38 @@ impl ExpiredPeers {
     }
 }
 
+/// Lets a table adapt to its entries, see [`Table::settle`], and begins its renewal when it is due.
+#[inline]
+fn settle<B: Bucket>(table: &mut Table<B>, memory: &mut Memory, key: &HashKey) -> bool {
+    if table.is_due() {
+        renew_if_due(table, key);
+    }
+    table.settle(memory, key)
+}
+
+/// The next seed follows from the one before, which is as secret.
+#[cold]
+fn renew_if_due<B: Bucket>(table: &mut Table<B>, key: &HashKey) {
+    if table.is_due() {
+        table.renew(key.seed(table.seed().name(), 1));
+    }
+}
+
 /// Forgets the overdue peers of one line, and those that a removal pulls into it.
 fn expire_line<B, P>(
     table: &mut Table<B>,
     memory: &mut Memory,
     key: &HashKey,
     (ticks, now): (&Ticks, Tick),
-    line: u32,
+    number: u32,
 ) -> u64
 where
     B: Bucket<Entry = PeerEntry<P>> + PeerRow<P>,
 {
-    let mut forgotten = 0;
+    let (mut forgotten, place) = (0, table.place(number));
     let overdue = |line: &B| line.stamps().iter().position(|&stamp| ticks.is_overdue(Stamp(stamp), now));
-    while let Some(slot) = table.line(memory, line).and_then(overdue) {
-        table.remove(memory, key, At { line, slot });
+    while let Some(slot) = table.line(memory, place).and_then(overdue) {
+        table.remove(memory, key, At { slot, ..place });
         forgotten += 1;
     }
     forgotten

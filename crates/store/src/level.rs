@@ -38,27 +38,22 @@ impl Ladder {
 /// A table's present division of positions into lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    ladder: &'static Ladder,
-    rung: u8,
     lower: u32,
     upper: u32,
     split: u32,
-    /// First line behind the gap: the upper division's home of the lowest position at or above `split`.
-    gap_end: u32,
 }
 
 impl Level {
     /// The smallest division with `lines` lines.
-    pub(crate) fn holding(ladder: &'static Ladder, lines: u32) -> Self {
+    pub(crate) fn holding(ladder: &Ladder, lines: u32) -> Self {
         let rung = ladder.0.iter().position(|&size| size >= lines).unwrap_or(RUNGS - 2).min(RUNGS - 2);
         Self::through(ladder, rung)
     }
 
     /// A division that is not split at all.
-    fn through(ladder: &'static Ladder, rung: usize) -> Self {
+    fn through(ladder: &Ladder, rung: usize) -> Self {
         let (lower, upper) = (ladder.0[rung], ladder.0[rung + 1]);
-        let rung = u8::try_from(rung).expect("a ladder has fewer than 256 rungs");
-        Self { ladder, rung, lower, upper, split: lower, gap_end: upper }
+        Self { lower, upper, split: lower }
     }
 
     /// The line that a position calls home.
@@ -70,7 +65,7 @@ impl Level {
 
     /// Lines that are home to some position, without those of the gap.
     pub(crate) fn lines(&self) -> u32 {
-        self.split + (self.upper - self.gap_end)
+        self.split + (self.upper - self.gap_end())
     }
 
     /// First line of the gap.
@@ -79,26 +74,29 @@ impl Level {
         self.split
     }
 
-    /// First line behind the gap.
+    /// First line behind the gap: the upper division's home of the lowest position at or above `split`.
     #[inline]
     pub(crate) fn gap_end(&self) -> u32 {
-        self.gap_end
+        if self.split == self.lower { self.upper } else { divide(lowest(self.split, self.lower), self.upper) }
     }
 
     fn with_split(self, split: u32) -> Self {
-        let gap_end =
-            if split == self.lower { self.upper } else { divide(lowest(split, self.lower), self.upper) };
-        Self { split, gap_end, ..self }
+        Self { split, ..self }
+    }
+
+    /// Where on its ladder it is. Not kept, because every table would have to.
+    fn rung(&self, ladder: &Ladder) -> usize {
+        ladder.0.partition_point(|&size| size < self.lower)
     }
 
     /// Ready to split its top line: makes the larger division the next one where the present one is through.
     /// Nothing if there is no larger one.
-    pub(crate) fn before_growth(self) -> Option<Self> {
+    pub(crate) fn before_growth(self, ladder: &Ladder) -> Option<Self> {
         if self.split > 0 {
             return Some(self);
         }
-        let rung = usize::from(self.rung) + 1;
-        (rung + 1 < RUNGS).then(|| Self::through(self.ladder, rung))
+        let rung = self.rung(ladder) + 1;
+        (rung + 1 < RUNGS).then(|| Self::through(ladder, rung))
     }
 
     /// After the top line of the lower zone is split.
@@ -107,12 +105,12 @@ impl Level {
     }
 
     /// Ready to merge the lowest lines of the upper zone; nothing if it is the smallest division already.
-    pub(crate) fn before_shrinking(self) -> Option<Self> {
+    pub(crate) fn before_shrinking(self, ladder: &Ladder) -> Option<Self> {
         if self.split < self.lower {
             return Some(self);
         }
-        let rung = usize::from(self.rung).checked_sub(1)?;
-        Some(Self::through(self.ladder, rung).with_split(0))
+        let rung = self.rung(ladder).checked_sub(1)?;
+        Some(Self::through(ladder, rung).with_split(0))
     }
 
     /// After the lowest lines of the upper zone are merged into one of the lower zone.
@@ -122,7 +120,7 @@ impl Level {
 
     /// First and last line of the upper division that hold positions of the lower division's line `split`.
     pub(crate) fn merging(&self) -> (u32, u32) {
-        let first = self.gap_end;
+        let first = self.gap_end();
         let last = if self.split + 1 == self.lower {
             self.upper - 1
         } else {
@@ -151,14 +149,15 @@ mod tests {
 
     #[test]
     fn growth_and_shrinking_are_inverse() {
-        let mut level = Level::holding(&EIGHTHS, 1);
+        const LADDER: &Ladder = &EIGHTHS;
+        let mut level = Level::holding(LADDER, 1);
         let mut seen = vec![level];
         for _ in 0..5000 {
-            level = level.before_growth().unwrap().grown();
+            level = level.before_growth(LADDER).unwrap().grown();
             seen.push(level);
         }
         for expected in seen.iter().rev().skip(1) {
-            level = level.before_shrinking().unwrap().shrunk();
+            level = level.before_shrinking(LADDER).unwrap().shrunk();
             // A division that is through is the same as the next one before it began.
             assert_eq!(level.lines(), expected.lines());
             for position in (0..=u32::MAX).step_by(1 << 22) {
@@ -169,9 +168,10 @@ mod tests {
 
     #[test]
     fn only_the_split_line_moves_and_only_up() {
-        let mut level = Level::holding(&SIXTHS, 100);
+        const LADDER: &Ladder = &SIXTHS;
+        let mut level = Level::holding(LADDER, 100);
         for _ in 0..400 {
-            let before = level.before_growth().unwrap();
+            let before = level.before_growth(LADDER).unwrap();
             let after = before.grown();
             for position in (0..=u32::MAX).step_by(1 << 18) {
                 let (old, new) = (before.home(position), after.home(position));
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn homes_stay_in_the_two_zones() {
-        let mut level = Level::holding(&EIGHTHS, 64);
+        const LADDER: &Ladder = &EIGHTHS;
+        let mut level = Level::holding(LADDER, 64);
         for _ in 0..200 {
             for position in (0..=u32::MAX).step_by(1 << 20) {
                 let home = level.home(position);
@@ -197,7 +198,7 @@ mod tests {
                     "{level:?}"
                 );
             }
-            level = level.before_growth().unwrap().grown();
+            level = level.before_growth(LADDER).unwrap().grown();
         }
     }
 }

@@ -19,6 +19,7 @@ mod lines;
 mod memory;
 mod peer_line;
 mod prefetch;
+mod rows;
 mod sample;
 mod shard;
 mod slab;

@@ -131,17 +131,11 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// Gives back what lies at and behind `end`, all of which is empty.
-    pub(crate) fn truncate(&mut self, memory: &mut Memory, end: u32) {
+    /// Gives back the pages at and behind `end`, all of which are empty, and a block if nothing is left.
+    pub(crate) fn give_back(&mut self, memory: &mut Memory, end: u32) {
         match &mut self.storage {
             Storage::Block(..) if end == 0 => self.release(memory),
-            Storage::Block(block, class) => {
-                let fitting = Class::holding(end as usize * Self::BYTES);
-                // Twice as large as needed is the sign, so that a row that breathes is not moved each time.
-                if let Some(fitting) = fitting.filter(|fitting| fitting.bytes() * 2 <= class.bytes()) {
-                    (*block, *class) = (memory.replace_block(*block, fitting), fitting);
-                }
-            }
+            Storage::Block(..) => {}
             Storage::Pages(pages) => {
                 let keep = end.div_ceil(Self::PER_PAGE) as usize;
                 for page in pages.drain(keep.min(pages.len())..).flatten() {
@@ -150,8 +144,22 @@ impl<L: Line> Lines<L> {
                 if pages.len() * 4 < pages.capacity() {
                     pages.shrink_to_fit();
                 }
-                self.move_to_block(memory, end);
             }
+        }
+    }
+
+    /// As `give_back`, and moves what is left into less memory where that is possible, which may take some first.
+    pub(crate) fn truncate(&mut self, memory: &mut Memory, end: u32) {
+        self.give_back(memory, end);
+        match &mut self.storage {
+            Storage::Block(block, class) => {
+                let fitting = Class::holding(end as usize * Self::BYTES);
+                // Twice as large as needed is the sign, so that a row that breathes is not moved each time.
+                if let Some(fitting) = fitting.filter(|fitting| fitting.bytes() * 2 <= class.bytes()) {
+                    (*block, *class) = (memory.replace_block(*block, fitting), fitting);
+                }
+            }
+            Storage::Pages(_) => self.move_to_block(memory, end),
         }
     }
 

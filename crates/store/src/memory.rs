@@ -22,6 +22,20 @@ const RESERVE_PAGES_MAX: usize = 20;
 /// still find room.
 const SWARM_MARGIN_SHARE: usize = 32;
 
+/// Most room for moved lines that is kept between two moves.
+const SCRATCH_BYTES_MAX: usize = 16 << 10;
+
+/// Room for what a table looks at while it moves entries of neighbouring lines.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// The lines as they were.
+    pub(crate) lines: Vec<u8>,
+    /// The home that each of their entries will have.
+    pub(crate) homes: Vec<u32>,
+    /// For each line, counted from the first, a later one that may have room.
+    pub(crate) nexts: Vec<u32>,
+}
+
 /// Pages and blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -31,12 +45,12 @@ pub(crate) struct Memory {
     /// Pages that came from the arena and have not gone back.
     pages: usize,
     /// Room in which lines wait while they are moved.
-    scratch: Vec<u8>,
+    scratch: Scratch,
 }
 
 impl Memory {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self { arena, reserve: Vec::new(), slab: Slab::default(), pages: 0, scratch: Vec::new() }
+        Self { arena, reserve: Vec::new(), slab: Slab::default(), pages: 0, scratch: Scratch::default() }
     }
 
     /// Whether one more peer may come in.
@@ -119,13 +133,19 @@ impl Memory {
     }
 
     /// Empty room for lines that are moved; to be put back, so that it need not be allocated again.
-    pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
+    pub(crate) fn take_scratch(&mut self) -> Scratch {
         core::mem::take(&mut self.scratch)
     }
 
     /// Takes the room back.
-    pub(crate) fn put_scratch(&mut self, mut scratch: Vec<u8>) {
-        scratch.clear();
+    pub(crate) fn put_scratch(&mut self, mut scratch: Scratch) {
+        scratch.lines.clear();
+        scratch.homes.clear();
+        scratch.nexts.clear();
+        if scratch.lines.capacity() > SCRATCH_BYTES_MAX {
+            // A run this long was an attack; the room is not kept for the next one.
+            scratch = Scratch::default();
+        }
         self.scratch = scratch;
     }
 

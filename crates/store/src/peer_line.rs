@@ -6,7 +6,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::{Family, PeerRow};
-use crate::hash::{HashKey, position};
+use crate::hash::HashKey;
 use crate::level::Ladder;
 use crate::lines::Line;
 use crate::stamp::Stamp;
@@ -79,8 +79,8 @@ impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
     }
 
     #[inline]
-    fn position(&self, slot: usize, key: &HashKey) -> u32 {
-        position(self.peers[slot].hash(key))
+    fn hash(&self, slot: usize, key: &HashKey) -> u64 {
+        self.peers[slot].hash(key)
     }
 
     #[inline]

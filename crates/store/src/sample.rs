@@ -10,6 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::family::{Family, PeerRow};
 use crate::large::Large;
 use crate::memory::Memory;
+use crate::rows::Rows;
 use crate::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
@@ -141,16 +142,43 @@ where
     P: Family,
     B: Bucket + PeerRow<P>,
 {
-    let others = table.len() as usize - usize::from(skip.is_some());
+    let Some(former) = table.former() else {
+        return sample_rows(table.rows(), memory, skip, wanted, rng, out);
+    };
+    // Each generation gives as many as if the table were one, on average exactly.
+    let skip_former = skip.filter(|at| at.is_former).map(|at| At { is_former: false, ..at });
+    let skip = skip.filter(|at| !at.is_former);
+    let of_former = former.len() as usize - usize::from(skip_former.is_some());
+    let others = table.rows().len() as usize - usize::from(skip.is_some());
+    let wanted = wanted.min(of_former + others);
+    let share = share_of_seeders(wanted, of_former, others, rng);
+    let written = sample_rows(former, memory, skip_former, share, rng, out);
+    written + sample_rows(table.rows(), memory, skip, wanted - share, rng, &mut out[written..])
+}
+
+/// Samples one generation of a table without the peer at `skip`. Returns the bytes written.
+fn sample_rows<B, P>(
+    rows: &Rows<B>,
+    memory: &Memory,
+    skip: Option<At>,
+    wanted: usize,
+    rng: &mut fastrand::Rng,
+    out: &mut [u8],
+) -> usize
+where
+    P: Family,
+    B: Bucket + PeerRow<P>,
+{
+    let others = rows.len() as usize - usize::from(skip.is_some());
     let wanted = wanted.min(others);
     if wanted == 0 {
         return 0;
     }
-    let ring = Ring { table, memory, skip };
+    let ring = Ring { rows, memory, skip };
     if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
-    // A table of which expiry has just emptied most lines hands out the peers of a few: nobody waits for a long walk.
+    // Rows of which expiry has just emptied most lines hand out the peers of a few: nobody waits for a long walk.
     let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
     written
 }
@@ -163,19 +191,20 @@ pub(crate) fn prefetch_table<B: Bucket>(
     wanted: usize,
     rng: &mut fastrand::Rng,
 ) {
-    let others = table.len() as usize;
+    let rows = table.rows();
+    let others = rows.len() as usize;
     let wanted = wanted.min(others);
     if wanted == 0 {
         return;
     }
-    let ring = Ring { table, memory, skip: None };
+    let ring = Ring { rows, memory, skip: None };
     if has_space_for_runs(wanted, others) {
         ring.starts(wanted, rng);
     } else {
         // One run of all that are wanted, over lines that are nearly full.
         let first = ring.draw(rng).line;
         let lines = wanted.div_ceil(B::SLOTS).min(RUN_LINES_PREFETCHED);
-        (first..).take(lines).step_by(2).for_each(|line| table.prefetch_two(memory, line));
+        (first..).take(lines).step_by(2).for_each(|line| rows.prefetch_two(memory, line));
     }
 }
 
@@ -184,9 +213,10 @@ fn has_space_for_runs(wanted: usize, others: usize) -> bool {
     wanted * 3 <= others
 }
 
-/// The peers of a table as a ring of lines.
+/// The peers of one generation of a table as a ring of lines.
+/// Places in it do not say which generation it is.
 struct Ring<'a, B> {
-    table: &'a Table<B>,
+    rows: &'a Rows<B>,
     memory: &'a Memory,
     skip: Option<At>,
 }
@@ -222,7 +252,7 @@ impl<B: Bucket> Ring<'_, B> {
         let length = Self::run_length(wanted);
         let starts = self.starts(wanted, rng);
         let mut scratch = <[B::Slots; 4]>::new_zeroed();
-        let places = u64::from(self.table.end()) * B::SLOTS as u64;
+        let places = u64::from(self.rows.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
         let mut starts = starts.into_iter();
@@ -254,7 +284,7 @@ impl<B: Bucket> Ring<'_, B> {
         let runs = wanted.div_ceil(Self::run_length(wanted));
         let draw = |_| {
             let start = self.draw(rng);
-            self.table.prefetch_two(self.memory, start.line);
+            self.rows.prefetch_two(self.memory, start.line);
             start
         };
         (0..runs * 3 / 2).map(draw).collect()
@@ -272,7 +302,7 @@ impl<B: Bucket> Ring<'_, B> {
     where
         B: PeerRow<P>,
     {
-        let Some(lines) = self.table.three_lines(self.memory, start.line) else {
+        let Some(lines) = self.rows.three_lines(self.memory, start.line) else {
             return self.is_peer(start).then(|| self.sample_run(start, count, usize::MAX, out).0);
         };
         if start.slot >= lines[0].len() || self.skip == Some(start) {
@@ -334,7 +364,7 @@ impl<B: Bucket> Ring<'_, B> {
         let (mut line, mut from) = (start.line, start.slot);
         let (mut left, mut written) = (count, 0);
         for _ in 0..lines_max {
-            let row = self.table.line(self.memory, line);
+            let row = self.rows.line(self.memory, line);
             let peers = row.map_or(&[][..], PeerRow::peers);
             let skip = self.skip.filter(|skip| skip.line == line && skip.slot >= from).map(|skip| skip.slot);
             let before = &peers[from..skip.unwrap_or(peers.len())];
@@ -358,11 +388,11 @@ impl<B: Bucket> Ring<'_, B> {
             }
             if left == 0 {
                 let (first, last) =
-                    (Self::place(start), Self::place(At { line, slot: last.saturating_sub(1) }));
-                let turn = if last < first { u64::from(self.table.end()) * B::SLOTS as u64 } else { 0 };
+                    (Self::place(start), Self::place(At { line, slot: last.saturating_sub(1), ..start }));
+                let turn = if last < first { u64::from(self.rows.end()) * B::SLOTS as u64 } else { 0 };
                 return (Run { first, last: last + turn }, written);
             }
-            line = self.table.line_after(line, peers.is_empty());
+            line = self.rows.line_after(line, peers.is_empty());
             from = 0;
         }
         (Run::default(), written)
@@ -380,15 +410,14 @@ impl<B: Bucket> Ring<'_, B> {
         // One random number for both: its upper half chooses the line, its lower half the slot.
         let random = rng.u64(..);
         let scale = |half: u64, range: u64| (half * range) >> 32;
-        let line = scale(random >> 32, u64::from(self.table.end()));
+        let line = scale(random >> 32, u64::from(self.rows.end()));
         let slot = scale(random & 0xffff_ffff, B::SLOTS as u64);
-        At { line: (line & 0xffff_ffff) as u32, slot: (slot & 0xff) as usize }
+        At { line: (line & 0xffff_ffff) as u32, slot: (slot & 0xff) as usize, is_former: false }
     }
 
     /// Whether a slot holds a peer that may be handed out.
     fn is_peer(&self, at: At) -> bool {
-        self.skip != Some(at)
-            && self.table.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
+        self.skip != Some(at) && self.rows.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
     }
 
     fn place(at: At) -> u64 {

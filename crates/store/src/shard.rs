@@ -1,13 +1,14 @@
 //! One shard: a share of the swarms of one family, with the memory they live in. Used by one thread at a time.
 
 use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use crate::api::{Action, Announce, Announced, Counts, Full, Listed};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::Family;
-use crate::hash::HashKey;
+use crate::hash::{HashKey, Seed};
 use crate::large::Large;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
@@ -28,12 +29,16 @@ pub(crate) struct Tally {
     pub(crate) expired: u64,
 }
 
+/// Moves of a few lines each by which a walk over all torrents carries a renewal on at a time.
+const LISTED_MOVES_MAX: usize = 32;
+
 /// The shard.
 #[derive(Debug)]
 pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
     pub(crate) swarms: Table<SwarmLine<P>>,
+    pub(crate) order: Order,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -41,14 +46,64 @@ pub(crate) struct Shard<P: Family> {
     pub(crate) memory: Memory,
 }
 
+/// The order of a shard's table of swarms, which is that of the other family's shard with the same index, so that
+/// a walk finds a torrent of both in the same window of both. Whichever of the two has to be renewed raises the generation
+/// that both share, and the other one follows.
+#[derive(Debug)]
+pub(crate) struct Order {
+    shard: u64,
+    generation: u32,
+    shared: Arc<AtomicU32>,
+}
+
+impl Order {
+    pub(crate) fn new(shard: u64, shared: Arc<AtomicU32>) -> Self {
+        Self { shard, generation: 0, shared }
+    }
+
+    /// The generation that both families are to have.
+    #[inline]
+    fn wanted(&self) -> u32 {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the generation after that of this table.
+    fn raise(&self) {
+        let next = self.generation.wrapping_add(1);
+        // If the other family was first, that one will do.
+        let _other_was_first =
+            self.shared.compare_exchange(self.generation, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// The seed of the tables of swarms of both families with this index, in one of their generations.
+pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64, generation: u32) -> Seed {
+    key.seed(shard, u64::from(generation))
+}
+
 /// The large swarms of a shard, by index.
 #[derive(Debug)]
 pub(crate) struct Larges<P: Family> {
     list: Vec<Option<Box<Large<P>>>>,
     vacant: Vec<u32>,
+    /// What the seeds of their tables are made of: a number that no other shard has, and how many there were.
+    origin: u64,
+    made: u64,
 }
 
 impl<P: Family> Larges<P> {
+    fn new(shard: u64) -> Self {
+        // Shards are few, and a peer has less than 256 bytes: no two shards of a store have the same origin.
+        let origin = u64::MAX - (shard << 8 | size_of::<P>() as u64);
+        Self { list: Vec::new(), vacant: Vec::new(), origin, made: 0 }
+    }
+
+    /// The seeds of the two tables of the next large swarm.
+    pub(crate) fn next_seeds(&mut self, key: &HashKey) -> [Seed; 2] {
+        self.made += 2;
+        [key.seed(self.origin, self.made), key.seed(self.origin, self.made + 1)]
+    }
+
     pub(crate) fn add(&mut self, large: Large<P>) -> u32 {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.list.push(None);
@@ -75,13 +130,14 @@ impl<P: Family> Larges<P> {
 }
 
 impl<P: Family> Shard<P> {
-    pub(crate) fn new(arena: Arc<Arena>, key: HashKey, ticks: Ticks) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, key: HashKey, ticks: Ticks, order: Order) -> Self {
         Self {
             key,
             ticks,
             memory: Memory::new(arena),
-            swarms: Table::new(),
-            larges: Larges { list: Vec::new(), vacant: Vec::new() },
+            swarms: Table::new(seed_of_swarms(&key, order.shard, order.generation)),
+            larges: Larges::new(order.shard),
+            order,
             sweep: Sweep::default(),
             tally: Tally::default(),
         }
@@ -90,13 +146,13 @@ impl<P: Family> Shard<P> {
     /// Where a swarm is.
     #[inline]
     fn find(&self, place: &Place) -> Option<At> {
-        self.swarms.find(&self.memory, place.position(), |line| line.slot(&place.info_hash))
+        self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.info_hash))
     }
 
     /// Starts loading the line in which the swarm is or would be.
     #[inline]
     pub(crate) fn prefetch_swarm(&self, place: &Place) {
-        self.swarms.prefetch(&self.memory, place.position());
+        self.swarms.prefetch(&self.memory, place.hash);
     }
 
     /// Starts loading what a large swarm is made of.
@@ -164,7 +220,7 @@ impl<P: Family> Shard<P> {
             Some(_) => {}
             None => {
                 self.take_out_swarm(at);
-                self.swarms.settle(&mut self.memory, &self.key);
+                self.settle_swarms();
             }
         }
         let peers = match outcome.form {
@@ -183,7 +239,7 @@ impl<P: Family> Shard<P> {
     /// The counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         let Some(at) = self.find(place) else { return Counts::default() };
-        let line = self.swarms.line(&self.memory, at.line).expect("the swarm was just found there");
+        let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
         self.counts(line, at.slot)
     }
 
@@ -197,17 +253,27 @@ impl<P: Family> Shard<P> {
         out: &mut [u8],
     ) -> Announced {
         let Some(at) = self.find(place) else { return Announced::default() };
-        let line = self.swarms.line(&self.memory, at.line).expect("the swarm was just found there");
+        let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
         let peers = self.sample_for_guest(&line.form(at.slot), seeds, wanted, rng, out);
         Announced { counts: self.counts(line, at.slot), peers }
     }
 
-    /// Lists the swarms whose position is among `positions`, in no particular order.
-    pub(crate) fn list(&self, positions: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.swarms.visit_between(&self.memory, &self.key, positions, |line, slot| {
-            listed.push(Listed { info_hash: line.info_hash(slot), counts: self.counts(line, slot) });
-        });
+    /// Lists the swarms whose position is among `positions`, in no particular order. Returns whether they are in the order
+    /// of `generation`, and that only.
+    pub(crate) fn list(
+        &self,
+        generation: u32,
+        positions: RangeInclusive<u32>,
+        listed: &mut Vec<Listed>,
+    ) -> bool {
+        let in_order = generation == self.order.generation && self.swarms.former().is_none();
+        if in_order {
+            self.swarms.visit_between(&self.memory, &self.key, positions, |line, slot| {
+                listed.push(Listed { info_hash: line.info_hash(slot), counts: self.counts(line, slot) });
+            });
+        }
+        in_order
     }
 
     /// The counts of the swarm in a slot.
@@ -235,7 +301,7 @@ impl<P: Family> Shard<P> {
     /// The form of the swarm at `at`.
     #[inline]
     pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
-        let line = self.swarms.line(&self.memory, at.line)?;
+        let line = self.swarms.line(&self.memory, at)?;
         (at.slot < line.len()).then(|| line.form(at.slot))
     }
 
@@ -255,13 +321,62 @@ impl<P: Family> Shard<P> {
         let entry = PeerEntry { peer: announce.peer, stamp: Stamp::new(now, completes) };
         let completed = u32::from(completes);
         let swarm = Swarm::new(&place.info_hash, completed, entry, seeds);
-        self.swarms.insert(&mut self.memory, place.position(), &swarm);
-        self.swarms.settle(&mut self.memory, &self.key);
+        self.insert_swarm(place, &swarm)?;
+        self.settle_swarms();
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);
         let counts = Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed };
         Ok(Announced { counts, peers: 0 })
+    }
+
+    /// Adds a swarm. Refused where the table has no place for it near its home and a renewal is under way already: whoever
+    /// brings that about has learned an order anew while the table was being renewed, with as many announces.
+    fn insert_swarm(&mut self, place: &Place, swarm: &Swarm<P>) -> Result<(), Full> {
+        if self.swarms.insert(&mut self.memory, place.hash, swarm).is_none() {
+            self.renew_swarms();
+            self.swarms.insert(&mut self.memory, place.hash, swarm).ok_or(Full)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the table of swarms adapt to what is in it. Returns whether it did.
+    #[inline]
+    pub(crate) fn settle_swarms(&mut self) -> bool {
+        if self.swarms.is_due() {
+            self.renew_swarms();
+        }
+        self.swarms.settle(&mut self.memory, &self.key)
+    }
+
+    /// Begins the renewal of the table of swarms if it is due.
+    #[cold]
+    fn renew_swarms(&mut self) {
+        if self.swarms.is_due() {
+            self.order.raise();
+            self.follow_order();
+        }
+    }
+
+    /// Begins the renewal of the table of swarms if its order is no longer that which both families are to have.
+    pub(crate) fn follow_order(&mut self) {
+        let wanted = self.order.wanted();
+        if wanted != self.order.generation && self.swarms.former().is_none() {
+            self.order.generation = wanted;
+            self.swarms.renew(seed_of_swarms(&self.key, self.order.shard, wanted));
+        }
+    }
+
+    /// Carries a renewal of the table of swarms on, a bounded piece, so that it can be listed. Returns the generation of
+    /// its order once it has one only, and how many lines there are.
+    pub(crate) fn order_for_list(&mut self) -> Option<(u32, u32)> {
+        self.follow_order();
+        for _ in 0..LISTED_MOVES_MAX {
+            if self.swarms.former().is_none() || !self.settle_swarms() {
+                break;
+            }
+        }
+        self.swarms.former().is_none().then_some((self.order.generation, self.swarms.end()))
     }
 
     /// Keeps the sums in step with one announce.

@@ -6,7 +6,6 @@
 use crate::api::{Action, Announce, Counts, Full};
 use crate::arena::Purpose;
 use crate::family::Family;
-use crate::hash::position;
 use crate::large::{Large, LargeAt};
 use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
@@ -152,9 +151,9 @@ impl<P: Family> Shard<P> {
         }
         let Some(class) = small::class_for::<P>(count + 1) else {
             let (index, seeds) = (self.enlarge(block), arrival.seeds);
-            let position = position(entry.peer.hash(&self.key));
-            let at = self.larges.large_mut(index).insert(&mut self.memory, position, &entry, seeds);
-            let landed = Landed::Large(LargeAt { at, seeds });
+            let (hash, large) = (entry.peer.hash(&self.key), self.larges.large_mut(index));
+            let at = large.insert(&mut self.memory, &self.key, (hash, &entry), seeds);
+            let landed = at.map_or(Landed::Nowhere, |at| Landed::Large(LargeAt { at, seeds }));
             return Ok((Some(Form::Large { index }), landed, arrival.completes));
         };
         let block = small::resize::<P>(&mut self.memory, block, class);
@@ -174,28 +173,30 @@ impl<P: Family> Shard<P> {
         let form = Some(Form::Large { index });
         let (memory, key) = (&mut self.memory, &self.key);
         let large = self.larges.large_mut(index);
-        let (position, seeds) = (position(arrival.peer.hash(key)), arrival.seeds);
-        if let Some(at) = large.find(memory, position, &arrival.peer, seeds) {
+        let (hash, seeds) = (arrival.peer.hash(key), arrival.seeds);
+        if let Some(at) = large.find(memory, hash, &arrival.peer, seeds) {
             let found = LargeAt { at, seeds };
             let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
             large.set_stamp(memory, found, stamp);
             return Ok((form, Landed::Large(found), completes));
         }
-        let elsewhere = large.find(memory, position, &arrival.peer, !seeds);
+        let elsewhere = large.find(memory, hash, &arrival.peer, !seeds);
         // A peer that changes its role takes no more room than before, but may need some first.
         let has_room =
             if elsewhere.is_some() { memory.has_room_for(Purpose::Moving) } else { memory.has_room() };
-        if !has_room {
-            let at = elsewhere.ok_or(Full)?;
+        let found = elsewhere.map(|at| LargeAt { at, seeds: !seeds });
+        let (stamp, completes) = arrival.stamp(found.map(|found| large.stamp(memory, found)));
+        let entry = PeerEntry { peer: arrival.peer, stamp };
+        let at = has_room.then(|| large.insert(memory, key, (hash, &entry), seeds)).flatten();
+        let Some(at) = at else {
             // It stays where it is, so that it is not forgotten, and changes its role at an announce that finds room.
-            let found = LargeAt { at, seeds: !seeds };
-            let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
+            let found = found.ok_or(Full)?;
             large.set_stamp(memory, found, stamp);
             return Ok((form, Landed::Large(found), completes));
+        };
+        if let Some(found) = found {
+            large.remove(memory, key, found);
         }
-        let old = elsewhere.map(|at| large.remove(memory, key, LargeAt { at, seeds: !seeds }).stamp);
-        let (stamp, completes) = arrival.stamp(old);
-        let at = large.insert(memory, position, &PeerEntry { peer: arrival.peer, stamp }, seeds);
         Ok((form, Landed::Large(LargeAt { at, seeds }), completes))
     }
 
@@ -212,9 +213,9 @@ impl<P: Family> Shard<P> {
 
     fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Landed, bool) {
         let large = self.larges.large_mut(index);
-        let position = position(peer.hash(&self.key));
+        let hash = peer.hash(&self.key);
         for seeds in [false, true] {
-            if let Some(at) = large.find(&self.memory, position, peer, seeds) {
+            if let Some(at) = large.find(&self.memory, hash, peer, seeds) {
                 large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
                 return (self.reduce_large(index), Landed::Nowhere, false);
             }
@@ -281,9 +282,11 @@ impl<P: Family> Shard<P> {
         let small = Small::<P>::read(self.memory.block(block));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
-        let mut large = Large::holding(&mut self.memory, leechers, seeders);
+        let seeds_of_tables = self.larges.next_seeds(&self.key);
+        let mut large = Large::holding(&mut self.memory, seeds_of_tables, leechers, seeders);
         for (entry, seeds) in &entries {
-            large.insert(&mut self.memory, position(entry.peer.hash(&self.key)), entry, *seeds);
+            let at = large.insert(&mut self.memory, &self.key, (entry.peer.hash(&self.key), entry), *seeds);
+            debug_assert!(at.is_some(), "a block of entries fills fewer lines than an insertion may pass");
         }
         self.memory.put_block(block);
         self.larges.add(large)

@@ -9,7 +9,7 @@ use zerocopy::native_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::Family;
-use crate::hash::{HashKey, position, word};
+use crate::hash::{HashKey, word};
 use crate::level::{Ladder, SIXTHS};
 use crate::lines::Line;
 use crate::peer_line::PeerEntry;
@@ -187,8 +187,8 @@ impl<P: Family> Bucket for SwarmLine<P> {
     }
 
     #[inline]
-    fn position(&self, slot: usize, key: &HashKey) -> u32 {
-        position(hash(&self.info_hash(slot), key))
+    fn hash(&self, slot: usize, key: &HashKey) -> u64 {
+        hash(&self.info_hash(slot), key)
     }
 
     #[inline]

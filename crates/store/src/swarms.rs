@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,8 +11,8 @@ use shoal_protocol::InfoHash;
 use crate::api::{Announce, Announced, Counts, Expired, Full, Listed, Totals};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
-use crate::hash::{HashKey, position};
-use crate::shard::Shard;
+use crate::hash::{HashKey, Seed};
+use crate::shard::{Order, Shard, seed_of_swarms};
 use crate::stamp::Ticks;
 use crate::swarm_line;
 
@@ -51,17 +51,12 @@ struct Cell<P: Family> {
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub(crate) info_hash: InfoHash,
-    hash: u64,
+    /// What tables make its position of.
+    pub(crate) hash: u64,
 }
 
 impl Place {
-    /// Where in the table of a shard.
-    #[inline]
-    pub(crate) fn position(&self) -> u32 {
-        position(self.hash)
-    }
-
-    /// Which shard. Its bits are others than those of the position.
+    /// Which shard.
     #[inline]
     fn shard(&self) -> usize {
         usize::try_from(self.hash % SHARDS as u64).unwrap_or(0)
@@ -89,9 +84,16 @@ impl<P: Family> fmt::Debug for Swarms<P> {
 }
 
 impl<P: Family> Swarms<P> {
-    pub(crate) fn new(arena: &Arc<Arena>, key: HashKey, timeout_s: u32) -> Self {
-        let cell = |_| Cell {
-            shard: Mutex::new(Shard::new(Arc::clone(arena), key, Ticks::new(timeout_s))),
+    /// No swarms. `generations` are those of the orders of the shards, which both families share.
+    pub(crate) fn new(
+        arena: &Arc<Arena>,
+        key: HashKey,
+        timeout_s: u32,
+        generations: &[Arc<AtomicU32>; SHARDS],
+    ) -> Self {
+        let order = |shard: usize| Order::new(shard as u64, Arc::clone(&generations[shard]));
+        let cell = |shard| Cell {
+            shard: Mutex::new(Shard::new(Arc::clone(arena), key, Ticks::new(timeout_s), order(shard))),
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
@@ -181,14 +183,27 @@ impl<P: Family> Swarms<P> {
         self.shards[place.shard()].shard.lock().scrape(place)
     }
 
-    /// Lines that the swarms of a shard spread over.
-    pub(crate) fn lines(&self, shard: usize) -> u32 {
-        self.shards[shard].shard.lock().swarms.end()
+    /// The generation of the order of a shard's swarms and the lines that they spread over. Nothing while they are being
+    /// brought into another order, which this carries on a bounded piece.
+    pub(crate) fn order_for_list(&self, shard: usize) -> Option<(u32, u32)> {
+        self.shards[shard].shard.lock().order_for_list()
     }
 
-    /// Lists the swarms of a shard whose position is among `positions`.
-    pub(crate) fn list(&self, shard: usize, positions: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.shards[shard].shard.lock().list(positions, listed);
+    /// The secret by which they are ordered in one generation.
+    pub(crate) fn seed(&self, shard: usize, generation: u32) -> Seed {
+        seed_of_swarms(&self.key, shard as u64, generation)
+    }
+
+    /// Lists the swarms of a shard whose position is among `positions`. Returns whether they still are in the order of
+    /// `generation`, without which the list is worth nothing.
+    pub(crate) fn list(
+        &self,
+        shard: usize,
+        generation: u32,
+        positions: RangeInclusive<u32>,
+        listed: &mut Vec<Listed>,
+    ) -> bool {
+        self.shards[shard].shard.lock().list(generation, positions, listed)
     }
 
     /// Carries expiry on to where it should be at `now_s`, in at most about `budget` cache lines of work, and gives

@@ -1,26 +1,46 @@
 //! A walk over all torrents that stays right while the store changes under it.
 //!
-//! Goes from shard to shard, and in a shard from one window of *positions* to the next. The position of a swarm is its
-//! keyed hash, which never changes, while its line does whenever the table grows or shrinks. Both families have the
-//! same key, so that a torrent of both falls into the same window of both, and is listed once.
+//! Goes from shard to shard, and in a shard from one window of *positions* to the next. The position of a swarm follows
+//! from its hash and the seed of the shard's table, and does not change while its line does whenever the table grows or
+//! shrinks. Both families have the same seeds, so that a torrent of both falls into the same window of both, and is
+//! listed once.
+//!
+//! A shard's order may be renewed while a walk is in it. The walk then begins that shard anew in the new order, and
+//! leaves out what it listed before: what lies, by the earlier order, before the point that was reached in it.
 //!
 //! Owns how far it has come. Holds no lock and no place in a table between two calls.
 
+use arrayvec::ArrayVec;
+
 use crate::api::{Listed, Store};
+use crate::hash::Seed;
 use crate::swarms::SHARDS;
 
-/// Lines that a window has, of both families together: so few that nobody waits long for the lock.
+/// Lines that a window has, of both families together: so few that no request waits long for the lock.
 const LINES_PER_WINDOW: u64 = 16;
 
 /// Number of positions.
 const POSITIONS: u64 = 1 << 32;
 
+/// Orders of one shard that a walk can leave behind. At one more it goes on to the next shard: each of them took an
+/// attacker as many announces as the shard has swarms, so this does not happen by chance.
+const ORDERS_LEFT_MAX: usize = 8;
+
+/// Calls in a row that find a shard out of order and move nothing, because memory is full, before the walk goes on to
+/// the next shard.
+const WAITS_MAX: u32 = 10_000;
+
 /// How far a walk has come.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     shard: usize,
+    /// The generation of the shard's order, from the first window on.
+    generation: Option<u32>,
     /// The first position of the shard that is still to be looked at.
     position: u32,
+    /// Earlier orders of the shard, and the first position that was not looked at in each.
+    left: ArrayVec<(Seed, u32), ORDERS_LEFT_MAX>,
+    waits: u32,
 }
 
 impl Walk {
@@ -29,17 +49,67 @@ impl Walk {
         if self.shard == SHARDS {
             return false;
         }
-        let lines = u64::from(store.v4.lines(self.shard)) + u64::from(store.v6.lines(self.shard));
+        match self.enter(store) {
+            Some((generation, lines)) => self.list_window(store, generation, lines, listed),
+            None if self.waits == WAITS_MAX => self.leave_shard(),
+            None => self.waits += 1,
+        }
+        self.shard < SHARDS
+    }
+
+    /// The generation that both families are in, if they are in the same, and their lines.
+    fn enter(&mut self, store: &Store) -> Option<(u32, u64)> {
+        let orders = (store.v4.order_for_list(self.shard), store.v6.order_for_list(self.shard));
+        let (Some((generation, v4_lines)), Some((v6_generation, v6_lines))) = orders else { return None };
+        if generation != v6_generation {
+            return None;
+        }
+        if self.generation.is_some_and(|earlier| earlier != generation) && !self.begin_anew(store) {
+            self.leave_shard();
+            return None;
+        }
+        self.generation = Some(generation);
+        Some((generation, u64::from(v4_lines) + u64::from(v6_lines)))
+    }
+
+    /// Goes back to the first position, as the shard has got another order. Returns whether that is possible.
+    fn begin_anew(&mut self, store: &Store) -> bool {
+        let Some(earlier) = self.generation else { return true };
+        let left = (store.v4.seed(self.shard, earlier), core::mem::take(&mut self.position));
+        self.left.try_push(left).is_ok()
+    }
+
+    fn list_window(&mut self, store: &Store, generation: u32, lines: u64, listed: &mut Vec<Listed>) {
         let width = (POSITIONS * LINES_PER_WINDOW / lines.max(1)).max(1);
         let last = u32::try_from(u64::from(self.position) + width - 1).unwrap_or(u32::MAX);
-        store.v4.list(self.shard, self.position..=last, listed);
-        store.v6.list(self.shard, self.position..=last, listed);
+        let window = || self.position..=last;
+        let in_order = store.v4.list(self.shard, generation, window(), listed)
+            && store.v6.list(self.shard, generation, window(), listed);
+        if !in_order {
+            // Renewed since `enter`; the next call sees to it.
+            listed.clear();
+            return;
+        }
+        self.waits = 0;
+        listed.retain(|torrent| !self.was_listed(store, torrent));
         add_up(listed);
         match last.checked_add(1) {
             Some(next) => self.position = next,
-            None => *self = Self { shard: self.shard + 1, position: 0 },
+            None => self.leave_shard(),
         }
-        self.shard < SHARDS
+    }
+
+    /// Whether a torrent lay before the point that was reached in an earlier order.
+    fn was_listed(&self, store: &Store, torrent: &Listed) -> bool {
+        if self.left.is_empty() {
+            return false;
+        }
+        let hash = store.v4.locate(&torrent.info_hash).hash;
+        self.left.iter().any(|&(seed, reached)| seed.position(hash) < reached)
+    }
+
+    fn leave_shard(&mut self) {
+        *self = Self { shard: self.shard + 1, ..Self::default() };
     }
 }
 

@@ -1,0 +1,715 @@
+//! Lines of entries in the order of one seed: a hash table that grows and shrinks one line at a time and is nine
+//! parts in ten full at every size.
+//!
+//! Linear probing over lines of several entries: an entry lives in the line that its position calls home, or, if
+//! that and all between are full, in a later one. This is the invariant of the rows: **from an entry's home up to
+//! its own line, every earlier line is full.** A search therefore ends at the first line that is not full, and a
+//! removal pulls later entries back. A step of growth or shrinking ([`Level`]) takes the whole run of lines out that it
+//! concerns and puts it in again under the new division, which keeps the invariant by construction.
+//!
+//! Every operation is bounded for entries that an attacker chose. A search goes no further than `reach`, the furthest
+//! that any entry was ever put from its home; an insertion, a removal and a step each have a longest way of their own.
+//! An operation that would go further does not, and the rows are *due* from then on: the table above renews them,
+//! which means that their entries move to rows with another seed, where they are no neighbours any more. Ways that are
+//! long but allowed add up to a *debt*, and rows whose debt exceeds what their renewal costs are due as well. So
+//! operations that are much slower than those of random entries are always too few to matter.
+//!
+//! Owns entries and their order. Must not know what an entry means, nor that there may be other rows beside these.
+
+use core::cell::Cell;
+use core::ops::RangeInclusive;
+
+use arrayvec::ArrayVec;
+
+use crate::arena::Purpose;
+use crate::hash::{HashKey, Seed};
+use crate::level::{Ladder, Level};
+use crate::lines::{Line, Lines};
+use crate::memory::{Memory, Scratch};
+
+/// A line of a table: up to `SLOTS` entries, packed at the front.
+pub(crate) trait Bucket: Line {
+    /// Most entries.
+    const SLOTS: usize;
+
+    /// How full the table is kept, in 64ths of all slots. In the lower zone it is fuller by a step of the ladder just
+    /// before a growth ends, which must stay below 64.
+    const FILL_64THS: u32;
+
+    /// The sizes the table goes through.
+    const LADDER: &'static Ladder;
+
+    /// What a slot holds.
+    type Entry: Copy;
+
+    /// Entries in the line.
+    fn len(&self) -> usize;
+    /// The hash of an entry.
+    fn hash(&self, slot: usize, key: &HashKey) -> u64;
+    /// The entry of a slot below `len`.
+    fn entry(&self, slot: usize) -> Self::Entry;
+    /// Adds an entry; the line is not full.
+    fn push(&mut self, entry: &Self::Entry);
+    /// Takes an entry out; the last one takes its slot.
+    fn take(&mut self, slot: usize) -> Self::Entry;
+    /// Makes the line empty.
+    fn clear(&mut self);
+}
+
+/// Most slots of a line of any table.
+const SLOTS_MAX: usize = 16;
+
+/// Furthest from its home that an entry is inserted, in lines. Random entries come a third as far: some 300 lines in
+/// IPv4 rows of two million just before a growth ends.
+pub(crate) const PROBE_LINES_MAX: u32 = 1024;
+
+/// Most lines of the run that one step of growth or shrinking takes out. The runs of random entries are as long as
+/// their furthest entries are far.
+const RUN_LINES_MAX: u32 = 1024;
+
+/// Most lines that a removal looks at in order to pull entries back.
+const PULL_LINES_MAX: u32 = 4096;
+
+/// Most entries that a step moves to another zone: what [`Memory`] keeps ready has room for their lines. A line of
+/// random entries is home to 30 at most.
+const STEP_ENTRIES_MAX: usize = 256;
+
+/// Reach beyond which there are no more steps, which may lengthen it by a run. Insertions never come near.
+const STEP_REACH_MAX: u32 = 4 * PROBE_LINES_MAX;
+
+const _: () =
+    assert!(STEP_REACH_MAX + RUN_LINES_MAX + PROBE_LINES_MAX < u16::MAX as u32, "a reach fits its field");
+
+/// Lines of a way that are free of charge.
+const FREE_LINES: u32 = 64;
+
+/// By how much a line costs more whose entries are hashed, as removals and steps do, than one that is searched.
+const HASHED_LINE_CHARGE: u32 = 4;
+
+/// Debt for each entry that the rows are made for beyond which they are due: with it the long ways have cost about as
+/// much as renewal does.
+const DEBT_PER_ENTRY: u32 = 16;
+
+/// Rows for fewer entries are treated as if they were for so many, so that the chance of a moment does not renew them.
+const DEBT_ENTRIES_MIN: u32 = 1024;
+
+/// Debt that each step forgives. Random entries run up a sixth of it at most, where a table shrinks.
+const DEBT_FORGIVEN_PER_STEP: u32 = 16;
+
+/// Empty lines at the end that a step of shrinking passes over.
+const EMPTY_LINES_MAX: u32 = 64;
+
+/// Lines without entries that are passed over at one operation on rows that are being emptied: most lie in the gap and
+/// have no memory.
+const MISSING_LINES_MAX: u32 = 1024;
+
+/// Lines split or merged after one operation: enough to keep up with it, few enough to go unnoticed.
+pub(crate) const STEPS_MAX: usize = 2;
+
+/// The rows.
+#[derive(Debug)]
+pub(crate) struct Rows<B> {
+    lines: Lines<B>,
+    seed: Seed,
+    level: Level,
+    /// Every line at and above this is empty.
+    end: u32,
+    len: u32,
+    /// Number of entries above which a line is split.
+    grow_above: u32,
+    /// Charge for long ways since it was last forgiven. A cell, because searches are charged too.
+    debt: Cell<u32>,
+    /// No entry is more lines than this from its home.
+    reach: u16,
+    /// Whether the rows are to be renewed.
+    due: Cell<bool>,
+    /// Whether a removal left a line not full before one that it should have pulled from. Then a search must go on
+    /// to the reach, and there are no more steps.
+    holed: bool,
+}
+
+impl<B: Bucket> Rows<B> {
+    /// Rows for about this many lines. They have no memory yet.
+    pub(crate) fn with_lines(seed: Seed, lines: u32) -> Self {
+        let level = Level::holding(B::LADDER, lines);
+        let mut rows = Self {
+            lines: Lines::new(),
+            seed,
+            level,
+            end: 0,
+            len: 0,
+            grow_above: 0,
+            debt: Cell::new(0),
+            reach: 0,
+            due: Cell::new(false),
+            holed: false,
+        };
+        rows.set_level(level);
+        rows
+    }
+
+    /// Lines that this many entries fill as full as rows are kept.
+    pub(crate) fn lines_for(entries: u32) -> u32 {
+        let lines = (u64::from(entries) * 64).div_ceil(u64::from(B::FILL_64THS * Self::SLOTS));
+        u32::try_from(lines).unwrap_or(u32::MAX)
+    }
+
+    /// Takes memory for all lines of rows that are few and still empty, so that it need not be enlarged again and again.
+    pub(crate) fn take_memory(&mut self, memory: &mut Memory) {
+        self.lines.line_ensured(memory, self.level.lines() - 1);
+    }
+
+    const SLOTS: u32 = {
+        assert!(B::SLOTS <= SLOTS_MAX);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "asserted above; a const context has no try_from"
+        )]
+        let slots = B::SLOTS as u32;
+        slots
+    };
+
+    /// The distance in entries between growing and shrinking: two lines, so that an entry that comes and goes moves
+    /// nothing.
+    const SLACK: u32 = 2 * Self::SLOTS * B::FILL_64THS / 64 + 1;
+
+    /// Number of entries.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Every entry is in a line below this.
+    #[inline]
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// The secret by which the entries are ordered.
+    pub(crate) fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// Whether the rows are to be renewed.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.get()
+    }
+
+    /// Forgives the debt. To be called every few minutes: random entries run up none that is worth renewal in such a
+    /// time.
+    pub(crate) fn forgive(&self) {
+        self.debt.set(0);
+    }
+
+    /// The lowest position behind the border between the two zones, which is where the next steps take place.
+    #[cfg(test)]
+    pub(crate) fn border(&self) -> u32 {
+        (0..32).rev().fold(0, |position, bit| {
+            let next = position | 1 << bit;
+            if self.level.home(next) < self.level.gap_start() { next } else { position }
+        })
+    }
+
+    /// Whether there are neither too many nor too few entries for the lines.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.len <= self.grow_above && self.len >= self.grow_above.saturating_sub(Self::SLACK)
+    }
+
+    /// Whether there are too many entries for the lines.
+    #[inline]
+    pub(crate) fn is_too_full(&self) -> bool {
+        self.len > self.grow_above
+    }
+
+    /// The line after `line` on a walk over all entries that wraps round at the end, with the gap left out once a
+    /// line without entries is met in it.
+    #[inline]
+    pub(crate) fn line_after(&self, line: u32, line_is_empty: bool) -> u32 {
+        let mut next = line + 1;
+        if line_is_empty && line >= self.level.gap_start() {
+            next = next.max(self.level.gap_end());
+        }
+        if next < self.end { next } else { 0 }
+    }
+
+    /// The line after `line` on a walk that ends behind the last entry.
+    pub(crate) fn line_after_or_end(&self, memory: &Memory, line: u32) -> u32 {
+        let next = self.line_after(line, self.line(memory, line).is_none_or(Line::is_empty));
+        if next > line { next } else { self.end.max(line + 1) }
+    }
+
+    /// The line, if its place has memory.
+    #[inline]
+    pub(crate) fn line<'a>(&'a self, memory: &'a Memory, line: u32) -> Option<&'a B> {
+        #[cfg(test)]
+        work::count_line();
+        self.lines.line(memory, line)
+    }
+
+    /// The line to write, with memory for it.
+    #[inline]
+    fn line_ensured<'a>(&'a mut self, memory: &'a mut Memory, line: u32) -> &'a mut B {
+        #[cfg(test)]
+        work::count_line();
+        self.lines.line_ensured(memory, line)
+    }
+
+    /// Three lines in a row, if they lie in one piece of memory.
+    #[inline]
+    pub(crate) fn three_lines<'a>(&'a self, memory: &'a Memory, line: u32) -> Option<&'a [B; 3]> {
+        self.lines.three(memory, line)
+    }
+
+    /// A line with an entry that was just found.
+    #[inline]
+    pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, line: u32) -> &'a mut B {
+        self.lines.line_mut(memory, line).expect("a line with an entry has memory")
+    }
+
+    /// The home of what has this hash.
+    #[inline]
+    fn home(&self, hash: u64) -> u32 {
+        self.level.home(self.seed.position(hash))
+    }
+
+    /// Starts loading the home of what has this hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
+        self.lines.prefetch(memory, self.home(hash));
+    }
+
+    /// As `prefetch`, and the line behind it, to which every third search goes on where rows are full.
+    #[inline]
+    pub(crate) fn prefetch_run(&self, memory: &Memory, hash: u64) {
+        self.lines.prefetch_two(memory, self.home(hash));
+    }
+
+    /// Starts loading a line and the one behind it.
+    #[inline]
+    pub(crate) fn prefetch_two(&self, memory: &Memory, line: u32) {
+        self.lines.prefetch_two(memory, line);
+    }
+
+    /// Looks for an entry with this hash: `matching` tells the slot of a line that holds it. Returns its line and slot.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        memory: &Memory,
+        hash: u64,
+        matching: impl Fn(&B) -> Option<usize>,
+    ) -> Option<(u32, usize)> {
+        let home = self.home(hash);
+        let (mut line, last) = (home, home + u32::from(self.reach));
+        let found = loop {
+            let bucket = self.line(memory, line);
+            if let Some(slot) = bucket.and_then(&matching) {
+                break Some((line, slot));
+            }
+            let goes_on = bucket.is_some_and(|bucket| bucket.len() == B::SLOTS) || self.holed;
+            if !goes_on || line >= last {
+                break None;
+            }
+            line += 1;
+        };
+        self.charge(line - home);
+        found
+    }
+
+    /// Visits every entry whose position is among `positions`, by its line and slot. Looks at the lines that are home
+    /// to them, and as far behind as an entry may be.
+    pub(crate) fn visit_between(
+        &self,
+        memory: &Memory,
+        key: &HashKey,
+        positions: RangeInclusive<u32>,
+        mut visit: impl FnMut(&B, usize),
+    ) {
+        let last_home = self.level.home(*positions.end());
+        let mut line = self.level.home(*positions.start());
+        while line < self.end && line <= last_home + u32::from(self.reach) {
+            let mut is_full = false;
+            if let Some(bucket) = self.line(memory, line) {
+                is_full = bucket.len() == B::SLOTS;
+                (0..bucket.len())
+                    .filter(|&slot| positions.contains(&self.seed.position(bucket.hash(slot, key))))
+                    .for_each(|slot| visit(bucket, slot));
+            }
+            if line >= last_home && !is_full && !self.holed {
+                break;
+            }
+            line = self.line_after_or_end(memory, line);
+        }
+    }
+
+    /// Adds an entry that is not there, at most `lines_max` from its home. `memory` has room. Nothing if that is too
+    /// near, and the rows are due then.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        memory: &mut Memory,
+        hash: u64,
+        entry: &B::Entry,
+        lines_max: u32,
+    ) -> Option<(u32, usize)> {
+        let home = self.home(hash);
+        let mut line = home;
+        let slot = loop {
+            let bucket = self.line_ensured(memory, line);
+            if bucket.len() < B::SLOTS {
+                bucket.push(entry);
+                break bucket.len() - 1;
+            }
+            if line - home >= lines_max {
+                self.due.set(true);
+                return None;
+            }
+            line += 1;
+        };
+        self.reached(home, line);
+        self.len += 1;
+        Some((line, slot))
+    }
+
+    /// Takes note that an entry now lies at `line`.
+    #[inline]
+    fn reached(&mut self, home: u32, line: u32) {
+        self.end = self.end.max(line + 1);
+        let distance = line.saturating_sub(home);
+        if distance > u32::from(self.reach) {
+            self.reach = u16::try_from(distance).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Takes an entry out, and pulls back later entries that had to make way.
+    pub(crate) fn remove(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        (line, slot): (u32, usize),
+    ) -> B::Entry {
+        let bucket = self.line_mut(memory, line);
+        let was_full = bucket.len() == B::SLOTS;
+        let removed = bucket.take(slot);
+        self.len -= 1;
+        if was_full {
+            self.pull_back(memory, key, line);
+        }
+        removed
+    }
+
+    /// Fills a line that was full from later ones, and these in turn.
+    fn pull_back(&mut self, memory: &mut Memory, key: &HashKey, line: u32) {
+        let (first, mut hole) = (line, line);
+        let mut line = line + 1;
+        // An entry that belongs before the hole is no further behind it than the reach.
+        while line - hole <= u32::from(self.reach) {
+            let Some(bucket) = self.line(memory, line) else { break };
+            if line - first > PULL_LINES_MAX {
+                self.holed = true;
+                self.due.set(true);
+                break;
+            }
+            let was_full = bucket.len() == B::SLOTS;
+            let misplaced = (0..bucket.len()).find(|&slot| self.home(bucket.hash(slot, key)) <= hole);
+            if let Some(slot) = misplaced {
+                let entry = self.line_mut(memory, line).take(slot);
+                self.line_mut(memory, hole).push(&entry);
+                hole = line;
+            }
+            if !was_full {
+                break;
+            }
+            line += 1;
+        }
+        self.charge((line - first) * HASHED_LINE_CHARGE);
+    }
+
+    /// Charges the rows for a way of so many lines.
+    #[inline]
+    fn charge(&self, lines: u32) {
+        if lines > FREE_LINES {
+            self.add_debt(lines - FREE_LINES);
+        }
+    }
+
+    /// The charge rises with the square: many short ways are chance, a few long ones are not.
+    #[cold]
+    fn add_debt(&self, lines: u32) {
+        let charge = lines.saturating_mul(lines) / FREE_LINES;
+        let debt = self.debt.get().saturating_add(charge);
+        self.debt.set(debt);
+        if debt > self.grow_above.max(DEBT_ENTRIES_MIN).saturating_mul(DEBT_PER_ENTRY) {
+            self.due.set(true);
+        }
+    }
+
+    /// Splits a line if there are too many entries, or merges two or three if there are too few and `may_shrink`.
+    /// Returns whether it did.
+    pub(crate) fn step(&mut self, memory: &mut Memory, key: &HashKey, may_shrink: bool) -> bool {
+        if self.holed || u32::from(self.reach) > STEP_REACH_MAX || self.is_settled() {
+            false
+        } else if self.is_too_full() {
+            memory.has_room_for(Purpose::Moving) && self.grow(memory, key)
+        } else {
+            may_shrink && memory.has_room_for(Purpose::Shrinking) && self.shrink(memory, key)
+        }
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(&mut self, memory: &mut Memory) {
+        self.lines.release(memory);
+        *self = Self::with_lines(self.seed, 1);
+    }
+
+    /// Splits the top line of the lower zone.
+    fn grow(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
+        let Some(level) = self.level.before_growth(B::LADDER) else { return false };
+        let top = level.gap_start() - 1;
+        if !self.rehome(memory, key, (top, top), (level, level.grown())) {
+            return false;
+        }
+        let gap_end = self.level.gap_end();
+        // The page above is in the gap since the line moved into this page; half a page later it is surely empty.
+        let per_page = Lines::<B>::PER_PAGE;
+        let above = (top / per_page + 1) * per_page;
+        if top % per_page == per_page / 2 && above + per_page <= gap_end {
+            self.lines.release_page(memory, above);
+        }
+        // The next step comes soon, and goes on below.
+        for line in [top.saturating_sub(1), gap_end.saturating_sub(2)] {
+            self.lines.prefetch_two(memory, line);
+        }
+        true
+    }
+
+    /// Merges the lowest lines of the upper zone into one line of the lower zone.
+    fn shrink(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
+        let Some(level) = self.level.before_shrinking(B::LADDER) else { return false };
+        let (first, last) = level.merging();
+        if !self.rehome(memory, key, (first, last), (level, level.shrunk())) {
+            return false;
+        }
+        let per_page = Lines::<B>::PER_PAGE;
+        for page in first / per_page..self.level.gap_end() / per_page {
+            if page * per_page >= self.level.gap_start() {
+                self.lines.release_page(memory, page * per_page);
+            }
+        }
+        self.lower_end(memory);
+        // The next step comes soon, and goes on above.
+        for line in [level.gap_start() + 1, last + 1] {
+            self.lines.prefetch_two(memory, line);
+        }
+        true
+    }
+
+    /// Brings `end` down to the last entry, a bounded way at a time, and gives back what lies behind it.
+    fn lower_end(&mut self, memory: &mut Memory) {
+        self.lower_end_by(memory, EMPTY_LINES_MAX);
+        self.lines.truncate(memory, self.end);
+    }
+
+    fn lower_end_by(&mut self, memory: &Memory, lines_max: u32) -> bool {
+        let end = self.end;
+        while self.end > end.saturating_sub(lines_max)
+            && self.line(memory, self.end - 1).is_none_or(Line::is_empty)
+        {
+            self.end -= 1;
+        }
+        self.end < end
+    }
+
+    /// Brings `end` down, a bounded way at a time, and gives back the pages behind it; takes no memory for that, as
+    /// shrinking may. Returns whether there were empty lines.
+    pub(crate) fn give_back_end(&mut self, memory: &mut Memory) -> bool {
+        let lowered = self.lower_end_by(memory, MISSING_LINES_MAX);
+        self.lines.give_back(memory, self.end);
+        lowered
+    }
+
+    /// The last entry of the last line, with its hash; nothing if the line is empty.
+    pub(crate) fn last(&self, memory: &Memory, key: &HashKey) -> Option<(u64, B::Entry)> {
+        let bucket = self.line(memory, self.end.checked_sub(1)?)?;
+        let slot = bucket.len().checked_sub(1)?;
+        Some((bucket.hash(slot, key), bucket.entry(slot)))
+    }
+
+    /// Takes the last entry of the last line out. No entry lies behind it that could be pulled back.
+    pub(crate) fn pop(&mut self, memory: &mut Memory) {
+        let bucket = self.line_mut(memory, self.end - 1);
+        bucket.take(bucket.len() - 1);
+        self.len -= 1;
+    }
+
+    /// Takes out all entries from line `first` to the first line from `last` on that is not full, and puts them in
+    /// again under a new level. Entries before keep their places because their homes do; entries behind cannot have
+    /// a home before a line that is not full. Changes nothing but that the rows are due if the run is too long, or
+    /// too many entries would change zones; returns whether it was done.
+    fn rehome(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        (first, last): (u32, u32),
+        (before, after): (Level, Level),
+    ) -> bool {
+        let run = Run { first, last, before, after };
+        let mut scratch = memory.take_scratch();
+        let behind = self.read_run(memory, key, &run, &mut scratch);
+        if let Some(behind) = behind {
+            for line in first..behind {
+                if let Some(bucket) = self.lines.line_mut(memory, line) {
+                    bucket.clear();
+                }
+            }
+            self.set_level(after);
+            self.write_run(memory, &run, behind, &mut scratch);
+        } else {
+            self.due.set(true);
+        }
+        memory.put_scratch(scratch);
+        behind.is_some()
+    }
+
+    /// Copies the lines of a run, and computes the home of each entry under the new level. Returns the line behind the
+    /// run, or nothing if the step would be too large.
+    fn read_run(&self, memory: &Memory, key: &HashKey, run: &Run, scratch: &mut Scratch) -> Option<u32> {
+        let (mut line, mut moved, mut lowest) = (run.first, 0, u32::MAX);
+        loop {
+            let mut was_full = false;
+            if let Some(bucket) = self.line(memory, line) {
+                was_full = bucket.len() == B::SLOTS;
+                scratch.lines.extend_from_slice(bucket.as_bytes());
+                for slot in 0..bucket.len() {
+                    let position = self.seed.position(bucket.hash(slot, key));
+                    let home = run.after.home(position);
+                    if home != run.before.home(position) {
+                        moved += 1;
+                        lowest = lowest.min(home);
+                    }
+                    scratch.homes.push(home);
+                }
+            }
+            line += 1;
+            if !was_full && line > run.last {
+                break;
+            }
+            if line - run.first > RUN_LINES_MAX {
+                return None;
+            }
+        }
+        self.charge((line - run.first) * HASHED_LINE_CHARGE);
+        (moved <= STEP_ENTRIES_MAX && self.has_vacancies(memory, lowest, moved)).then_some(line)
+    }
+
+    /// Whether so many entries with homes from `line` on find places that are not too far.
+    fn has_vacancies(&self, memory: &Memory, line: u32, entries: usize) -> bool {
+        let mut vacancies = 0;
+        let mut lines = (line..).take(PROBE_LINES_MAX as usize);
+        while vacancies < entries {
+            let Some(line) = lines.next() else { return false };
+            vacancies += B::SLOTS - self.line(memory, line).map_or(0, B::len);
+        }
+        true
+    }
+
+    /// Puts the entries of a run in again. Linear in their number: no line that was found full is looked at twice.
+    fn write_run(&mut self, memory: &mut Memory, run: &Run, behind: u32, scratch: &mut Scratch) {
+        let first = run.first;
+        let before_run = first.min(run.before.gap_start());
+        scratch.nexts.extend(1..=behind - first);
+        let mut outside = Outside::default();
+        let mut homes = scratch.homes.iter();
+        for bytes in scratch.lines.chunks_exact(size_of::<B>()) {
+            let bucket = B::ref_from_bytes(bytes).expect("the bytes of a line");
+            for (slot, &home) in (0..bucket.len()).zip(&mut homes) {
+                // An entry from before the run lay in it because all lines up to the run are full, and still are.
+                let mut line = if home < before_run { first } else { home };
+                if (first..behind).contains(&line) {
+                    line = first + self.vacancy_in_run(memory, first, line - first, &mut scratch.nexts);
+                }
+                if !(first..behind).contains(&line) {
+                    line = outside.vacancy(line, |line| self.line_ensured(memory, line).len() < B::SLOTS);
+                }
+                self.line_ensured(memory, line).push(&bucket.entry(slot));
+                self.reached(home, line);
+            }
+        }
+    }
+
+    /// The first line of a run, counted from its first and from `start` on, that is not full. Every full line on the way
+    /// then points there, as in the forests of disjoint sets (Tarjan 1975).
+    #[inline]
+    fn vacancy_in_run(&self, memory: &Memory, first: u32, start: u32, nexts: &mut [u32]) -> u32 {
+        let is_full = |line: u32| self.line(memory, first + line).is_some_and(|line| line.len() == B::SLOTS);
+        let mut vacancy = start;
+        while let Some(&next) = nexts.get(vacancy as usize).filter(|_| is_full(vacancy)) {
+            vacancy = next;
+        }
+        let mut line = start;
+        while line < vacancy {
+            line = core::mem::replace(&mut nexts[line as usize], vacancy);
+        }
+        vacancy
+    }
+
+    fn set_level(&mut self, level: Level) {
+        self.debt.set(self.debt.get().saturating_sub(DEBT_FORGIVEN_PER_STEP));
+        self.level = level;
+        let entries = u64::from(level.lines()) * u64::from(Self::SLOTS) * u64::from(B::FILL_64THS) / 64;
+        self.grow_above = u32::try_from(entries).unwrap_or(u32::MAX);
+    }
+}
+
+/// The run that a step takes out: from line `first` to the first one from `last` on that is not full.
+struct Run {
+    first: u32,
+    last: u32,
+    before: Level,
+    after: Level,
+}
+
+/// Where entries went that changed zones, so that the next with the same home need not search again.
+#[derive(Default)]
+struct Outside {
+    places: ArrayVec<(u32, u32), 8>,
+}
+
+impl Outside {
+    /// The first line from `start` on that has room.
+    fn vacancy(&mut self, start: u32, mut has_room: impl FnMut(u32) -> bool) -> u32 {
+        let known = self.places.iter().position(|&(known, _)| known == start);
+        let mut line = known.map_or(start, |known| self.places[known].1);
+        while !has_room(line) {
+            line += 1;
+        }
+        match known {
+            Some(known) => self.places[known].1 = line,
+            // A line is split into three at most, and those of one step are merged into one.
+            None => drop(self.places.try_push((start, line))),
+        }
+        line
+    }
+}
+
+/// Counts the lines that operations look at, which tests bound in place of time.
+#[cfg(test)]
+pub(crate) mod work {
+    use core::cell::Cell;
+
+    thread_local! {
+        static LINES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count_line() {
+        LINES.set(LINES.get() + 1);
+    }
+
+    /// The lines that this thread looked at during `operation`.
+    pub(crate) fn lines_of<T>(operation: impl FnOnce() -> T) -> (u64, T) {
+        let before = LINES.get();
+        let result = operation();
+        (LINES.get() - before, result)
+    }
+}
