@@ -28,6 +28,12 @@ enum Content<T> {
     Free { next: Option<u32> },
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new(), free: None, len: 0 }
