@@ -169,8 +169,12 @@ settings! {
         /// Largest single offer or answer. A larger one is left out.
         offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512);
 
-        /// Most that waits for a client that does not take it; then it is disconnected.
+        /// Most replies to its own messages that wait for a client that does not take them; then it is disconnected.
         unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
+
+        /// Most that others have for a client that waits for it, answers to its offers; of offers half as much. What comes
+        /// beyond is dropped, and counted; the client stays connected. One more always fits.
+        queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16);
 
         /// Most torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;

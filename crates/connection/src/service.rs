@@ -112,6 +112,13 @@ impl Service {
         self.end_if(next, session)
     }
 
+    /// The peer has not taken so many bytes of what it was told: what others have for it waits, within limits.
+    pub fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.set_unsent(handle, unsent_bytes);
+        }
+    }
+
     /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked
     /// before. Nobody would hear the reason.
     pub fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {

@@ -38,6 +38,9 @@ pub(crate) struct Sockets {
     has_heard: bool,
 }
 
+/// Why a client is disconnected that leaves more replies unread than may wait.
+const REPLIES_UNREAD: &str = "too many replies are left unread";
+
 /// What comes of a frame.
 enum Step {
     /// The next one is looked at.
@@ -159,6 +162,11 @@ impl Sockets {
         });
     }
 
+    /// The socket of a connection has not taken so many bytes of what it was told.
+    pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.responder.set_unsent(handle, unsent_bytes);
+    }
+
     /// Takes in what other workers have left.
     pub(crate) fn collect(&mut self) {
         self.responder.collect();
@@ -211,7 +219,10 @@ impl Sockets {
             None | Some(Event::Pong(_)) => {}
             Some(Event::Message(message)) => {
                 self.has_heard = true;
-                self.responder.hear(&mut socket.member, message, now);
+                if !self.responder.hear(&mut socket.member, message, now) {
+                    frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
+                    return Step::End(Next::Linger);
+                }
             }
             // Not said at once, which would give time anew to whoever is in the middle of a message: that is held for it.
             Some(Event::Ping(payload)) => {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use shoal_protocol::InfoHash;
 use shoal_relay::{
-    Announced, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms, Target, Unwritten,
+    Announced, Class, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms, Target,
+    Unwritten,
 };
 use shoal_store::Action;
 use shoal_wire::stream::Handle;
@@ -56,6 +57,8 @@ struct Desk {
     info_hashes: Vec<InfoHash>,
     /// What is wrong with the message in hand.
     words: String,
+    /// Whether there was no room for a reply to the message in hand.
+    is_reply_lost: bool,
 }
 
 impl Responder {
@@ -84,6 +87,7 @@ impl Responder {
             targets: Vec::new(),
             info_hashes: Vec::new(),
             words: String::new(),
+            is_reply_lost: false,
         };
         Self { limits, storage: Storage::default(), desk }
     }
@@ -95,15 +99,18 @@ impl Responder {
         Member::new(handle, ip, swarms.source(ip), settings.refuse_private_addresses)
     }
 
-    /// Answers a message. All that is said on it waits in the post afterwards.
-    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) {
+    /// Answers a message. All that is said on it waits in the post afterwards. Returns whether the client may stay: one
+    /// that leaves more replies unread than may wait is to be disconnected.
+    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
         let Self { limits, storage, desk } = self;
+        desk.is_reply_lost = false;
         match wire::decode(message, limits, storage) {
             Ok(Request::Announce(announce)) => desk.announce(member, &announce, now),
             Ok(Request::Answer(answer)) => desk.answer(member, &answer, now),
             Ok(Request::Scrape(info_hashes)) => desk.scrape(member, info_hashes),
             Err(unreadable) => desk.fail_message(member, &unreadable),
         }
+        !desk.is_reply_lost
     }
 
     /// Has `write` append whole frames to what waits for a client, where it has to be told something else than the answer
@@ -130,6 +137,11 @@ impl Responder {
     /// Lets `fetch` see what waits for a connection, where it lies, so that it can be sealed without a copy.
     pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
         self.desk.postroom.fetch(handle, fetch)
+    }
+
+    /// The socket of a connection has not taken so many bytes of what it was told, see [`Postroom::set_unsent`].
+    pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.desk.postroom.set_unsent(handle, unsent_bytes);
     }
 
     /// Takes in what the clients of other workers have for those of this one. To be called before a turn.
@@ -162,7 +174,7 @@ impl Desk {
                 let interval_s = self.interval_s();
                 self.say(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
-                self.relay_offers(announce);
+                self.relay_offers(member, announce);
             }
             Err(refusal) => {
                 let action = Some(wire::Action::Announce);
@@ -236,9 +248,10 @@ impl Desk {
         self.offers.extend(offers.map(|offer| swarms.offer(offer.offer_id.bytes(&mut room))));
     }
 
-    fn relay_offers(&mut self, announce: &Announce<'_>) {
+    fn relay_offers(&mut self, member: &Member, announce: &Announce<'_>) {
+        let class = Class::Offer(member.source().group());
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
-            let written = self.postroom.write(target.address, |out| {
+            let written = self.postroom.write(target.address, class, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
@@ -257,7 +270,7 @@ impl Desk {
             self.swarms.settle(&place, &answer.to_peer_id, (debtor, &answer.peer_id), offer, now.monotonic_s);
         match settlement {
             Settlement::Owed(creditor) => {
-                let written = self.postroom.write(creditor, |out| {
+                let written = self.postroom.write(creditor, Class::Answer, |out| {
                     frame::write_text(out, |out| {
                         reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
                     });
@@ -328,8 +341,13 @@ impl Desk {
     /// Has `write` append to what waits for the client.
     fn post(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.client(self.postroom.worker()).address;
-        if let Err(unwritten) = self.postroom.write(address, write) {
-            self.tally.lose(loss(unwritten), 1);
+        match self.postroom.write(address, Class::Reply, write) {
+            Ok(()) => {}
+            Err(Unwritten::QueueFull) => {
+                self.is_reply_lost = true;
+                self.tally.lose(Loss::ReplyQueueFull, 1);
+            }
+            Err(unwritten) => self.tally.lose(loss(unwritten), 1),
         }
     }
 
@@ -340,7 +358,8 @@ impl Desk {
     fn count_losses(&mut self) {
         let losses = self.postroom.losses();
         self.tally.lose(Loss::Gone, losses.gone);
-        self.tally.lose(Loss::MailboxFull, losses.full);
+        self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
+        self.tally.lose(Loss::QueueFull, losses.queue_full);
     }
 }
 
@@ -365,7 +384,8 @@ const fn refusal(rejection: Rejection) -> Refusal {
 const fn loss(unwritten: Unwritten) -> Loss {
     match unwritten {
         Unwritten::Gone => Loss::Gone,
-        Unwritten::Full => Loss::MailboxFull,
+        Unwritten::QueueFull => Loss::QueueFull,
+        Unwritten::MailboxFull => Loss::MailboxFull,
     }
 }
 

@@ -20,6 +20,14 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Source(pub(crate) u64);
 
+impl Source {
+    /// Which of a few groups it belongs to, by which the queue of a receiver tells greedy sources from others.
+    #[must_use]
+    pub const fn group(self) -> u8 {
+        (self.0 >> 61) as u8
+    }
+}
+
 /// The name of an offer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OfferKey(pub(crate) u64);

@@ -26,5 +26,6 @@ pub use api::{
 };
 pub use key::{OfferKey, Place, Source};
 pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
-pub use postroom::{Losses, POST_BYTES_MAX, Postroom, Unwritten};
+pub use post::Class;
+pub use postroom::{CHALLENGE_BYTES, Losses, Postroom, QueueLimits, Unwritten};
 pub use swarms::Swarms;

@@ -8,7 +8,7 @@ use std::thread;
 
 use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
-    Address, Announce, Client, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
+    Address, Announce, Class, Client, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
 };
 use shoal_wire::stream::Handle;
 
@@ -189,7 +189,9 @@ impl Correspondent {
                     out.extend_from_slice(&index.to_be_bytes());
                     out.extend_from_slice(&number.to_be_bytes());
                 };
-                self.postroom.write(Address { worker: to, handle: handle(index) }, letter).unwrap();
+                self.postroom
+                    .write(Address { worker: to, handle: handle(index) }, Class::Reply, letter)
+                    .unwrap();
             }
         }
     }

@@ -9,6 +9,7 @@ use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
 use shoal_net::stream::{ListenAddress, StreamBackend, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
+use shoal_relay::QueueLimits;
 
 use crate::processors;
 
@@ -130,7 +131,6 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
         request_ms_max: ms(config.http.request_timeout_s),
         send_ms_max: ms(config.http.send_timeout_s),
         silent_ms_max: ms(config.webtorrent.ping_interval_s),
-        unsent_bytes_max: bytes(config.webtorrent.unsent_max),
     }
 }
 
@@ -187,6 +187,14 @@ pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<s
         peer_lifetime_s: config.webtorrent.peer_timeout_s,
         hash_key: [high, low],
     })
+}
+
+/// How much waits for each client of WebTorrent.
+pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
+    QueueLimits {
+        queue_bytes_max: bytes(config.webtorrent.queue_max),
+        reply_bytes_max: bytes(config.webtorrent.unsent_max),
+    }
 }
 
 /// The limits of the store.

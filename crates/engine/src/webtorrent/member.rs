@@ -56,6 +56,10 @@ impl Member {
         self.handle
     }
 
+    pub(super) const fn source(&self) -> Source {
+        self.source
+    }
+
     pub(super) fn peers(&self) -> &[Peer] {
         &self.peers
     }

@@ -42,7 +42,6 @@ const LIMITS: StreamLimits = StreamLimits {
     request_ms_max: 60_000,
     send_ms_max: 60_000,
     silent_ms_max: 3_600_000,
-    unsent_bytes_max: 64 << 20,
 };
 
 /// How long a signal may wait.

@@ -38,7 +38,6 @@ const LIMITS: StreamLimits = StreamLimits {
     request_ms_max: u64::MAX,
     send_ms_max: u64::MAX,
     silent_ms_max: 60_000,
-    unsent_bytes_max: 128 * 1024,
 };
 
 /// Whether connections stay.

@@ -183,7 +183,6 @@ const PROBE_LIMITS: StreamLimits = StreamLimits {
     request_ms_max: u64::MAX,
     send_ms_max: u64::MAX,
     silent_ms_max: 60_000,
-    unsent_bytes_max: 128 * 1024,
 };
 
 /// Says once what it hears.

@@ -12,10 +12,8 @@ pub struct StreamLimits {
     pub idle_ms_max: u64,
     /// Longest time for a request to arrive whole, or for a handshake.
     pub request_ms_max: u64,
-    /// Longest time for the peer to take what one call of the service gave it; where more is said meanwhile, to catch up.
+    /// Longest time for the peer to take what one call of the service gave it; six times that where it was said unasked.
     pub send_ms_max: u64,
     /// Longest time for which the peer of a standing connection may be silent before the service has to tend it.
     pub silent_ms_max: u64,
-    /// Most bytes that wait for the peer of a standing connection to take them. When there are more, it is closed.
-    pub unsent_bytes_max: usize,
 }

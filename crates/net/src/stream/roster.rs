@@ -168,10 +168,6 @@ impl<T> Roster<T> {
         Some(entry.thing)
     }
 
-    pub(super) const fn limits(&self) -> &StreamLimits {
-        &self.limits
-    }
-
     /// The connection that can be spared first: that which has idled longest, or else the standing one whose peer has been
     /// silent longest.
     pub(super) fn most_expendable(&mut self) -> Option<Key> {
@@ -193,9 +189,8 @@ impl<T> Roster<T> {
                 match phase {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
                     Phase::Request => self.counters.timed_out_request.add(1),
-                    Phase::Send => self.counters.timed_out_send.add(1),
-                    // Whether it is to go is for the service to say.
-                    Phase::Standing | Phase::Linger => {}
+                    // Whether it is to go is decided elsewhere.
+                    Phase::Send | Phase::Standing | Phase::Linger => {}
                 }
                 return Some((key, phase));
             }
@@ -254,7 +249,6 @@ mod tests {
         request_ms_max: 100,
         send_ms_max: 10,
         silent_ms_max: 60_000,
-        unsent_bytes_max: 128 * 1024,
     };
 
     fn roster() -> Roster<&'static str> {
