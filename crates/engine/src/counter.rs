@@ -74,6 +74,8 @@ labels! {
         MailboxFull = "mailbox_full",
         /// An offer or answer for a client that has as much of them in its queue as may be there.
         QueueFull = "queue_full",
+        /// An offer of a client that has had as many bytes relayed as it may for now.
+        RateLimited = "rate_limited",
         /// A reply to a client that leaves more of them unread than may wait, and is disconnected.
         ReplyQueueFull = "reply_queue_full",
     }
