@@ -180,7 +180,7 @@ settings! {
         /// Largest single offer or answer. A larger one is left out.
         offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512);
 
-        /// Most that waits for a client that does not take it; then it is disconnected.
+        /// Most replies to its own messages that wait for a client that does not take them; then it is disconnected.
         unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
 
         /// Most WebSockets of one source, as http.connections_per_source_max counts sources. It is higher because
@@ -188,11 +188,20 @@ settings! {
         /// counts towards the client that the proxy names.
         connections_per_source_max: u32 = 4096, in 1..=100_000_000;
 
+        /// Most that others have for a client that waits for it, answers to its offers; of offers half as much. What comes
+        /// beyond is dropped, and counted; the client stays connected. One more always fits.
+        queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16);
+
+        /// Most bytes a second of offers that are handed on for one connection, averaged over eight seconds; of one source
+        /// (an IPv4 address or an IPv6 /64) eight times as many. Its announces are answered all the same. 0 is no limit.
+        relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1);
+
         /// Most torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
 
-        /// Most peers of all its swarms together; beyond it new ones are refused. Each takes 100 to 300 bytes. "auto" is as
-        /// many as a quarter of store.memory_max would hold, on top of that.
+        /// Most peers of all its swarms together; beyond it new ones are refused. Each takes 200 to 360 bytes, and up to 768
+        /// more for offers that are not answered yet. "auto" is as many as a quarter of store.memory_max holds, on top of
+        /// that.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;
 
         /// Most that waits between two looks of a worker for what other workers hand to it, for each worker. What does

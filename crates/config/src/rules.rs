@@ -193,11 +193,11 @@ fn offers_fit_messages(config: &Config) -> Option<Conflict> {
 }
 
 fn offers_fit_what_waits(config: &Config) -> Option<Conflict> {
-    let most = config.webtorrent.unsent_max;
+    let most = config.webtorrent.queue_max;
     (config.webtorrent.offer_max >= most).then(|| Conflict {
-        keys: &["webtorrent.offer_max", "webtorrent.unsent_max"],
+        keys: &["webtorrent.offer_max", "webtorrent.queue_max"],
         fault: format!(
-            "whoever is sent such an offer would be disconnected; offer_max must be less than {most}"
+            "such an offer would take all the room for others; offer_max must be less than {most}"
         ),
     })
 }

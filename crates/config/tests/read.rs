@@ -190,7 +190,7 @@ fn webtorrent_cannot_contradict_itself() {
     let webtorrent = |keys: &str| refusal(&format!("[webtorrent]\n{keys}"));
     assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 630"));
     assert!(webtorrent("message_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
-    assert!(webtorrent("unsent_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
+    assert!(webtorrent("queue_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
     // A mailbox may be as small as 1 MiB, and so is what waits for one connection.
     assert!(webtorrent("offer_max = \"1MiB\"").contains("512KiB"));
 }

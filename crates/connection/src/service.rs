@@ -119,8 +119,8 @@ impl Service {
 
     /// Appends to `output` what waits for the connection, all of it, so that it leaves in one write.
     pub fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        if let (Some(sockets), Stage::Socket(_)) = (&mut self.sockets, &session.stage) {
-            sockets.fetch(session.handle, |words| match &mut session.tls {
+        if let (Some(sockets), Stage::Socket(socket)) = (&mut self.sockets, &mut session.stage) {
+            sockets.fetch(socket, |words| match &mut session.tls {
                 // Together, in as few records as it takes.
                 Some(tls) => tls.seal(words, output),
                 None => output.extend_from_slice(words),
@@ -128,6 +128,13 @@ impl Service {
         }
         let next = session.stands();
         self.end_if(next, session)
+    }
+
+    /// The peer has not taken so many bytes of what it was told: what others have for it waits, within limits.
+    pub fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.set_unsent(handle, unsent_bytes);
+        }
     }
 
     /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked
@@ -144,9 +151,9 @@ impl Service {
     }
 
     /// Takes in what other workers have for the connections of this one: at the beginning of a turn.
-    pub fn collect(&mut self) {
+    pub fn collect(&mut self, now: Now) {
         if let Some(sockets) = &mut self.sockets {
-            sockets.collect();
+            sockets.collect(now);
         }
     }
 

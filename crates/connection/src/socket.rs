@@ -38,6 +38,9 @@ pub(crate) struct Sockets {
     has_heard: bool,
 }
 
+/// Why a client is disconnected that leaves more replies unread than may wait.
+const REPLIES_UNREAD: &str = "too many replies are left unread";
+
 /// What comes of a frame.
 enum Step {
     /// The next one is looked at.
@@ -144,9 +147,10 @@ impl Sockets {
         self.responder.speaker()
     }
 
-    /// Lets `fetch` see all that waits for the connection `handle`, if anything does: whole frames.
-    pub(crate) fn fetch(&mut self, handle: Handle, fetch: impl FnOnce(&[u8])) {
-        self.responder.fetch(handle, fetch);
+    /// Lets `fetch` see all that waits for a WebSocket, if anything does: whole frames.
+    pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
+        self.responder.decide_claims(&mut socket.member);
+        self.responder.fetch(socket.member.handle(), fetch);
     }
 
     /// Before the last words to the connection `handle`: has `say` say what waits for it, which answers what came whole
@@ -159,9 +163,14 @@ impl Sockets {
         });
     }
 
+    /// The socket of a connection has not taken so many bytes of what it was told.
+    pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.responder.set_unsent(handle, unsent_bytes);
+    }
+
     /// Takes in what other workers have left.
-    pub(crate) fn collect(&mut self) {
-        self.responder.collect();
+    pub(crate) fn collect(&mut self, now: Now) {
+        self.responder.collect(now);
     }
 
     /// Hands over what is for other workers. Tells which of them to wake.
@@ -207,11 +216,16 @@ impl Sockets {
         };
         match read.event {
             None if read.used == 0 => return Step::Wait,
-            // A fragment, or a sign of life, which all that comes is.
-            None | Some(Event::Pong(_)) => {}
+            // A fragment.
+            None => {}
+            // All that comes is a sign of life, and this one may be for another one who asks for it.
+            Some(Event::Pong(payload)) => self.responder.take_pong(&socket.member, payload),
             Some(Event::Message(message)) => {
                 self.has_heard = true;
-                self.responder.hear(&mut socket.member, message, now);
+                if !self.responder.hear(&mut socket.member, message, now) {
+                    frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
+                    return Step::End(Next::Linger);
+                }
             }
             // Not said at once, which would give time anew to whoever is in the middle of a message: that is held for it.
             Some(Event::Ping(payload)) => {

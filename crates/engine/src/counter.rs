@@ -70,8 +70,14 @@ labels! {
         Unawaited = "unawaited",
         /// Its receiver has left the swarm, or gone.
         Gone = "gone",
-        /// More is waiting for its receiver, or for the worker that has it, than may.
+        /// More is waiting for the worker of its receiver than may.
         MailboxFull = "mailbox_full",
+        /// An offer or answer for a client that has as much of them in its queue as may be there.
+        QueueFull = "queue_full",
+        /// An offer of a client that has had as many bytes relayed as it may for now.
+        RateLimited = "rate_limited",
+        /// A reply to a client that leaves more of them unread than may wait, and is disconnected.
+        ReplyQueueFull = "reply_queue_full",
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Peers of both families share a swarm: nobody is dialled by the address that the tracker knows.
 
+mod claim;
 mod member;
 mod settings;
 
@@ -13,17 +14,19 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_protocol::InfoHash;
+use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
-    Announced, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms, Target, Unwritten,
+    Address, Announced, Class, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms,
+    Target, Unwritten,
 };
 use shoal_store::Action;
 use shoal_wire::stream::Handle;
-use shoal_wire::websocket::frame;
+use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
     self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Request, Storage, Unreadable, reply,
 };
 
+use self::claim::{Claim, Claims};
 pub use self::member::Member;
 use self::member::Peer;
 pub use self::settings::Settings;
@@ -48,6 +51,10 @@ struct Desk {
     postroom: Postroom,
     tally: Tally,
     rng: fastrand::Rng,
+    /// What waits for other connections to show that they live.
+    claims: Claims,
+    /// The time of the last turn.
+    now: Now,
     /// The names of the offers in hand.
     offers: Vec<OfferKey>,
     /// Whom they go to.
@@ -56,6 +63,8 @@ struct Desk {
     info_hashes: Vec<InfoHash>,
     /// What is wrong with the message in hand.
     words: String,
+    /// Whether there was no room for a reply to the message in hand.
+    is_reply_lost: bool,
 }
 
 impl Responder {
@@ -80,10 +89,13 @@ impl Responder {
             postroom,
             tally,
             rng,
+            claims: Claims::default(),
+            now: Now::default(),
             offers: Vec::new(),
             targets: Vec::new(),
             info_hashes: Vec::new(),
             words: String::new(),
+            is_reply_lost: false,
         };
         Self { limits, storage: Storage::default(), desk }
     }
@@ -95,15 +107,18 @@ impl Responder {
         Member::new(handle, ip, swarms.source(ip), settings.refuse_private_addresses)
     }
 
-    /// Answers a message. All that is said on it waits in the post afterwards.
-    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) {
+    /// Answers a message. All that is said on it waits in the post afterwards. Returns whether the client may stay: one
+    /// that leaves more replies unread than may wait is to be disconnected.
+    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
         let Self { limits, storage, desk } = self;
+        desk.is_reply_lost = false;
         match wire::decode(message, limits, storage) {
             Ok(Request::Announce(announce)) => desk.announce(member, &announce, now),
             Ok(Request::Answer(answer)) => desk.answer(member, &answer, now),
             Ok(Request::Scrape(info_hashes)) => desk.scrape(member, info_hashes),
             Err(unreadable) => desk.fail_message(member, &unreadable),
         }
+        !desk.is_reply_lost
     }
 
     /// Has `write` append whole frames to what waits for a client, where it has to be told something else than the answer
@@ -114,9 +129,12 @@ impl Responder {
 
     /// A client has gone: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
-        let Desk { swarms, postroom, .. } = &mut self.desk;
+        let Desk { swarms, postroom, claims, .. } = &mut self.desk;
         postroom.forget(member.handle());
-        let address = member.client(postroom.worker()).address;
+        if member.claims > 0 {
+            claims.forget(member.handle());
+        }
+        let address = member.address(postroom.worker());
         for Peer { info_hash, peer_id } in member.peers() {
             swarms.leave(&swarms.locate(info_hash), peer_id, address);
         }
@@ -132,10 +150,42 @@ impl Responder {
         self.desk.postroom.fetch(handle, fetch)
     }
 
-    /// Takes in what the clients of other workers have for those of this one. To be called before a turn.
-    pub fn collect(&mut self) {
-        self.desk.postroom.collect();
-        self.desk.count_losses();
+    /// The socket of a connection has not taken so many bytes of what it was told, see [`Postroom::set_unsent`].
+    pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.desk.postroom.set_unsent(handle, unsent_bytes);
+    }
+
+    /// A client has answered a ping: perhaps one by which it was asked whether it lives.
+    pub fn take_pong(&mut self, member: &Member, payload: &[u8]) {
+        let Desk { swarms, postroom, .. } = &self.desk;
+        if let Some((info_hash, peer_id)) = claim::parse(payload) {
+            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(postroom.worker()));
+        }
+    }
+
+    /// Decides the claims of a client that have become due, for which its connection was called. To be called before what
+    /// waits for it is fetched.
+    pub fn decide_claims(&mut self, member: &mut Member) {
+        while member.claims > 0
+            && let Some(claim) = self.desk.claims.take(member)
+        {
+            self.desk.decide(member, &claim);
+        }
+    }
+
+    /// Takes in what the clients of other workers have for those of this one, and calls those of which a claim is due. To
+    /// be called before a turn.
+    pub fn collect(&mut self, now: Now) {
+        let Self { desk, .. } = self;
+        desk.now = now;
+        desk.postroom.collect();
+        while let Some((handle, payload)) = desk.postroom.challenge() {
+            desk.challenge(handle, &payload, now);
+        }
+        while let Some(handle) = desk.claims.next_due(now.monotonic_s) {
+            desk.postroom.call(handle);
+        }
+        desk.count_losses();
     }
 
     /// Sends off what is for clients of other workers, and names the workers that are to be woken. To be called after a
@@ -154,15 +204,25 @@ impl Desk {
         let place = self.swarms.locate(&announce.info_hash);
         let granted = match stance(policy::action(announce.event, announce.left_bytes)) {
             None => Ok(self.stop(member, announce, &place)),
-            Some(stance) => self.join(member, announce, stance, &place, now),
+            Some(stance) => match self.join(member, announce, stance, &place, now) {
+                Err(Rejected::Taken(holder)) if self.claim(member, announce, stance, holder, now) => return,
+                joined => joined.map_err(Rejected::into_refusal),
+            },
         };
-        let info_hash = &announce.info_hash;
+        let is_granted = granted.is_ok();
+        self.reply(member, &announce.info_hash, granted);
+        if is_granted {
+            self.relay_offers(member, announce, now);
+        }
+    }
+
+    /// Answers an announce.
+    fn reply(&mut self, member: &Member, info_hash: &InfoHash, granted: Result<Counts, Refusal>) {
         match granted {
             Ok(Counts { seeders, leechers, .. }) => {
                 let interval_s = self.interval_s();
                 self.say(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
-                self.relay_offers(announce);
             }
             Err(refusal) => {
                 let action = Some(wire::Action::Announce);
@@ -170,6 +230,58 @@ impl Desk {
                 self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refusal));
             }
         }
+    }
+
+    /// The peer of an announce is that of another connection: asks whether that is alive, and has the announce wait.
+    /// Returns whether it does, or else is to be refused.
+    fn claim(
+        &mut self,
+        member: &mut Member,
+        announce: &Announce<'_>,
+        stance: Stance,
+        holder: Address,
+        now: Now,
+    ) -> bool {
+        let &Announce { info_hash, peer_id, .. } = announce;
+        let claim = Claim { handle: member.handle(), info_hash, peer_id, stance };
+        if !self.claims.add(member, claim, now.monotonic_s) {
+            return false;
+        }
+        let payload = claim::payload(&info_hash, &peer_id);
+        if holder.worker == self.postroom.worker() {
+            self.challenge(holder.handle, &payload, now);
+        } else {
+            // Where it is lost the holder is not asked, and keeps its peer.
+            let _ = self.postroom.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
+        }
+        true
+    }
+
+    /// Asks a connection of this worker for a sign of life on account of a peer. Not where it has not taken what it was
+    /// told before: what others have for it must not make it seem dead, and if it is, that will show by itself.
+    fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
+        let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
+        let address = Address { worker: self.postroom.worker(), handle };
+        let place = self.swarms.locate(&info_hash);
+        if self.postroom.has_unsent(handle)
+            || !self.swarms.challenge(&place, &peer_id, address, now.monotonic_s)
+        {
+            return;
+        }
+        let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
+        if self.postroom.write(address, Class::Reply, ping).is_err() {
+            self.swarms.vouch(&place, &peer_id, address);
+        }
+    }
+
+    /// Decides a claim: by now, the connection that had the peer has shown that it lives, or has not. Without offers,
+    /// which the next announce brings.
+    fn decide(&mut self, member: &mut Member, claim: &Claim) {
+        let &Claim { info_hash, peer_id, stance, .. } = claim;
+        let place = self.swarms.locate(&info_hash);
+        self.offers.clear();
+        let entered = self.enter(member, &info_hash, peer_id, stance, &place, self.now);
+        self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
     }
 
     /// Has a peer join or refreshes it, and leaves the targets of its offers.
@@ -180,19 +292,32 @@ impl Desk {
         stance: Stance,
         place: &Place,
         now: Now,
-    ) -> Result<Counts, Refusal> {
+    ) -> Result<Counts, Rejected> {
         if let Some(refusal) = member.refusal {
-            return Err(refusal);
+            return Err(Rejected::For(refusal));
         }
-        self.name_offers(announce);
+        self.name_offers(member, announce, now);
+        self.enter(member, &announce.info_hash, announce.peer_id, stance, place, now)
+    }
+
+    /// Has a peer join or refreshes it, with the offers that were named.
+    fn enter(
+        &mut self,
+        member: &mut Member,
+        info_hash: &InfoHash,
+        peer_id: PeerId,
+        stance: Stance,
+        place: &Place,
+        now: Now,
+    ) -> Result<Counts, Rejected> {
         let worker = self.postroom.worker();
-        let mut announced = self.enter_swarm(member, announce, stance, place, now);
+        let mut announced = self.enter_swarm(member, peer_id, stance, place, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, announce, stance, place, now);
+            announced = self.enter_swarm(member, peer_id, stance, place, now);
         }
-        let Announced { counts, joined } = announced.map_err(refusal)?;
+        let Announced { counts, joined } = announced.map_err(rejected)?;
         if joined {
-            member.add(Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
+            member.add(Peer { info_hash: *info_hash, peer_id });
         }
         Ok(counts)
     }
@@ -200,14 +325,14 @@ impl Desk {
     fn enter_swarm(
         &mut self,
         member: &Member,
-        announce: &Announce<'_>,
+        peer_id: PeerId,
         stance: Stance,
         place: &Place,
         now: Now,
     ) -> Result<Announced, Rejection> {
         let announce = shoal_relay::Announce {
-            client: member.client(self.postroom.worker()),
-            peer_id: announce.peer_id,
+            address: member.address(self.postroom.worker()),
+            peer_id,
             stance,
             may_join: member.peers().len() < self.settings.torrents_per_socket_max,
             offers: &self.offers,
@@ -217,47 +342,64 @@ impl Desk {
 
     /// Takes out a peer of the sender. One of somebody else stays.
     fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
-        let address = member.client(self.postroom.worker()).address;
+        let address = member.address(self.postroom.worker());
         let left = self.swarms.leave(place, &announce.peer_id, address);
         // Also where it was forgotten or taken over before, so that it counts no more.
         member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
         left.counts
     }
 
-    /// Leaves the names of as many offers as are to be relayed.
-    fn name_offers(&mut self, announce: &Announce<'_>) {
+    /// Leaves the names of as many offers as are to be relayed: no more than are wanted, nor than the sender may have
+    /// relayed now, save that the last one may be larger.
+    fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, now: Now) {
         let wanted = match announce.numwant {
             Some(numwant @ 0..) => usize::try_from(numwant).unwrap_or(usize::MAX),
             Some(..0) | None => self.settings.numwant_default,
         };
         let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
-        let offers = announce.offers.iter().take(wanted.min(self.settings.offers_max));
+        let mut bytes_left = swarms.relay_room_bytes(member.source(), member.bucket, now.monotonic_s);
         self.offers.clear();
-        self.offers.extend(offers.map(|offer| swarms.offer(offer.offer_id.bytes(&mut room))));
+        let mut refused = 0;
+        for offer in announce.offers.iter().take(wanted.min(self.settings.offers_max)) {
+            if bytes_left == 0 {
+                refused += 1;
+                continue;
+            }
+            bytes_left = bytes_left.saturating_sub(offer.offer.len() as u64);
+            self.offers.push(swarms.offer(offer.offer_id.bytes(&mut room)));
+        }
+        self.tally.lose(Loss::RateLimited, refused);
     }
 
-    fn relay_offers(&mut self, announce: &Announce<'_>) {
+    fn relay_offers(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
+        if self.targets.is_empty() {
+            return;
+        }
+        let class = Class::Offer(member.source().group());
+        let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
-            let written = self.postroom.write(target.address, |out| {
+            bytes += offer.offer.len() as u64;
+            let written = self.postroom.write(target.address, class, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
             });
             count_relayed(&mut self.tally, Relay::Offer, written);
         }
+        self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
     }
 
     /// Relays an answer to who awaits it. Its sender hears nothing, whatever becomes of it.
     fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
         self.tally.request(member.family, Kind::Answer);
-        let debtor = member.client(self.postroom.worker()).address;
+        let debtor = member.address(self.postroom.worker());
         let offer = self.swarms.offer(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
         let place = self.swarms.locate(&answer.info_hash);
         let settlement =
             self.swarms.settle(&place, &answer.to_peer_id, (debtor, &answer.peer_id), offer, now.monotonic_s);
         match settlement {
             Settlement::Owed(creditor) => {
-                let written = self.postroom.write(creditor, |out| {
+                let written = self.postroom.write(creditor, Class::Answer, |out| {
                     frame::write_text(out, |out| {
                         reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
                     });
@@ -327,9 +469,14 @@ impl Desk {
 
     /// Has `write` append to what waits for the client.
     fn post(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
-        let address = member.client(self.postroom.worker()).address;
-        if let Err(unwritten) = self.postroom.write(address, write) {
-            self.tally.lose(loss(unwritten), 1);
+        let address = member.address(self.postroom.worker());
+        match self.postroom.write(address, Class::Reply, write) {
+            Ok(()) => {}
+            Err(Unwritten::QueueFull) => {
+                self.is_reply_lost = true;
+                self.tally.lose(Loss::ReplyQueueFull, 1);
+            }
+            Err(unwritten) => self.tally.lose(loss(unwritten), 1),
         }
     }
 
@@ -340,7 +487,8 @@ impl Desk {
     fn count_losses(&mut self) {
         let losses = self.postroom.losses();
         self.tally.lose(Loss::Gone, losses.gone);
-        self.tally.lose(Loss::MailboxFull, losses.full);
+        self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
+        self.tally.lose(Loss::QueueFull, losses.queue_full);
     }
 }
 
@@ -354,18 +502,35 @@ const fn stance(action: Action) -> Option<Stance> {
     }
 }
 
-const fn refusal(rejection: Rejection) -> Refusal {
+/// Why a peer does not enter a swarm.
+enum Rejected {
+    /// This connection has it.
+    Taken(Address),
+    For(Refusal),
+}
+
+impl Rejected {
+    const fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Taken(_) => Refusal::PeerIdTaken,
+            Self::For(refusal) => refusal,
+        }
+    }
+}
+
+const fn rejected(rejection: Rejection) -> Rejected {
     match rejection {
-        Rejection::PeerIdTaken => Refusal::PeerIdTaken,
-        Rejection::MayNotJoin => Refusal::TooManyTorrents,
-        Rejection::Full => Refusal::StoreFull,
+        Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
+        Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
+        Rejection::Full => Rejected::For(Refusal::StoreFull),
     }
 }
 
 const fn loss(unwritten: Unwritten) -> Loss {
     match unwritten {
         Unwritten::Gone => Loss::Gone,
-        Unwritten::Full => Loss::MailboxFull,
+        Unwritten::QueueFull => Loss::QueueFull,
+        Unwritten::MailboxFull => Loss::MailboxFull,
     }
 }
 

@@ -38,7 +38,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let relay = shoal_relay::Settings { peers_max: 10_000, peer_lifetime_s: 400, hash_key: [1, 2] };
+        let relay = shoal_relay::Settings {
+            peers_max: 10_000,
+            memory_bytes_max: u64::MAX,
+            relay_rate_max: 0,
+            peer_lifetime_s: 400,
+            hash_key: [1, 2],
+        };
         let (swarms, mailboxes) = (Arc::new(Swarms::new(&relay)), Mailboxes::new(WORKERS));
         let worker = |number: u16| {
             let tally = Tally::default();
@@ -69,7 +75,7 @@ impl World {
         responder.hear(&mut members[index as usize], message.as_bytes(), NOW);
         for worker in [number, 1 - number] {
             let responder = &mut self.workers[worker].responder;
-            responder.collect();
+            responder.collect(NOW);
             while let Some(speaker) = responder.speaker() {
                 self.output.clear();
                 responder.fetch(speaker, |bytes| self.output.extend_from_slice(bytes));

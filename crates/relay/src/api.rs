@@ -4,15 +4,21 @@ use core::fmt;
 
 use shoal_protocol::PeerId;
 
-use crate::address::{Address, Client};
+use crate::address::Address;
 use crate::key::OfferKey;
 
 /// What the operator decides about the swarms.
 #[derive(Clone)]
 pub struct Settings {
-    /// Most peers of all swarms together. A peer takes 88 bytes, or about 250 if it is alone in its swarm; and 24 for
-    /// each of its offers of the last two minutes that is not answered, of which no more than 64 are remembered.
+    /// Most peers of all swarms together.
     pub peers_max: u64,
+    /// Most bytes that they take, as [`Swarms::memory_bytes`](crate::Swarms::memory_bytes) counts them: [`PEER_BYTES`] for
+    /// each, and 12 for each of its offers of the last two minutes that is not answered, of which 64 are remembered. At
+    /// the ceiling nobody new is taken in, and no more offers are remembered, nor relayed, than there is room for.
+    pub memory_bytes_max: u64,
+    /// Most bytes a second that a connection may have relayed as offers, averaged over eight seconds; a source may have
+    /// eight times as many. Zero does not limit them.
+    pub relay_rate_max: u32,
     /// Seconds after its last announce at which a peer is forgotten though its connection stands; usually within an
     /// eighth of that more, at the latest within two.
     pub peer_lifetime_s: u32,
@@ -20,11 +26,20 @@ pub struct Settings {
     pub hash_key: [u64; 2],
 }
 
+/// Most that a peer takes without its offers: one that is alone in its swarm, right after the tables of its shard have
+/// grown, with two entries of a list of its connection. In a swarm of many a peer takes about 200.
+pub const PEER_BYTES: u64 = 360;
+
+/// Most that a peer takes in all.
+pub const PEER_BYTES_MAX: u64 = PEER_BYTES + crate::debt::DEBTS_BYTES_MAX;
+
 impl fmt::Debug for Settings {
     /// All but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("peers_max", &self.peers_max)
+            .field("memory_bytes_max", &self.memory_bytes_max)
+            .field("relay_rate_max", &self.relay_rate_max)
             .field("peer_lifetime_s", &self.peer_lifetime_s)
             .finish_non_exhaustive()
     }
@@ -45,7 +60,7 @@ pub enum Stance {
 #[derive(Clone, Copy, Debug)]
 pub struct Announce<'a> {
     /// By which connection.
-    pub client: Client,
+    pub address: Address,
     /// What the peer calls itself; with the info hash, its identity.
     pub peer_id: PeerId,
     /// What it has.
@@ -83,8 +98,9 @@ impl Target {
 /// Why a peer does not enter a swarm. Everything is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// Another connection, which comes from elsewhere, has a peer of that name in the swarm.
-    PeerIdTaken,
+    /// Another connection has a peer of that name in the swarm. It may be dead without our knowledge: the peer is given
+    /// away when it has left a challenge unanswered, see [`Swarms::challenge`](crate::Swarms::challenge).
+    PeerIdTaken(Address),
     /// The peer would be new to the connection, which must have no more.
     MayNotJoin,
     /// As many peers as there may be are there.

@@ -59,9 +59,12 @@ impl Shard {
                     // Another comes to its position, from behind it.
                     *tally.of(swarm.seeds(sweep.position)) -= 1;
                     tally.expired += 1;
-                    swarm.remove(sweep.position);
+                    let peer = swarm.remove(sweep.position);
+                    tally.debt_bytes -= peer.map_or(0, |peer| peer.debts.memory_bytes());
                 } else {
+                    let before = peer.debts.memory_bytes();
                     peer.debts.relax(now_s);
+                    tally.debt_bytes -= before - peer.debts.memory_bytes();
                     sweep.position += 1;
                 }
             }
@@ -84,13 +87,11 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use core::net::Ipv4Addr;
-
     use shoal_protocol::{InfoHash, PeerId};
     use shoal_wire::stream::Handle;
 
     use super::*;
-    use crate::address::{Address, Client};
+    use crate::address::Address;
     use crate::api::{Announce, Stance};
     use crate::key::Keys;
     use crate::shard::Call;
@@ -102,13 +103,10 @@ mod tests {
         let (mut info_hash, mut peer_id) = (InfoHash([1; 20]), PeerId([2; 20]));
         info_hash.0[..4].copy_from_slice(&torrent.to_be_bytes());
         peer_id.0[..4].copy_from_slice(&peer.to_be_bytes());
-        let client = Client {
-            address: Address { worker: 0, handle: Handle { index: peer, generation: 0 } },
-            source: keys.source(Ipv4Addr::LOCALHOST.into()),
-        };
-        let announce = Announce { client, peer_id, stance: Stance::Leech, may_join: true, offers: &[] };
+        let address = Address { worker: 0, handle: Handle { index: peer, generation: 0 } };
+        let announce = Announce { address, peer_id, stance: Stance::Leech, may_join: true, offers: &[] };
         let (place, name) = (keys.place(&info_hash), keys.name(&peer_id));
-        let call = Call { place: &place, name, announce: &announce, now_s };
+        let call = Call { place: &place, name, announce: &announce, may_grow: true, now_s };
         let mut rng = fastrand::Rng::with_seed(1);
         shard.announce(&call, || true, &mut rng, &mut Vec::new()).unwrap();
     }

@@ -16,9 +16,18 @@ pub struct Place {
     pub(crate) hash: u64,
 }
 
-/// Where a client comes from, in a form that tells nobody.
+/// Where a client comes from, in a form that tells nobody: its IPv4 address, or its IPv6 /64, all of which one host may
+/// have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Source(pub(crate) u64);
+
+impl Source {
+    /// Which of a few groups it belongs to, by which the queue of a receiver tells greedy sources from others.
+    #[must_use]
+    pub const fn group(self) -> u8 {
+        (self.0 >> 61) as u8
+    }
+}
 
 /// The name of an offer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +71,10 @@ impl Keys {
     pub(crate) fn source(&self, ip: IpAddr) -> Source {
         Source(match ip {
             IpAddr::V4(ip) => self.source.hash(&ip.octets()),
-            IpAddr::V6(ip) => self.source.hash(&ip.octets()),
+            IpAddr::V6(ip) => {
+                let [network @ .., _, _, _, _, _, _, _, _] = ip.octets();
+                self.source.hash(&network)
+            }
         })
     }
 }
@@ -97,6 +109,15 @@ mod tests {
         hashes.sort_unstable();
         assert!(hashes.windows(2).all(|pair| pair[0] != pair[1]));
         assert_ne!(keys.offer(&[7; 4]).0, keys.source([7; 4].into()).0);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source() {
+        let keys = Keys::new([1, 2]);
+        let source = |ip: &str| keys.source(ip.parse().unwrap()).0;
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:0:0:2"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
     }
 
     #[test]

@@ -2,6 +2,11 @@
 //!
 //! All that is said to a connection in one turn is gathered here and leaves in one piece. Whatever is written is bytes
 //! that are ready to be sent; nothing here looks at them. In the settled state nothing is allocated for a letter.
+//!
+//! Each connection has one queue: what waits here, and what its socket has not taken of what it was told before
+//! ([`Postroom::set_unsent`]). What other peers have for a connection is dropped where the queue is long, before it is
+//! encoded; replies to its own messages have a limit of their own ([`QueueLimits`]). So no peer can make the queue of
+//! another one long, nor keep its replies from it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +15,27 @@ use shoal_wire::stream::Handle;
 
 use crate::address::Address;
 use crate::mailbox::Mailboxes;
-use crate::post::Letters;
+use crate::post::{Class, GROUPS, Letters};
 
-/// Most bytes that wait for one connection. More than that is not said to anybody in one turn but in error or malice.
-pub const POST_BYTES_MAX: usize = 1 << 20;
+/// How much may wait for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Bytes in the queue from which on answers of other peers are dropped. Offers are dropped from half of that on; and
+    /// from a quarter on, those of a group of sources that has an eighth of it there. So there is at most one answer or
+    /// offer more, and an empty queue takes a message of any size.
+    pub queue_bytes_max: usize,
+    /// Most bytes of replies to its own messages that wait here. A connection that leaves more unread is to be closed.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { queue_bytes_max: 128 * 1024, reply_bytes_max: 256 * 1024 }
+    }
+}
+
+/// Bytes of the payload of a challenge.
+pub const CHALLENGE_BYTES: usize = 40;
 
 /// Largest buffer that is kept for the next post.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -32,6 +54,7 @@ const NO_SLOT: u32 = u32::MAX;
 pub struct Postroom {
     worker: u16,
     mailboxes: Arc<Mailboxes>,
+    limits: QueueLimits,
     /// The slots of the own connections, by the index of their handles.
     slots: Vec<u32>,
     posts: Vec<Post>,
@@ -51,6 +74,8 @@ pub struct Postroom {
     batches: Box<[Letters]>,
     /// What has come from them, while it is being handed out.
     inbox: Letters,
+    /// Challenges that have come and were not seen to yet. As many as fit the mailbox.
+    challenges: Vec<(Handle, [u8; CHALLENGE_BYTES])>,
     /// Workers that are to be woken.
     wakes: Vec<u16>,
     losses: Losses,
@@ -61,6 +86,14 @@ pub struct Postroom {
 struct Post {
     to: Handle,
     bytes: Vec<u8>,
+    /// How much of that is replies to messages of the connection itself.
+    reply_bytes: usize,
+    /// How much of that is offers, by the group of their source.
+    offer_bytes: [u32; GROUPS as usize],
+    /// What the connection was told before and its socket has not taken. Before that is zero it is not named.
+    unsent_bytes: usize,
+    /// Whether it is to be named although nothing may wait for it.
+    is_called: bool,
 }
 
 /// Why a letter cannot be written.
@@ -68,8 +101,10 @@ struct Post {
 pub enum Unwritten {
     /// The connection has gone.
     Gone,
-    /// There is no room for it.
-    Full,
+    /// Its receiver has as much in its queue as may be there.
+    QueueFull,
+    /// The worker of its receiver has as much in its mailbox as may be there.
+    MailboxFull,
 }
 
 /// Letters that were written and will not be heard.
@@ -77,8 +112,10 @@ pub enum Unwritten {
 pub struct Losses {
     /// What waited for connections that had gone, or that could not be spoken to. What waited together counts as one.
     pub gone: u64,
-    /// Letters for which another worker had no room.
-    pub full: u64,
+    /// Letters for which another worker had no room in its mailbox.
+    pub mailbox_full: u64,
+    /// Letters from other workers for which their receivers had no room in their queues.
+    pub queue_full: u64,
 }
 
 impl Postroom {
@@ -89,6 +126,7 @@ impl Postroom {
         Self {
             worker,
             mailboxes,
+            limits: QueueLimits::default(),
             slots: Vec::new(),
             posts: Vec::new(),
             free: Vec::new(),
@@ -99,9 +137,17 @@ impl Postroom {
             named: None,
             batches,
             inbox: Letters::default(),
+            challenges: Vec::new(),
             wakes: Vec::new(),
             losses: Losses::default(),
         }
+    }
+
+    /// The same with other limits than by default.
+    #[must_use]
+    pub const fn with_limits(mut self, limits: QueueLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Which worker it is that has it.
@@ -110,17 +156,56 @@ impl Postroom {
         self.worker
     }
 
-    /// Has `write` append a letter to what waits for a connection, or to what goes to its worker.
+    /// Has `write` append a letter to what waits for a connection, or to what goes to its worker. Is not called where the
+    /// letter is lost at once.
     ///
     /// # Errors
     /// [`Unwritten`] where the letter is lost at once.
-    pub fn write(&mut self, to: Address, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Unwritten> {
+    pub fn write(
+        &mut self,
+        to: Address,
+        class: Class,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Unwritten> {
         if to.worker == self.worker {
-            return self.write_own(to.handle, write);
+            return self.write_own(to.handle, class, write);
         }
         let bytes_max = self.mailboxes.bytes_max();
         let batch = self.batches.get_mut(usize::from(to.worker)).ok_or(Unwritten::Gone)?;
-        if batch.write(to.handle, bytes_max, write) { Ok(()) } else { Err(Unwritten::Full) }
+        let is_written = batch.write(to.handle, class, bytes_max, write);
+        if is_written { Ok(()) } else { Err(Unwritten::MailboxFull) }
+    }
+
+    /// Takes note of how much of what a connection was told its socket has not taken. Before that is zero again, the
+    /// connection is not named, and what is written to it waits here.
+    pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        // It need not have fetched what it was named for.
+        self.named.take_if(|named| *named == handle);
+        let slot = if unsent_bytes > 0 { self.slot_for(handle) } else { self.slot_of(handle) };
+        let Some(slot) = slot else { return };
+        let post = &mut self.posts[as_usize(slot)];
+        post.unsent_bytes = unsent_bytes;
+        if unsent_bytes > 0 {
+            return;
+        }
+        if post.is_due() {
+            self.waiting.push_back(handle);
+        } else {
+            self.release(slot);
+        }
+    }
+
+    /// Whether the socket of a connection has not taken all that it was told.
+    #[must_use]
+    pub fn has_unsent(&self, handle: Handle) -> bool {
+        self.slot_of(handle).is_some_and(|slot| self.posts[as_usize(slot)].unsent_bytes > 0)
+    }
+
+    /// Has a connection named in its turn, also if nothing waits for it.
+    pub fn call(&mut self, handle: Handle) {
+        if let Some(slot) = self.slot_for(handle) {
+            self.posts[as_usize(slot)].is_called = true;
+        }
     }
 
     /// The next connection for which something waits: each comes once. Whoever was named before and has not fetched its
@@ -132,7 +217,8 @@ impl Postroom {
             self.losses.gone += 1;
         }
         while let Some(handle) = self.waiting.pop_front() {
-            if self.slot_of(handle).is_some() {
+            let is_due = |slot| self.posts[as_usize(slot)].is_due();
+            if self.slot_of(handle).is_some_and(is_due) {
                 self.named = Some(handle);
                 break;
             }
@@ -159,15 +245,25 @@ impl Postroom {
     pub fn collect(&mut self) {
         self.mailboxes.collect(usize::from(self.worker), &mut self.inbox);
         let inbox = core::mem::take(&mut self.inbox);
-        for (to, letter) in inbox.iter() {
-            match self.write_own(to, |out| out.extend_from_slice(letter)) {
+        for (to, class, letter) in inbox.iter() {
+            if class == Class::Challenge {
+                self.challenges.extend(letter.try_into().map(|payload| (to, payload)));
+                continue;
+            }
+            match self.write_own(to, class, |out| out.extend_from_slice(letter)) {
                 Ok(()) => {}
                 Err(Unwritten::Gone) => self.losses.gone += 1,
-                Err(Unwritten::Full) => self.losses.full += 1,
+                Err(Unwritten::QueueFull | Unwritten::MailboxFull) => self.losses.queue_full += 1,
             }
         }
         self.inbox = inbox;
         self.inbox.clear();
+    }
+
+    /// A challenge to a connection of this worker that has come from another one: the connection and the payload. Each
+    /// comes once.
+    pub fn challenge(&mut self) -> Option<(Handle, [u8; CHALLENGE_BYTES])> {
+        self.challenges.pop()
     }
 
     /// Sends off what there is for other workers, and names those that are to be woken, since they may be waiting for
@@ -181,7 +277,7 @@ impl Postroom {
         for (worker, batch) in (0..).zip(&mut self.batches) {
             if !batch.is_empty() {
                 let posted = self.mailboxes.put(usize::from(worker), batch);
-                self.losses.full += posted.lost;
+                self.losses.mailbox_full += posted.lost;
                 if posted.wakes {
                     self.wakes.push(worker);
                 }
@@ -195,16 +291,27 @@ impl Postroom {
         core::mem::take(&mut self.losses)
     }
 
-    fn write_own(&mut self, to: Handle, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Unwritten> {
+    fn write_own(
+        &mut self,
+        to: Handle,
+        class: Class,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Unwritten> {
         let slot = self.slot_for(to).ok_or(Unwritten::Gone)?;
-        let bytes = &mut self.posts[as_usize(slot)].bytes;
-        let before = bytes.len();
-        if before < POST_BYTES_MAX {
-            write(bytes);
+        let post = &mut self.posts[as_usize(slot)];
+        if !post.admits(class, &self.limits) {
+            return Err(Unwritten::QueueFull);
         }
-        if bytes.len() == before || bytes.len() > POST_BYTES_MAX {
-            bytes.truncate(before);
-            return Err(Unwritten::Full);
+        let before = post.bytes.len();
+        write(&mut post.bytes);
+        let written = post.bytes.len() - before;
+        match class {
+            Class::Reply => post.reply_bytes += written,
+            Class::Offer(group) => {
+                let bytes = &mut post.offer_bytes[usize::from(group % GROUPS)];
+                *bytes = bytes.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
+            }
+            Class::Answer | Class::Challenge => {}
         }
         Ok(())
     }
@@ -234,8 +341,8 @@ impl Postroom {
         }
         // Whom the post was for has gone, and this is who came after it.
         self.losses.gone += 1;
+        post.clear();
         post.to = to;
-        post.bytes.clear();
         self.waiting.push_back(to);
         Some(slot)
     }
@@ -252,7 +359,7 @@ impl Postroom {
             }
             None => {
                 let slot = u32::try_from(self.posts.len()).expect("no more posts than connections");
-                self.posts.push(Post { to, bytes: Vec::new() });
+                self.posts.push(Post::new(to));
                 slot
             }
         };
@@ -273,7 +380,7 @@ impl Postroom {
     fn release(&mut self, slot: u32) {
         let post = &mut self.posts[as_usize(slot)];
         self.slots[as_usize(post.to.index)] = NO_SLOT;
-        post.bytes.clear();
+        post.clear();
         let bytes = post.bytes.capacity();
         if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX {
             post.bytes = Vec::new();
@@ -291,6 +398,46 @@ impl Postroom {
         }
         self.spare = self.free.len();
         self.turns = 0;
+    }
+}
+
+impl Post {
+    const fn new(to: Handle) -> Self {
+        Self {
+            to,
+            bytes: Vec::new(),
+            reply_bytes: 0,
+            offer_bytes: [0; GROUPS as usize],
+            unsent_bytes: 0,
+            is_called: false,
+        }
+    }
+
+    /// Whether the connection is to be named.
+    const fn is_due(&self) -> bool {
+        self.unsent_bytes == 0 && (self.is_called || !self.bytes.is_empty())
+    }
+
+    /// Whether one more message may wait.
+    fn admits(&self, class: Class, limits: &QueueLimits) -> bool {
+        let queue_bytes = self.bytes.len() - self.reply_bytes + self.unsent_bytes;
+        match class {
+            Class::Reply => self.reply_bytes < limits.reply_bytes_max,
+            Class::Answer | Class::Challenge => queue_bytes < limits.queue_bytes_max,
+            Class::Offer(group) => {
+                let group_bytes = self.offer_bytes[usize::from(group % GROUPS)];
+                let is_greedy = || as_usize(group_bytes) >= limits.queue_bytes_max / 8;
+                queue_bytes < limits.queue_bytes_max / 4
+                    || queue_bytes < limits.queue_bytes_max / 2 && !is_greedy()
+            }
+        }
+    }
+
+    /// Forgets what waits and what is known of the connection. The buffer stays.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        (self.reply_bytes, self.unsent_bytes, self.is_called) = (0, 0, false);
+        self.offer_bytes = [0; GROUPS as usize];
     }
 }
 

@@ -1,5 +1,7 @@
 //! A part of the swarms: what one lock guards.
 
+use core::num::NonZeroU32;
+
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_protocol::{InfoHash, PeerId};
@@ -9,6 +11,9 @@ use crate::api::{Announce, Announced, Counts, Left, Rejection, Settlement, Stanc
 use crate::expiry::Sweep;
 use crate::key::{Name, OfferKey, Place};
 use crate::swarm::{Peer, Swarm};
+
+/// Seconds after which a peer is given away whose connection has left a challenge unanswered.
+pub const CHALLENGE_S: u32 = 5;
 
 /// Some of the swarms.
 #[derive(Debug, Default)]
@@ -32,6 +37,8 @@ pub(crate) struct Tally {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
     pub(crate) expired: u64,
+    /// Memory of what is owed to the peers.
+    pub(crate) debt_bytes: u64,
 }
 
 /// An announce with all that was made of it before the lock was taken.
@@ -40,6 +47,8 @@ pub(crate) struct Call<'a, 'o> {
     pub(crate) place: &'a Place,
     pub(crate) name: Name,
     pub(crate) announce: &'a Announce<'o>,
+    /// Whether there is memory for more offers to be remembered.
+    pub(crate) may_grow: bool,
     pub(crate) now_s: u32,
 }
 
@@ -77,7 +86,7 @@ impl Shard {
         rng: &mut fastrand::Rng,
         targets: &mut Vec<Target>,
     ) -> Result<Announced, Rejection> {
-        let Call { place, name, announce, now_s } = call;
+        let Call { place, name, announce, now_s, .. } = call;
         let Self { swarms, tally, .. } = self;
         let admit = || {
             if !announce.may_join {
@@ -103,18 +112,20 @@ impl Shard {
         let seeds = announce.stance != Stance::Leech;
         let (position, joined) = match found {
             Some(position) => {
-                let joined = claim(swarm.peer_mut(position), announce)?;
+                let joined = claim(swarm.peer_mut(position), announce, *now_s)?;
                 *tally.of(swarm.seeds(position)) -= 1;
                 (swarm.set_role(position, seeds), joined)
             }
-            None => (swarm.insert(Peer::new(name, announce.client), seeds), true),
+            None => (swarm.insert(Peer::new(name, announce.address), seeds), true),
         };
         *tally.of(seeds) += 1;
         swarm.peer_mut(position).heard_s = *now_s;
         if announce.stance == Stance::Complete {
             swarm.complete(position);
         }
+        tally.debt_bytes -= swarm.peer(position).debts.memory_bytes();
         send_offers(swarm, position, call, rng, targets);
+        tally.debt_bytes += swarm.peer(position).debts.memory_bytes();
         Ok(Announced { counts: swarm.counts(), joined })
     }
 
@@ -128,7 +139,7 @@ impl Shard {
             return Left { counts: swarm.counts(), was_there: false };
         };
         *self.tally.of(swarm.seeds(position)) -= 1;
-        swarm.remove(position);
+        self.tally.debt_bytes -= swarm.remove(position).map_or(0, |peer| peer.debts.memory_bytes());
         if swarm.is_empty() {
             // With its count of downloads, or anybody could fill the tables with swarms of nobody.
             torrent.remove();
@@ -151,10 +162,34 @@ impl Shard {
         let Some(position) = torrent.swarm.find(creditor) else { return Settlement::Gone };
         let peer = torrent.swarm.peer_mut(position);
         if peer.debts.settle(payment.offer, payment.debtor_id, payment.debtor, now_s) {
-            Settlement::Owed(peer.client.address)
+            Settlement::Owed(peer.address)
         } else {
             Settlement::Unawaited
         }
+    }
+
+    /// Notes that the connection `address` is asked for a sign of life on account of that peer, unless it is not its own,
+    /// or is asked already. Returns whether it is to be asked.
+    pub(crate) fn challenge(&mut self, place: &Place, name: &Name, address: Address, now_s: u32) -> bool {
+        let peer = self.peer_mut(place, name, address).filter(|peer| peer.challenged_s.is_none());
+        let is_asked = peer.is_some();
+        if let Some(peer) = peer {
+            peer.challenged_s = NonZeroU32::new(now_s.max(1));
+        }
+        is_asked
+    }
+
+    /// Notes that the connection `address` has given a sign of life on account of that peer.
+    pub(crate) fn vouch(&mut self, place: &Place, name: &Name, address: Address) {
+        if let Some(peer) = self.peer_mut(place, name, address) {
+            peer.challenged_s = None;
+        }
+    }
+
+    fn peer_mut(&mut self, place: &Place, name: &Name, address: Address) -> Option<&mut Peer> {
+        let torrent = self.swarms.find_mut(place.hash, |torrent| torrent.is_at(place))?;
+        let position = owned(&torrent.swarm, name, address)?;
+        Some(torrent.swarm.peer_mut(position))
     }
 
     /// Whether the connection `address` has that peer.
@@ -173,22 +208,24 @@ impl Shard {
 
 /// Where the peer is, if the connection `address` has it.
 fn owned(swarm: &Swarm, name: &Name, address: Address) -> Option<usize> {
-    swarm.find(name).filter(|&position| swarm.peer(position).client.address == address)
+    swarm.find(name).filter(|&position| swarm.peer(position).address == address)
 }
 
-/// Checks that the peer is the announcer's, or makes it so. Returns whether it was another's: of a connection that came
-/// from the same address, and is dead without our knowledge, or about to be.
-fn claim(peer: &mut Peer, announce: &Announce<'_>) -> Result<bool, Rejection> {
-    if peer.client.address == announce.client.address {
+/// Checks that the peer is the announcer's, or makes it so. Returns whether it was another's: one that has left a
+/// challenge unanswered, and so is dead without our knowledge. Where it comes from is no matter, since neighbours share
+/// addresses, and the owner of a peer id moves from one to another.
+fn claim(peer: &mut Peer, announce: &Announce<'_>, now_s: u32) -> Result<bool, Rejection> {
+    if peer.address == announce.address {
+        peer.challenged_s = None;
         return Ok(false);
     }
-    if peer.client.source != announce.client.source {
-        return Err(Rejection::PeerIdTaken);
+    if peer.challenged_s.is_none_or(|since_s| now_s.saturating_sub(since_s.get()) < CHALLENGE_S) {
+        return Err(Rejection::PeerIdTaken(peer.address));
     }
     if !announce.may_join {
         return Err(Rejection::MayNotJoin);
     }
-    peer.client = announce.client;
+    (peer.address, peer.challenged_s) = (announce.address, None);
     Ok(true)
 }
 
@@ -207,7 +244,8 @@ fn send_offers(
     }
     // Taken out for a moment, since those who owe stand in the same list.
     let mut debts = core::mem::take(&mut swarm.peer_mut(own).debts);
-    debts.expect(targets.len(), call.now_s);
+    let room = debts.expect(targets.len(), call.may_grow, call.now_s);
+    targets.truncate(room);
     for (target, &offer) in targets.iter().zip(offers) {
         let debtor_id = &swarm.peer(target.position()).peer_id;
         debts.record(offer, debtor_id, target.address, call.now_s);

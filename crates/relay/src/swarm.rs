@@ -3,10 +3,12 @@
 //! In that order whom a seeder's offers may go to is the front of the list, and a sample is a draw of positions. A small
 //! swarm is searched from end to end; a big one has an index by peer id.
 
+use core::num::NonZeroU32;
+
 use hashbrown::HashTable;
 use shoal_protocol::PeerId;
 
-use crate::address::Client;
+use crate::address::Address;
 use crate::api::{Counts, Target};
 use crate::debt::Debts;
 use crate::key::Name;
@@ -25,13 +27,16 @@ pub(crate) struct Peer {
     pub(crate) counted: bool,
     /// When it announced last.
     pub(crate) heard_s: u32,
-    pub(crate) client: Client,
+    pub(crate) address: Address,
+    /// When its connection was asked for a sign of life because another one announced the same peer id; none if it has
+    /// given one since.
+    pub(crate) challenged_s: Option<NonZeroU32>,
     pub(crate) debts: Debts,
     /// Of the peer id.
     hash: u64,
 }
 
-const _: () = assert!(size_of::<Peer>() == 88, "as `Settings::peers_max` says");
+const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` supposes");
 
 /// The peers of one torrent.
 #[derive(Debug, Default)]
@@ -44,9 +49,10 @@ pub(crate) struct Swarm {
 }
 
 impl Peer {
-    pub(crate) fn new(name: &Name, client: Client) -> Self {
+    pub(crate) fn new(name: &Name, address: Address) -> Self {
         let Name { peer_id, hash } = *name;
-        Self { peer_id, counted: false, heard_s: 0, client, debts: Debts::default(), hash }
+        let debts = Debts::default();
+        Self { peer_id, counted: false, heard_s: 0, address, challenged_s: None, debts, hash }
     }
 }
 
@@ -119,8 +125,8 @@ impl Swarm {
         if seeds { position } else { self.make_leecher(position) }
     }
 
-    /// Takes the peer out. Its position is then that of another, which was behind it, or the end.
-    pub(crate) fn remove(&mut self, position: usize) {
+    /// Takes the peer out, and returns it. Its position is then that of another, which was behind it, or the end.
+    pub(crate) fn remove(&mut self, position: usize) -> Option<Peer> {
         let position = if self.seeds(position) { position } else { self.make_seeder(position) };
         let last = self.peers.len() - 1;
         self.swap(position, last);
@@ -130,8 +136,9 @@ impl Swarm {
                 entry.remove();
             }
         }
-        self.peers.pop();
+        let peer = self.peers.pop();
         self.shrink();
+        peer
     }
 
     /// Makes the peer what it now is. Returns where it then is.
@@ -150,10 +157,8 @@ impl Swarm {
         let others = if seeds { self.leechers } else { self.peers.len() - 1 };
         // Positions among the others: a leecher is to be left out, a seeder is behind all whom it may meet.
         let position = |drawn: usize| drawn + usize::from(drawn >= own);
-        let target = |position: usize| Target {
-            address: self.peers[position].client.address,
-            position: as_u32(position),
-        };
+        let target =
+            |position: usize| Target { address: self.peers[position].address, position: as_u32(position) };
         if wanted >= others {
             targets.extend((0..others).map(|drawn| target(position(drawn))));
             return;
@@ -240,8 +245,6 @@ mod tests {
     use shoal_wire::stream::Handle;
 
     use super::*;
-    use crate::address::Address;
-    use crate::key::Source;
 
     fn name(number: u8, bits: u32) -> Name {
         // Few bits of hash, so that peers share it.
@@ -250,8 +253,7 @@ mod tests {
 
     fn insert(swarm: &mut Swarm, name: &Name, seeds: bool) {
         let handle = Handle { index: u32::from(name.peer_id.0[0]), generation: 0 };
-        let client = Client { address: Address { worker: 0, handle }, source: Source(1) };
-        let position = swarm.insert(Peer::new(name, client), seeds);
+        let position = swarm.insert(Peer::new(name, Address { worker: 0, handle }), seeds);
         assert_eq!((swarm.peer(position).peer_id, swarm.seeds(position)), (name.peer_id, seeds));
     }
 

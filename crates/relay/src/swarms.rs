@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use shoal_protocol::{InfoHash, PeerId};
 
 use crate::address::Address;
+use crate::allowance::{Allowances, Bucket};
 use crate::api::{
-    Announce, Announced, Counts, Expired, Left, Rejection, Settings, Settlement, Target, Totals,
+    Announce, Announced, Counts, Expired, Left, PEER_BYTES, Rejection, Settings, Settlement, Target, Totals,
 };
 use crate::key::{Keys, OfferKey, Place, Source};
 use crate::shard::{Call, Payment, Shard};
@@ -25,9 +26,13 @@ const BUDGET_PER_LOCK: usize = 64;
 pub struct Swarms {
     keys: Keys,
     peers_max: u64,
+    memory_bytes_max: u64,
     peer_lifetime_s: u32,
+    allowances: Allowances,
     /// Peers of all shards.
     peers: AtomicU64,
+    /// Memory of what is owed to them.
+    debt_bytes: AtomicU64,
     /// The shard at which the next call of `expire` begins.
     turn: AtomicUsize,
     shards: Box<[Cell]>,
@@ -69,8 +74,11 @@ impl Swarms {
         Self {
             keys: Keys::new(settings.hash_key),
             peers_max: settings.peers_max,
+            memory_bytes_max: settings.memory_bytes_max,
             peer_lifetime_s: settings.peer_lifetime_s,
+            allowances: Allowances::new(settings.relay_rate_max),
             peers: AtomicU64::new(0),
+            debt_bytes: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             shards: (0..SHARDS).map(|_| Cell::default()).collect(),
         }
@@ -109,10 +117,13 @@ impl Swarms {
         targets: &mut Vec<Target>,
     ) -> Result<Announced, Rejection> {
         targets.clear();
-        let call = Call { place, name: self.keys.name(&announce.peer_id), announce, now_s };
+        let may_grow = self.memory_bytes() < self.memory_bytes_max;
+        let call = Call { place, name: self.keys.name(&announce.peer_id), announce, may_grow, now_s };
         let cell = self.cell(place);
         let mut shard = cell.shard.lock();
+        let debt_bytes = shard.tally.debt_bytes;
         let announced = shard.announce(&call, || self.has_room(), rng, targets);
+        self.note_debts(debt_bytes, &shard);
         cell.publish(&shard);
         announced
     }
@@ -122,8 +133,10 @@ impl Swarms {
         let name = self.keys.name(peer_id);
         let cell = self.cell(place);
         let mut shard = cell.shard.lock();
+        let debt_bytes = shard.tally.debt_bytes;
         let left = shard.leave(place, &name, address);
         if left.was_there {
+            self.note_debts(debt_bytes, &shard);
             self.peers.fetch_sub(1, Ordering::Relaxed);
             cell.publish(&shard);
         }
@@ -143,6 +156,38 @@ impl Swarms {
         let creditor = self.keys.name(creditor);
         let payment = Payment { debtor, debtor_id, offer };
         self.cell(place).shard.lock().settle(place, &creditor, &payment, now_s)
+    }
+
+    /// Another connection has announced a peer of the connection `address`, which may be dead. Returns whether it is to be
+    /// asked for a sign of life, after [`CHALLENGE_S`](crate::CHALLENGE_S) without which the peer is given away: not where
+    /// it has no such peer, nor where it has been asked already.
+    #[must_use]
+    pub fn challenge(&self, place: &Place, peer_id: &PeerId, address: Address, now_s: u32) -> bool {
+        let name = self.keys.name(peer_id);
+        self.cell(place).shard.lock().challenge(place, &name, address, now_s)
+    }
+
+    /// The connection `address` has given a sign of life when it was asked for one on account of that peer.
+    pub fn vouch(&self, place: &Place, peer_id: &PeerId, address: Address) {
+        let name = self.keys.name(peer_id);
+        self.cell(place).shard.lock().vouch(place, &name, address);
+    }
+
+    /// How many bytes of offers a connection of this source may have relayed now; one that is larger may be the last.
+    #[must_use]
+    pub fn relay_room_bytes(&self, source: Source, bucket: Bucket, now_s: u32) -> u64 {
+        self.allowances.room_bytes(source, bucket, now_s)
+    }
+
+    /// Takes note that so many bytes of offers were relayed for a connection of this source.
+    pub fn charge_relay(&self, source: Source, bucket: &mut Bucket, bytes: u64, now_s: u32) {
+        self.allowances.charge(source, bucket, bytes, now_s);
+    }
+
+    /// The memory that all peers take, at the most, see [`Settings::memory_bytes_max`].
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.peers.load(Ordering::Relaxed) * PEER_BYTES + self.debt_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether the connection `address` has that peer.
@@ -171,9 +216,10 @@ impl Swarms {
                 // Whoever holds it will let it go before the next turn comes round.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
-                let (before, given) = (shard.tally.expired, share);
+                let (before, given, debt_bytes) = (shard.tally.expired, share, shard.tally.debt_bytes);
                 is_behind = shard.expire(now_s, self.peer_lifetime_s, &mut share);
                 expired.peers += shard.tally.expired - before;
+                self.note_debts(debt_bytes, &shard);
                 cell.publish(&shard);
                 left -= given - share;
             }
@@ -197,8 +243,21 @@ impl Swarms {
         })
     }
 
+    /// Takes note of what is owed in a shard that owed so much before. Called by who holds its lock.
+    fn note_debts(&self, before_bytes: u64, shard: &Shard) {
+        let after_bytes = shard.tally.debt_bytes;
+        if after_bytes > before_bytes {
+            self.debt_bytes.fetch_add(after_bytes - before_bytes, Ordering::Relaxed);
+        } else if after_bytes < before_bytes {
+            self.debt_bytes.fetch_sub(before_bytes - after_bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Reserves the room of one peer.
     fn has_room(&self) -> bool {
+        if self.memory_bytes() + PEER_BYTES > self.memory_bytes_max {
+            return false;
+        }
         let one_more = |peers| (peers < self.peers_max).then_some(peers + 1);
         self.peers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }

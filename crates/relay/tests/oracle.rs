@@ -3,13 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
-    Address, Announce, Announced, Client, Counts, Left, OfferKey, Rejection, Settings, Settlement, Stance,
-    Swarms, Target,
+    Address, Announce, Announced, CHALLENGE_S, Counts, Left, OfferKey, Rejection, Settings, Settlement,
+    Stance, Swarms, Target,
 };
 use shoal_wire::stream::Handle;
 
@@ -21,9 +20,9 @@ const PEERS_MAX: usize = 700;
 /// A sweep takes an eighth of the lifetime, and one that misses a peer is followed by one that does not.
 const FORGOTTEN_S: u32 = LIFETIME_S + 2 * LIFETIME_S / 8 + 10;
 
-/// Connections of peer n are n, and two more: one from the same address, and one from elsewhere.
-const FROM_THERE: u32 = 1000;
-const FROM_ELSEWHERE: u32 = 2000;
+/// Connections of peer n are n, and two more.
+const ANOTHER: u32 = 1000;
+const A_THIRD: u32 = 2000;
 
 fn info_hash(swarm: u8) -> InfoHash {
     InfoHash([swarm; 20])
@@ -45,6 +44,7 @@ enum Step {
     Many { swarm: u8, first: u32, count: u32, stance: Stance },
     Leave { swarm: u8, peer: u32, by: u32 },
     ManyLeave { swarm: u8, first: u32, count: u32 },
+    Challenge { swarm: u8, peer: u32, by: u32, is_answered: bool },
     Settle { debt: usize, by: u32, as_another: bool },
     Scrape { swarm: u8 },
     Pass { seconds: u32 },
@@ -55,7 +55,7 @@ fn stance() -> impl Strategy<Value = Stance> {
 }
 
 fn by() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => Just(0), 1 => Just(FROM_THERE), 1 => Just(FROM_ELSEWHERE)]
+    prop_oneof![8 => Just(0), 1 => Just(ANOTHER), 1 => Just(A_THIRD)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -65,6 +65,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(swarm, peer, by, stance, offers)| Step::Announce { swarm, peer, by, stance, offers }),
         4 => (swarm.clone(), peer.clone(), 1..300_u32, stance())
             .prop_map(|(swarm, first, count, stance)| Step::Many { swarm, first, count, stance }),
+        10 => (swarm.clone(), peer.clone(), by(), any::<bool>())
+            .prop_map(|(swarm, peer, by, is_answered)| Step::Challenge { swarm, peer, by, is_answered }),
         6 => (swarm.clone(), peer.clone(), by()).prop_map(|(swarm, peer, by)| Step::Leave { swarm, peer, by }),
         2 => (swarm.clone(), peer, 1..300_u32)
             .prop_map(|(swarm, first, count)| Step::ManyLeave { swarm, first, count }),
@@ -90,6 +92,7 @@ struct ModelPeer {
     seeds: bool,
     counted: bool,
     heard_s: u32,
+    challenged_s: Option<u32>,
     debts: Vec<Debt>,
 }
 
@@ -119,8 +122,13 @@ impl ModelSwarm {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let settings =
-            Settings { peers_max: PEERS_MAX as u64, peer_lifetime_s: LIFETIME_S, hash_key: [seed, 5] };
+        let settings = Settings {
+            peers_max: PEERS_MAX as u64,
+            memory_bytes_max: u64::MAX,
+            relay_rate_max: 0,
+            peer_lifetime_s: LIFETIME_S,
+            hash_key: [seed, 5],
+        };
         Self {
             swarms: Swarms::new(&settings),
             model: BTreeMap::new(),
@@ -129,12 +137,6 @@ impl World {
             offers: 0,
             log: Vec::new(),
         }
-    }
-
-    fn client(&self, connection: u32) -> Client {
-        let host = if connection >= FROM_ELSEWHERE { connection } else { connection % FROM_THERE };
-        let source = self.swarms.source(Ipv4Addr::from_bits(host).into());
-        Client { address: at(connection), source }
     }
 
     fn counts(&self, swarm: u8) -> Counts {
@@ -154,6 +156,9 @@ impl World {
             Step::ManyLeave { swarm, first, count } => {
                 (first..first + count).for_each(|peer| self.leave(swarm, peer, peer));
             }
+            Step::Challenge { swarm, peer, by, is_answered } => {
+                self.challenge(swarm, peer, peer + by, is_answered)
+            }
             Step::Settle { debt, by, as_another } => self.settle(debt, by, as_another),
             Step::Scrape { swarm } => {
                 let counts = self.swarms.scrape(&self.swarms.locate(&info_hash(swarm)));
@@ -169,19 +174,20 @@ impl World {
         self.offers += u32::try_from(offers).unwrap();
         let keys: Vec<OfferKey> = names.iter().map(|name| self.swarms.offer(&name.to_be_bytes())).collect();
         let may_join = self.rng.u32(0..20) != 0;
-        let client = self.client(connection);
-        let announce = Announce { client, peer_id: peer_id(peer), stance, may_join, offers: &keys };
+        let address = at(connection);
+        let announce = Announce { address, peer_id: peer_id(peer), stance, may_join, offers: &keys };
         let place = self.swarms.locate(&info_hash(swarm));
         let mut targets = Vec::new();
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut targets);
 
         let known = self.model.get(&swarm).and_then(|swarm| swarm.peers.get(&peer));
         let joined = known.is_none_or(|known| known.connection != connection);
-        let taken = known.is_some_and(|known| self.client(known.connection).source != client.source);
+        let is_dead = |since_s: u32| self.now_s - since_s >= CHALLENGE_S;
+        let holder = known.filter(|known| joined && !known.challenged_s.is_some_and(is_dead));
         let peers: usize = self.model.values().map(|swarm| swarm.peers.len()).sum();
-        let rejection = match (joined, taken, may_join, known) {
-            (true, true, ..) => Some(Rejection::PeerIdTaken),
-            (true, _, false, _) => Some(Rejection::MayNotJoin),
+        let rejection = match (joined, holder, may_join, known) {
+            (true, Some(holder), ..) => Some(Rejection::PeerIdTaken(at(holder.connection))),
+            (true, None, false, _) => Some(Rejection::MayNotJoin),
             (true, _, _, None) if peers == PEERS_MAX => Some(Rejection::Full),
             _ => None,
         };
@@ -196,9 +202,11 @@ impl World {
             seeds: false,
             counted: false,
             heard_s: 0,
+            challenged_s: None,
             debts: Vec::new(),
         });
         entry.connection = connection;
+        entry.challenged_s = None;
         entry.seeds = stance != Stance::Leech;
         entry.heard_s = self.now_s;
         if stance == Stance::Complete && !entry.counted {
@@ -248,6 +256,22 @@ impl World {
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
         assert_eq!(left, Left { counts: self.counts(swarm), was_there });
         assert!(!self.swarms.has(&place, &peer_id(peer), at(connection)));
+    }
+
+    /// A connection is asked whether it lives, and answers at once or not.
+    fn challenge(&mut self, swarm: u8, peer: u32, connection: u32, is_answered: bool) {
+        let (place, id) = (self.swarms.locate(&info_hash(swarm)), peer_id(peer));
+        let is_asked = self.swarms.challenge(&place, &id, at(connection), self.now_s);
+        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&peer));
+        let known = known.filter(|known| known.connection == connection);
+        assert_eq!(is_asked, known.as_ref().is_some_and(|known| known.challenged_s.is_none()));
+        if is_answered {
+            self.swarms.vouch(&place, &id, at(connection));
+        }
+        if let Some(known) = known {
+            let since_s = known.challenged_s.or(Some(self.now_s.max(1)));
+            known.challenged_s = since_s.filter(|_| !is_answered);
+        }
     }
 
     /// Somebody answers what was offered at some time, perhaps not the right one, perhaps not the first time.

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use shoal_counting::Counting;
-use shoal_relay::{Address, Losses, Mailboxes, POST_BYTES_MAX, Postroom, Unwritten};
+use shoal_relay::{Address, Class, Losses, Mailboxes, Postroom, QueueLimits, Unwritten};
 use shoal_wire::stream::Handle;
 
 #[global_allocator]
@@ -27,7 +27,17 @@ fn one() -> Postroom {
 }
 
 fn write(postroom: &mut Postroom, worker: u16, to: Handle, letter: &[u8]) -> Result<(), Unwritten> {
-    postroom.write(Address { worker, handle: to }, |out| out.extend_from_slice(letter))
+    write_as(postroom, worker, to, Class::Reply, letter)
+}
+
+fn write_as(
+    postroom: &mut Postroom,
+    worker: u16,
+    to: Handle,
+    class: Class,
+    letter: &[u8],
+) -> Result<(), Unwritten> {
+    postroom.write(Address { worker, handle: to }, class, |out| out.extend_from_slice(letter))
 }
 
 fn wakes(postroom: &mut Postroom) -> Vec<u16> {
@@ -64,7 +74,7 @@ fn who_does_not_fetch_is_taken_for_gone() {
     write(&mut postroom, 0, handle(2, 0), b"heard").unwrap();
     assert_eq!(postroom.speaker(), Some(handle(1, 0)));
     assert_eq!(round(&mut postroom), [(handle(2, 0), b"heard".to_vec())]);
-    assert_eq!(postroom.losses(), Losses { gone: 1, full: 0 });
+    assert_eq!(postroom.losses(), Losses { gone: 1, ..Losses::default() });
     let mut out = Vec::new();
     postroom.fetch(handle(1, 0), |bytes| out.extend_from_slice(bytes));
     assert_eq!(out, b"");
@@ -96,7 +106,7 @@ fn nobody_hears_what_was_for_who_had_its_place_before() {
     write(&mut postroom, 0, new, b"new").unwrap();
     assert_eq!(write(&mut postroom, 0, old, b"late"), Err(Unwritten::Gone));
     assert_eq!(round(&mut postroom), [(new, b"new".to_vec())]);
-    assert_eq!(postroom.losses(), Losses { gone: 1, full: 0 });
+    assert_eq!(postroom.losses(), Losses { gone: 1, ..Losses::default() });
 
     // Generations begin anew.
     let (last, first) = (handle(3, Handle::GENERATION_MAX), handle(3, 0));
@@ -129,20 +139,131 @@ fn fetched_out_of_turn_is_not_named_again() {
     assert_eq!(round(&mut postroom), [(handle(1, 0), b"bc".to_vec())]);
 }
 
+const QUEUE_BYTES_MAX: usize = 8000;
+const OFFER: [u8; 500] = [b'o'; 500];
+
+fn narrow() -> Postroom {
+    one().with_limits(QueueLimits { queue_bytes_max: QUEUE_BYTES_MAX, reply_bytes_max: 2000 })
+}
+
+/// Writes as much of a class as there is room for. Returns how many bytes that are.
+fn fill(postroom: &mut Postroom, to: Handle, class: Class) -> usize {
+    let mut bytes = 0;
+    while write_as(postroom, 0, to, class, &OFFER).is_ok() {
+        bytes += OFFER.len();
+    }
+    bytes
+}
+
 #[test]
-fn what_waits_for_one_connection_is_bounded() {
-    let mut postroom = one();
+fn what_others_have_for_a_connection_is_bounded_and_answers_come_before_offers() {
+    let (mut postroom, to) = (narrow(), handle(0, 0));
+    // One group of sources has a quarter of the queue, all together half of it.
+    assert_eq!(fill(&mut postroom, to, Class::Offer(1)), QUEUE_BYTES_MAX / 4);
+    assert_eq!(fill(&mut postroom, to, Class::Offer(2)), QUEUE_BYTES_MAX / 8);
+    assert_eq!(fill(&mut postroom, to, Class::Offer(1)), 0);
+    assert_eq!(fill(&mut postroom, to, Class::Offer(3)), QUEUE_BYTES_MAX / 8);
+    assert_eq!(fill(&mut postroom, to, Class::Offer(4)), 0);
+    assert_eq!(fill(&mut postroom, to, Class::Answer), QUEUE_BYTES_MAX / 2);
+    assert_eq!(write_as(&mut postroom, 0, to, Class::Answer, b"a"), Err(Unwritten::QueueFull));
+    // Nothing of that is at the expense of its own replies, nor the other way round.
+    assert_eq!(fill(&mut postroom, to, Class::Reply), 2000);
+    write_as(&mut postroom, 0, handle(1, 0), Class::Offer(1), b"others have room").unwrap();
+    assert_eq!(round(&mut postroom)[0].1.len(), QUEUE_BYTES_MAX + 2000);
+    assert_eq!(fill(&mut postroom, to, Class::Reply), 2000);
+    assert_eq!(fill(&mut postroom, to, Class::Offer(1)), QUEUE_BYTES_MAX / 4);
+}
+
+#[test]
+fn an_empty_queue_takes_a_message_of_any_size() {
+    for class in [Class::Offer(0), Class::Answer, Class::Reply] {
+        let mut postroom = narrow();
+        write_as(&mut postroom, 0, handle(0, 0), class, &[b'x'; 3 * QUEUE_BYTES_MAX]).unwrap();
+        assert_eq!(write_as(&mut postroom, 0, handle(0, 0), class, b"x"), Err(Unwritten::QueueFull));
+    }
+}
+
+#[test]
+fn what_the_socket_has_not_taken_is_part_of_the_queue() {
+    let (mut postroom, to) = (narrow(), handle(0, 0));
+    write(&mut postroom, 0, to, b"first").unwrap();
+    assert_eq!(round(&mut postroom).len(), 1);
+    postroom.set_unsent(to, QUEUE_BYTES_MAX / 2);
+    assert!(postroom.has_unsent(to) && !postroom.has_unsent(handle(1, 0)));
+    // It is not called before it has taken all.
+    assert_eq!(fill(&mut postroom, to, Class::Offer(1)), 0);
+    assert_eq!(fill(&mut postroom, to, Class::Answer), QUEUE_BYTES_MAX / 2);
+    write(&mut postroom, 0, to, b"reply").unwrap();
+    assert_eq!(postroom.speaker(), None);
+    postroom.set_unsent(to, QUEUE_BYTES_MAX / 8);
+    assert_eq!(fill(&mut postroom, to, Class::Answer), 3 * QUEUE_BYTES_MAX / 8);
+    assert_eq!(postroom.speaker(), None);
+    postroom.set_unsent(to, 0);
+    assert_eq!(round(&mut postroom)[0].1.len(), 7 * QUEUE_BYTES_MAX / 8 + "reply".len());
+    // One for which nothing waits then is not named.
+    postroom.set_unsent(to, 1);
+    postroom.set_unsent(to, 0);
+    assert_eq!(postroom.speaker(), None);
+    assert_eq!(postroom.losses(), Losses::default());
+}
+
+#[test]
+fn one_that_is_named_may_be_put_off() {
+    let (mut postroom, to) = (narrow(), handle(0, 0));
+    write(&mut postroom, 0, to, b"first").unwrap();
+    assert_eq!(postroom.speaker(), Some(to));
+    postroom.set_unsent(to, 10);
+    assert_eq!(postroom.speaker(), None);
+    postroom.set_unsent(to, 0);
+    assert_eq!(round(&mut postroom), [(to, b"first".to_vec())]);
+    assert_eq!(postroom.losses(), Losses::default());
+    // Nothing is left of one that goes meanwhile.
+    postroom.set_unsent(to, 10);
+    write(&mut postroom, 0, to, b"second").unwrap();
+    postroom.forget(to);
+    assert!(!postroom.has_unsent(to));
+    postroom.set_unsent(to, 0);
+    assert_eq!(round(&mut postroom), []);
+}
+
+#[test]
+fn one_is_named_when_it_is_called() {
+    let (mut postroom, to) = (narrow(), handle(0, 0));
+    postroom.call(to);
+    assert_eq!(round(&mut postroom), [(to, Vec::new())]);
+    assert_eq!(postroom.speaker(), None);
+    postroom.set_unsent(to, 1);
+    postroom.call(to);
+    assert_eq!(postroom.speaker(), None);
+    postroom.set_unsent(to, 0);
+    assert_eq!(round(&mut postroom), [(to, Vec::new())]);
+}
+
+#[test]
+fn the_queue_of_a_connection_of_another_worker_is_bounded_too() {
+    let [mut ours, theirs] = two(1 << 20);
+    let mut theirs = theirs.with_limits(QueueLimits { queue_bytes_max: QUEUE_BYTES_MAX, reply_bytes_max: 0 });
     let to = handle(0, 0);
-    let half = vec![b'x'; POST_BYTES_MAX / 2];
-    write(&mut postroom, 0, to, &half).unwrap();
-    write(&mut postroom, 0, to, &half[1..]).unwrap();
-    assert_eq!(write(&mut postroom, 0, to, b"two"), Err(Unwritten::Full));
-    write(&mut postroom, 0, to, b"1").unwrap();
-    assert_eq!(write(&mut postroom, 0, to, b"1"), Err(Unwritten::Full));
-    write(&mut postroom, 0, handle(1, 0), b"others have room").unwrap();
-    let round = round(&mut postroom);
-    assert_eq!((round[0].1.len(), round.len()), (POST_BYTES_MAX, 2));
-    write(&mut postroom, 0, to, b"again").unwrap();
+    for class in [Class::Offer(7), Class::Answer] {
+        for _ in 0..QUEUE_BYTES_MAX / OFFER.len() {
+            write_as(&mut ours, 1, to, class, &OFFER).unwrap();
+        }
+    }
+    assert_eq!(wakes(&mut ours), [1]);
+    theirs.collect();
+    assert_eq!(round(&mut theirs)[0].1.len(), QUEUE_BYTES_MAX);
+    assert_eq!(theirs.losses(), Losses { queue_full: 16, ..Losses::default() });
+}
+
+#[test]
+fn a_challenge_is_handed_over_and_not_told() {
+    let [mut ours, mut theirs] = two(1000);
+    let to = handle(3, 1);
+    write_as(&mut ours, 1, to, Class::Challenge, &[b'c'; 40]).unwrap();
+    assert_eq!(wakes(&mut ours), [1]);
+    theirs.collect();
+    assert_eq!((theirs.challenge(), theirs.challenge()), (Some((to, [b'c'; 40])), None));
+    assert_eq!(theirs.speaker(), None);
 }
 
 #[test]
@@ -177,16 +298,16 @@ fn nobody_can_write_to_a_worker_that_is_not_there() {
 fn what_waits_in_a_mailbox_is_bounded_and_what_still_fits_is_taken() {
     let [mut ours, mut theirs] = two(100);
     let to = handle(0, 0);
-    // Twelve bytes of each letter are its head.
+    // Thirteen bytes of each letter are its head.
     write(&mut ours, 1, to, &[b'a'; 40]).unwrap();
-    assert_eq!(write(&mut ours, 1, to, &[b'b'; 40]), Err(Unwritten::Full));
+    assert_eq!(write(&mut ours, 1, to, &[b'b'; 40]), Err(Unwritten::MailboxFull));
     write(&mut ours, 1, to, &[b'c'; 10]).unwrap();
     assert_eq!(wakes(&mut ours), [1]);
     write(&mut ours, 1, to, &[b'd'; 20]).unwrap();
     write(&mut ours, 1, to, &[b'e'; 10]).unwrap();
     write(&mut ours, 1, to, &[b'f'; 10]).unwrap();
     assert_eq!(wakes(&mut ours), []);
-    assert_eq!(ours.losses(), Losses { gone: 0, full: 2 });
+    assert_eq!(ours.losses(), Losses { mailbox_full: 2, ..Losses::default() });
     theirs.collect();
     let expected = [vec![b'a'; 40], vec![b'c'; 10], vec![b'e'; 10]].concat();
     assert_eq!(round(&mut theirs), [(to, expected)]);
@@ -201,7 +322,7 @@ fn letters_for_who_has_gone_are_counted_when_they_come() {
     assert_eq!(wakes(&mut ours), [1]);
     write(&mut theirs, 1, handle(0, 5), b"new").unwrap();
     theirs.collect();
-    assert_eq!(theirs.losses(), Losses { gone: 1, full: 0 });
+    assert_eq!(theirs.losses(), Losses { gone: 1, ..Losses::default() });
     assert_eq!(round(&mut theirs), [(handle(0, 5), b"new".to_vec())]);
 }
 
@@ -218,7 +339,9 @@ fn the_settled_state_allocates_nothing() {
                 for (worker, index) in (0..2).flat_map(|worker| (0..50).map(move |index| (worker, index))) {
                     let bytes = rng.usize(bytes.clone());
                     let address = Address { worker, handle: handle(index, 0) };
-                    postroom.write(address, |out| out.extend((0..bytes).map(|_| b'x'))).unwrap();
+                    postroom
+                        .write(address, Class::Reply, |out| out.extend((0..bytes).map(|_| b'x')))
+                        .unwrap();
                 }
                 while let Some(speaker) = postroom.speaker() {
                     out.clear();
@@ -237,7 +360,7 @@ fn the_settled_state_allocates_nothing() {
 #[test]
 fn a_moment_of_much_to_say_does_not_take_memory_for_good() {
     let mut postroom = one();
-    let letter = vec![b'x'; POST_BYTES_MAX / 4];
+    let letter = vec![b'x'; 256 * 1024];
     for index in 0..50 {
         write(&mut postroom, 0, handle(index, 0), &letter).unwrap();
     }

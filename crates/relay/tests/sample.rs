@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use shoal_protocol::{InfoHash, PeerId};
-use shoal_relay::{Address, Announce, Client, OfferKey, Settings, Stance, Swarms};
+use shoal_relay::{Address, Announce, OfferKey, Settings, Stance, Swarms};
 use shoal_wire::stream::Handle;
 
 struct Swarm {
@@ -16,7 +16,13 @@ struct Swarm {
 impl Swarm {
     /// Leechers numbered from 0, then seeders, who come in any order.
     fn of(leechers: u32, seeders: u32) -> Self {
-        let settings = Settings { peers_max: 10_000, peer_lifetime_s: 100, hash_key: [1, 2] };
+        let settings = Settings {
+            peers_max: 10_000,
+            memory_bytes_max: u64::MAX,
+            relay_rate_max: 0,
+            peer_lifetime_s: 100,
+            hash_key: [1, 2],
+        };
         let mut swarm = Self { swarms: Swarms::new(&settings), rng: fastrand::Rng::with_seed(4) };
         let mut numbers: Vec<u32> = (0..leechers + seeders).collect();
         swarm.rng.shuffle(&mut numbers);
@@ -30,13 +36,10 @@ impl Swarm {
         let mut peer_id = PeerId([b'x'; 20]);
         peer_id.0[..4].copy_from_slice(&number.to_be_bytes());
         let handle = Handle { index: number, generation: 0 };
-        let client = Client {
-            address: Address { worker: 0, handle },
-            source: self.swarms.source([127, 0, 0, 1].into()),
-        };
+        let address = Address { worker: 0, handle };
         let offers: Vec<OfferKey> =
             (0..offers).map(|offer| self.swarms.offer(&offer.to_be_bytes())).collect();
-        let announce = Announce { client, peer_id, stance, may_join: true, offers: &offers };
+        let announce = Announce { address, peer_id, stance, may_join: true, offers: &offers };
         let place = self.swarms.locate(&InfoHash([7; 20]));
         let mut targets = Vec::new();
         self.swarms.announce(&place, &announce, 0, &mut self.rng, &mut targets).unwrap();

@@ -8,7 +8,7 @@ use std::thread;
 
 use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
-    Address, Announce, Client, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
+    Address, Announce, Class, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
 };
 use shoal_wire::stream::Handle;
 
@@ -20,7 +20,13 @@ fn handle(index: u32) -> Handle {
 
 #[test]
 fn workers_that_announce_settle_leave_and_expire_agree_in_the_end() {
-    let settings = Settings { peers_max: 400, peer_lifetime_s: 40, hash_key: [3, 9] };
+    let settings = Settings {
+        peers_max: 400,
+        memory_bytes_max: u64::MAX,
+        relay_rate_max: 0,
+        peer_lifetime_s: 40,
+        hash_key: [3, 9],
+    };
     let swarms = Swarms::new(&settings);
     thread::scope(|scope| {
         for worker in 0..WORKERS {
@@ -56,10 +62,7 @@ fn announce(
 ) -> Option<Vec<Address>> {
     let offers: Vec<_> = (0..offers).map(|offer| swarms.offer(&offer.to_be_bytes())).collect();
     let announce = Announce {
-        client: Client {
-            address: Address { worker, handle: handle(peer) },
-            source: swarms.source([10, 0, 0, 1].into()),
-        },
+        address: Address { worker, handle: handle(peer) },
         peer_id: peer_id(worker, peer),
         stance: [Stance::Leech, Stance::Seed, Stance::Complete][rng.usize(..3)],
         may_join: true,
@@ -189,7 +192,9 @@ impl Correspondent {
                     out.extend_from_slice(&index.to_be_bytes());
                     out.extend_from_slice(&number.to_be_bytes());
                 };
-                self.postroom.write(Address { worker: to, handle: handle(index) }, letter).unwrap();
+                self.postroom
+                    .write(Address { worker: to, handle: handle(index) }, Class::Reply, letter)
+                    .unwrap();
             }
         }
     }

@@ -12,7 +12,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::{http, udp, webtorrent};
 use shoal_net::stream::{StreamBackend, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
-use shoal_relay::{Mailboxes, Postroom, Swarms};
+use shoal_relay::{Mailboxes, Postroom, QueueLimits, Swarms};
 use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -47,6 +47,7 @@ pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
     /// One for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) queue_limits: QueueLimits,
 }
 
 /// What one worker counts, for each protocol.
@@ -254,7 +255,7 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes));
+        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes)).with_limits(self.queue_limits);
         Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
     }
 }

@@ -45,6 +45,10 @@ impl StreamService for Desk {
         self.connections.speak(session, output)
     }
 
+    fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.connections.backlog(handle, unsent_bytes);
+    }
+
     fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         self.connections.tend(session, output)
     }

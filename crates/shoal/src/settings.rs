@@ -9,6 +9,7 @@ use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamBackend, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
+use shoal_relay::{PEER_BYTES, PEER_BYTES_MAX, QueueLimits};
 
 use crate::processors;
 
@@ -21,9 +22,6 @@ const _: () = {
 /// The part of the memory of the store that the swarms of WebTorrent may take beside it, unless the operator says how
 /// many peers they may have: one in so many bytes.
 const SWARMS_SHARE: u64 = 4;
-
-/// What a peer of WebTorrent takes when it is alone in its swarm (`shoal_relay::Settings`), which is the most.
-const PEER_BYTES: u64 = 300;
 
 /// How many workers there are.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
@@ -135,7 +133,6 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
         send_ms_max: ms(config.http.send_timeout_s),
         answer_ms_max: ms(config.http.full_scrape_timeout_s),
         silent_ms_max: ms(config.webtorrent.ping_interval_s),
-        unsent_bytes_max: bytes(config.webtorrent.unsent_max),
     }
 }
 
@@ -184,14 +181,25 @@ pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings 
 /// The limits of the swarms of WebTorrent, beside a store of at most `memory_bytes_max`.
 pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
     let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
+    let (peers_max, memory_bytes_max) = match config.webtorrent.peers_max {
+        Auto::Auto => (memory_bytes_max / SWARMS_SHARE / PEER_BYTES, memory_bytes_max / SWARMS_SHARE),
+        Auto::Set(peers_max) => (peers_max.into(), u64::from(peers_max) * PEER_BYTES_MAX),
+    };
     Ok(shoal_relay::Settings {
-        peers_max: match config.webtorrent.peers_max {
-            Auto::Auto => memory_bytes_max / SWARMS_SHARE / PEER_BYTES,
-            Auto::Set(peers_max) => peers_max.into(),
-        },
+        peers_max,
+        memory_bytes_max,
+        relay_rate_max: u32::try_from(config.webtorrent.relay_rate_max.0).unwrap_or(u32::MAX),
         peer_lifetime_s: config.webtorrent.peer_timeout_s,
         hash_key: [high, low],
     })
+}
+
+/// How much waits for each client of WebTorrent.
+pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
+    QueueLimits {
+        queue_bytes_max: bytes(config.webtorrent.queue_max),
+        reply_bytes_max: bytes(config.webtorrent.unsent_max),
+    }
 }
 
 /// The limits of the store.

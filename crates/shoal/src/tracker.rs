@@ -155,6 +155,7 @@ fn webtorrent(
         settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
+        queue_limits: settings::queue_limits(config),
     })
 }
 

@@ -94,7 +94,7 @@ fn turn(
     desk: &mut Desk,
     wakers: &[Waker],
 ) -> io::Result<usize> {
-    desk.connections.collect();
+    desk.connections.collect(clock::now());
     let seen = streams.turn(now_ms, desk)?;
     for worker in desk.connections.dispatch() {
         if let Some(waker) = wakers.get(usize::from(worker)) {

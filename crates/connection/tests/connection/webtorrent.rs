@@ -17,7 +17,13 @@ pub(crate) fn responder(settings: Settings) -> Responder {
 }
 
 pub(crate) fn swarms() -> Arc<Swarms> {
-    let settings = shoal_relay::Settings { peers_max: 1_000_000, peer_lifetime_s: 600, hash_key: [1, 2] };
+    let settings = shoal_relay::Settings {
+        peers_max: 1_000_000,
+        memory_bytes_max: u64::MAX,
+        relay_rate_max: 0,
+        peer_lifetime_s: 600,
+        hash_key: [1, 2],
+    };
     Arc::new(Swarms::new(&settings))
 }
 

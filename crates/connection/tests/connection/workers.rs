@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shoal_engine::webtorrent::Settings;
 use shoal_relay::Mailboxes;
 
-use crate::harness::Tracker;
+use crate::harness::{NOW, Tracker};
 use crate::webtorrent::{
     ALICE, BOB, Client, announce, announce_with, answer, assert_counts, responder_of, round, swarms,
 };
@@ -28,14 +28,14 @@ fn offers_and_answers_cross_from_worker_to_worker() {
     alice.ask(&mut here, &announce_with(ALICE, &["the offer"]));
     assert_eq!(round(&mut there, &mut [&mut bob]), 0);
     assert_eq!(here.service.dispatch().collect::<Vec<_>>(), [1]);
-    there.service.collect();
+    there.service.collect(NOW);
     assert_eq!(round(&mut there, &mut [&mut bob]), 1);
     assert!(bob.read()[0].text().contains("the offer"));
 
     bob.say(&mut there, &answer(BOB, ALICE, 0, "the answer"));
     // Also if nobody asks whom to wake.
     drop(there.service.dispatch());
-    here.service.collect();
+    here.service.collect(NOW);
     assert_eq!(round(&mut here, &mut [&mut alice]), 1);
     assert!(alice.read()[0].text().contains("the answer"));
     assert_eq!(here.service.dispatch().count() + there.service.dispatch().count(), 0);
@@ -44,7 +44,7 @@ fn offers_and_answers_cross_from_worker_to_worker() {
 #[test]
 fn without_webtorrent_there_is_nothing_to_hand_over() {
     let mut tracker = Tracker::without_webtorrent();
-    tracker.service.collect();
+    tracker.service.collect(NOW);
     assert_eq!(tracker.service.speaker(), None);
     assert_eq!(tracker.service.dispatch().count(), 0);
 }

@@ -12,7 +12,13 @@ use super::{NOW, open, service};
 
 /// A service of WebTorrent.
 fn webtorrent_service() -> Service {
-    let swarms = shoal_relay::Settings { peers_max: 1000, peer_lifetime_s: 600, hash_key: [1, 2] };
+    let swarms = shoal_relay::Settings {
+        peers_max: 1000,
+        memory_bytes_max: u64::MAX,
+        relay_rate_max: 0,
+        peer_lifetime_s: 600,
+        hash_key: [1, 2],
+    };
     let postroom = shoal_relay::Postroom::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
         webtorrent::Settings::default(),

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerId};
-use shoal_relay::{Client, Source, Swarms};
+use shoal_relay::{Address, Bucket, Source, Swarms};
 use shoal_wire::stream::Handle;
 
 use crate::address;
@@ -22,6 +22,10 @@ pub struct Member {
     /// In no order. Some may have been forgotten by the swarms since, or taken over by another connection.
     peers: Vec<Peer>,
     pub(super) family: Family,
+    /// Claims of it that wait to be decided.
+    pub(super) claims: u8,
+    /// What it may still have relayed.
+    pub(super) bucket: Bucket,
     /// Why it may enter no swarm.
     pub(super) refusal: Option<Refusal>,
 }
@@ -42,18 +46,24 @@ impl Member {
             source,
             peers: Vec::new(),
             family: Family::of(ip),
+            claims: 0,
+            bucket: Bucket::default(),
             refusal: address::check(ip, refuse_private_addresses).err(),
         }
     }
 
-    pub(super) fn client(&self, worker: u16) -> Client {
-        Client { address: shoal_relay::Address { worker, handle: self.handle }, source: self.source }
+    pub(super) const fn address(&self, worker: u16) -> Address {
+        Address { worker, handle: self.handle }
     }
 
     /// The connection of the client.
     #[must_use]
     pub const fn handle(&self) -> Handle {
         self.handle
+    }
+
+    pub(super) const fn source(&self) -> Source {
+        self.source
     }
 
     pub(super) fn peers(&self) -> &[Peer] {
@@ -85,7 +95,7 @@ impl Member {
     /// Looks for peers that are not there any more, among some drawn at random: who is full asks often. Returns whether
     /// there were any.
     pub(super) fn prune(&mut self, swarms: &Swarms, worker: u16, rng: &mut fastrand::Rng) -> bool {
-        let address = self.client(worker).address;
+        let address = self.address(worker);
         let before = self.peers.len();
         for _ in 0..PRUNED_AT_ONCE.min(before) {
             if self.peers.is_empty() {

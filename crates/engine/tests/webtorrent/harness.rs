@@ -30,6 +30,8 @@ struct Worker {
     counters: Arc<Counters>,
     /// What its connections have heard, and their tests have not read.
     heard: BTreeMap<u32, Vec<String>>,
+    /// The payloads of the pings among it.
+    pings: BTreeMap<u32, Vec<Vec<u8>>>,
 }
 
 /// A client on its connection.
@@ -44,7 +46,13 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn relay_settings() -> shoal_relay::Settings {
-    shoal_relay::Settings { peers_max: 100_000, peer_lifetime_s: 400, hash_key: [11, 22] }
+    shoal_relay::Settings {
+        peers_max: 100_000,
+        memory_bytes_max: u64::MAX,
+        relay_rate_max: 0,
+        peer_lifetime_s: 400,
+        hash_key: [11, 22],
+    }
 }
 
 /// The `n`th of many addresses of IPv4.
@@ -150,7 +158,7 @@ impl Tracker {
             let postroom = Postroom::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
             let responder = Responder::new(settings.clone(), Arc::clone(&swarms), postroom, tally, rng);
-            Worker { responder, counters, heard: BTreeMap::new() }
+            Worker { responder, counters, heard: BTreeMap::new(), pings: BTreeMap::new() }
         };
         let workers = (0..workers).map(worker).collect();
         Self { workers, swarms, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 }, connections: 0 }
@@ -173,13 +181,14 @@ impl Tracker {
         self.connect(v4(n))
     }
 
-    pub(crate) fn say(&mut self, client: &mut Client, message: &str) {
-        self.say_bytes(client, message.as_bytes());
+    /// Returns whether the client may stay.
+    pub(crate) fn say(&mut self, client: &mut Client, message: &str) -> bool {
+        self.say_bytes(client, message.as_bytes())
     }
 
-    pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) {
+    pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) -> bool {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.responder.hear(&mut client.member, message, self.now);
+        worker.responder.hear(&mut client.member, message, self.now)
     }
 
     pub(crate) fn leave(&mut self, client: Client) {
@@ -190,12 +199,14 @@ impl Tracker {
 
     /// A turn of a worker: returns whom it would wake.
     pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
-        let Worker { responder, heard, .. } = &mut self.workers[usize::from(worker)];
-        responder.collect();
+        let Worker { responder, heard, pings, .. } = &mut self.workers[usize::from(worker)];
+        responder.collect(self.now);
         while let Some(speaker) = responder.speaker() {
             let mut out = Vec::new();
             responder.fetch(speaker, |bytes| out.extend_from_slice(bytes));
-            heard.entry(speaker.index).or_default().extend(texts(&out));
+            let (texts, payloads) = texts(&out);
+            heard.entry(speaker.index).or_default().extend(texts);
+            pings.entry(speaker.index).or_default().extend(payloads);
         }
         responder.dispatch().collect()
     }
@@ -208,6 +219,28 @@ impl Tracker {
             self.turn(worker);
         }
         self.workers[usize::from(client.worker)].heard.remove(&client.handle.index).unwrap_or_default()
+    }
+
+    /// The payloads of the pings that the client has heard.
+    pub(crate) fn pings(&mut self, client: &Client) -> Vec<Vec<u8>> {
+        self.workers[usize::from(client.worker)].pings.remove(&client.handle.index).unwrap_or_default()
+    }
+
+    /// The client answers a ping.
+    pub(crate) fn pong(&mut self, client: &Client, payload: &[u8]) {
+        self.workers[usize::from(client.worker)].responder.take_pong(&client.member, payload);
+    }
+
+    /// What the client hears of its claims that are due.
+    pub(crate) fn decided(&mut self, client: &mut Client) -> Vec<String> {
+        self.heard(client);
+        self.workers[usize::from(client.worker)].responder.decide_claims(&mut client.member);
+        self.heard(client)
+    }
+
+    /// The socket of the client has not taken so many bytes.
+    pub(crate) fn set_unsent(&mut self, client: &Client, unsent_bytes: usize) {
+        self.workers[usize::from(client.worker)].responder.set_unsent(client.handle, unsent_bytes);
     }
 
     /// Says something and returns what that client then hears.
@@ -236,19 +269,23 @@ impl Tracker {
     }
 }
 
-/// The messages in whole, unmasked text frames (RFC 6455, section 5.2).
-fn texts(mut bytes: &[u8]) -> Vec<String> {
-    let mut texts = Vec::new();
-    while let [0x81, length, rest @ ..] = bytes {
+/// The messages in whole, unmasked text frames (RFC 6455, section 5.2), and the payloads of pings.
+fn texts(mut bytes: &[u8]) -> (Vec<String>, Vec<Vec<u8>>) {
+    let (mut texts, mut pings) = (Vec::new(), Vec::new());
+    while let [opcode @ (0x81 | 0x89), length, rest @ ..] = bytes {
         let (length, rest) = match length {
             ..126 => (usize::from(*length), rest),
             126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
             127 => (u64::from_be_bytes(rest[..8].try_into().unwrap()).try_into().unwrap(), &rest[8..]),
             128.. => panic!("masked"),
         };
-        texts.push(String::from_utf8(rest[..length].to_vec()).unwrap());
+        let payload = rest[..length].to_vec();
+        match opcode {
+            0x81 => texts.push(String::from_utf8(payload).unwrap()),
+            _ => pings.push(payload),
+        }
         bytes = &rest[length..];
     }
     assert_eq!(bytes, b"", "nothing but such frames");
-    texts
+    (texts, pings)
 }

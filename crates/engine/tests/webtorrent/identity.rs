@@ -3,48 +3,131 @@
 use shoal_engine::webtorrent::Settings;
 
 use crate::harness::{
-    HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, failure, leecher, offer_heard, offers, reply,
-    seeder, settings, v4, v6,
+    Client, HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, failure, leecher, offer_heard, offers,
+    peer_id, relay_settings, reply, seeder, settings, v4, v6,
 };
 
 const TAKEN: &str = "another peer of this torrent has this peer_id";
 const TOO_MANY: &str = "this connection has as many torrents as this tracker allows";
 
-#[test]
-fn nobody_takes_over_the_peer_of_another_address() {
-    let mut tracker = Tracker::new(&settings());
-    let (mut owner, mut thief) = (tracker.connect(v4(1)), tracker.connect(v6(2)));
-    tracker.ask(&mut owner, &seeder(1, ""));
-    assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [failure("announce", Some(HASH), TAKEN)]);
-    assert_eq!(tracker.ask(&mut thief, &leecher(1, r#","event":"stopped""#)), [reply(1, 0)]);
-    assert_eq!(tracker.counts(HASH), [1, 0, 0], "nor does it make it leave");
-    tracker.leave(thief);
-    assert_eq!(tracker.counts(HASH), [1, 0, 0]);
-    // In another torrent the name is free, and once its owner has gone it is here too.
-    let mut next = tracker.connect(v4(3));
-    assert!(!tracker.ask(&mut next, &announce(OTHER_HASH, 1, ""))[0].contains("failure"));
-    tracker.leave(owner);
-    assert_eq!(tracker.ask(&mut next, &leecher(1, "")), [reply(0, 1)]);
+/// Seconds after which a claim is decided.
+const CLAIM_S: u32 = 7;
+
+/// The pings that a client is to answer, as what stands in them.
+fn pings(tracker: &mut Tracker, client: &Client) -> Vec<Vec<u8>> {
+    tracker.heard(client);
+    tracker.pings(client)
 }
 
 #[test]
-fn a_reconnect_from_the_same_address_takes_over() {
+fn a_peer_is_not_taken_from_one_that_lives_wherever_the_claimant_is() {
+    for (worker, ip) in [(0, v6(2)), (0, v4(1)), (1, v4(1))] {
+        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let (mut owner, mut thief) = (tracker.connect(v4(1)), tracker.connect_to(worker, ip));
+        tracker.ask(&mut owner, &seeder(1, ""));
+        assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [""; 0], "the owner is asked first");
+        let asked = pings(&mut tracker, &owner);
+        assert_eq!(asked, [[HASH.as_bytes(), peer_id(1).as_bytes()].concat()]);
+        tracker.pong(&owner, &asked[0]);
+        // It is asked once for each claim, and a second claim of the same client does not wait.
+        assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [failure("announce", Some(HASH), TAKEN)]);
+        assert_eq!(pings(&mut tracker, &owner).len(), 0);
+        tracker.pass(CLAIM_S - 1);
+        assert_eq!(tracker.heard(&thief), [""; 0]);
+        tracker.pass(1);
+        assert_eq!(tracker.heard(&thief), [""; 0], "it is called first");
+        assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
+        assert_eq!(tracker.ask(&mut thief, &leecher(1, r#","event":"stopped""#)), [reply(1, 0)]);
+        assert_eq!(tracker.counts(HASH), [1, 0, 0], "nor does it make it leave");
+        tracker.leave(thief);
+        assert_eq!(tracker.counts(HASH), [1, 0, 0]);
+        // In another torrent the name is free, and once its owner has gone it is here too.
+        let mut next = tracker.connect(v4(3));
+        assert!(!tracker.ask(&mut next, &announce(OTHER_HASH, 1, ""))[0].contains("failure"));
+        tracker.leave(owner);
+        assert_eq!(tracker.ask(&mut next, &leecher(1, "")), [reply(0, 1)]);
+    }
+}
+
+#[test]
+fn an_announce_is_a_sign_of_life_too_and_a_pong_of_another_is_none() {
     let mut tracker = Tracker::new(&settings());
-    let (mut old, mut new) = (tracker.connect(v4(1)), tracker.connect(v4(1)));
-    let mut other = tracker.connect(v4(2));
-    tracker.ask(&mut other, &leecher(2, ""));
-    tracker.ask(&mut old, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
-    assert_eq!(tracker.ask(&mut new, &leecher(1, "")), [reply(0, 2)], "there is still one of it");
-    // Whoever made the offer hears the answer, over the connection that it now has.
-    tracker.say(&mut other, &answer(2, 1, "x-0"));
-    assert_eq!(tracker.heard(&new), [answer_heard(2, "x-0")]);
-    assert_eq!(tracker.heard(&old), [""; 0]);
-    // The end of the old connection does not touch what is the new one's.
-    tracker.leave(old);
-    assert_eq!(tracker.counts(HASH), [0, 2, 0]);
-    tracker.leave(new);
-    assert_eq!(tracker.counts(HASH), [0, 1, 0]);
+    let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
+    tracker.ask(&mut owner, &leecher(1, ""));
+    tracker.say(&mut thief, &leecher(1, ""));
+    let asked = pings(&mut tracker, &owner);
+    tracker.ask(&mut owner, &leecher(1, ""));
+    tracker.pass(CLAIM_S);
+    assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
+    // Now it is silent, and the thief cannot answer in its place.
+    tracker.say(&mut thief, &leecher(1, ""));
+    assert_eq!(pings(&mut tracker, &owner), asked);
+    tracker.pong(&thief, &asked[0]);
+    tracker.pong(&owner, b"something else");
+    tracker.pass(CLAIM_S);
+    assert_eq!(tracker.decided(&mut thief), [reply(0, 1)]);
+}
+
+#[test]
+fn a_client_that_is_back_gets_its_peer_when_its_dead_connection_does_not_answer() {
+    for worker in [0, 1] {
+        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let (mut old, mut new) = (tracker.connect(v4(1)), tracker.connect_to(worker, v4(9)));
+        let mut other = tracker.connect(v4(2));
+        tracker.ask(&mut other, &leecher(2, ""));
+        tracker.ask(&mut old, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
+        assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
+        assert_eq!(tracker.ask(&mut new, &leecher(1, r#","event":"completed""#)), [""; 0]);
+        tracker.heard(&old);
+        tracker.pass(CLAIM_S);
+        assert_eq!(tracker.decided(&mut new), [reply(1, 1)], "there is still one of it");
+        // Whoever made the offer hears the answer, over the connection that it now has.
+        tracker.say(&mut other, &answer(2, 1, "x-0"));
+        assert_eq!(tracker.heard(&new), [answer_heard(2, "x-0")]);
+        assert_eq!(tracker.heard(&old), [""; 0]);
+        // The end of the old connection does not touch what is the new one's.
+        tracker.leave(old);
+        assert_eq!(tracker.counts(HASH), [1, 1, 1]);
+        tracker.leave(new);
+        assert_eq!(tracker.counts(HASH), [0, 1, 1]);
+    }
+}
+
+#[test]
+fn a_connection_that_has_not_taken_what_it_was_told_is_not_asked_and_keeps_its_peers() {
+    let mut tracker = Tracker::new(&settings());
+    let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
+    tracker.ask(&mut owner, &leecher(1, ""));
+    tracker.set_unsent(&owner, 1000);
+    tracker.say(&mut thief, &leecher(1, ""));
+    tracker.pass(CLAIM_S);
+    assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
+    tracker.set_unsent(&owner, 0);
+    assert_eq!(pings(&mut tracker, &owner).len(), 0);
+}
+
+#[test]
+fn claims_are_bounded_and_go_with_their_connection() {
+    let mut tracker = Tracker::new(&settings());
+    let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
+    let refused = failure("announce", Some(HASH), TAKEN);
+    for n in 0..20 {
+        tracker.ask(&mut owner, &leecher(n, ""));
+        let expected = if n < 16 { vec![] } else { vec![refused.clone()] };
+        assert_eq!(tracker.ask(&mut thief, &leecher(n, "")), expected);
+    }
+    tracker.leave(thief);
+    let mut next = tracker.newcomer();
+    tracker.pass(CLAIM_S);
+    assert_eq!(tracker.decided(&mut next), [""; 0]);
+    // Those that were not answered are given away at once now.
+    assert_eq!(tracker.ask(&mut next, &leecher(3, "")), [reply(0, 20)]);
+    assert_eq!(tracker.ask(&mut next, &leecher(18, "")), [""; 0]);
+    let mut thieves: Vec<_> = (0..100).map(|_| tracker.newcomer()).collect();
+    let waiting = thieves.iter_mut().flat_map(|thief| {
+        (0..20).map(|n| tracker.ask(thief, &leecher(n, "")).is_empty()).collect::<Vec<_>>()
+    });
+    assert!(waiting.filter(|waits| *waits).count() <= 1024);
 }
 
 #[test]
@@ -107,7 +190,9 @@ fn a_takeover_counts_as_one_more_of_the_socket() {
     let (mut old, mut new) = (tracker.connect(v4(1)), tracker.connect(v4(1)));
     tracker.ask(&mut old, &leecher(1, ""));
     tracker.ask(&mut new, &leecher(2, ""));
-    assert_eq!(tracker.ask(&mut new, &leecher(1, "")), [failure("announce", Some(HASH), TOO_MANY)]);
+    tracker.say(&mut new, &leecher(1, ""));
+    tracker.pass(CLAIM_S);
+    assert_eq!(tracker.decided(&mut new), [failure("announce", Some(HASH), TOO_MANY)]);
     tracker.ask(&mut new, &leecher(2, r#","event":"stopped""#));
     assert_eq!(tracker.ask(&mut new, &leecher(1, "")), [reply(0, 1)]);
     // The old one has lost its only peer.

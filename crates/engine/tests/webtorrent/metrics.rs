@@ -21,6 +21,12 @@ fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
     tracker.say(&mut other, r#"{"action":"announce"}"#);
     tracker.say(&mut other, "?");
     tracker.say(&mut other, &answer(2, 1, "x"));
+    // The one that is asked whether it lives says so.
+    tracker.heard(&one);
+    let ping = tracker.pings(&one).concat();
+    tracker.pong(&one, &ping);
+    tracker.pass(10);
+    tracker.decided(&mut other);
     let expected = [
         (Family::V4, Kind::Announce, Outcome::Ok),
         (Family::V6, Kind::Announce, Outcome::Refused(Refusal::PeerIdTaken)),
@@ -60,7 +66,7 @@ fn relayed_and_lost_messages_are_counted() {
     let relays = Relay::ALL.map(|relay| tracker.count(|counters| counters.relays(relay)));
     assert_eq!(relays, [2, 1]);
     let losses = Loss::ALL.map(|loss| tracker.count(|counters| counters.losses(loss)));
-    assert_eq!(losses, [1, 1, 0]);
+    assert_eq!(losses, [1, 1, 0, 0, 0, 0]);
 }
 
 #[test]

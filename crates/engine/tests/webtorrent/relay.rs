@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use shoal_engine::counter::Loss;
 use shoal_engine::webtorrent::Settings;
 
 use crate::harness::{
-    Client, HASH, SDP, Tracker, announce, answer, answer_heard, leecher, offer_heard, offers, peer_id, reply,
-    seeder, settings, v4, v6,
+    Client, HASH, SDP, Tracker, announce, answer, answer_heard, leecher, offer_heard, offers, peer_id,
+    relay_settings, reply, seeder, settings, v4, v6,
 };
 
 /// So many leechers of a socket each, numbered from 100.
@@ -224,4 +225,54 @@ fn torrents_do_not_hear_of_each_other() {
     let more = format!(r#""offers":{}"#, offers("x", 5));
     tracker.ask(&mut client, &announce("bbbbbbbbbbbbbbbbbbbb", 1, &more));
     assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 5]);
+}
+
+#[test]
+fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
+    let relay = shoal_relay::Settings { relay_rate_max: 100, ..relay_settings() };
+    let mut tracker = Tracker::of(1, &settings(), &relay);
+    let others = leechers(&mut tracker, 9);
+    let mut client = tracker.newcomer();
+    let mut announce = |tracker: &mut Tracker, name: &str| {
+        let more = format!(r#","offers":{}"#, offers(name, 9));
+        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
+        all_heard(tracker, &others).concat().len()
+    };
+    // Eight seconds of the rate, and the last one may be larger.
+    let burst = 800_usize.div_ceil(SDP.len());
+    assert!((5..18).contains(&burst));
+    let first = announce(&mut tracker, "a");
+    assert_eq!(first + announce(&mut tracker, "b"), burst);
+    assert_eq!(announce(&mut tracker, "c"), 0);
+    assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 27 - burst as u64);
+    tracker.pass(60);
+    assert_eq!(announce(&mut tracker, "d"), burst.min(9));
+}
+
+#[test]
+fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies() {
+    let mut tracker = Tracker::new(&settings());
+    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
+    tracker.ask(&mut one, &leecher(1, ""));
+    tracker.set_unsent(&one, 64 * 1024);
+    let more = format!(r#","offers":{}"#, offers("x", 1));
+    assert_eq!(tracker.ask(&mut other, &leecher(2, &more)), [reply(0, 2)]);
+    assert_eq!(tracker.count(|counters| counters.losses(Loss::QueueFull)), 1);
+    assert_eq!(tracker.ask(&mut one, &leecher(1, &more)), [""; 0], "it waits");
+    tracker.set_unsent(&one, 0);
+    assert_eq!(tracker.heard(&one), [reply(0, 2)]);
+}
+
+#[test]
+fn one_that_leaves_its_replies_unread_is_to_be_disconnected() {
+    let mut tracker = Tracker::new(&settings());
+    let mut client = tracker.newcomer();
+    tracker.set_unsent(&client, 1);
+    let mut said = 0;
+    while tracker.say(&mut client, &leecher(1, "")) {
+        said += 1;
+        assert!(said < 10_000);
+    }
+    assert_eq!(said, (256 * 1024_usize).div_ceil(reply(0, 1).len() + 2));
+    assert_eq!(tracker.count(|counters| counters.losses(Loss::ReplyQueueFull)), 1);
 }

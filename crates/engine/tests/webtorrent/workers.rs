@@ -43,6 +43,9 @@ fn a_reconnect_may_come_to_another_worker() {
     let mut other = tracker.connect_to(0, v4(2));
     tracker.ask(&mut old, &leecher(1, ""));
     tracker.ask(&mut new, &leecher(1, ""));
+    tracker.heard(&old);
+    tracker.pass(10);
+    assert_eq!(tracker.decided(&mut new), [reply(0, 1)]);
     tracker.say(&mut other, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
     assert_eq!(tracker.heard(&new), [offer_heard(2, "x-0")]);
     assert_eq!(tracker.heard(&old), [""; 0]);

@@ -45,7 +45,6 @@ const LIMITS: StreamLimits = StreamLimits {
     send_ms_max: 60_000,
     answer_ms_max: 60_000,
     silent_ms_max: 3_600_000,
-    unsent_bytes_max: 64 << 20,
 };
 
 /// How long a signal may wait.

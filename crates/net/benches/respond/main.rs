@@ -41,7 +41,6 @@ const LIMITS: StreamLimits = StreamLimits {
     send_ms_max: u64::MAX,
     answer_ms_max: u64::MAX,
     silent_ms_max: 60_000,
-    unsent_bytes_max: 128 * 1024,
 };
 
 /// Whether connections stay.

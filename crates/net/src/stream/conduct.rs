@@ -27,6 +27,11 @@ const REFUSED_BYTES_MAX: usize = 2048;
 /// on and on is not listening.
 const OVERHEARD_BYTES_MAX: u32 = 256 * 1024;
 
+/// How many times the time for an answer a standing connection has to take what one speech gave. What others have for its
+/// peer, and what the kernel holds for it, comes on top of what it asked for. With a speech of 128 KiB and ten seconds
+/// for an answer, a peer that reads 35 kbit/s is kept.
+const SPEECH_TIMES_MAX: u8 = 6;
+
 /// Flags of all that is sent here: as far as there is room, and without a signal where the peer has gone.
 const SEND_NOW: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
@@ -36,6 +41,12 @@ pub(super) struct Connection<T, L> {
     pub(super) session: T,
     /// What the service said last.
     pub(super) next: Next,
+    /// Whether input came since all was sent last: replies to it may be among what waits.
+    pub(super) is_owed: bool,
+    /// Whether the service was told that it has a backlog.
+    has_backlog: bool,
+    /// How often the time for an answer has passed since the speech that it has not taken.
+    delays: u8,
     /// Bytes that came after the last answer and that nobody reads.
     overheard_bytes: u32,
     pub(super) link: L,
@@ -78,6 +89,8 @@ pub(super) enum Measure {
     End(Phase),
     /// The service has to say whether it stays.
     Tend,
+    /// It has more time, or is cut off.
+    Delay,
 }
 
 /// How a connection is let go of.
@@ -131,6 +144,7 @@ impl<T, L> Connection<T, L> {
     where
         S: StreamService<Session = T>,
     {
+        self.is_owed |= !input.is_empty();
         self.next = service.receive(&mut self.session, input, output);
         for _ in 1..MORE_MAX {
             if self.next != Next::More || !output.is_empty() {
@@ -143,6 +157,12 @@ impl<T, L> Connection<T, L> {
     /// Whether it may be spoken to: it is not idle, nor at its end.
     const fn may_be_told(&self) -> bool {
         matches!(self.next, Next::Standing | Next::Busy | Next::BusyAnew | Next::More)
+    }
+
+    /// Whether it is heard although not all is sent: others may have had something to say to it, for which its own
+    /// messages do not wait.
+    pub(super) const fn is_heard_meanwhile(&self) -> bool {
+        self.has_backlog && !self.is_owed && self.may_be_told()
     }
 
     /// Has the service speak unasked. Returns whether it has given the connection up for its silence.
@@ -197,8 +217,15 @@ pub(super) trait Conduct<S: StreamService> {
             Ok(admission) => {
                 let handle = self.roster().next_key();
                 let session = service.open(origin, handle);
-                let connection =
-                    Connection { session, next: Next::Busy, overheard_bytes: 0, link: socket.into() };
+                let connection = Connection {
+                    session,
+                    next: Next::Busy,
+                    is_owed: false,
+                    has_backlog: false,
+                    delays: 0,
+                    overheard_bytes: 0,
+                    link: socket.into(),
+                };
                 Some(self.roster().insert(admission, connection, now_ms))
             }
             Err(refused) => {
@@ -272,21 +299,47 @@ pub(super) trait Conduct<S: StreamService> {
             let Some(key) = service.speaker() else { return count };
             let roster = self.roster();
             let is_at_ease = matches!(roster.phase(key), Some(Phase::Idle | Phase::Linger));
-            if !is_at_ease && roster.get_mut(key).is_some_and(|connection| connection.may_be_told()) {
+            if is_at_ease || !roster.get_mut(key).is_some_and(|connection| connection.may_be_told()) {
+                continue;
+            }
+            if self.unsent_bytes(key) > 0 {
+                self.note_backlog(key, service);
+            } else {
                 self.tell(key, Unasked::Speak, now_ms, service);
             }
         }
         count_max
     }
 
-    /// More waits for a peer than before: closes the connection where that is too much.
-    fn restrain(&mut self, key: Key, service: &mut S) -> Fate {
-        let unsent_bytes_max = self.roster().limits().unsent_bytes_max;
-        if self.unsent_bytes(key) <= unsent_bytes_max {
-            return Fate::Open;
+    /// Tells the service if something waits for the peer of a connection on which it speaks unasked.
+    fn note_backlog(&mut self, key: Key, service: &mut S) {
+        let unsent_bytes = self.unsent_bytes(key);
+        if let Some(connection) = self.roster().get_mut(key)
+            && unsent_bytes > 0
+        {
+            connection.has_backlog = true;
+            service.backlog(key, unsent_bytes);
         }
-        self.roster().counters().overrun.add(1);
-        self.part(key, Leave::Abruptly, service)
+    }
+
+    /// A part was sent of what waits: tells the service, if it knows of it.
+    fn update_backlog(&mut self, key: Key, service: &mut S) {
+        if self.roster().get_mut(key).is_some_and(|connection| connection.has_backlog) {
+            self.note_backlog(key, service);
+        }
+    }
+
+    /// The time for an answer has passed: a connection that was told something unasked has some more. Nothing else gives
+    /// it time, so a peer that takes nothing, or too slowly, does not stay.
+    fn delay(&mut self, key: Key, now_ms: u64, service: &mut S) {
+        let Some(connection) = self.roster().get_mut(key) else { return };
+        connection.delays += 1;
+        if connection.has_backlog && connection.delays < SPEECH_TIMES_MAX {
+            self.roster().enter(key, Phase::Send, now_ms);
+        } else {
+            self.roster().counters().timed_out_send.add(1);
+            self.part(key, Leave::Abruptly, service);
+        }
     }
 
     /// All is sent: waits for what the service wants to wait for.
@@ -294,6 +347,14 @@ pub(super) trait Conduct<S: StreamService> {
         let roster = self.roster();
         let (phase, is_retired) = (roster.phase(key), roster.is_retired());
         let Some(connection) = roster.get_mut(key) else { return Fate::Closed };
+        connection.delays = 0;
+        if occasion != Occasion::Heard {
+            connection.is_owed = false;
+        }
+        if connection.has_backlog {
+            connection.has_backlog = false;
+            service.backlog(key, 0);
+        }
         match connection.next {
             Next::Close => return self.close(key, service),
             Next::Idle | Next::Standing if is_retired => return self.dismiss(key, service),
@@ -367,7 +428,12 @@ pub(super) trait Conduct<S: StreamService> {
             let at_rest = if roster.is_retired() { roster.at_rest() } else { None };
             at_rest.map(|key| (key, Measure::End(Phase::Idle))).or_else(|| {
                 let (key, phase) = roster.overdue(now_ms)?;
-                Some((key, if phase == Phase::Standing { Measure::Tend } else { Measure::End(phase) }))
+                let measure = match phase {
+                    Phase::Standing => Measure::Tend,
+                    Phase::Send => Measure::Delay,
+                    Phase::Idle | Phase::Request | Phase::Linger => Measure::End(phase),
+                };
+                Some((key, measure))
             })
         })
     }
@@ -396,6 +462,7 @@ pub(super) trait Conduct<S: StreamService> {
                     self.roster().enter(key, Phase::Standing, now_ms);
                     self.tell(key, Unasked::Tend, now_ms, service);
                 }
+                Measure::Delay => self.delay(key, now_ms, service),
             }
         }
         TURN_EVENTS_MAX

@@ -28,8 +28,6 @@ pub struct StreamCounters {
     pub timed_out_send: Counter,
     /// Given up by the service when it tended them: the peer of a standing connection was silent for too long.
     pub timed_out_silent: Counter,
-    /// Closed because more waited for the peer of a standing connection to take it than may.
-    pub overrun: Counter,
     /// Closed by an error of the connection, such as a reset.
     pub failed: Counter,
     /// Accepts that failed, mostly for want of descriptors.

@@ -65,6 +65,10 @@ impl From<OwnedFd> for Link {
 }
 
 impl Link {
+    const fn has_unsent(&self) -> bool {
+        self.unsent.len() > self.sent
+    }
+
     /// What is unsent, without what has been sent of it since as soon as that is the larger part: so what is appended
     /// behind takes room in proportion to what waits.
     fn take_unsent(&mut self) -> Vec<u8> {
@@ -118,8 +122,8 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
         if given_up {
             self.roster.counters().timed_out_silent.add(1);
         }
-        let is_open = sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open;
-        if is_open && self.restrain(key, service) == Fate::Open {
+        if sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open {
+            self.note_backlog(key, service);
             self.watch(key, service);
         }
     }
@@ -233,13 +237,20 @@ impl<S: StreamService> EpollIo<S> {
             Err(_) => return self.fail(key, service),
         };
         let is_over = connection.next == Next::Linger;
+        let sends = connection.link.has_unsent();
         if !is_over {
             self.output.clear();
             hear(&mut self.roster, key, service, &mut self.input[..received], &mut self.output);
+            if sends && let Some(connection) = self.roster.get_mut(key) {
+                connection.link.unsent.extend_from_slice(&self.output);
+            }
         }
         self.roster.counters().received_bytes.add(received);
         if is_over {
             self.overhear(key, received, service)
+        } else if sends {
+            // What is next is done when all is sent.
+            Fate::Open
         } else {
             self.go_on(key, Occasion::Heard, now_ms, service)
         }
@@ -300,6 +311,7 @@ impl<S: StreamService> EpollIo<S> {
             }
             self.roster.counters().add_write(newly_sent);
             if !is_whole {
+                self.update_backlog(key, service);
                 return Fate::Open;
             }
         }
@@ -312,12 +324,15 @@ impl<S: StreamService> EpollIo<S> {
         self.go_on(key, Occasion::Heard, now_ms, service)
     }
 
-    /// Has the epoll set watch a connection for what it waits for: while it does not take what is sent, it is not heard
-    /// either.
+    /// Has the epoll set watch a connection for what it waits for: while it does not take its answers, it is not heard.
     fn watch(&mut self, key: Key, service: &mut S) {
         let sends = self.roster.phase(key) == Some(Phase::Send);
         let Some(connection) = self.roster.get_mut(key) else { return };
-        let wanted = if sends { EventFlags::OUT } else { EventFlags::IN };
+        let wanted = match (sends, connection.is_heard_meanwhile()) {
+            (false, _) => EventFlags::IN,
+            (true, false) => EventFlags::OUT,
+            (true, true) => EventFlags::OUT | EventFlags::IN,
+        };
         let token = Token::Connection(key).encode();
         let outcome = match connection.link.watched {
             Some(watched) if watched == wanted => return,
@@ -332,15 +347,26 @@ impl<S: StreamService> EpollIo<S> {
     }
 
     /// Sees to a connection for which there was an event.
-    fn serve(&mut self, key: Key, now_ms: u64, service: &mut S) {
+    fn serve(&mut self, key: Key, events: EventFlags, now_ms: u64, service: &mut S) {
         let fate = match self.roster.phase(key) {
             None => Fate::Closed,
-            Some(Phase::Send) => self.write(key, now_ms, service),
+            Some(Phase::Send) => self.serve_sending(key, events, now_ms, service),
             Some(_) => self.read(key, now_ms, service),
         };
         if fate == Fate::Open {
             self.watch(key, service);
         }
+    }
+}
+
+impl<S: StreamService> EpollIo<S> {
+    /// The same for one that has not taken all: it may be heard first, so that what is left is sent behind.
+    fn serve_sending(&mut self, key: Key, events: EventFlags, now_ms: u64, service: &mut S) -> Fate {
+        let is_heard = self.roster.get_mut(key).is_some_and(|connection| connection.is_heard_meanwhile());
+        if is_heard && events.contains(EventFlags::IN) && self.read(key, now_ms, service) == Fate::Closed {
+            return Fate::Closed;
+        }
+        self.write(key, now_ms, service)
     }
 }
 
@@ -359,7 +385,7 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
         for event in &events {
             match Token::decode(event.data) {
                 Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
-                Token::Connection(key) => self.serve(key, now_ms, service),
+                Token::Connection(key) => self.serve(key, event.flags, now_ms, service),
             }
         }
         self.events = events;

@@ -16,13 +16,11 @@ pub struct StreamLimits {
     /// Longest time for a request to arrive whole, or for a handshake. Where further requests begin before the connection
     /// was idle, the waits for them add up, and none begins that would be waited for once the sum has come to this.
     pub request_ms_max: u64,
-    /// Longest time for the peer to take what one call of the service gave it; where more is said meanwhile, to catch up.
+    /// Longest time for the peer to take what one call of the service gave it; six times that where it was said unasked.
     pub send_ms_max: u64,
     /// Longest time, in sum, for the peer to take what several calls gave it without the connection having been idle. It
     /// does not hold for connections of [`shoal_wire::stream::Class::WebSocket`].
     pub answer_ms_max: u64,
     /// Longest time for which the peer of a standing connection may be silent before the service has to tend it.
     pub silent_ms_max: u64,
-    /// Most bytes that wait for the peer of a standing connection to take them. When there are more, it is closed.
-    pub unsent_bytes_max: usize,
 }

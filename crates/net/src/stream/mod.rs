@@ -54,14 +54,16 @@ pub const TURN_EVENTS_MAX: usize = 256;
 /// - it hands all bytes of a connection to `service` in their order, and sends what the service appends to the output
 ///   in that order; while output waits for the peer to take it, nothing more is read from that connection;
 /// - what the service says unasked is sent in the same order, at the end of each turn, and in one write as far as the
-///   socket has room; what it has no room for waits, what is said next comes behind it, and meanwhile the connection is
-///   not heard, but for one input that may be under way;
+///   socket has room. What it has no room for waits; the service is told how much that is ([`StreamService::backlog`]),
+///   and is not asked for more before all is sent. Meanwhile one input is heard at most, or two where replies to the
+///   first are not among what waits: so a peer that takes nothing cannot have much held for it, and one for which others
+///   have much to say is heard all the same, at the latest each time when it has taken it;
 /// - an idle connection holds no buffer, nor does a standing one; a connection that waits holds what it waits with and no
 ///   more;
 /// - it keeps the limits of [`StreamLimits`]: a connection that idles too long, takes too long over a request, or
-///   does not take its answers is closed, and so is a standing one for which too much waits; one whose peer is silent is
-///   tended; when there are too many, one of the source that has most of them goes, and what its source has least need of
-///   goes first ([`StreamLimits::connections_max`]);
+///   does not take its answers is closed; a standing one has more time for what is said unasked; one whose peer is silent
+///   is tended; when there are too many, one of the source that has most of them goes, and what its source has least need
+///   of goes first ([`StreamLimits::connections_max`]);
 /// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
 ///   reset overtakes the answer;
 /// - a turn is bounded, and no listener or connection starves another;
@@ -121,8 +123,8 @@ pub trait StreamService {
     }
 
     /// The next connection that is to speak without having been asked, in a turn after which nobody else is named. Asked
-    /// for at the end of each turn, so that all that waits for a connection at a moment leaves in one write. One that
-    /// has gone, or is not [`Next::Standing`] or within a message, is passed over: what waits for it is lost.
+    /// for at the end of each turn, so that all that waits for a connection at a moment leaves in one write. One that has
+    /// not taken what it was told before is put off, see [`StreamService::backlog`]; one that has gone, or is not [`Next::Standing`] or within a message, is passed over: what waits for it is lost.
     fn speaker(&mut self) -> Option<Handle> {
         None
     }
@@ -132,6 +134,10 @@ pub trait StreamService {
     fn speak(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
         Next::Standing
     }
+
+    /// Of what was said on a connection, so many bytes wait for its peer to take them. What the service says next is not
+    /// asked for before this is called with zero, and until then it should not name the connection as a speaker.
+    fn backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
 
     /// The peer of a standing connection has been silent for as long as it may: it may be asked for a sign of life, for
     /// which it has as much time again, or given up.

@@ -269,10 +269,6 @@ impl<T> Roster<T> {
         shares.leave(slab, Place::new(key.index), phase, |network| sources.leave(network, class));
     }
 
-    pub(super) const fn limits(&self) -> &StreamLimits {
-        &self.limits
-    }
-
     /// A connection with nothing half done: the one that has been idle longest, or else the standing one whose peer has
     /// been silent longest.
     pub(super) fn at_rest(&mut self) -> Option<Key> {
@@ -294,9 +290,8 @@ impl<T> Roster<T> {
                 match phase {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
                     Phase::Request => self.counters.timed_out_request.add(1),
-                    Phase::Send => self.counters.timed_out_send.add(1),
-                    // Whether it is to go is for the service to say.
-                    Phase::Standing | Phase::Linger => {}
+                    // Whether it is to go is decided elsewhere.
+                    Phase::Send | Phase::Standing | Phase::Linger => {}
                 }
                 return Some((key, phase));
             }
@@ -343,7 +338,6 @@ mod tests {
         send_ms_max: 10,
         answer_ms_max: 1000,
         silent_ms_max: 60_000,
-        unsent_bytes_max: 128 * 1024,
     };
 
     fn roster() -> Roster<&'static str> {

@@ -95,7 +95,6 @@ pub(crate) const LIMITS: StreamLimits = StreamLimits {
     send_ms_max: 1_000_000,
     answer_ms_max: 1_000_000,
     silent_ms_max: 60_000,
-    unsent_bytes_max: 128 * 1024,
 };
 
 /// Listeners of the only worker, on ports of the kernel's choice.
@@ -142,6 +141,9 @@ pub(crate) struct Account {
     pub(crate) heard_bytes: AtomicUsize,
     pub(crate) origins: Mutex<Vec<Origin>>,
     pub(crate) spoken: AtomicUsize,
+    /// The last backlog that it was told of, and the largest.
+    pub(crate) backlog_bytes: AtomicUsize,
+    pub(crate) backlog_bytes_max: AtomicUsize,
     post: Mutex<Post>,
 }
 
@@ -226,6 +228,15 @@ impl StreamService for Script {
             }
         }
         session.rest()
+    }
+
+    fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.account.backlog_bytes.store(unsent_bytes, Ordering::Relaxed);
+        self.account.backlog_bytes_max.fetch_max(unsent_bytes, Ordering::Relaxed);
+        let mut post = self.account.post.lock().unwrap();
+        if unsent_bytes == 0 && post.letters.contains_key(&handle) {
+            post.speakers.push_back(handle);
+        }
     }
 
     fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {

@@ -157,7 +157,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         ("evicted", sum(|io| io.evicted.read())),
         ("idle", sum(|io| io.timed_out_idle.read())),
         ("slow_request", sum(|io| io.timed_out_request.read())),
-        ("slow_reader", sum(|io| io.timed_out_send.read() + io.overrun.read())),
+        ("slow_reader", sum(|io| io.timed_out_send.read())),
         ("silent", sum(|io| io.timed_out_silent.read())),
         ("failed", sum(|io| io.failed.read())),
     ];

@@ -68,6 +68,12 @@ impl Browser {
         stream.write_all(bytes).and_then(|()| stream.flush()).expect("the tracker reads");
     }
 
+    /// The same, if the tracker reads.
+    pub(crate) fn try_send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let stream = self.socket.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush())
+    }
+
     /// The next message. Pings are answered on the way.
     pub(crate) fn hear(&mut self) -> Value {
         loop {

@@ -59,7 +59,7 @@ impl<S: StreamService> UringIo<S> {
         }
         if sends {
             self.append(key, text);
-            self.restrain(key, service);
+            self.note_backlog(key, service);
         } else if text.is_empty() {
             outbox.reclaim(text);
             // While it waits for its turn to go on, it will do so anyway.
@@ -196,11 +196,9 @@ impl<S: StreamService> UringIo<S> {
         if self.roster.phase(key) != Some(Phase::Send) {
             self.roster.enter(key, Phase::Send, now_ms);
             // From now on it is known to wait.
-            if self.restrain(key, service) == Fate::Closed {
-                self.outbox.discard(letter);
-                self.finish_parted_send(key, false);
-                return;
-            }
+            self.note_backlog(key, service);
+        } else {
+            self.update_backlog(key, service);
         }
         self.send(key, letter, Effort::Persist);
     }

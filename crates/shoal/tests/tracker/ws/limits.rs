@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tungstenite::Message;
 
 use crate::browser::{Browser, announce, frame, name, offer_id};
-use crate::harness::eventually;
+use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_back_end, over_every_way};
 
 over_every_way!(
@@ -18,7 +18,13 @@ over_every_way!(
     who_never_ends_a_message_is_closed,
 );
 
-over_every_back_end!(who_does_not_read_is_closed_and_harms_nobody, who_has_been_silent_longest_makes_room);
+over_every_back_end!(
+    offers_of_others_are_lost_and_never_end_a_connection,
+    who_does_not_read_its_own_replies_is_closed,
+    who_asks_for_more_than_may_wait_is_closed,
+    a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same,
+    who_has_been_silent_longest_makes_room,
+);
 
 fn too_large_a_message_closes_with_1009(way: Way) {
     let tracker = way.start(&[("SHOAL_WEBTORRENT_MESSAGE_MAX", "20KiB")]);
@@ -78,33 +84,96 @@ fn a_connection_has_so_many_torrents_and_no_more(way: Way) {
     assert_eq!(browser.ask(&announce('v', 'a', 0))["incomplete"], 1);
 }
 
-fn who_does_not_read_is_closed_and_harms_nobody(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "32KiB")]);
-    let mut deaf = Browser::open(way, &tracker);
-    deaf.say(&announce('t', 'd', 0));
-    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
-    a.ask(&announce('t', 'a', 0));
-    let mut large = announce('t', 'b', 0);
+/// Offers to the leechers of a torrent, of 8 KiB each, from a seeder.
+fn large_offers(peer: char, count: usize) -> Value {
+    let mut large = announce('t', peer, 0);
     let sdp = "x".repeat(8 << 10);
-    let offers = |number: usize| json!({"offer_id": offer_id('b', number), "offer": {"sdp": sdp}});
-    (large["offers"], large["numwant"]) = (json!([offers(0), offers(1)]), json!(2));
-    let gone = || tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]);
+    let offer = |number: usize| json!({"offer_id": offer_id(peer, number), "offer": {"sdp": sdp}});
+    let offers: Vec<Value> = (0..count).map(offer).collect();
+    (large["left"], large["numwant"], large["offers"]) = (json!(0), json!(count), json!(offers));
+    large
+}
+
+fn lost(tracker: &Tracker, outcome: &str) -> u64 {
+    tracker.metric("shoal_webtorrent_relays_total", &[&format!("outcome=\"{outcome}\"")])
+}
+
+fn slow_readers(tracker: &Tracker) -> u64 {
+    tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""])
+}
+
+/// One that reads late and steadily is sent less, stays, and is heard meanwhile.
+fn offers_of_others_are_lost_and_never_end_a_connection(way: Way) {
+    let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "0"), ("SHOAL_WEBTORRENT_OFFERS_MAX", "1")];
+    let tracker = way.start(&settings);
+    let mut slow = Browser::open(way, &tracker);
+    slow.ask(&announce('t', 's', 0));
+    let mut hostile: Vec<_> =
+        ('a'..'i').map(|peer| (Browser::open(way, &tracker), large_offers(peer, 1))).collect();
+    let mut flood = |rounds: usize| {
+        for (browser, offers) in &mut hostile {
+            for _ in 0..rounds {
+                assert_eq!(browser.ask(offers)["incomplete"], 1);
+            }
+        }
+    };
     // The sockets of the kernel take some MiB before anything waits.
     let mut rounds = 0;
-    while gone() == 0 {
+    while lost(&tracker, "queue_full") < 100 {
         rounds += 1;
-        assert!(rounds < 10_000, "the deaf one is never closed");
-        for _ in 0..20 {
-            b.say(&large);
-            loop {
-                if b.hear().get("interval").is_some() {
-                    break;
-                }
-            }
-            assert_eq!(a.hear()["offer"]["sdp"], sdp);
-        }
+        assert!(rounds < 10_000, "nothing is lost");
+        flood(4);
     }
-    assert_eq!(b.ask(&announce('t', 'b', 0))["incomplete"], 2);
+    // What it says is heard at once, although it has not read what others have for it.
+    slow.say(&announce('u', 's', 0));
+    eventually("it is heard", || (tracker.metric("shoal_webtorrent_peers", &[]) == 10).then_some(()));
+    // It reads an offer for eight that are made, and its reply is among them in the end.
+    let mut is_answered = false;
+    for _ in 0..300 {
+        flood(1);
+        is_answered |= slow.hear().get("interval").is_some();
+    }
+    while !is_answered {
+        is_answered |= slow.hear().get("interval").is_some();
+    }
+    slow.say(&announce('v', 's', 0));
+    while slow.hear()["info_hash"] != name('v') {}
+    assert_eq!(slow_readers(&tracker), 0);
+}
+
+/// One that asks and never reads is closed.
+fn who_does_not_read_its_own_replies_is_closed(way: Way) {
+    let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
+    let (mut deaf, mut other) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    other.ask(&announce('t', 'o', 0));
+    let hashes: Vec<String> = ('a'..'z').map(name).collect();
+    let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
+    while deaf.try_send_raw(&scrape).is_ok() {}
+    eventually("it is closed", || (slow_readers(&tracker) == 1).then_some(()));
+    other.check();
+    assert_eq!(other.ask(&announce('t', 'o', 0))["incomplete"], 1);
+}
+
+/// Replies are many times as long as what is asked here, and more of them come at once than may wait.
+fn who_asks_for_more_than_may_wait_is_closed(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "16KiB")]);
+    let mut greedy = Browser::open(way, &tracker);
+    let empty = frame(&json!(1));
+    drop(greedy.try_send_raw(&empty.repeat(1000)));
+    assert_eq!(greedy.close_code(), Some(1008));
+    assert_eq!(lost(&tracker, "reply_queue_full"), 1);
+}
+
+fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same(way: Way) {
+    let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "1KiB")];
+    let tracker = way.start(&settings);
+    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    a.ask(&announce('t', 'a', 0));
+    for _ in 0..20 {
+        assert_eq!(b.ask(&large_offers('b', 1))["incomplete"], 1);
+    }
+    assert!(a.hear()["offer"].is_object());
+    assert!(lost(&tracker, "rate_limited") > 10);
 }
 
 fn who_has_been_silent_longest_makes_room(way: Way) {

@@ -15,6 +15,7 @@ over_every_back_end!(
     both_families_meet,
     a_client_that_leaves_is_gone_at_once,
     what_happened_is_counted,
+    a_peer_id_is_that_of_the_connection_that_lives,
 );
 
 fn two_clients_exchange_an_offer_and_an_answer(way: Way) {
@@ -135,4 +136,23 @@ fn what_happened_is_counted(way: Way) {
     let relays =
         |outcome: &str| tracker.metric("shoal_webtorrent_relays_total", &[&format!("outcome=\"{outcome}\"")]);
     assert_eq!((relays("offer"), relays("answer"), relays("unawaited")), (1, 1, 1));
+}
+
+/// As behind a NAT, all have the same address.
+fn a_peer_id_is_that_of_the_connection_that_lives(way: Way) {
+    let tracker = way.start(&[]);
+    let (mut alive, mut dead) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    alive.ask(&announce('t', 'a', 0));
+    dead.ask(&announce('u', 'd', 0));
+    let (mut thief, mut owner) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    // Nobody reads from the dead one, so its library answers no ping.
+    thief.say(&announce('t', 'a', 0));
+    owner.say(&announce('u', 'd', 0));
+    alive.hear_pings(1);
+    assert_eq!(owner.hear()["incomplete"], 1);
+    assert!(thief.hear()["failure reason"].is_string());
+    alive.check();
+    // One whose connection ends leaves its peers to others at once.
+    alive.leave();
+    assert_eq!(thief.ask(&announce('t', 'a', 0))["incomplete"], 1);
 }

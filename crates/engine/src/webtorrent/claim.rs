@@ -1,0 +1,95 @@
+//! Claims: announces of a peer id that another connection has.
+//!
+//! The connection that has it may be dead without our knowledge: a browser that moved to another network is back before
+//! the tracker misses it. So it is asked for a sign of life, by a ping that names the peer, and the announce waits; where
+//! no pong comes in time the peer is the claimant's, and otherwise it is refused. The address of the claimant is no
+//! matter: neighbours share one, and a client that moves has a new one.
+
+use std::collections::VecDeque;
+
+use shoal_protocol::{InfoHash, PeerId};
+use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Stance};
+use shoal_wire::stream::Handle;
+
+use super::member::Member;
+
+/// Most claims that wait for the connections of a worker. More are refused at once.
+const CLAIMS_MAX: usize = 1024;
+
+/// Most claims that wait for one connection.
+const CLAIMS_PER_MEMBER_MAX: u8 = 16;
+
+/// Seconds after which a claim is decided. The challenge may take a moment to get to its worker, and seconds are whole.
+const CLAIM_S: u32 = CHALLENGE_S + 2;
+
+/// An announce that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) handle: Handle,
+    pub(super) info_hash: InfoHash,
+    pub(super) peer_id: PeerId,
+    pub(super) stance: Stance,
+}
+
+/// The claims of the connections of a worker.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// With the seconds at which they are to be decided, in that order.
+    waiting: VecDeque<(u32, Claim)>,
+    /// Those of which the connection has been called.
+    due: Vec<Claim>,
+}
+
+impl Claims {
+    /// Has a claim of the client wait. Returns whether it does: one that waits already does not wait twice.
+    pub(super) fn add(&mut self, member: &mut Member, claim: Claim, now_s: u32) -> bool {
+        let is_same = |other: &Claim| Claim { stance: claim.stance, ..*other } == claim;
+        let has_room =
+            self.waiting.len() + self.due.len() < CLAIMS_MAX && member.claims < CLAIMS_PER_MEMBER_MAX;
+        if !has_room
+            || member.claims > 0
+                && (self.waiting.iter().any(|(_, other)| is_same(other)) || self.due.iter().any(is_same))
+        {
+            return false;
+        }
+        member.claims += 1;
+        self.waiting.push_back((now_s.saturating_add(CLAIM_S), claim));
+        true
+    }
+
+    /// The connection of a claim that has become due. It is to be called.
+    pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
+        let (_, claim) = self.waiting.pop_front_if(|(due_s, _)| *due_s <= now_s)?;
+        self.due.push(claim);
+        Some(claim.handle)
+    }
+
+    /// A claim of the client that is to be decided now.
+    pub(super) fn take(&mut self, member: &mut Member) -> Option<Claim> {
+        let handle = member.handle();
+        let place = self.due.iter().position(|claim| claim.handle == handle)?;
+        member.claims -= 1;
+        Some(self.due.swap_remove(place))
+    }
+
+    /// The client has gone.
+    pub(super) fn forget(&mut self, handle: Handle) {
+        self.waiting.retain(|(_, claim)| claim.handle != handle);
+        self.due.retain(|claim| claim.handle != handle);
+    }
+}
+
+/// What a challenge on account of a peer consists of, and the pong to it.
+pub(super) fn payload(info_hash: &InfoHash, peer_id: &PeerId) -> [u8; CHALLENGE_BYTES] {
+    let mut payload = [0; CHALLENGE_BYTES];
+    let (first, second) = payload.split_at_mut(info_hash.0.len());
+    first.copy_from_slice(&info_hash.0);
+    second.copy_from_slice(&peer_id.0);
+    payload
+}
+
+/// The peer on account of which a connection was challenged.
+pub(super) fn parse(payload: &[u8]) -> Option<(InfoHash, PeerId)> {
+    let (info_hash, rest) = payload.split_first_chunk()?;
+    Some((InfoHash(*info_hash), PeerId(rest.try_into().ok()?)))
+}
