@@ -22,12 +22,15 @@ pub(crate) enum Action {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "shoal tls self-signed --name NAME (--out DIR | --cert FILE --key FILE) [--force]"
+)]
 pub(crate) struct SelfSigned {
     /// A host name or IP address that clients connect to; repeat it for more
     #[arg(long = "name", value_name = "NAME", required = true)]
     names: Vec<String>,
 
-    /// Write DIR/cert.pem and DIR/key.pem, and make DIR if need be
+    /// Write DIR/cert.pem and DIR/key.pem, and make DIR if need be; or name both files
     #[arg(long, value_name = "DIR", required_unless_present = "cert", conflicts_with_all = ["cert", "key"])]
     out: Option<PathBuf>,
 

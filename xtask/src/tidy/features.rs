@@ -17,8 +17,9 @@ pub(super) fn check() -> Result<()> {
     let alone = features(&["-p", "shoal"])?;
     let together = features(&["-p", "shoal", "-p", "shoal-lab"])?;
     let differing = alone.iter().filter(|(package, sets)| !is_shared(sets, &together[*package]));
-    let differing: Vec<_> =
-        differing.map(|(package, sets)| format!("{package}: {sets:?}, not {:?}", together[package])).collect();
+    let differing: Vec<_> = differing
+        .map(|(package, sets)| format!("{package}: {sets:?}, not {:?}", together[package]))
+        .collect();
     ensure!(
         differing.is_empty(),
         "`-p shoal` builds other features than `-p shoal -p shoal-lab`; let crates/shoal/Cargo.toml ask for them:\n{}",
@@ -34,7 +35,8 @@ fn is_shared(alone: &[String], together: &[String]) -> bool {
 
 fn features(packages: &[&str]) -> Result<Features> {
     let fixed = ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} {f}"];
-    let tree = output(&mut cargo(&[&fixed[..], packages].concat())).context("tidy asks cargo for features")?;
+    let tree =
+        output(&mut cargo(&[&fixed[..], packages].concat())).context("tidy asks cargo for features")?;
     let mut features = Features::new();
     for line in tree.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.is_empty()) {
         // "name v1.2.3 one,two", or with "(proc-macro)" or a path between.

@@ -205,10 +205,14 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpShortHeaders, Just(&["http-long-headers-are-read"])),
     (Fault::HttpServesOversize, Just(&["http-oversize-head-is-refused"])),
     (Fault::HttpEndlessHead, Just(&["http-endless-head-is-cut-off"])),
-    (Fault::HttpMalformedGets200, Just(&["http-malformed-request-gets-400-and-a-close"])),
+    (
+        Fault::HttpMalformedGets200,
+        Just(&["http-two-hosts-get-400", "http-malformed-request-gets-400-and-a-close"]),
+    ),
     (
         Fault::HttpSilentToMalformed,
         Just(&[
+            "http-two-hosts-get-400",
             "http-malformed-request-gets-400-and-a-close",
             "http-malformed-request-is-not-met-by-silence",
         ]),

@@ -166,7 +166,10 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     ),
     (Fault::ScrapeOfNothingIsOne, Just(&["udp-scrape-of-nothing-gets-nothing"])),
     (Fault::PadsAnnounces, Just(&["udp-truncated-announce-gets-no-peers"])),
-    (Fault::UnknownActionIsAnnounce, Just(&["udp-unknown-action-gets-error-or-silence"])),
+    (
+        Fault::UnknownActionIsAnnounce,
+        Just(&["udp-unknown-action-gets-error-or-silence", "udp-errors-carry-action-3-and-transaction-id"]),
+    ),
     (Fault::Action4IsAnnounce, Just(&["udp-action-4-is-no-announce"])),
     (
         Fault::ErrorHasAnotherAction,

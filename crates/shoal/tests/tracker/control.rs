@@ -102,9 +102,9 @@ fn pages_that_are_not_there_and_methods_that_make_no_sense() {
 fn malformed_http_is_400_and_a_huge_head_is_refused() {
     let tracker = Tracker::start(&[]);
     assert_eq!(send(tracker.control, b"nonsense\r\n\r\n").status, 400);
-    let huge = format!("GET /health HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(15 << 10));
+    let huge = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(15 << 10));
     assert_eq!(send(tracker.control, huge.as_bytes()).status, 200);
-    let huge = format!("GET /health HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(17 << 10));
+    let huge = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(17 << 10));
     assert_eq!(send(tracker.control, huge.as_bytes()).status, 431);
 }
 
@@ -158,7 +158,8 @@ fn slow_scrapers_disturb_nobody() {
     let tracker = Tracker::start(&[]);
     let mut slow: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(tracker.control).unwrap()).collect();
     for (index, stream) in slow.iter_mut().enumerate() {
-        let request = if index % 2 == 0 { "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" } else { "GET /metr" };
+        let request =
+            if index % 2 == 0 { "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" } else { "GET /metr" };
         stream.write_all(request.as_bytes()).unwrap();
     }
     Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));

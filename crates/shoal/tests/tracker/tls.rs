@@ -70,3 +70,13 @@ fn what_cannot_be_done_is_told() {
     assert!(refusal(&["--name", "localhost", "--cert", out, "--key", out]).contains("two files"));
     assert!(refusal(&["--name", "https://x/", "--out", out]).contains("neither a host name"));
 }
+
+/// What the README has to type is what the help offers.
+#[test]
+fn the_help_tells_where_the_files_may_go() {
+    let output = self_signed(&["--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(help.contains("--name NAME (--out DIR | --cert FILE --key FILE)"), "{help}");
+    assert!(refusal(&["--name", "localhost"]).contains("--out"));
+    assert!(refusal(&["--name", "localhost", "--cert", "a.pem"]).contains("--key"));
+}

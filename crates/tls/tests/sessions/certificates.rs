@@ -132,6 +132,12 @@ fn bad_files_are_named_with_what_to_do() {
             two_files(certificate.clone(), folder.path("absent.key")),
             "absent.key cannot be read: No such file",
         ),
+        (two_files("/dev/zero".into(), key.clone()), "/dev/zero is not a regular file"),
+        (two_files(certificate.clone(), folder.path(".")), "is not a regular file"),
+        (
+            two_files(folder.write("large.pem", "x".repeat((1 << 20) + 1)), key.clone()),
+            "has more than 1024 KiB",
+        ),
         (
             two_files(der.clone(), key.clone()),
             "is not PEM, whose sections begin with -----BEGIN; if it is DER, `openssl x509",

@@ -106,6 +106,7 @@ pub enum HeadError {
 
 impl HeaderStorage<'_> {
     /// Room for one head.
+    #[inline]
     #[must_use]
     pub const fn new() -> Self {
         Self { usual: [const { MaybeUninit::uninit() }; HEADERS_MAX], unusual: None }
