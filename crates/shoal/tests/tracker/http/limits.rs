@@ -193,8 +193,9 @@ fn hostile_addresses_take_no_slot_of_others(way: Way, settings: &[(&str, &str)])
             assert_eq!(web.get(&announce(hash(6), u16::from(client), "")).status, 200);
         }
     }
-    for socket in &mut sockets {
-        assert!(socket.ask(&browser::announce('t', 'a', 0))["interval"].is_u64());
+    for (peer, socket) in ('a'..).zip(&mut sockets) {
+        let reply = socket.ask(&browser::announce('t', peer, 0));
+        assert!(reply["interval"].is_u64(), "{reply}");
     }
     assert_eq!(tracker.metric("shoal_connections_evicted_total", &["phase=\"standing\""]), 0);
     assert!(tracker.metric("shoal_connections_evicted_greedy_total", &[]) > 0);
