@@ -225,15 +225,11 @@ impl<T> Roster<T> {
     /// The connection enters a phase, also if it is in it already: the time of the phase begins anew, or is over at once
     /// where the connection has none left.
     pub(super) fn enter(&mut self, key: Key, phase: Phase, now_ms: u64) {
-        let limit_ms = self.limit_ms(phase);
         let Some(entry) = self.slab.get_mut(key) else { return };
         let before = entry.phase;
         entry.end_phase(phase, now_ms);
         (entry.phase, entry.since_ms) = (phase, now_ms);
         let is_out_of_time = entry.is_out_of_time(&self.limits);
-        if is_out_of_time {
-            entry.since_ms = now_ms.saturating_sub(limit_ms).saturating_sub(1);
-        }
         let place = Place::new(key.index);
         self.queues[before as usize].remove(place, &mut self.slab);
         if is_out_of_time {
@@ -286,7 +282,7 @@ impl<T> Roster<T> {
             let Some(first) = self.queues[phase as usize].first() else { continue };
             let limit_ms = self.limit_ms(phase);
             let (key, entry) = self.slab.at(first.index());
-            if now_ms.saturating_sub(entry.since_ms) > limit_ms {
+            if now_ms.saturating_sub(entry.since_ms) > limit_ms || entry.is_out_of_time(&self.limits) {
                 match phase {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
                     Phase::Request => self.counters.timed_out_request.add(1),
