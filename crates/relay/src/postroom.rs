@@ -21,8 +21,8 @@ use crate::post::{Class, GROUPS, Letters};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Bytes in the queue from which on answers of other peers are dropped. Offers are dropped from half of that on; and
-    /// from a quarter on, those of a group of sources that has an eighth of it there. So there is at most one answer or
-    /// offer more, and an empty queue takes a message of any size.
+    /// while the socket has not taken all, from a quarter on those of a group of sources that has an eighth of it there.
+    /// So there is at most one answer or offer more, and an empty queue takes a message of any size.
     pub queue_bytes_max: usize,
     /// Most bytes of replies to its own messages that wait here. A connection that leaves more unread is to be closed.
     pub reply_bytes_max: usize,
@@ -428,7 +428,7 @@ impl Post {
                 let group_bytes = self.offer_bytes[usize::from(group % GROUPS)];
                 let is_greedy = || as_usize(group_bytes) >= limits.queue_bytes_max / 8;
                 queue_bytes < limits.queue_bytes_max / 4
-                    || queue_bytes < limits.queue_bytes_max / 2 && !is_greedy()
+                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !is_greedy())
             }
         }
     }

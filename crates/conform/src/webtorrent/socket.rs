@@ -344,6 +344,12 @@ impl<'c> Socket<'c> {
         ensure(false, "a scrape reply", "one refusal after the other")
     }
 
+    /// Asks for something and waits until it is told. Returns how many offers came before.
+    pub(super) fn offers_until_settled(&mut self, hash: [u8; 20]) -> Checked<usize> {
+        self.settle(hash)?;
+        Ok(take_offers(&mut self.inbox).len())
+    }
+
     /// Ends the case unless a scrape tells these counts.
     pub(super) fn ensure_counts(&mut self, hash: [u8; 20], complete: i64, incomplete: i64) -> Checked {
         let seen = self.counts(hash)?;

@@ -230,9 +230,6 @@ impl Client {
 
     /// Sends a message as text.
     fn say(&mut self, fault: Fault, text: &[u8]) {
-        if fault == Fault::WsKeepsSlowReader && self.unsent.len() > UNSENT_BYTES_MAX {
-            return;
-        }
         let first = if fault == Fault::WsBinaryReplies { 0x82 } else { 0x81 };
         self.unsent.extend(frame::frame(first, text));
     }

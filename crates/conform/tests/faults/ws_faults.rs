@@ -106,7 +106,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsOfferLosesFields, AtLeast(&["ws-offer-arrives-as-it-was-made"])),
     (Fault::WsReencodes, Just(&["ws-offer-arrives-byte-for-byte", "ws-answer-arrives-byte-for-byte"])),
     (Fault::WsTypedOffersOnly, Just(&["ws-offer-of-any-kind-is-relayed"])),
-    (Fault::WsSmallOffers, Just(&["ws-large-offer-arrives", "ws-slow-reader-is-let-go"])),
+    (Fault::WsSmallOffers, Just(&["ws-large-offer-arrives"])),
     (Fault::WsOfferIdIsAscii, AtLeast(&["ws-offer-id-comes-as-it-is"])),
     (Fault::WsOfferIdHas20, Just(&["ws-offer-id-may-have-another-length"])),
     (Fault::WsOneTarget, AtLeast(&["ws-offers-go-to-different-peers"])),
