@@ -80,6 +80,18 @@ impl Level {
         if self.split == self.lower { self.upper } else { divide(lowest(self.split, self.lower), self.upper) }
     }
 
+    /// The lowest position whose home is the top line of the lower zone, or that is behind the border.
+    #[inline]
+    pub(crate) fn top_position(&self) -> u32 {
+        lowest(self.split - 1, self.lower)
+    }
+
+    /// The home of a position behind the border.
+    #[inline]
+    pub(crate) fn upper_home(&self, position: u32) -> u32 {
+        divide(position, self.upper)
+    }
+
     fn with_split(self, split: u32) -> Self {
         Self { split, ..self }
     }

@@ -17,7 +17,7 @@
 //! Owns entries and their order. Must not know what an entry means, nor that there may be other rows beside these.
 
 use core::cell::Cell;
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 use arrayvec::ArrayVec;
 
@@ -66,6 +66,9 @@ pub(crate) const PROBE_LINES_MAX: u32 = 1024;
 /// Most lines of the run that one step of growth or shrinking takes out. The runs of random entries are as long as
 /// their furthest entries are far.
 const RUN_LINES_MAX: u32 = 1024;
+
+/// Most lines of a run that are looked at in the hope that it is short. A run of random entries has three.
+const SHORT_RUN_LINES_MAX: u32 = 16;
 
 /// Most lines that a removal looks at in order to pull entries back.
 const PULL_LINES_MAX: u32 = 4096;
@@ -301,18 +304,35 @@ impl<B: Bucket> Rows<B> {
         matching: impl Fn(&B) -> Option<usize>,
     ) -> Option<(u32, usize)> {
         let home = self.home(hash);
-        let (mut line, last) = (home, home + u32::from(self.reach));
-        let found = loop {
-            let bucket = self.line(memory, line);
-            if let Some(slot) = bucket.and_then(&matching) {
-                break Some((line, slot));
-            }
-            let goes_on = bucket.is_some_and(|bucket| bucket.len() == B::SLOTS) || self.holed;
-            if !goes_on || line >= last {
-                break None;
-            }
+        let bucket = self.line(memory, home);
+        if let Some(slot) = bucket.and_then(&matching) {
+            return Some((home, slot));
+        }
+        if bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.holed {
+            return None;
+        }
+        self.find_behind(memory, home, matching)
+    }
+
+    /// Goes on with a search behind the home line.
+    #[inline]
+    fn find_behind(
+        &self,
+        memory: &Memory,
+        home: u32,
+        matching: impl Fn(&B) -> Option<usize>,
+    ) -> Option<(u32, usize)> {
+        let last = home + u32::from(self.reach);
+        let (mut line, mut found) = (home, None);
+        while line < last {
             line += 1;
-        };
+            let bucket = self.line(memory, line);
+            found = bucket.and_then(&matching).map(|slot| (line, slot));
+            let ends = bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.holed;
+            if found.is_some() || ends {
+                break;
+            }
+        }
         self.charge(line - home);
         found
     }
@@ -467,7 +487,8 @@ impl<B: Bucket> Rows<B> {
     fn grow(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
         let Some(level) = self.level.before_growth(B::LADDER) else { return false };
         let top = level.gap_start() - 1;
-        if !self.rehome(memory, key, (top, top), (level, level.grown())) {
+        let split = self.split_top(memory, key, &level);
+        if !split.unwrap_or_else(|| self.rehome(memory, key, (top, top), (level, level.grown()))) {
             return false;
         }
         let gap_end = self.level.gap_end();
@@ -482,6 +503,82 @@ impl<B: Bucket> Rows<B> {
             self.lines.prefetch_two(memory, line);
         }
         true
+    }
+
+    /// Splits the top line where its run ends in the gap, as it nearly always does: then all entries of the run are from
+    /// the lower zone, and only those of the top line move. Returns whether it was done, nothing if the run is longer.
+    fn split_top(&mut self, memory: &mut Memory, key: &HashKey, level: &Level) -> Option<bool> {
+        let (first, after) = (level.gap_start() - 1, level.grown());
+        let (border, gap_end) = (level.top_position(), after.gap_end());
+        let mut scratch = memory.take_scratch();
+        let (mut behind, mut moved, mut was_full) = (first, 0, true);
+        while was_full && behind < gap_end && behind - first < SHORT_RUN_LINES_MAX {
+            was_full = false;
+            if let Some(bucket) = self.line(memory, behind) {
+                was_full = bucket.len() == B::SLOTS;
+                for slot in 0..bucket.len() {
+                    let position = self.seed.position(bucket.hash(slot, key));
+                    moved += usize::from(position >= border);
+                    scratch.homes.push(position);
+                }
+            }
+            behind += 1;
+        }
+        let done = if was_full {
+            None
+        } else if self.has_vacancies(memory, gap_end, moved) {
+            self.set_level(after);
+            self.move_up(memory, border, first..behind, &scratch.homes);
+            self.close_up(memory, first..behind);
+            Some(true)
+        } else {
+            self.due.set(true);
+            Some(false)
+        };
+        memory.put_scratch(scratch);
+        done
+    }
+
+    /// Moves the entries of some lines up whose positions, which are given in order, are not below `border`.
+    fn move_up(&mut self, memory: &mut Memory, border: u32, lines: Range<u32>, positions: &[u32]) {
+        let (mut outside, mut rest) = (Outside::default(), positions);
+        for line in lines {
+            let len = self.lines.line(memory, line).map_or(0, B::len);
+            let (of_line, behind) = rest.split_at(len);
+            rest = behind;
+            // The last first, because the last one takes the slot of an entry that is taken out.
+            for (slot, &position) in
+                of_line.iter().enumerate().rev().filter(|&(_, &position)| position >= border)
+            {
+                let entry = self.line_mut(memory, line).take(slot);
+                let home = self.level.upper_home(position);
+                let place = outside.push(home, |line| {
+                    let bucket = self.line_ensured(memory, line);
+                    let has_room = bucket.len() < B::SLOTS;
+                    if has_room {
+                        bucket.push(&entry);
+                    }
+                    has_room
+                });
+                self.reached(home, place);
+            }
+        }
+    }
+
+    /// Fills the first of some lines from the later ones, all of whose entries may lie in the first.
+    fn close_up(&mut self, memory: &mut Memory, lines: Range<u32>) {
+        let mut hole = lines.start;
+        for line in lines.skip(1) {
+            while hole < line && self.lines.line(memory, line).is_some_and(|line| !line.is_empty()) {
+                if self.lines.line(memory, hole).is_some_and(|hole| hole.len() == B::SLOTS) {
+                    hole += 1;
+                    continue;
+                }
+                let bucket = self.line_mut(memory, line);
+                let entry = bucket.take(bucket.len() - 1);
+                self.line_ensured(memory, hole).push(&entry);
+            }
+        }
     }
 
     /// Merges the lowest lines of the upper zone into one line of the lower zone.
@@ -629,10 +726,19 @@ impl<B: Bucket> Rows<B> {
                 if (first..behind).contains(&line) {
                     line = first + self.vacancy_in_run(memory, first, line - first, &mut scratch.nexts);
                 }
-                if !(first..behind).contains(&line) {
-                    line = outside.vacancy(line, |line| self.line_ensured(memory, line).len() < B::SLOTS);
+                let mut put = |line: u32| {
+                    let place = self.line_ensured(memory, line);
+                    let has_room = place.len() < B::SLOTS;
+                    if has_room {
+                        place.push(&bucket.entry(slot));
+                    }
+                    has_room
+                };
+                if (first..behind).contains(&line) {
+                    put(line);
+                } else {
+                    line = outside.push(line, put);
                 }
-                self.line_ensured(memory, line).push(&bucket.entry(slot));
                 self.reached(home, line);
             }
         }
@@ -677,11 +783,12 @@ struct Outside {
 }
 
 impl Outside {
-    /// The first line from `start` on that has room.
-    fn vacancy(&mut self, start: u32, mut has_room: impl FnMut(u32) -> bool) -> u32 {
+    /// Puts an entry into the first line from `start` on into which `put` can put it. Returns that line.
+    #[inline]
+    fn push(&mut self, start: u32, mut put: impl FnMut(u32) -> bool) -> u32 {
         let known = self.places.iter().position(|&(known, _)| known == start);
         let mut line = known.map_or(start, |known| self.places[known].1);
-        while !has_room(line) {
+        while !put(line) {
             line += 1;
         }
         match known {

@@ -118,12 +118,18 @@ impl<B: Bucket> Table<B> {
 
     #[inline]
     fn rows_of(&self, at: At) -> &Rows<B> {
-        self.former.as_deref().filter(|_| at.is_former).unwrap_or(&self.rows)
+        match at.is_former {
+            false => &self.rows,
+            true => self.former.as_deref().unwrap_or(&self.rows),
+        }
     }
 
     #[inline]
     fn rows_of_mut(&mut self, at: At) -> &mut Rows<B> {
-        self.former.as_deref_mut().filter(|_| at.is_former).unwrap_or(&mut self.rows)
+        match at.is_former {
+            false => &mut self.rows,
+            true => self.former.as_deref_mut().unwrap_or(&mut self.rows),
+        }
     }
 
     /// Starts loading the line that a hash calls home.
@@ -149,7 +155,12 @@ impl<B: Bucket> Table<B> {
         if let Some((line, slot)) = self.rows.find(memory, hash, &matching) {
             return Some(At { line, slot, is_former: false });
         }
-        let (line, slot) = self.former.as_ref()?.find(memory, hash, &matching)?;
+        if self.former.is_none() { None } else { self.find_former(memory, hash, matching) }
+    }
+
+    #[cold]
+    fn find_former(&self, memory: &Memory, hash: u64, matching: impl Fn(&B) -> Option<usize>) -> Option<At> {
+        let (line, slot) = self.former.as_ref()?.find(memory, hash, matching)?;
         Some(At { line, slot, is_former: true })
     }
 

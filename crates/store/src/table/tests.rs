@@ -268,7 +268,7 @@ fn churn<B: Numbered>(world: &mut World<B>, seed: u64, numbers: u32, steps: u32)
     let mut rng = fastrand::Rng::with_seed(seed);
     for step in 0..steps {
         // More come than go in every other stretch.
-        let comes = rng.u32(..100) < if step / (steps / 5) % 2 == 0 { 75 } else { 30 };
+        let comes = rng.u32(..100) < if (step / (steps / 5)).is_multiple_of(2) { 75 } else { 30 };
         world.operate(rng.u32(..numbers), comes);
         let is_small = world.model.len() < 1000;
         if is_small && step < 300 || step.is_multiple_of(997) {
@@ -411,7 +411,8 @@ fn renewal_amid_changes<B: Numbered>() {
         if world.table.former().is_none() {
             world.table.renew(world.key.seed(round, 7));
         }
-        churn(&mut world, round, [300, 4000, 20_000][round as usize % 3], 5000);
+        let numbers = [300, 4000, 20_000][usize::try_from(round).unwrap() % 3];
+        churn(&mut world, round, numbers, 5000);
     }
     assert_eq!((world.renewals, world.refused), (0, 0));
     world.finish();
