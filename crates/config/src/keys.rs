@@ -237,6 +237,12 @@ settings! {
         /// Peers for a client that does not say how many it wants.
         numwant_default: u32 = 50, in 0..=1000;
 
+        /// Most peers of one address in one torrent; of IPv6, of one /48 network. Further ones are answered like any
+        /// other, but handed to nobody. An address has 65,535 ports, and could otherwise take all places. 0 is no limit.
+        /// Carriers' NAT and VPN exits put many clients behind one address: a tracker for those may set some hundreds. Not
+        /// exact: each eighth of the ports has an equal part of it.
+        peers_per_address_max: u32 = 64, in 0..=65_535;
+
         /// Most peers for any client. A UDP reply must have room for them (udp.reply_bytes_max_v4); over IPv6 it may
         /// hold fewer. Over HTTP all are sent.
         numwant_max: u32 = 200, in 1..=1000;

@@ -3,9 +3,13 @@
 //! Folded multiplication under secret keys: a product of 64 by 64 bits whose halves are put together. Without the
 //! keys nobody can tell which inputs fall together. Only positions in tables depend on it, never what is stored.
 
-/// The secret.
+/// The secret, and what the positions of peers depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct HashKey([u64; 4]);
+pub(crate) struct HashKey {
+    words: [u64; 4],
+    /// Which bits of a peer, beside its source, decide its position, see [`HashKey::with_slots`].
+    slot_mask: u64,
+}
 
 impl core::fmt::Debug for HashKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -18,18 +22,44 @@ impl HashKey {
     pub(crate) fn new(secret: [u64; 4]) -> Self {
         let mut state = 0_u64;
         // The output function of SplitMix64 (Steele, Lea and Flood 2014), over a running sum.
-        Self(secret.map(|word| {
+        let words = secret.map(|word| {
             state = state.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             mixed ^ (mixed >> 31)
-        }))
+        });
+        Self { words, slot_mask: u64::MAX }
+    }
+
+    /// Another key from this one, for another purpose.
+    pub(crate) fn derived(&self, purpose: u64) -> Self {
+        let [k0, k1, k2, k3] = self.words;
+        Self::new([k0 ^ purpose, k1, k2, k3])
+    }
+
+    /// The same key, by which the peers of one source have no more than `slots` positions, a power of two. So all peers
+    /// of a source and slot lie together, and are counted where a newcomer is looked for anyway.
+    pub(crate) fn with_slots(self, slots: u64) -> Self {
+        Self { slot_mask: slots - 1, ..self }
+    }
+
+    /// The part of `bits` that decides about a position.
+    #[inline]
+    pub(crate) fn slot(&self, bits: u64) -> u64 {
+        bits & self.slot_mask
+    }
+
+    /// Hashes what is to become a slot: up to 16 bytes, given as two numbers.
+    #[inline]
+    pub(crate) fn mix(&self, a: u64, b: u64) -> u64 {
+        let [_, k1, _, k3] = self.words;
+        fold(a ^ k3, b ^ k1)
     }
 
     /// Hashes up to 24 bytes, given as three numbers.
     #[inline]
     pub(crate) fn hash(&self, a: u64, b: u64, c: u64) -> u64 {
-        let [k0, k1, k2, k3] = self.0;
+        let [k0, k1, k2, k3] = self.words;
         fold(fold(a ^ k0, b ^ k1) ^ k2, c ^ k3)
     }
 }

@@ -187,6 +187,18 @@ impl<B: Bucket> Table<B> {
         }
     }
 
+    /// Visits the lines in which entries of a position can be.
+    #[inline]
+    pub(crate) fn visit_run(&self, memory: &Memory, position: u32, mut visit: impl FnMut(&B)) {
+        let first = self.level.home(position);
+        for line in (first..).map_while(|line| self.lines.line(memory, line)) {
+            visit(line);
+            if line.len() < B::SLOTS {
+                break;
+            }
+        }
+    }
+
     /// Visits every entry whose position is among `positions`, by its line and slot.
     pub(crate) fn visit_between(
         &self,

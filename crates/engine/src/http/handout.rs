@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
-use shoal_store::{Action, Announce, Counts, Full, Store, Swarms};
+use shoal_store::{Action, Announce, Counts, Store, Swarms};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Now;
@@ -85,8 +85,7 @@ fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     let place = own.locate(info_hash);
     // While the one swarm is worked on, the other arrives.
     other.prefetch_swarm(&place);
-    let joined =
-        own.announce(&place, announce, now.monotonic_s, rng, own_out).map_err(|Full| Refusal::StoreFull)?;
+    let joined = own.announce(&place, announce, now.monotonic_s, rng, own_out)?;
     let seeds = matches!(announce.action, Action::Seed | Action::Complete);
     let missing = announce.peers_wanted.saturating_sub(joined.peers);
     let visited = other.visit(&place, seeds, missing, rng, other_out);

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, Announced, Counts, Full, Place, Store, Swarms};
+use shoal_store::{Announce, Announced, Counts, Place, Store, Swarms};
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
 
 use crate::Now;
@@ -134,8 +134,8 @@ impl<P: shoal_store::Family> Step<'_, P> {
             Self::Announce { place, announce } => {
                 let (head, room) =
                     AnnounceHead::split(out).expect("every reply limit leaves room for a head");
-                let announced = swarms.announce(place, announce, now.monotonic_s, rng, room);
-                let Announced { counts, peers } = announced.map_err(|Full| Refusal::StoreFull)?;
+                let Announced { counts, peers } =
+                    swarms.announce(place, announce, now.monotonic_s, rng, room)?;
                 *head = AnnounceHead::new(
                     terms.transaction_id,
                     terms.interval_s,
