@@ -3,17 +3,22 @@
 //! A count-min sketch (Cormode and Muthukrishnan 2005) of what is there now: an entry is added when it comes and removed
 //! when it goes, so nothing needs to decay, and a source cannot wait until its entries are forgotten while it keeps them.
 //! A count is never too low. It is too high by what other sources add to the same counters, on average their number of
-//! entries divided by [`Sketch::width`], in the lower one of two independent counters.
+//! entries divided by [`Sketch::width`], in the lowest of its counters.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Counters of a source.
-const ROWS: usize = 2;
+/// Counters of a source. With four, a source that holds little shares all of its counters with sources that hold much
+/// only where there are thousands of those.
+const ROWS: usize = 4;
 
-/// Fewest and most counters of a row, as powers of two: 64 KiB and 512 KiB in all. The most is what the bits of a hash
-/// are enough for, twice.
-const WIDTH_BITS: (u32, u32) = (13, 16);
+/// Bits of a hash for each row.
+const ROW_BITS: u32 = u64::BITS / 4;
+
+/// Fewest and most counters of a row, as powers of two: 128 KiB and 512 KiB in all.
+const WIDTH_BITS: (u32, u32) = (13, 15);
+
+const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
 
 /// A row has one counter for so many entries that there may be, within the bounds above.
 const ENTRIES_PER_COUNTER: u64 = 8;
@@ -71,8 +76,7 @@ impl Sketch {
     fn counters(&self, hash: u64) -> [&AtomicU32; ROWS] {
         core::array::from_fn(|row| {
             let counters = &self.rows[row];
-            // Bits that no other row uses.
-            let bits = (hash >> (32 * row)) & 0xffff_ffff;
+            let bits = hash >> (ROW_BITS as usize * row) & 0xffff;
             &counters[usize::try_from(bits).unwrap_or(0) & (counters.len() - 1)]
         })
     }
@@ -86,7 +90,7 @@ mod tests {
     fn the_width_follows_the_ceiling_within_bounds() {
         assert_eq!(Sketch::new(0).width(), 1 << 13);
         assert_eq!(Sketch::new(1 << 17).width(), 1 << 14);
-        assert_eq!(Sketch::new(u64::MAX).width(), 1 << 16);
+        assert_eq!(Sketch::new(u64::MAX).width(), 1 << 15);
     }
 
     #[test]

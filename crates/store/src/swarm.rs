@@ -158,7 +158,7 @@ impl<P: Family> Shard<P> {
             return Ok(self.turn_away(Form::Small { block, class, is_skewed }));
         }
         let count = small.peers.len();
-        let is_skewed = is_skewed || others + 1 >= SEVERAL;
+        let is_skewed = is_skewed || (others + 1 >= SEVERAL && self.source_limit.is_some());
         self.admit(&arrival.peer)?;
         let entry = arrival.entry();
         if let Some(index) = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds) {
@@ -349,7 +349,8 @@ impl<P: Family> Shard<P> {
         }
         large.release(&mut self.memory);
         // In a table a source is not counted as exactly as it could be here.
-        let is_skewed = large.is_skewed || Small::<P>::read(self.memory.block(block)).is_skewed();
+        let is_skewed = self.source_limit.is_some()
+            && (large.is_skewed || Small::<P>::read(self.memory.block(block)).is_skewed());
         self.reduce_small(block, class, is_skewed)
     }
 

@@ -159,7 +159,7 @@ impl<P: Family> Form<P> {
                 return if *seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
             }
             Self::Small { block, class, is_skewed } => {
-                (SMALL + class.0 | if *is_skewed { SKEWED } else { 0 }, block.0)
+                ((SMALL + class.0) | if *is_skewed { SKEWED } else { 0 }, block.0)
             }
             Self::Large { index } => (LARGE, *index),
         };

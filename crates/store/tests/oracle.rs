@@ -18,7 +18,7 @@ fn store() -> Store {
     let settings = Settings {
         memory_bytes_max: 1 << 30,
         peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
+        peers_per_source_max: 65_535,
         hash_key: [11, 22, 33, 44],
     };
     Store::new(&settings).expect("address space")
@@ -33,11 +33,15 @@ fn info_hash(number: u16) -> InfoHash {
 
 /// A family that can number its peers.
 trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std::fmt::Debug {
+    /// Whether each peer is of a source of its own. Of one source only a few downloads are counted.
+    const HAVE_SOURCES: bool;
     fn numbered(number: u16) -> Self;
     fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
 impl Numbered for PeerV4 {
+    const HAVE_SOURCES: bool = true;
+
     fn numbered(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         Self([10, 0, high, low, low, high | 1])
@@ -49,6 +53,8 @@ impl Numbered for PeerV4 {
 }
 
 impl Numbered for PeerV6 {
+    const HAVE_SOURCES: bool = false;
+
     fn numbered(number: u16) -> Self {
         let mut bytes = [0x20; 18];
         bytes[14..16].copy_from_slice(&number.to_be_bytes());
@@ -141,7 +147,8 @@ impl<P: Numbered> Model<P> {
                 .or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: (0, 0) });
             let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
             let completes = action == Action::Complete;
-            swarm.completed.0 += u32::from(completes && self.downloaders.insert((hash, peer)));
+            swarm.completed.0 +=
+                u32::from(completes && P::HAVE_SOURCES && self.downloaders.insert((hash, peer)));
             swarm.completed.1 += u32::from(completes && !counted);
             let seeds = action != Action::Leech;
             swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, heard_s: now_s });

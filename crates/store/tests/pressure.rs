@@ -42,9 +42,14 @@ fn honest(number: u32) -> PeerV4 {
     PeerV4([a, b, c, d, 0x1a, 0xe1])
 }
 
-fn greedy_v4(number: u32) -> PeerV4 {
+/// A peer of the address with this last byte, at the port that `number` says.
+fn greedy_at(address: u8, number: u32) -> PeerV4 {
     let [.., high, low] = number.to_be_bytes();
-    PeerV4([66, 6, 6, 6, high, low | 1])
+    PeerV4([66, 6, 6, address, high, low | 1])
+}
+
+fn greedy_v4(number: u32) -> PeerV4 {
+    greedy_at(6, number)
 }
 
 /// Of one /48, in which each has a /64 of its own as long as there are any.
@@ -71,8 +76,8 @@ fn fill<P: Family>(swarms: &Swarms<P>, kind: u8, peer: impl Fn(u32) -> P, now_s:
 
 /// Lets `seconds` pass with the sweeps that a worker would do.
 fn pass(store: &Store, now_s: &mut u32, seconds: u32) {
-    for _ in 0..seconds {
-        *now_s += 1;
+    for _ in 0..seconds.div_ceil(4) {
+        *now_s += 4;
         while store.v4.expire(*now_s, 512).behind {}
         while store.v6.expire(*now_s, 512).behind {}
     }
@@ -119,7 +124,7 @@ fn an_address_and_a_site_together_leave_room_in_each_swarm_and_for_new_ones() {
         let store = store(ceiling);
         fill(&store.v4, 1, greedy_v4, 1000);
         fill(&store.v6, 1, greedy_v6, 1000);
-        fill(&store.v4, 3, |number| PeerV4([66, 6, 6, 7, (number >> 8) as u8, number as u8 | 1]), 1000);
+        fill(&store.v4, 3, |number| greedy_at(7, number), 1000);
         for number in 0..u32::try_from(ceiling / 1000).unwrap() {
             announce(&store.v4, &info_hash(2, number), honest(number), Action::Leech, 1000).unwrap();
         }
@@ -135,9 +140,9 @@ fn others_can_use_all_of_the_store_since_the_greedy_are_forgotten() {
         let (mut honest_stored, mut refused) = (0, 0);
         // As many as fit the ceiling without the greedy source, over an hour; they are announced again every half.
         let torrents = u32::try_from(ceiling / 60).unwrap();
-        for second in 0..3600 {
-            pass(&store, &mut now_s, 1);
-            for number in (0..torrents).filter(|number| number % 1800 == second % 1800) {
+        for minute in 0..60 {
+            pass(&store, &mut now_s, 60);
+            for number in (0..torrents).filter(|number| number % 30 == minute % 30) {
                 match announce(&store.v4, &info_hash(2, number), honest(number), Action::Leech, now_s) {
                     Ok(()) => honest_stored += 1,
                     Err(_) => refused += 1,
@@ -167,11 +172,17 @@ fn a_greedy_source_that_announces_again_and_again_does_not_get_further() {
 #[test]
 fn hundreds_of_addresses_leave_room() {
     let ceiling = CEILINGS[0];
-    let store = store(ceiling);
+    let (store, mut now_s) = (store(ceiling), 1000);
     for address in 0..=255 {
-        let peer = |number: u32| PeerV4([66, 6, 6, address, (number >> 8) as u8, number as u8 | 1]);
+        pass(&store, &mut now_s, 3);
         for number in 0..20_000 {
-            let stored = announce(&store.v4, &info_hash(address, number), peer(number), Action::Leech, 1000);
+            let stored = announce(
+                &store.v4,
+                &info_hash(address, number),
+                greedy_at(address, number),
+                Action::Leech,
+                now_s,
+            );
             assert_ne!(stored, Err(Rejection::Full));
             if stored.is_err() {
                 break;
@@ -179,6 +190,6 @@ fn hundreds_of_addresses_leave_room() {
         }
     }
     for number in 0..2000 {
-        announce(&store.v4, &info_hash(2, 1 << 31 | number), honest(number), Action::Leech, 1000).unwrap();
+        announce(&store.v4, &info_hash(2, 1 << 31 | number), honest(number), Action::Leech, now_s).unwrap();
     }
 }
