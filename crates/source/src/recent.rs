@@ -36,34 +36,54 @@ impl Recent {
         Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
     }
 
+    /// Whether an event has been let through or turned away within the window. If so, it counts as having just happened.
+    pub fn is_known(&mut self, hash: u64, now_s: u32) -> bool {
+        let now = self.time(now_s);
+        let (set, mark) = self.set(hash);
+        let known = set.iter_mut().find(|slot| is_of(**slot, mark, now));
+        known.is_some_and(|slot| {
+            *slot = (*slot & !TIME_MASK) | now;
+            true
+        })
+    }
+
     /// Whether an event may be let through that may happen `times_max` times, or [`TIMES_MAX`](Self::TIMES_MAX) if that
     /// is less; then it is noted. One that is not let through counts as having just happened, so that it has to stay
     /// away for a window before it is let through again.
     pub fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
-        let now = (now_s / self.step_s) & TIME_MASK;
-        let age = |slot: u32| now.wrapping_sub(slot) & TIME_MASK;
-        let is_over = |slot: u32| slot == 0 || age(slot) > STEPS;
-        let mark = u32::try_from(hash >> 48).unwrap_or(0);
-        let sets = self.slots.len() as u64;
-        let set = &mut self.slots[usize::try_from((hash & 0xffff_ffff) % sets).unwrap_or(0)];
-        let known = set.iter_mut().find(|slot| !is_over(**slot) && **slot >> MARK_SHIFT == mark);
-        let times_max = times_max.min(Self::TIMES_MAX);
-        let (slot, times) = match known {
-            Some(slot) => {
-                let times = *slot >> COUNT_SHIFT & COUNT_MASK;
-                (slot, times)
-            }
-            None => {
-                let oldest = |slot: &&mut u32| if is_over(**slot) { u32::MAX } else { age(**slot) };
-                let Some(slot) = set.iter_mut().max_by_key(oldest) else { return true };
-                (slot, 0)
-            }
-        };
-        let is_admitted = times < times_max;
+        let now = self.time(now_s);
+        let (set, mark) = self.set(hash);
+        let known = set.iter().position(|&slot| is_of(slot, mark, now));
+        let times = known.map_or(0, |way| (set[way] >> COUNT_SHIFT) & COUNT_MASK);
+        let is_admitted = times < times_max.min(Self::TIMES_MAX);
         let times = (times + u32::from(is_admitted)).max(1);
-        *slot = mark << MARK_SHIFT | times << COUNT_SHIFT | now;
+        let oldest = (0..WAYS).max_by_key(|&way| if set[way] == 0 { u32::MAX } else { age(set[way], now) });
+        let way = known.or(oldest).unwrap_or(0);
+        set[way] = (mark << MARK_SHIFT) | (times << COUNT_SHIFT) | now;
         is_admitted
     }
+
+    /// The steps until now, as far as a slot holds them.
+    fn time(&self, now_s: u32) -> u32 {
+        (now_s / self.step_s) & TIME_MASK
+    }
+
+    /// Where an event can be, and by which mark it is told from others there.
+    fn set(&mut self, hash: u64) -> (&mut [u32; WAYS], u32) {
+        let sets = self.slots.len() as u64;
+        let set = usize::try_from((hash & 0xffff_ffff) % sets).unwrap_or(0);
+        (&mut self.slots[set], u32::try_from(hash >> 48).unwrap_or(0))
+    }
+}
+
+/// Steps since a slot was written.
+fn age(slot: u32, now: u32) -> u32 {
+    now.wrapping_sub(slot) & TIME_MASK
+}
+
+/// Whether a slot is that of the event with this mark, and not over.
+fn is_of(slot: u32, mark: u32, now: u32) -> bool {
+    slot != 0 && slot >> MARK_SHIFT == mark && age(slot, now) <= STEPS
 }
 
 #[cfg(test)]
@@ -80,6 +100,17 @@ mod tests {
             assert_eq!(recent.admit(8 << 48 | 1, 3, now_s), now_s < 3);
         }
         assert!(recent.admit(9 << 48 | 1, 1, 100), "another event of the same set");
+    }
+
+    #[test]
+    fn what_is_known_is_told() {
+        let mut recent = Recent::new(WINDOW_S);
+        assert!(!recent.is_known(5, 0));
+        assert!(!recent.is_known(5, 0), "asking is no event");
+        assert!(recent.admit(5, 1, 0));
+        assert!(recent.is_known(5, WINDOW_S - 200));
+        assert!(recent.is_known(5, 2 * WINDOW_S - 400), "it counts as having just happened");
+        assert!(!recent.is_known(5, 4 * WINDOW_S));
     }
 
     #[test]

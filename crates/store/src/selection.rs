@@ -48,6 +48,10 @@ pub(crate) fn select<P: Family>(
         _ if wanted <= CANDIDATES_MAX => wanted.min(count),
         _ => return sample(wanted, rng, out),
     };
+    if staying >= STAYING_MIN {
+        // Those of a source with many candidates stand near the front, as the first of many do: drawn anew.
+        (0..selected).for_each(|place| candidates.swap(place, rng.usize(place..staying)));
+    }
     let bytes = candidates[..selected].as_bytes();
     out[..bytes.len()].copy_from_slice(bytes);
     bytes.len()

@@ -316,11 +316,14 @@ impl<P: Family> Shard<P> {
             bytes[..chunk.len()].copy_from_slice(chunk);
             self.key.hash(hash, u64::from_le_bytes(bytes), 0)
         });
-        if !self.completions.admit(of_peer, 1, now_s) {
+        if self.completions.is_known(of_peer, now_s) {
             return false;
         }
         let of_source = self.key.hash(torrent, peer.source(), 1);
-        self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s)
+        // First the source: one that is turned away takes no more room of others.
+        let is_counted =
+            self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
+        is_counted && self.completions.admit(of_peer, 1, now_s)
     }
 
     /// Keeps the sums in step with one announce by `peer`.
