@@ -8,8 +8,6 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use zerocopy::FromZeros;
-
 /// Counters of a source. With four, a source that holds little shares all of its counters with sources that hold much
 /// only where there are thousands of those.
 const ROWS: usize = 4;
@@ -42,7 +40,7 @@ impl Sketch {
     pub fn new(entries_max: u64) -> Self {
         let counters = (entries_max / ENTRIES_PER_COUNTER).clamp(1 << WIDTH_BITS.0, 1 << WIDTH_BITS.1);
         let width = 1_usize << counters.ilog2();
-        Self { rows: core::array::from_fn(|_| zeroes(width)) }
+        Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
     }
 
     /// Counters of a row.
@@ -82,11 +80,6 @@ impl Sketch {
             &counters[usize::try_from(bits).unwrap_or(0) & (counters.len() - 1)]
         })
     }
-}
-
-/// Counters that take no memory before they are used.
-fn zeroes(count: usize) -> Box<[AtomicU32]> {
-    <[AtomicU32]>::new_box_zeroed_with_elems(count).expect("half a megabyte at the most")
 }
 
 #[cfg(test)]
