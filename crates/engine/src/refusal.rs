@@ -1,5 +1,7 @@
 //! Why a request is not granted: the words for the client and the label for the operator.
 
+use shoal_store::Rejection;
+
 use crate::label::labels;
 
 labels! {
@@ -11,6 +13,8 @@ labels! {
         PrivateAddress = "private_address",
         /// The memory ceiling is reached, and the peer is new.
         StoreFull = "store_full",
+        /// The memory ceiling comes near, the peer is new, and its address or network has more than its share already.
+        SourceOverShare = "source_over_share",
         /// The connection id is not one of ours, of somebody else, or too old.
         WrongConnectionId = "wrong_connection_id",
         /// The action is not one of BEP 15.
@@ -34,6 +38,15 @@ labels! {
     }
 }
 
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Full => Self::StoreFull,
+            Rejection::OverShare => Self::SourceOverShare,
+        }
+    }
+}
+
 impl Refusal {
     /// The reason in words, for the client to show.
     #[must_use]
@@ -42,6 +55,9 @@ impl Refusal {
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::StoreFull => "the tracker is full, try again later",
+            Self::SourceOverShare => {
+                "the tracker is nearly full and has many peers of your network, try again later"
+            }
             // Short, since the reply must not be larger than a scrape of one hash. µTorrent's words, too.
             Self::WrongConnectionId => "bad connection ID",
             Self::UnknownAction => "unknown action",
@@ -62,7 +78,7 @@ impl Refusal {
     pub const fn retry_in_minutes(self) -> Option<u32> {
         match self {
             // In that time expiry has gone a good way through the store.
-            Self::StoreFull => Some(10),
+            Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes => Some(5),
             _ => None,
         }

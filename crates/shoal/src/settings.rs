@@ -208,6 +208,7 @@ pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<sh
     Ok(shoal_store::Settings {
         memory_bytes_max,
         peer_timeout_s: config.announce.peer_timeout_s,
+        peers_per_source_max: config.announce.peers_per_address_max,
         hash_key: words.map(u64::from_ne_bytes),
     })
 }

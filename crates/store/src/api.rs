@@ -8,6 +8,9 @@ use shoal_protocol::{InfoHash, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
+use crate::pressure::Pressure;
+use crate::shard::Rules;
+use crate::source_limit::SourceLimit;
 use crate::swarms::Swarms;
 use crate::walk::Walk;
 
@@ -22,6 +25,9 @@ pub struct Settings {
     pub peer_timeout_s: u32,
     /// Secret of the keyed hashing, so that nobody can aim at one bucket.
     pub hash_key: [u64; 4],
+    /// About how many peers of one IPv4 address or one IPv6 /48 a swarm takes in; 0 is no limit. One in eight of them can
+    /// be of ports that agree in their last bits.
+    pub peers_per_source_max: u32,
 }
 
 impl fmt::Debug for Settings {
@@ -30,6 +36,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("memory_bytes_max", &self.memory_bytes_max)
             .field("peer_timeout_s", &self.peer_timeout_s)
+            .field("peers_per_source_max", &self.peers_per_source_max)
             .finish_non_exhaustive()
     }
 }
@@ -109,9 +116,14 @@ pub struct Listed {
     pub counts: Counts,
 }
 
-/// The memory ceiling is reached: the peer was not stored, everything else is as before.
+/// Why a peer was not stored. Everything else is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub enum Rejection {
+    /// The memory ceiling is reached.
+    Full,
+    /// The memory ceiling comes near, and the source of the peer holds as much as it may then.
+    OverShare,
+}
 
 /// What one step of expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +147,11 @@ pub struct Totals {
     pub bytes: u64,
     /// Peers forgotten by expiry since the start.
     pub expired: u64,
+    /// Peers forgotten early since the start, because memory was short and their source held more than its share.
+    pub evicted: u64,
+    /// Announces since the start that were answered without the peer being stored, because the swarm had as many peers
+    /// of its source as it may.
+    pub unregistered: u64,
 }
 
 impl Store {
@@ -145,10 +162,16 @@ impl Store {
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
         let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
         let key = HashKey::new(settings.hash_key);
+        let rules = Rules {
+            key,
+            timeout_s: settings.peer_timeout_s,
+            source_limit: SourceLimit::new(settings.peers_per_source_max),
+            pressure: Arc::new(Pressure::new(&arena, &key)),
+        };
         let generations = core::array::from_fn(|_| Arc::new(AtomicU32::new(0)));
         Ok(Self {
-            v4: Swarms::new(&arena, key, settings.peer_timeout_s, &generations),
-            v6: Swarms::new(&arena, key, settings.peer_timeout_s, &generations),
+            v4: Swarms::new(&arena, &rules, &generations),
+            v6: Swarms::new(&arena, &rules, &generations),
             arena,
         })
     }

@@ -26,9 +26,38 @@ pub(crate) trait Stored:
     /// In which steps a table of its peers grows.
     const LADDER: &'static Ladder;
 
+    /// Networks that count as sources of the peer under pressure.
+    type Networks: AsRef<[Network]>;
+
+    /// What a source is in a swarm: all peers of equal value are of one source.
+    fn source(&self) -> u64;
+    /// Which of the positions that peers of its source can have.
+    fn slot(&self, key: &HashKey) -> u64;
+    /// The hash of a peer of the same source in that slot.
+    fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64;
+    /// The networks that the peer counts towards under pressure, from small to large.
+    fn networks(&self) -> Self::Networks;
+
     /// The hash of a peer.
-    fn hash(&self, key: &HashKey) -> u64;
+    #[inline]
+    fn hash(&self, key: &HashKey) -> u64 {
+        self.hash_in_slot(key, self.slot(key))
+    }
 }
+
+/// A network that counts as one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    /// The bits of the address that are of the network.
+    pub(crate) bits: u64,
+    /// How many these are.
+    pub(crate) length: u64,
+    /// How many times the allowance of an address it has.
+    pub(crate) shares: u64,
+}
+
+/// Shares of a /48, which is a site: as many as a few hosts.
+const SITE_SHARES: u64 = 4;
 
 /// Access to the columns of a line of peers.
 pub(crate) trait PeerRow<P> {
@@ -52,10 +81,27 @@ impl Stored for PeerV4 {
     const FILL_64THS: u32 = 51;
     const LADDER: &'static Ladder = &FIFTHS;
 
+    type Networks = [Network; 1];
+
     #[inline]
-    fn hash(&self, key: &HashKey) -> u64 {
-        let [a, b, c, d, e, f] = self.0;
-        key.hash_word(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    fn source(&self) -> u64 {
+        u64::from(u32::from_le_bytes(word(&self.0, 0)))
+    }
+
+    #[inline]
+    fn slot(&self, key: &HashKey) -> u64 {
+        key.slot(u64::from(u16::from_be_bytes(word(&self.0, 4))))
+    }
+
+    #[inline]
+    fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64 {
+        key.hash_word(self.source() | slot << 32)
+    }
+
+    #[inline]
+    fn networks(&self) -> Self::Networks {
+        // A /24 is no source: carriers and hosters put clients into one that have nothing to do with each other.
+        [Network { bits: self.source(), length: 32, shares: 1 }]
     }
 }
 
@@ -67,9 +113,31 @@ impl Stored for PeerV6 {
     const FILL_64THS: u32 = 54;
     const LADDER: &'static Ladder = &EIGHTHS;
 
+    type Networks = [Network; 2];
+
     #[inline]
-    fn hash(&self, key: &HashKey) -> u64 {
-        let port = u16::from_le_bytes(word(&self.0, 16));
-        key.hash(u64::from_le_bytes(word(&self.0, 0)), u64::from_le_bytes(word(&self.0, 8)), u64::from(port))
+    fn source(&self) -> u64 {
+        // A /48, the network of a site: whoever has an address of it has mostly all of it.
+        u64::from_le_bytes(word(&self.0, 0)) & 0xffff_ffff_ffff
+    }
+
+    #[inline]
+    fn slot(&self, key: &HashKey) -> u64 {
+        let subnet = u32::from_le_bytes(word(&self.0, 6)) & 0xffff;
+        let port = u32::from_le_bytes(word(&self.0, 14)) & 0xffff_0000;
+        key.slot(key.mix(u64::from_le_bytes(word(&self.0, 8)), u64::from(subnet | port)))
+    }
+
+    #[inline]
+    fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64 {
+        key.hash(self.source(), slot, 0)
+    }
+
+    #[inline]
+    fn networks(&self) -> Self::Networks {
+        [
+            Network { bits: u64::from_le_bytes(word(&self.0, 0)), length: 64, shares: 1 },
+            Network { bits: self.source(), length: 48, shares: SITE_SHARES },
+        ]
     }
 }

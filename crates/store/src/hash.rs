@@ -9,9 +9,13 @@
 //! after a single one, inputs that follow each other, as the ports of an address do, would lie on a lattice whose
 //! spacing could be computed from a few known neighbours.
 
-/// The secret.
+/// The secret, and what the positions of peers depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct HashKey([u64; 4]);
+pub(crate) struct HashKey {
+    words: [u64; 4],
+    /// Which bits of a peer, beside its source, decide its position, see [`HashKey::with_slots`].
+    slot_mask: u64,
+}
 
 impl core::fmt::Debug for HashKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -23,17 +27,43 @@ impl HashKey {
     /// Spreads the secret over all bits of the key: a folded product with a small number is no hash.
     pub(crate) fn new(secret: [u64; 4]) -> Self {
         let mut state = 0_u64;
-        Self(secret.map(|word| {
+        let words = secret.map(|word| {
             let mixed = mix(state.wrapping_add(word));
             state = state.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
             mixed
-        }))
+        });
+        Self { words, slot_mask: u64::MAX }
+    }
+
+    /// Another key from this one, for another purpose.
+    pub(crate) fn derived(&self, purpose: u64) -> Self {
+        let [k0, k1, k2, k3] = self.words;
+        Self::new([k0 ^ purpose, k1, k2, k3])
+    }
+
+    /// The same key, by which the peers of one source have no more than `slots` positions, a power of two. So all peers
+    /// of a source and slot lie together, and are counted where a newcomer is looked for anyway.
+    pub(crate) fn with_slots(self, slots: u64) -> Self {
+        Self { slot_mask: slots - 1, ..self }
+    }
+
+    /// The part of `bits` that decides about a position.
+    #[inline]
+    pub(crate) fn slot(&self, bits: u64) -> u64 {
+        bits & self.slot_mask
+    }
+
+    /// Hashes what is to become a slot: up to 16 bytes, given as two numbers.
+    #[inline]
+    pub(crate) fn mix(&self, a: u64, b: u64) -> u64 {
+        let [_, k1, _, k3] = self.words;
+        fold(a ^ k3, b ^ k1)
     }
 
     /// Hashes up to 24 bytes, given as three numbers.
     #[inline]
     pub(crate) fn hash(&self, a: u64, b: u64, c: u64) -> u64 {
-        let [k0, k1, k2, k3] = self.0;
+        let [k0, k1, k2, k3] = self.words;
         // The two folds do not wait for each other; the seed of the table folds their sum.
         fold(a ^ k0, b ^ k1).wrapping_add(fold(c ^ k2, k3))
     }
@@ -41,14 +71,14 @@ impl HashKey {
     /// Hashes eight bytes.
     #[inline]
     pub(crate) fn hash_word(&self, a: u64) -> u64 {
-        let [k0, k1, ..] = self.0;
+        let [k0, k1, ..] = self.words;
         fold(a ^ k0, k1)
     }
 
     /// The seed of a table, from two numbers that name it: a function of the secret, so that no randomness is needed
     /// here and tests can be repeated.
     pub(crate) fn seed(&self, table: u64, generation: u64) -> Seed {
-        let [k0, k1, k2, k3] = self.0;
+        let [k0, k1, k2, k3] = self.words;
         let mut state = mix(table ^ k2).wrapping_add(generation);
         for word in [k3, k0, k1] {
             state = mix(state.wrapping_add(word));

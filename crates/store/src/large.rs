@@ -4,8 +4,13 @@ use crate::family::{Family, PeerRow, Stored};
 use crate::hash::{HashKey, Seed};
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
-use crate::stamp::{Stamp, Tick, Ticks};
+use crate::pressure::{Cause, Dues};
+use crate::source_limit::{SEVERAL, SLOTS_COUNTED_MAX, SourceLimit};
+use crate::stamp::Stamp;
 use crate::table::{At, Bucket, Table};
+
+/// Most peers of a swarm in which several slots of a newcomer's source are counted.
+const COUNTED_LEN_MAX: u32 = 1024;
 
 /// A table of the peers of one role.
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
@@ -15,6 +20,8 @@ pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
 pub(crate) struct Large<P: Family> {
     pub(crate) leechers: Peers<P>,
     pub(crate) seeders: Peers<P>,
+    /// Whether some source had several peers in it, at some time since it was a single one.
+    pub(crate) is_skewed: bool,
 }
 
 /// Where a peer is in a large swarm after an announce.
@@ -49,7 +56,22 @@ impl<P: Family> Large<P> {
     pub(crate) fn holding(memory: &mut Memory, seeds: [Seed; 2], leechers: usize, seeders: usize) -> Self {
         let mut table = |seed, count: usize| Table::holding(memory, seed, u32::try_from(count).unwrap_or(0));
         let [of_leechers, of_seeders] = seeds;
-        Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders) }
+        Self {
+            leechers: table(of_leechers, leechers),
+            seeders: table(of_seeders, seeders),
+            is_skewed: false,
+        }
+    }
+
+    /// Peers of the same source as `peer` that are in `slot`, in both roles. All lie in the run from one home on.
+    pub(crate) fn count_in_slot(&self, memory: &Memory, key: &HashKey, peer: &P, slot: u64) -> usize {
+        let hash = peer.hash_in_slot(key, slot);
+        let is_beside = |other: &&P| other.source() == peer.source() && other.slot(key) == slot;
+        let mut count = 0;
+        for table in [&self.leechers, &self.seeders] {
+            table.visit_run(memory, hash, |line| count += line.peers().iter().filter(is_beside).count());
+        }
+        count
     }
 
     pub(crate) fn table(&self, seeds: bool) -> &Peers<P> {
@@ -63,6 +85,22 @@ impl<P: Family> Large<P> {
     /// Peers of both roles.
     pub(crate) fn len(&self) -> u32 {
         self.leechers.len() + self.seeders.len()
+    }
+
+    /// Whether some source has several peers once `newcomer` is in, of whose slot there are `beside`. In a very large
+    /// swarm only that slot is counted: there a few peers of one source hardly show.
+    pub(crate) fn would_be_skewed(
+        &self,
+        memory: &Memory,
+        key: &HashKey,
+        newcomer: &P,
+        beside: usize,
+        limit: SourceLimit,
+    ) -> bool {
+        let slot = newcomer.slot(key);
+        let others = 1..if self.len() < COUNTED_LEN_MAX { limit.slots.min(SLOTS_COUNTED_MAX) } else { 0 };
+        let elsewhere = others.map(|other| self.count_in_slot(memory, key, newcomer, slot ^ other));
+        beside + elsewhere.sum::<usize>() + 1 >= SEVERAL
     }
 
     /// Where a peer, whose hash is given, is in the table of one role.
@@ -128,7 +166,7 @@ impl<P: Family> Large<P> {
         &mut self,
         memory: &mut Memory,
         key: &HashKey,
-        (ticks, now): (&Ticks, Tick),
+        dues: &Dues,
         mut cursor: LargeCursor,
         budget: &mut usize,
         expired: &mut ExpiredPeers,
@@ -141,7 +179,7 @@ impl<P: Family> Large<P> {
                 }
                 LargeCursor::Line { seeds, line } => {
                     let table = self.table_mut(seeds);
-                    *expired.of(seeds) += expire_line(table, memory, key, (ticks, now), line);
+                    expire_line(table, memory, key, dues, line, |cause| expired.count(seeds, cause));
                     LargeCursor::Line { seeds, line: table.number_after(memory, line) }
                 }
                 LargeCursor::Settling if self.settle(memory, key) => LargeCursor::Settling,
@@ -174,11 +212,14 @@ impl<P: Family> Large<P> {
 pub(crate) struct ExpiredPeers {
     pub(crate) leechers: u64,
     pub(crate) seeders: u64,
+    /// Those of them that were not overdue.
+    pub(crate) evicted: u64,
 }
 
 impl ExpiredPeers {
-    pub(crate) fn of(&mut self, seeds: bool) -> &mut u64 {
-        if seeds { &mut self.seeders } else { &mut self.leechers }
+    pub(crate) fn count(&mut self, seeds: bool, cause: Cause) {
+        *if seeds { &mut self.seeders } else { &mut self.leechers } += 1;
+        self.evicted += u64::from(cause == Cause::OverShare);
     }
 }
 
@@ -199,22 +240,26 @@ fn renew_if_due<B: Bucket>(table: &mut Table<B>, key: &HashKey) {
     }
 }
 
-/// Forgets the overdue peers of one line, and those that a removal pulls into it.
+/// Forgets the peers of one line that are to be forgotten, and of those that a removal pulls into it.
 fn expire_line<B, P>(
     table: &mut Table<B>,
     memory: &mut Memory,
     key: &HashKey,
-    (ticks, now): (&Ticks, Tick),
+    dues: &Dues,
     number: u32,
-) -> u64
-where
+    mut forgotten: impl FnMut(Cause),
+) where
+    P: Family,
     B: Bucket<Entry = PeerEntry<P>> + PeerRow<P>,
 {
-    let (mut forgotten, place) = (0, table.place(number));
-    let overdue = |line: &B| line.stamps().iter().position(|&stamp| ticks.is_overdue(Stamp(stamp), now));
-    while let Some(slot) = table.line(memory, place).and_then(overdue) {
-        table.remove(memory, key, At { slot, ..place });
-        forgotten += 1;
+    let place = table.place(number);
+    let due = |line: &B| {
+        let mut entries = line.peers().iter().zip(line.stamps()).enumerate();
+        entries.find_map(|(slot, (peer, &stamp))| Some((slot, dues.cause(peer, Stamp(stamp))?)))
+    };
+    while let Some((slot, cause)) = table.line(memory, place).and_then(due) {
+        let entry = table.remove(memory, key, At { slot, ..place });
+        dues.pressure.remove(&entry.peer);
+        forgotten(cause);
     }
-    forgotten
 }

@@ -337,6 +337,19 @@ impl<B: Bucket> Rows<B> {
         found
     }
 
+    /// Visits the lines in which entries with this hash can be.
+    #[inline]
+    pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
+        let home = self.home(hash);
+        for number in home..=home + u32::from(self.reach) {
+            let line = self.line(memory, number);
+            line.into_iter().for_each(&mut visit);
+            if !line.is_some_and(|line| line.len() == B::SLOTS) && !self.holed {
+                break;
+            }
+        }
+    }
+
     /// Visits every entry whose position is among `positions`, by its line and slot. Looks at the lines that are home
     /// to them, and as far behind as an entry may be.
     pub(crate) fn visit_between(

@@ -1,10 +1,13 @@
 //! One shard: a share of the swarms of one family, with the memory they live in. Used by one thread at a time.
 
+use core::cmp;
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use crate::api::{Action, Announce, Announced, Counts, Full, Listed};
+use shoal_source::Recent;
+
+use crate::api::{Action, Announce, Announced, Counts, Listed, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::Family;
@@ -13,8 +16,11 @@ use crate::large::Large;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::prefetch::prefetch;
+use crate::pressure::Pressure;
+use crate::selection::select;
 use crate::small::{Small, copy_peers};
-use crate::stamp::{Stamp, Tick, Ticks};
+use crate::source_limit::SourceLimit;
+use crate::stamp::{Stamp, Ticks};
 use crate::swarm::{Landed, Outcome};
 use crate::swarm_line::{Form, Swarm, SwarmLine};
 use crate::table::{At, Bucket, Table};
@@ -27,16 +33,42 @@ pub(crate) struct Tally {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
     pub(crate) expired: u64,
+    pub(crate) evicted: u64,
+    pub(crate) unregistered: u64,
 }
 
 /// Moves of a few lines each by which a walk over all torrents carries a renewal on at a time.
 const LISTED_MOVES_MAX: usize = 32;
+
+impl Tally {
+    /// Peers that the sweep has forgotten, for whatever cause.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.expired + self.evicted
+    }
+}
+
+/// What all shards of a store have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) key: HashKey,
+    pub(crate) timeout_s: u32,
+    pub(crate) source_limit: Option<SourceLimit>,
+    pub(crate) pressure: Arc<Pressure>,
+}
+
+/// Completed downloads of a torrent that one source is counted in the time of one timeout, unless the number of its
+/// peers is not limited either. Behind one address there may be several that download the same.
+const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
 /// The shard.
 #[derive(Debug)]
 pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
+    pub(crate) source_limit: Option<SourceLimit>,
+    pub(crate) pressure: Arc<Pressure>,
+    /// Who completed which download lately: a peer that leaves is not counted again when it comes back.
+    completions: Recent,
     pub(crate) swarms: Table<SwarmLine<P>>,
     pub(crate) order: Order,
     pub(crate) larges: Larges<P>,
@@ -130,10 +162,14 @@ impl<P: Family> Larges<P> {
 }
 
 impl<P: Family> Shard<P> {
-    pub(crate) fn new(arena: Arc<Arena>, key: HashKey, ticks: Ticks, order: Order) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, order: Order) -> Self {
+        let Rules { key, timeout_s, source_limit, ref pressure } = *rules;
         Self {
-            key,
-            ticks,
+            key: source_limit.map_or(key, |limit| key.with_slots(limit.slots)),
+            ticks: Ticks::new(timeout_s),
+            source_limit,
+            pressure: Arc::clone(pressure),
+            completions: Recent::new(timeout_s),
             memory: Memory::new(arena),
             swarms: Table::new(seed_of_swarms(&key, order.shard, order.generation)),
             larges: Larges::new(order.shard),
@@ -198,20 +234,21 @@ impl<P: Family> Shard<P> {
         now_s: u32,
         rng: &mut fastrand::Rng,
         out: &mut [u8],
-    ) -> Result<Announced, Full> {
+    ) -> Result<Announced, Rejection> {
         let now = self.ticks.at(now_s);
         let Some(at) = self.find(place) else {
             return if announce.action == Action::Stop {
                 Ok(Announced::default())
             } else {
-                self.create(place, announce, now)
+                self.create(place, announce, now_s)
             };
         };
         let form = self.form(at).expect("the swarm was just found there");
         let outcome = self.apply(&form, announce, now)?;
-        self.count(&outcome);
+        self.count(&outcome, &announce.peer);
+        let completes = outcome.completes && self.counts_download(place, &announce.peer, now_s);
         let line = self.swarms.line_mut(&mut self.memory, at);
-        if outcome.completes {
+        if completes {
             line.count_completed(at.slot);
         }
         let counts = outcome.counts(line.completed(at.slot));
@@ -225,8 +262,9 @@ impl<P: Family> Shard<P> {
         }
         let peers = match outcome.form {
             Some(form) if announce.action != Action::Stop => {
-                let room = out.len() / size_of::<P>();
-                self.sample(&form, &outcome.landed, announce.peers_wanted.min(room), rng, out)
+                let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
+                let seeds = announce.action != Action::Leech;
+                self.sample(&form, &outcome.landed, seeds, wanted, rng, out)
             }
             _ => 0,
         };
@@ -312,14 +350,19 @@ impl<P: Family> Shard<P> {
     }
 
     /// A new swarm with its first peer, who is handed nobody.
-    fn create(&mut self, place: &Place, announce: &Announce<P>, now: Tick) -> Result<Announced, Full> {
+    fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
+        if !self.pressure.admits(&announce.peer) {
+            return Err(Rejection::OverShare);
+        }
         if !self.memory.has_room_for_swarm() {
-            return Err(Full);
+            return Err(Rejection::Full);
         }
         let seeds = announce.action != Action::Leech;
         let completes = announce.action == Action::Complete;
-        let entry = PeerEntry { peer: announce.peer, stamp: Stamp::new(now, completes) };
-        let completed = u32::from(completes);
+        let stamp = Stamp::new(self.ticks.at(now_s), completes);
+        let entry = PeerEntry { peer: announce.peer, stamp };
+        let completed = u32::from(completes && self.counts_download(place, &announce.peer, now_s));
+        self.pressure.add(&announce.peer);
         let swarm = Swarm::new(&place.info_hash, completed, entry, seeds);
         self.insert_swarm(place, &swarm)?;
         self.settle_swarms();
@@ -332,10 +375,10 @@ impl<P: Family> Shard<P> {
 
     /// Adds a swarm. Refused where the table has no place for it near its home and a renewal is under way already: whoever
     /// brings that about has learned an order anew while the table was being renewed, with as many announces.
-    fn insert_swarm(&mut self, place: &Place, swarm: &Swarm<P>) -> Result<(), Full> {
+    fn insert_swarm(&mut self, place: &Place, swarm: &Swarm<P>) -> Result<(), Rejection> {
         if self.swarms.insert(&mut self.memory, place.hash, swarm).is_none() {
             self.renew_swarms();
-            self.swarms.insert(&mut self.memory, place.hash, swarm).ok_or(Full)?;
+            self.swarms.insert(&mut self.memory, place.hash, swarm).ok_or(Rejection::Full)?;
         }
         Ok(())
     }
@@ -379,10 +422,34 @@ impl<P: Family> Shard<P> {
         self.swarms.former().is_none().then_some((self.order.generation, self.swarms.end()))
     }
 
-    /// Keeps the sums in step with one announce.
+    /// Whether the download that a peer has completed is to be counted.
+    #[cold]
+    fn counts_download(&mut self, place: &Place, peer: &P, now_s: u32) -> bool {
+        let (torrent, whole) = (place.hash, peer.as_bytes());
+        let of_peer = whole.chunks(8).fold(torrent, |hash, chunk| {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.key.hash(hash, u64::from_le_bytes(bytes), 0)
+        });
+        if self.completions.is_known(of_peer, now_s) {
+            return false;
+        }
+        let of_source = self.key.hash(torrent, peer.source(), 1);
+        // First the source: one that is turned away takes no more room of others.
+        let is_counted =
+            self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
+        is_counted && self.completions.admit(of_peer, 1, now_s)
+    }
+
+    /// Keeps the sums in step with one announce by `peer`.
     #[inline]
-    fn count(&mut self, outcome: &Outcome<P>) {
+    fn count(&mut self, outcome: &Outcome<P>, peer: &P) {
         let (before, after) = (outcome.before, outcome.after);
+        match (after.0 + after.1).cmp(&(before.0 + before.1)) {
+            cmp::Ordering::Greater => self.pressure.add(peer),
+            cmp::Ordering::Less => self.pressure.remove(peer),
+            cmp::Ordering::Equal => {}
+        }
         self.tally.seeders = self.tally.seeders + u64::from(after.0) - u64::from(before.0);
         self.tally.leechers = self.tally.leechers + u64::from(after.1) - u64::from(before.1);
     }
@@ -392,6 +459,7 @@ impl<P: Family> Shard<P> {
         &self,
         form: &Form<P>,
         landed: &Landed,
+        seeds: bool,
         wanted: usize,
         rng: &mut fastrand::Rng,
         out: &mut [u8],
@@ -400,15 +468,15 @@ impl<P: Family> Shard<P> {
             return 0;
         }
         let bytes = match (form, landed) {
-            (Form::Small { block, .. }, Landed::Small(index)) => {
+            (Form::Small { block, is_skewed, .. }, Landed::Small(index)) => {
                 let small = Small::<P>::read(self.memory.block(*block));
                 let seeds = *index < small.seeders;
-                sample::sample_small_for(&small, seeds, Some(*index), wanted, rng, out)
+                self.sample_small(&small, *is_skewed, seeds, Some(*index), wanted, rng, out)
             }
             (Form::Large { index }, Landed::Large(at)) => {
-                let large = self.larges.large(*index);
-                sample::sample_large_for(large, &self.memory, at.seeds, Some(at.at), wanted, rng, out)
+                self.sample_large(self.larges.large(*index), at.seeds, Some(at.at), wanted, rng, out)
             }
+            (form, Landed::Unregistered) => return self.sample_for_guest(form, seeds, wanted, rng, out),
             _ => 0,
         };
         bytes / size_of::<P>()
@@ -429,15 +497,48 @@ impl<P: Family> Shard<P> {
         let bytes = match form {
             Form::Single { seeds: resident_seeds, .. } if seeds && *resident_seeds => 0,
             Form::Single { entry, .. } => copy_peers(&[entry.peer], out),
-            Form::Small { block, .. } => {
+            Form::Small { block, is_skewed, .. } => {
                 let small = Small::<P>::read(self.memory.block(*block));
-                sample::sample_small_for(&small, seeds, None, wanted, rng, out)
+                self.sample_small(&small, *is_skewed, seeds, None, wanted, rng, out)
             }
             Form::Large { index } => {
-                let large = self.larges.large(*index);
-                sample::sample_large_for(large, &self.memory, seeds, None, wanted, rng, out)
+                self.sample_large(self.larges.large(*index), seeds, None, wanted, rng, out)
             }
         };
         bytes / size_of::<P>()
+    }
+
+    /// Samples a small swarm, by the rules for skewed ones if it is one. Returns the bytes written.
+    #[expect(clippy::too_many_arguments, reason = "those of a sample, and whether the swarm is skewed")]
+    fn sample_small(
+        &self,
+        small: &Small<'_, P>,
+        is_skewed: bool,
+        seeds: bool,
+        member: Option<usize>,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> usize {
+        let sample = |wanted, rng: &mut fastrand::Rng, out: &mut [u8]| {
+            sample::sample_small_for(small, seeds, member, wanted, rng, out)
+        };
+        if is_skewed { select::<P>(wanted, rng, out, sample) } else { sample(wanted, rng, out) }
+    }
+
+    /// As `sample_small`, of a large swarm.
+    fn sample_large(
+        &self,
+        large: &Large<P>,
+        seeds: bool,
+        member: Option<At>,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> usize {
+        let sample = |wanted, rng: &mut fastrand::Rng, out: &mut [u8]| {
+            sample::sample_large_for(large, &self.memory, seeds, member, wanted, rng, out)
+        };
+        if large.is_skewed { select::<P>(wanted, rng, out, sample) } else { sample(wanted, rng, out) }
     }
 }

@@ -9,6 +9,7 @@ use crate::family::Family;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
+use crate::source_limit::SEVERAL;
 use crate::stamp::Stamp;
 
 /// Bytes before the peers.
@@ -82,6 +83,11 @@ impl<'a, P: Family> Small<'a, P> {
     #[inline]
     pub(crate) fn index(&self, peer: &P) -> Option<usize> {
         self.peers.iter().position(|other| other == peer)
+    }
+
+    /// Whether some source has several peers.
+    pub(crate) fn is_skewed(&self) -> bool {
+        self.peers.iter().any(|peer| count_source(self.peers, peer) >= SEVERAL)
     }
 
     /// A peer with its stamp, and whether it is a seeder.
@@ -165,6 +171,13 @@ impl<'a, P: Family> SmallMut<'a, P> {
         self.peers.swap(a, b);
         self.stamps.swap(a, b);
     }
+}
+
+/// How many of `peers` are of the source of `peer`.
+#[inline]
+pub(crate) fn count_source<P: Family>(peers: &[P], peer: &P) -> usize {
+    let source = peer.source();
+    peers.iter().filter(|other| other.source() == source).count()
 }
 
 /// Writes peers back to back.

@@ -26,7 +26,12 @@ pub(crate) enum Form<P> {
     /// One peer, without memory of its own.
     Single { entry: PeerEntry<P>, seeds: bool },
     /// A few peers in one block.
-    Small { block: Block, class: Class },
+    Small {
+        block: Block,
+        class: Class,
+        /// Whether some source had several peers in it, at some time since it was a single one.
+        is_skewed: bool,
+    },
     /// Two tables; the index is that of the shard's list of large swarms.
     Large { index: u32 },
 }
@@ -44,6 +49,9 @@ const SINGLE_LEECHER: u8 = 1;
 const SINGLE_SEEDER: u8 = 2;
 const LARGE: u8 = 3;
 const SMALL: u8 = 4;
+
+/// Set in the kind of a small swarm that is skewed.
+const SKEWED: u8 = 0x80;
 
 /// A peer and its stamp, or the number of a block or large swarm in the first four bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -126,7 +134,11 @@ impl<P: Family> SwarmLine<P> {
                 seeds: kind == SINGLE_SEEDER,
             },
             LARGE => Form::Large { index: number },
-            kind => Form::Small { block: Block(number), class: Class(kind.saturating_sub(SMALL)) },
+            kind => Form::Small {
+                block: Block(number),
+                class: Class((kind & !SKEWED).saturating_sub(SMALL)),
+                is_skewed: kind & SKEWED != 0,
+            },
         }
     }
 
@@ -146,7 +158,9 @@ impl<P: Family> Form<P> {
                 *inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
                 return if *seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
             }
-            Self::Small { block, class } => (SMALL + class.0, block.0),
+            Self::Small { block, class, is_skewed } => {
+                ((SMALL + class.0) | if *is_skewed { SKEWED } else { 0 }, block.0)
+            }
             Self::Large { index } => (LARGE, *index),
         };
         inline.as_mut_bytes()[..4].copy_from_slice(&number.to_ne_bytes());

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_protocol::InfoHash;
 
-use crate::api::{Announce, Announced, Counts, Expired, Full, Listed, Totals};
+use crate::api::{Announce, Announced, Counts, Expired, Listed, Rejection, Totals};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::{HashKey, Seed};
-use crate::shard::{Order, Shard, seed_of_swarms};
-use crate::stamp::Ticks;
+use crate::shard::{Order, Rules, Shard, seed_of_swarms};
 use crate::swarm_line;
 
 /// Shards of a family. A lock is held for about a tenth of a microsecond, so that sixteen workers at a million requests
@@ -43,6 +42,8 @@ struct Cell<P: Family> {
     seeders: AtomicU64,
     leechers: AtomicU64,
     expired: AtomicU64,
+    evicted: AtomicU64,
+    unregistered: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -72,6 +73,8 @@ impl<P: Family> Cell<P> {
         self.seeders.store(tally.seeders, Ordering::Relaxed);
         self.leechers.store(tally.leechers, Ordering::Relaxed);
         self.expired.store(tally.expired, Ordering::Relaxed);
+        self.evicted.store(tally.evicted, Ordering::Relaxed);
+        self.unregistered.store(tally.unregistered, Ordering::Relaxed);
         self.bytes.store((shard.memory.pages() * PAGE_BYTES) as u64, Ordering::Relaxed);
     }
 }
@@ -85,22 +88,20 @@ impl<P: Family> fmt::Debug for Swarms<P> {
 
 impl<P: Family> Swarms<P> {
     /// No swarms. `generations` are those of the orders of the shards, which both families share.
-    pub(crate) fn new(
-        arena: &Arc<Arena>,
-        key: HashKey,
-        timeout_s: u32,
-        generations: &[Arc<AtomicU32>; SHARDS],
-    ) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, generations: &[Arc<AtomicU32>; SHARDS]) -> Self {
         let order = |shard: usize| Order::new(shard as u64, Arc::clone(&generations[shard]));
         let cell = |shard| Cell {
-            shard: Mutex::new(Shard::new(Arc::clone(arena), key, Ticks::new(timeout_s), order(shard))),
+            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, order(shard))),
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            unregistered: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
         let shards = (0..SHARDS).map(cell).collect();
+        let Rules { key, timeout_s, .. } = *rules;
         Self { key, timeout_s, arena: Arc::clone(arena), turn: AtomicUsize::new(0), shards }
     }
 
@@ -142,8 +143,10 @@ impl<P: Family> Swarms<P> {
     /// them there afterwards is unspecified.
     /// A seeder is given leechers only, a leecher a mix in which every peer is equally likely.
     ///
+    /// A peer of a source that has as many in the swarm as it may is answered like any other, and not stored.
+    ///
     /// # Errors
-    /// [`Full`] where the swarm or the peer is new and the memory ceiling leaves no room for it.
+    /// [`Rejection`] where the swarm or the peer is new, and memory is too short for it or for one more of its source.
     pub fn announce(
         &self,
         place: &Place,
@@ -151,7 +154,7 @@ impl<P: Family> Swarms<P> {
         now_s: u32,
         rng: &mut fastrand::Rng,
         peers_out: &mut [u8],
-    ) -> Result<Announced, Full> {
+    ) -> Result<Announced, Rejection> {
         let cell = &self.shards[place.shard()];
         let mut shard = cell.shard.lock();
         let announced = shard.announce(place, announce, now_s, rng, peers_out);
@@ -219,9 +222,9 @@ impl<P: Family> Swarms<P> {
                 // Whoever holds it will let it go before the next turn comes round.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
-                let (before, given) = (shard.tally.expired, share);
+                let (before, given) = (shard.tally.forgotten(), share);
                 behind = shard.expire(now_s, self.timeout_s, &mut share);
-                expired.peers += shard.tally.expired - before;
+                expired.peers += shard.tally.forgotten() - before;
                 cell.publish(&shard);
                 left -= given - share;
             }
@@ -244,6 +247,8 @@ impl<P: Family> Swarms<P> {
             seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
+            evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
+            unregistered: sum.unregistered + cell.unregistered.load(Ordering::Relaxed),
             bytes: sum.bytes + cell.bytes.load(Ordering::Relaxed),
         })
     }

@@ -164,6 +164,15 @@ impl<B: Bucket> Table<B> {
         Some(At { line, slot, is_former: true })
     }
 
+    /// Visits the lines in which entries with this hash can be.
+    #[inline]
+    pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
+        self.rows.visit_run(memory, hash, &mut visit);
+        if let Some(former) = &self.former {
+            former.visit_run(memory, hash, &mut visit);
+        }
+    }
+
     /// Visits every entry whose position is among `positions`, by its line and slot. Not while there are former rows.
     pub(crate) fn visit_between(
         &self,

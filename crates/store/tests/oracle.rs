@@ -15,8 +15,12 @@ const TIMEOUT_S: u32 = 1800;
 const FORGOTTEN_S: u32 = TIMEOUT_S + TIMEOUT_S / 64 + 2 * (TIMEOUT_S / 8) + 60;
 
 fn store() -> Store {
-    let settings =
-        Settings { memory_bytes_max: 1 << 30, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
+    let settings = Settings {
+        memory_bytes_max: 1 << 30,
+        peer_timeout_s: TIMEOUT_S,
+        peers_per_source_max: 65_535,
+        hash_key: [11, 22, 33, 44],
+    };
     Store::new(&settings).expect("address space")
 }
 
@@ -29,11 +33,15 @@ fn info_hash(number: u16) -> InfoHash {
 
 /// A family that can number its peers.
 trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std::fmt::Debug {
+    /// Whether each peer is of a source of its own. Of one source only a few downloads are counted.
+    const HAVE_SOURCES: bool;
     fn numbered(number: u16) -> Self;
     fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
 impl Numbered for PeerV4 {
+    const HAVE_SOURCES: bool = true;
+
     fn numbered(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         Self([10, 0, high, low, low, high | 1])
@@ -45,6 +53,8 @@ impl Numbered for PeerV4 {
 }
 
 impl Numbered for PeerV6 {
+    const HAVE_SOURCES: bool = false;
+
     fn numbered(number: u16) -> Self {
         let mut bytes = [0x20; 18];
         bytes[14..16].copy_from_slice(&number.to_be_bytes());
@@ -94,18 +104,38 @@ struct ModelPeer {
 #[derive(Debug, Default)]
 struct ModelSwarm<P> {
     peers: BTreeMap<P, ModelPeer>,
-    completed: u32,
+    /// Downloads if none is forgotten to have been counted, and if each is as soon as its peer has gone.
+    completed: (u32, u32),
 }
 
 /// The model: maps of structs, every rule in its plainest form.
 #[derive(Debug)]
 struct Model<P> {
     swarms: BTreeMap<InfoHash, ModelSwarm<P>>,
+    downloaders: BTreeSet<(InfoHash, P)>,
+}
+
+/// What the store must answer: these counts, and no less than so many downloads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    counts: Counts,
+    completed_min: u32,
+}
+
+impl Expected {
+    #[track_caller]
+    fn check(&self, counts: Counts) {
+        assert!(
+            (self.completed_min..=self.counts.completed).contains(&counts.completed),
+            "{self:?} {counts:?}"
+        );
+        assert_eq!(Counts { completed: self.counts.completed, ..counts }, self.counts);
+    }
 }
 
 impl<P: Numbered> Model<P> {
     /// Applies an announce; returns the counts of the swarm as it then is, also when that was its last peer.
-    fn announce(&mut self, hash: InfoHash, peer: P, action: Action, now_s: u32) -> Counts {
+    fn announce(&mut self, hash: InfoHash, peer: P, action: Action, now_s: u32) -> Expected {
         if action == Action::Stop {
             if let Some(swarm) = self.swarms.get_mut(&hash) {
                 swarm.peers.remove(&peer);
@@ -114,10 +144,12 @@ impl<P: Numbered> Model<P> {
             let swarm = self
                 .swarms
                 .entry(hash)
-                .or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: 0 });
+                .or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: (0, 0) });
             let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
             let completes = action == Action::Complete;
-            swarm.completed += u32::from(completes && !counted);
+            swarm.completed.0 +=
+                u32::from(completes && P::HAVE_SOURCES && self.downloaders.insert((hash, peer)));
+            swarm.completed.1 += u32::from(completes && !counted);
             let seeds = action != Action::Leech;
             swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, heard_s: now_s });
         }
@@ -126,11 +158,12 @@ impl<P: Numbered> Model<P> {
         counts
     }
 
-    fn counts(&self, hash: InfoHash) -> Counts {
-        let Some(swarm) = self.swarms.get(&hash) else { return Counts::default() };
+    fn counts(&self, hash: InfoHash) -> Expected {
+        let Some(swarm) = self.swarms.get(&hash) else { return Expected::default() };
         let seeders = u32::try_from(swarm.peers.values().filter(|peer| peer.seeds).count()).unwrap();
         let leechers = u32::try_from(swarm.peers.len()).unwrap() - seeders;
-        Counts { seeders, leechers, completed: swarm.completed }
+        let (completed_min, completed) = swarm.completed;
+        Expected { counts: Counts { seeders, leechers, completed }, completed_min }
     }
 
     /// Whom an announcer may be handed.
@@ -160,7 +193,7 @@ impl<P: Numbered> World<'_, P> {
         self.swarms.prefetch_large(&place);
         self.swarms.prefetch_peers(&place, &announce, self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
-        assert_eq!(answer.counts, self.model.announce(hash, peer, action, self.now_s));
+        self.model.announce(hash, peer, action, self.now_s).check(answer.counts);
         let candidates = self.model.candidates(hash, peer);
         assert_eq!(answer.peers, wanted.min(candidates.len()));
         let given = <[P]>::ref_from_bytes(&out[..answer.peers * size_of::<P>()]).unwrap();
@@ -213,7 +246,7 @@ impl<P: Numbered> World<'_, P> {
             }
             Step::Scrape { swarm } => {
                 let hash = info_hash(*swarm);
-                assert_eq!(self.swarms.scrape(&self.swarms.locate(&hash)), self.model.counts(hash));
+                self.model.counts(hash).check(self.swarms.scrape(&self.swarms.locate(&hash)));
             }
             Step::Pass { seconds } => self.pass(*seconds),
         }
@@ -233,7 +266,7 @@ fn agree<P: Numbered>(steps: &[Step], seed: u64) {
     let store = store();
     let mut world = World {
         swarms: P::swarms(&store),
-        model: Model { swarms: BTreeMap::new() },
+        model: Model { swarms: BTreeMap::new(), downloaders: BTreeSet::new() },
         rng: fastrand::Rng::with_seed(seed),
         now_s: 1_000_000,
     };

@@ -25,6 +25,7 @@ impl Swarm {
         let settings = Settings {
             memory_bytes_max: 1 << 28,
             peer_timeout_s: 1800,
+            peers_per_source_max: 0,
             hash_key: [5, 1 << 60, 7 << 33, 0xabcdef],
         };
         let mut swarm = Self { store: Store::new(&settings).unwrap(), rng: fastrand::Rng::with_seed(9) };

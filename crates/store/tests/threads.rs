@@ -9,7 +9,12 @@ use shoal_store::{Action, Announce, Settings, Store};
 
 #[test]
 fn threads_that_announce_sample_and_expire_agree_in_the_end() {
-    let settings = Settings { memory_bytes_max: 16 << 20, peer_timeout_s: 60, hash_key: [4, 3, 2, 1] };
+    let settings = Settings {
+        memory_bytes_max: 16 << 20,
+        peer_timeout_s: 60,
+        peers_per_source_max: 0,
+        hash_key: [4, 3, 2, 1],
+    };
     let store = Store::new(&settings).unwrap();
     thread::scope(|scope| {
         for seed in 0..4_u8 {

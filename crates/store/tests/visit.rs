@@ -15,8 +15,12 @@ fn peer(number: u16) -> PeerV4 {
 }
 
 fn store() -> Store {
-    let settings =
-        Settings { memory_bytes_max: 1 << 28, peer_timeout_s: 1800, hash_key: [5, 1 << 60, 7 << 33, 9] };
+    let settings = Settings {
+        memory_bytes_max: 1 << 28,
+        peer_timeout_s: 1800,
+        peers_per_source_max: 0,
+        hash_key: [5, 1 << 60, 7 << 33, 9],
+    };
     Store::new(&settings).unwrap()
 }
 

@@ -26,8 +26,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let settings =
-            Settings { memory_bytes_max: 1 << 28, peer_timeout_s: TIMEOUT_S, hash_key: [11, 22, 33, 44] };
+        let settings = Settings {
+            memory_bytes_max: 1 << 28,
+            peer_timeout_s: TIMEOUT_S,
+            peers_per_source_max: 0,
+            hash_key: [11, 22, 33, 44],
+        };
         Self {
             store: Store::new(&settings).unwrap(),
             rng: fastrand::Rng::with_seed(1),

@@ -34,8 +34,12 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Ser
     };
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     settings.proxy.header = Some(ClientHeader::XForwardedFor);
-    let store =
-        shoal_store::Settings { memory_bytes_max: 64 << 20, peer_timeout_s: 2700, hash_key: [1, 2, 3, 4] };
+    let store = shoal_store::Settings {
+        memory_bytes_max: 64 << 20,
+        peer_timeout_s: 2700,
+        peers_per_source_max: 64,
+        hash_key: [1, 2, 3, 4],
+    };
     let store = Arc::new(Store::new(&store).unwrap());
     let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
     let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));

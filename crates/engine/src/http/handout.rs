@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, Counts, Full, Store, Swarms};
+use shoal_store::{Announce, Counts, Store, Swarms};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Now;
@@ -90,7 +90,7 @@ fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     other.prefetch_swarm(&place);
     let seeds = policy::seeds(announce.action);
     let joined = if registers {
-        own.announce(&place, announce, now.monotonic_s, rng, own_out).map_err(|Full| Refusal::StoreFull)?
+        own.announce(&place, announce, now.monotonic_s, rng, own_out)?
     } else {
         own.visit(&place, seeds, announce.peers_wanted, rng, own_out)
     };

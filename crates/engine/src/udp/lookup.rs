@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use shoal_protocol::{InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, Announced, Counts, Full, Place, Store, Swarms};
+use shoal_store::{Announce, Announced, Counts, Place, Store, Swarms};
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
 
 use crate::Now;
@@ -142,12 +142,11 @@ impl<P: shoal_store::Family> Step<'_, P> {
             Self::Announce { place, announce, registers } => {
                 let (head, room) =
                     AnnounceHead::split(out).expect("every reply limit leaves room for a head");
-                let announced = if *registers {
-                    swarms.announce(place, announce, now.monotonic_s, rng, room)
+                let Announced { counts, peers } = if *registers {
+                    swarms.announce(place, announce, now.monotonic_s, rng, room)?
                 } else {
-                    Ok(swarms.visit(place, policy::seeds(announce.action), announce.peers_wanted, rng, room))
+                    swarms.visit(place, policy::seeds(announce.action), announce.peers_wanted, rng, room)
                 };
-                let Announced { counts, peers } = announced.map_err(|Full| Refusal::StoreFull)?;
                 *head = AnnounceHead::new(
                     terms.transaction_id,
                     terms.interval_s,

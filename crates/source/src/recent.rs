@@ -1,0 +1,149 @@
+//! What happened lately, by a hash that says what and by which source, in a fixed amount of memory.
+//!
+//! A table of sets of four. An event that comes to a full set takes the place of the one that is longest ago, so events
+//! can be forgotten early, never by chance be remembered for another one (save with a probability of 2⁻¹⁴). To have one
+//! event forgotten, an attacker has to cause about as many others as there are slots.
+
+/// Slots of a table: 8 KiB.
+const SLOTS: usize = 2048;
+
+/// Slots that an event may take.
+const WAYS: usize = 4;
+
+/// Steps of time in a window.
+const STEPS: u32 = 16;
+
+/// Layout of a slot: 16 bits of the hash, 4 bits of count, 12 bits of time. An empty slot is 0, as no count is.
+const MARK_SHIFT: u32 = 16;
+const COUNT_SHIFT: u32 = 12;
+const COUNT_MASK: u32 = 0xf;
+const TIME_MASK: u32 = 0xfff;
+
+/// Events of the last while. Used by one thread at a time.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    slots: Box<[[u32; WAYS]]>,
+    step_s: u32,
+}
+
+impl Recent {
+    /// Most times that one event can be let through in a window.
+    pub const TIMES_MAX: u32 = COUNT_MASK;
+
+    /// Nothing has happened. What happens is remembered for about `window_s`.
+    #[must_use]
+    pub fn new(window_s: u32) -> Self {
+        Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
+    }
+
+    /// Whether an event has been let through or turned away within the window. If so, it counts as having just happened.
+    pub fn is_known(&mut self, hash: u64, now_s: u32) -> bool {
+        let now = self.time(now_s);
+        let (set, mark) = self.set(hash);
+        let known = set.iter_mut().find(|slot| is_of(**slot, mark, now));
+        known.is_some_and(|slot| {
+            *slot = (*slot & !TIME_MASK) | now;
+            true
+        })
+    }
+
+    /// Whether an event may be let through that may happen `times_max` times, or [`TIMES_MAX`](Self::TIMES_MAX) if that
+    /// is less; then it is noted. One that is not let through counts as having just happened, so that it has to stay
+    /// away for a window before it is let through again.
+    pub fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
+        let now = self.time(now_s);
+        let (set, mark) = self.set(hash);
+        let known = set.iter().position(|&slot| is_of(slot, mark, now));
+        let times = known.map_or(0, |way| (set[way] >> COUNT_SHIFT) & COUNT_MASK);
+        let is_admitted = times < times_max.min(Self::TIMES_MAX);
+        let times = (times + u32::from(is_admitted)).max(1);
+        let oldest = (0..WAYS).max_by_key(|&way| if set[way] == 0 { u32::MAX } else { age(set[way], now) });
+        let way = known.or(oldest).unwrap_or(0);
+        set[way] = (mark << MARK_SHIFT) | (times << COUNT_SHIFT) | now;
+        is_admitted
+    }
+
+    /// The steps until now, as far as a slot holds them.
+    fn time(&self, now_s: u32) -> u32 {
+        (now_s / self.step_s) & TIME_MASK
+    }
+
+    /// Where an event can be, and by which mark it is told from others there.
+    fn set(&mut self, hash: u64) -> (&mut [u32; WAYS], u32) {
+        let sets = self.slots.len() as u64;
+        let set = usize::try_from((hash & 0xffff_ffff) % sets).unwrap_or(0);
+        (&mut self.slots[set], u32::try_from(hash >> 48).unwrap_or(0))
+    }
+}
+
+/// Steps since a slot was written.
+fn age(slot: u32, now: u32) -> u32 {
+    now.wrapping_sub(slot) & TIME_MASK
+}
+
+/// Whether a slot is that of the event with this mark, and not over.
+fn is_of(slot: u32, mark: u32, now: u32) -> bool {
+    slot != 0 && slot >> MARK_SHIFT == mark && age(slot, now) <= STEPS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_S: u32 = 1600;
+
+    #[test]
+    fn an_event_is_let_through_as_often_as_it_may_be() {
+        let mut recent = Recent::new(WINDOW_S);
+        for now_s in 0..100 {
+            assert_eq!(recent.admit(7 << 48 | 1, 1, now_s), now_s == 0);
+            assert_eq!(recent.admit(8 << 48 | 1, 3, now_s), now_s < 3);
+        }
+        assert!(recent.admit(9 << 48 | 1, 1, 100), "another event of the same set");
+    }
+
+    #[test]
+    fn what_is_known_is_told() {
+        let mut recent = Recent::new(WINDOW_S);
+        assert!(!recent.is_known(5, 0));
+        assert!(!recent.is_known(5, 0), "asking is no event");
+        assert!(recent.admit(5, 1, 0));
+        assert!(recent.is_known(5, WINDOW_S - 200));
+        assert!(recent.is_known(5, 2 * WINDOW_S - 400), "it counts as having just happened");
+        assert!(!recent.is_known(5, 4 * WINDOW_S));
+    }
+
+    #[test]
+    fn an_event_has_to_stay_away_for_a_window() {
+        let mut recent = Recent::new(WINDOW_S);
+        assert!(recent.admit(5, 1, 0));
+        assert!(!recent.admit(5, 1, WINDOW_S - 200));
+        assert!(!recent.admit(5, 1, 2 * WINDOW_S - 400));
+        assert!(recent.admit(5, 1, 4 * WINDOW_S));
+    }
+
+    #[test]
+    fn a_full_set_forgets_what_is_longest_ago() {
+        let mut recent = Recent::new(WINDOW_S);
+        for event in 0..4_u64 {
+            assert!(recent.admit(event << 48, 1, 200 * u32::try_from(event).unwrap()));
+        }
+        assert!(recent.admit(9 << 48, 1, 800));
+        assert!(!recent.admit(1 << 48, 1, 800));
+        assert!(recent.admit(0, 1, 800), "the first has made room");
+    }
+
+    #[test]
+    fn many_events_are_told_apart() {
+        let mut recent = Recent::new(WINDOW_S);
+        let mut rng = fastrand::Rng::with_seed(2);
+        let admitted = (0..1000).filter(|_| recent.admit(rng.u64(..), 1, 50)).count();
+        assert!(admitted >= 998, "{admitted} of 1000");
+    }
+
+    #[test]
+    fn none_at_all_may_be_let_through() {
+        assert!(!Recent::new(WINDOW_S).admit(1, 0, 0));
+        assert!(!Recent::new(0).admit(1, 0, u32::MAX));
+    }
+}

@@ -1,0 +1,74 @@
+//! The share of a ceiling that one source may hold, by how much of the ceiling is in use.
+
+/// Below this part of the ceiling, in halves, nothing is limited.
+const FREE_HALVES: u64 = 1;
+
+/// At one half a source may hold this part of all, times the square of one half.
+const SLOPE: u128 = 16;
+
+/// The allowance is at least this part of what the ceiling holds, so that a source that holds little is served up to the
+/// ceiling, and more than what other sources add to its counters in a [`Sketch`](crate::Sketch).
+const FLOOR_SHARE: u64 = 8192;
+
+/// The allowance is at least this, however low the ceiling is.
+const FLOOR_ENTRIES: u64 = 32;
+
+/// How many entries one source may hold, where `used` of `max` (in any unit) are in use and `entries_max` entries would
+/// fit; nothing while half is free, as there is no limit then.
+///
+/// With `g` the part that is still free, the allowance is `entries_max × g² / 16`: a 64th of all at one half, a 256th at
+/// three quarters, a 1024th at seven eighths, and never less than a floor. It falls faster than the free part, so each
+/// doubling of the sources gets them less far. One source stops at one half; 256 sources that keep to their allowance as
+/// it falls stop at 78 %, and only some 8,000 fill everything.
+#[must_use]
+pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
+    if used.saturating_mul(2) < max.saturating_mul(FREE_HALVES) {
+        return None;
+    }
+    let (free, max) = (u128::from(max.saturating_sub(used)), u128::from(max.max(1)));
+    let share = u128::from(entries_max) * free / max * free / (SLOPE * max);
+    let floor = (entries_max / FLOOR_SHARE).max(FLOOR_ENTRIES);
+    Some(u64::try_from(share).unwrap_or(u64::MAX).max(floor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRIES: u64 = 1 << 20;
+
+    #[test]
+    fn half_is_free_and_the_rest_falls_with_the_square() {
+        assert_eq!(allowance(0, 1024, ENTRIES), None);
+        assert_eq!(allowance(511, 1024, ENTRIES), None);
+        assert_eq!(allowance(512, 1024, ENTRIES), Some(ENTRIES / 64));
+        assert_eq!(allowance(768, 1024, ENTRIES), Some(ENTRIES / 256));
+        assert_eq!(allowance(896, 1024, ENTRIES), Some(ENTRIES / 1024));
+        assert_eq!(allowance(1024, 1024, ENTRIES), Some(ENTRIES / FLOOR_SHARE));
+        assert_eq!(allowance(2000, 1024, ENTRIES), Some(ENTRIES / FLOOR_SHARE));
+    }
+
+    #[test]
+    fn extreme_ceilings() {
+        assert_eq!(allowance(0, 0, 0), Some(FLOOR_ENTRIES));
+        assert_eq!(allowance(10, 10, 100), Some(FLOOR_ENTRIES));
+        assert!(allowance(u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX).is_some());
+    }
+
+    /// Lets `sources` fill a ceiling, each as far as it may, and returns the part in use at the end, in per cent.
+    fn filled_by(sources: u64) -> u64 {
+        let mut used = 0;
+        while allowance(used, ENTRIES, ENTRIES).is_none_or(|allowance| used < allowance * sources) {
+            used += 1;
+        }
+        used * 100 / ENTRIES
+    }
+
+    #[test]
+    fn a_few_sources_cannot_take_the_rest() {
+        assert_eq!(filled_by(1), 50);
+        assert!(filled_by(16) < 60);
+        assert!(filled_by(256) < 80);
+        assert!(filled_by(4096) < 96);
+    }
+}

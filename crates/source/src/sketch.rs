@@ -1,0 +1,122 @@
+//! How many entries each source holds, for any number of sources in a fixed amount of memory.
+//!
+//! A count-min sketch (Cormode and Muthukrishnan 2005) of what is there now: an entry is added when it comes and removed
+//! when it goes, so nothing needs to decay, and a source cannot wait until its entries are forgotten while it keeps them.
+//! A count is never too low. It is too high by what other sources add to the same counters, on average their number of
+//! entries divided by [`Sketch::width`], in the lowest of its counters.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Counters of a source. With four, a source that holds little shares all of its counters with sources that hold much
+/// only where there are thousands of those.
+const ROWS: usize = 4;
+
+/// Bits of a hash for each row.
+const ROW_BITS: u32 = u64::BITS / 4;
+
+/// Fewest and most counters of a row, as powers of two: 128 KiB and 512 KiB in all.
+const WIDTH_BITS: (u32, u32) = (13, 15);
+
+const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
+
+/// A row has one counter for so many entries that there may be, within the bounds above.
+const ENTRIES_PER_COUNTER: u64 = 8;
+
+/// Counts by source. Shared between threads: all methods take `&self`.
+pub struct Sketch {
+    rows: [Box<[AtomicU32]>; ROWS],
+}
+
+impl fmt::Debug for Sketch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sketch").field("width", &self.width()).finish_non_exhaustive()
+    }
+}
+
+impl Sketch {
+    /// Counts of nothing, for up to about `entries_max` entries of all sources together.
+    #[must_use]
+    pub fn new(entries_max: u64) -> Self {
+        let counters = (entries_max / ENTRIES_PER_COUNTER).clamp(1 << WIDTH_BITS.0, 1 << WIDTH_BITS.1);
+        let width = 1_usize << counters.ilog2();
+        Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
+    }
+
+    /// Counters of a row.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.rows[0].len()
+    }
+
+    /// Counts one more entry of the source with this hash.
+    #[inline]
+    pub fn add(&self, hash: u64) {
+        for counter in self.counters(hash) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one entry less. Only for an entry that was added.
+    #[inline]
+    pub fn remove(&self, hash: u64) {
+        for counter in self.counters(hash) {
+            counter.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Entries of the source with this hash: as many as it has, or a few more.
+    #[inline]
+    #[must_use]
+    pub fn count(&self, hash: u64) -> u32 {
+        self.counters(hash).map(|counter| counter.load(Ordering::Relaxed)).into_iter().min().unwrap_or(0)
+    }
+
+    #[inline]
+    fn counters(&self, hash: u64) -> [&AtomicU32; ROWS] {
+        core::array::from_fn(|row| {
+            let counters = &self.rows[row];
+            let bits = hash >> (ROW_BITS as usize * row) & 0xffff;
+            &counters[usize::try_from(bits).unwrap_or(0) & (counters.len() - 1)]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_follows_the_ceiling_within_bounds() {
+        assert_eq!(Sketch::new(0).width(), 1 << 13);
+        assert_eq!(Sketch::new(1 << 17).width(), 1 << 14);
+        assert_eq!(Sketch::new(u64::MAX).width(), 1 << 15);
+    }
+
+    #[test]
+    fn counts_are_never_too_low_and_seldom_much_too_high() {
+        let (sketch, mut rng) = (Sketch::new(1 << 17), fastrand::Rng::with_seed(3));
+        let sources: Vec<(u64, u32)> = (0..20_000).map(|_| (rng.u64(..), rng.u32(1..6))).collect();
+        let greedy = (rng.u64(..), 50_000);
+        for &(hash, count) in sources.iter().chain([&greedy]) {
+            (0..count).for_each(|_| sketch.add(hash));
+        }
+        let above = |&(hash, count): &(u64, u32)| {
+            let counted = sketch.count(hash);
+            assert!(counted >= count);
+            counted - count
+        };
+        assert!(above(&greedy) < 100);
+        let much = sources.iter().filter(|source| above(source) > 16).count();
+        assert!(much < sources.len() / 100, "{much} of {}", sources.len());
+    }
+
+    #[test]
+    fn what_goes_leaves_nothing_behind() {
+        let (sketch, mut rng) = (Sketch::new(1 << 17), fastrand::Rng::with_seed(4));
+        let hashes: Vec<u64> = (0..50_000).map(|_| rng.u64(..)).collect();
+        hashes.iter().for_each(|&hash| sketch.add(hash));
+        hashes.iter().rev().for_each(|&hash| sketch.remove(hash));
+        assert!(hashes.iter().all(|&hash| sketch.count(hash) == 0));
+    }
+}
