@@ -18,12 +18,8 @@ const _: () = {
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
-/// The part of the memory of the store that the swarms of WebTorrent may take beside it, unless the operator says how
-/// many peers they may have: one in so many bytes.
-const SWARMS_SHARE: u64 = 4;
-
 /// What a peer of WebTorrent takes when it is alone in its swarm (`shoal_relay::Settings`), which is the most.
-const PEER_BYTES: u64 = 300;
+pub(crate) const PEER_BYTES: u64 = 300;
 
 /// How many workers there are.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
@@ -176,12 +172,12 @@ pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings 
     }
 }
 
-/// The limits of the swarms of WebTorrent, beside a store of at most `memory_bytes_max`.
+/// The limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
 pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
     let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
     Ok(shoal_relay::Settings {
         peers_max: match config.webtorrent.peers_max {
-            Auto::Auto => memory_bytes_max / SWARMS_SHARE / PEER_BYTES,
+            Auto::Auto => memory_bytes_max / PEER_BYTES,
             Auto::Set(peers_max) => peers_max.into(),
         },
         peer_lifetime_s: config.webtorrent.peer_timeout_s,

@@ -21,6 +21,7 @@ use crate::control::{self, Sources};
 use crate::crew::{self, Crew, Orders, Place};
 use crate::failure::Failure;
 use crate::keeper::Keeper;
+use crate::memory::Division;
 use crate::signals::{Hangups, Signals};
 use crate::{advice, clock, descriptors, memory, processors, settings, version};
 
@@ -47,8 +48,12 @@ async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     greet(config, file);
     // Before the certificates: whoever renews them meanwhile must not end the tracker by telling so.
     let mut hangups = Hangups::take().context("cannot take over SIGHUP")?;
+    let division =
+        memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
+    division.log();
     let certificates = Certificates::load(config)?;
-    let Running { mut crew, control, keeper: _keeper } = start(config, certificates.as_ref()).await?;
+    let Running { mut crew, control, keeper: _keeper } =
+        start(config, &division, certificates.as_ref()).await?;
     let signal = loop {
         tokio::select! {
             signal = signals.next() => break signal,
@@ -85,7 +90,11 @@ fn reload(certificates: Option<&Certificates>) {
 }
 
 /// Brings everything up, in the order in which an operator would look for a mistake.
-async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::Result<Running> {
+async fn start(
+    config: &Config,
+    division: &Division,
+    certificates: Option<&Certificates>,
+) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // What is left of it on a host that lacks a family.
     let config = &mut config.clone();
@@ -99,12 +108,12 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
         Some(address) => Some(control::bind(address).await?),
         None => None,
     };
-    let (store, memory_bytes_max) = open_store(config)?;
+    let store = open_store(config, division.store)?;
     let keeper =
         Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
     let workers = settings::workers(config);
     let webtorrent =
-        if config.webtorrent.enabled { Some(webtorrent(config, workers, memory_bytes_max)?) } else { None };
+        if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, stream_backend, workers, &sockets, &listeners);
     let orders = Orders {
@@ -126,7 +135,7 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
         workers: crew.take_sources(),
         store,
         swarms,
-        memory_bytes_max,
+        memory_bytes_max: division.store,
         backend: backend.to_string(),
         stream_backend: stream_backend.to_string(),
         connections_max,
@@ -140,16 +149,18 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     Ok(Running { crew, control, keeper })
 }
 
-/// How WebTorrent is served, beside a store of at most `memory_bytes_max`.
+/// How WebTorrent is served.
 fn webtorrent(
     config: &Config,
     workers: NonZeroUsize,
-    memory_bytes_max: u64,
+    division: &Division,
 ) -> anyhow::Result<crew::WebTorrent> {
-    let swarms = settings::swarms(config, memory_bytes_max)?;
+    let swarms = settings::swarms(config, division.swarms)?;
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
+    let mailbox_bytes_max = division.mailbox_bytes_max(workers);
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
-    let mailbox_bytes_max = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    let mailbox_bytes_max = mailbox_bytes_max.min(configured);
     Ok(crew::WebTorrent {
         settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
@@ -287,29 +298,20 @@ fn addresses(sockets: &[Sockets]) -> String {
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn open_store(config: &Config) -> anyhow::Result<(Arc<Store>, u64)> {
-    let ceiling = memory::ceiling(config.store.memory_max, Path::new(ROOT));
+fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Store>> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
-    let store = Store::new(&settings::store(config, ceiling.bytes)?).with_context(|| {
-        format!(
-            "the kernel does not reserve {} bytes of address space; lower store.memory_max",
-            ceiling.bytes
-        )
+    let store = Store::new(&settings::store(config, memory_bytes_max)?).with_context(|| {
+        format!("the kernel does not reserve {memory_bytes_max} bytes of address space; lower memory.max")
     })?;
-    let memory_max = ByteSize::mib(ceiling.bytes >> 20);
-    tracing::info!(
-        %memory_max,
-        because = ceiling.reason,
-        huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
-        "store"
-    );
+    let memory_max = ByteSize::mib(memory_bytes_max >> 20);
+    tracing::info!(%memory_max, huge_pages = huge_pages.as_deref().unwrap_or("unknown"), "store");
     if huge_pages.as_deref() == Some("never") {
         tracing::warn!(
             "huge pages are off, which makes large stores slower; \
              `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
         );
     }
-    Ok((Arc::new(store), ceiling.bytes))
+    Ok(Arc::new(store))
 }
 
 /// The control listener at work, until it is dropped.
