@@ -13,6 +13,9 @@ pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
 /// What a client is told for whom there is no room.
 pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 
+/// What a client is told whose request takes more memory than there is.
+pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
+
 /// What a client is told whose request has not come to its end when its time is up, or the tracker stops.
 pub(crate) const TOO_SLOW: &str = "the request did not come to its end in time\n";
 

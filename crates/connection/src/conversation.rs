@@ -16,6 +16,7 @@ use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::answer;
 use crate::scrape::{Delivery, Manner};
+use crate::service::SCRATCH_BYTES;
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
 use crate::source::{NoClient, Source};
@@ -85,6 +86,11 @@ impl Conversation {
                 Some(after) => return (input.len() - rest.len(), after),
             }
         }
+    }
+
+    /// Gives back memory of the buffer, where it has become large.
+    pub(crate) fn trim(&mut self) {
+        self.body.shrink_to(SCRATCH_BYTES);
     }
 
     /// A full scrape has ended before its time.

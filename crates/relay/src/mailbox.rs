@@ -68,6 +68,11 @@ impl Mailboxes {
         Posted { wakes: false, lost }
     }
 
+    /// Gives back memory that the mailbox of a worker keeps for later.
+    pub(crate) fn trim(&self, worker: usize) {
+        self.boxes[worker].0.lock().trim();
+    }
+
     /// Exchanges what waits for a worker for `emptied`.
     pub(crate) fn collect(&self, worker: usize, emptied: &mut Letters) {
         core::mem::swap(&mut *self.boxes[worker].0.lock(), emptied);

@@ -190,6 +190,15 @@ impl Postroom {
         self.wakes.drain(..)
     }
 
+    /// Gives back memory that was not needed since the last call. To be called every few seconds.
+    pub fn trim(&mut self) {
+        self.release_spare();
+        self.inbox.trim();
+        self.batches.iter_mut().for_each(Letters::trim);
+        self.mailboxes.trim(usize::from(self.worker));
+        self.waiting.shrink_to(2 * self.waiting.len());
+    }
+
     /// What has been lost since this was asked last, apart from what was told at once.
     pub fn losses(&mut self) -> Losses {
         core::mem::take(&mut self.losses)

@@ -38,7 +38,7 @@ const SWARMS_BYTES_MIN: u64 = 1 << 19;
 const QUEUES_BYTES_MAX: u64 = 64 << 20;
 
 /// How the memory of the process is divided. Parts are in bytes, for all workers together.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// All of it.
     pub(crate) max: u64,

@@ -20,10 +20,10 @@ use crate::certificates::Certificates;
 use crate::control::{self, Sources};
 use crate::crew::{self, Crew, Orders, Place};
 use crate::failure::Failure;
-use crate::keeper::Keeper;
+use crate::keeper::{Connections, Keeper};
 use crate::memory::Division;
 use crate::signals::{Hangups, Signals};
-use crate::{advice, clock, descriptors, memory, processors, settings, version};
+use crate::{advice, allocator, clock, descriptors, memory, processors, settings, version};
 
 /// Longest time for the workers to answer what is queued when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -36,6 +36,7 @@ const ROOT: &str = "/";
 /// # Errors
 /// Why it could not start, or had to stop.
 pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
+    allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -109,8 +110,6 @@ async fn start(
         None => None,
     };
     let store = open_store(config, division.store)?;
-    let keeper =
-        Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
     let workers = settings::workers(config);
     let webtorrent =
         if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
@@ -130,12 +129,15 @@ async fn start(
     let places = sockets.into_iter().zip(listeners);
     let places = places.map(|(sockets, listeners)| Place { sockets, listeners }).collect();
     let mut crew = Crew::start(places, &orders)?;
+    let connections = Connections::new(division, crew.budgets());
+    let keeper = Keeper::start(Arc::clone(&store), connections)
+        .context("cannot start the thread that looks after memory")?;
     crew.ready().await?;
     let sources = Sources {
         workers: crew.take_sources(),
         store,
         swarms,
-        memory_bytes_max: division.store,
+        memory: division.clone(),
         backend: backend.to_string(),
         stream_backend: stream_backend.to_string(),
         connections_max,

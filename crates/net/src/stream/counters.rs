@@ -16,6 +16,10 @@ pub struct StreamCounters {
     pub refused_source: Counter,
     /// Closed while idle or standing, to make room.
     pub evicted: Counter,
+    /// Closed because all connections together held more memory than they may, those that held most first.
+    pub evicted_memory: Counter,
+    /// Refused because there is no memory for another connection, and none that could make room.
+    pub refused_memory: Counter,
     /// Closed because nothing was asked for too long.
     pub timed_out_idle: Counter,
     /// Closed because a request or handshake took too long.

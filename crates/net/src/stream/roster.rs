@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use shoal_wire::stream::Origin;
+use shoal_wire::stream::{Held, Origin};
 
+use super::holders::{self, Holders};
 use super::slab::{Key, Slab};
 use super::sources::{Source, Sources};
-use super::{StreamCounters, StreamLimits};
+use super::{Budget, StreamCounters, StreamLimits};
 
 /// Longest time for which what arrives after the last answer is thrown away before the socket is closed.
 const LINGER_MS_MAX: u64 = 2_000;
@@ -41,6 +42,8 @@ pub(super) enum Refused {
     Full,
     /// Its source has as many as it may have.
     Source,
+    /// There is no memory for it.
+    Memory,
 }
 
 /// Leave to enter, to be handed to [`Roster::insert`].
@@ -57,6 +60,8 @@ pub(super) struct Roster<T> {
     limits: StreamLimits,
     sources: Arc<Sources>,
     counters: Arc<StreamCounters>,
+    holders: Holders,
+    budget: Arc<Budget>,
     /// Nobody is to idle any more.
     retired: bool,
 }
@@ -79,9 +84,18 @@ struct Queue {
 }
 
 impl<T> Roster<T> {
-    pub(super) fn new(limits: StreamLimits, sources: Arc<Sources>, counters: Arc<StreamCounters>) -> Self {
+    /// Bytes that every connection takes, whatever it says.
+    const CONNECTION_BYTES: usize = Slab::<Entry<T>>::PLACE_BYTES + holders::ACCOUNT_BYTES;
+
+    pub(super) fn new(
+        limits: StreamLimits,
+        sources: Arc<Sources>,
+        counters: Arc<StreamCounters>,
+        budget: Arc<Budget>,
+    ) -> Self {
         let queues = [Queue::default(); Phase::ALL.len()];
-        Self { slab: Slab::new(), queues, limits, sources, counters, retired: false }
+        let holders = Holders::new();
+        Self { slab: Slab::new(), queues, limits, sources, counters, holders, budget, retired: false }
     }
 
     pub(super) fn counters(&self) -> &StreamCounters {
@@ -130,7 +144,39 @@ impl<T> Roster<T> {
         let entry = Entry { thing, source, phase, since_ms: now_ms, before: None, after: None };
         let key = self.slab.insert(entry);
         self.push(key.index, phase);
+        self.holders.open(key.index, source);
+        self.note_held(key, Held::default());
         key
+    }
+
+    /// Notes what a connection holds by now, beside what every connection takes.
+    pub(super) fn note_held(&mut self, key: Key, held: Held) {
+        if self.slab.get_mut(key).is_some() {
+            self.holders.note(key.index, Held { fixed: held.fixed + Self::CONNECTION_BYTES, ..held });
+            self.budget.note(self.holders.bytes());
+        }
+    }
+
+    /// Whether connections hold more than they may.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.holders.bytes() > self.budget.held_bytes_max()
+    }
+
+    /// Whether one more connection would be too much.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.holders.bytes() + Self::CONNECTION_BYTES > self.budget.held_bytes_max()
+    }
+
+    /// The connection that holds most of what depends on its peer.
+    pub(super) fn largest_holder(&mut self) -> Option<Key> {
+        let place = self.holders.largest()?;
+        Some(self.slab.at(place).0)
+    }
+
+    /// Gives back the memory of places that are not used.
+    pub(super) fn trim(&mut self) {
+        self.slab.trim();
+        self.holders.trim(self.slab.places());
     }
 
     /// The key that the next connection to be taken in will have.
@@ -161,6 +207,8 @@ impl<T> Roster<T> {
         self.slab.get_mut(key)?;
         self.unlink(key.index);
         let entry = self.slab.remove(key)?;
+        self.holders.close(key.index);
+        self.budget.note(self.holders.bytes());
         if let Some(source) = entry.source {
             self.sources.leave(source);
         }
@@ -258,7 +306,7 @@ mod tests {
     };
 
     fn roster() -> Roster<&'static str> {
-        Roster::new(LIMITS, Arc::default(), Arc::default())
+        Roster::new(LIMITS, Arc::default(), Arc::default(), Arc::default())
     }
 
     fn origin(peer: &str) -> Origin {

@@ -141,6 +141,12 @@ impl<S: StreamService> Conduct<S> for UringIo<S> {
         [link.sending, link.waiting].into_iter().flatten().map(|letter| outbox.unsent_bytes(letter)).sum()
     }
 
+    fn link_bytes(&mut self, key: Key) -> usize {
+        let Self { roster, outbox, .. } = self;
+        let Some(Connection { link, .. }) = roster.get_mut(key) else { return 0 };
+        [link.sending, link.waiting].into_iter().flatten().map(|letter| outbox.capacity_bytes(letter)).sum()
+    }
+
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
         self.speak(key, why, now_ms, service);
     }
@@ -189,7 +195,12 @@ impl<S: StreamService> UringIo<S> {
         let mut io = Self {
             armed: vec![false; listeners.listeners.len()],
             accepting: Accepting::Yes,
-            roster: Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters()),
+            roster: Roster::new(
+                limits,
+                Arc::clone(&listeners.sources),
+                listeners.counters(),
+                listeners.budget(),
+            ),
             parting: HashMap::new(),
             slots,
             unlisted: VecDeque::new(),
@@ -421,6 +432,7 @@ impl<S: StreamService> UringIo<S> {
             outbox.reclaim(output);
             self.go_silent(key, Occasion::Heard, now_ms, service);
         }
+        self.note_held(key, service);
     }
 }
 
@@ -468,6 +480,15 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
         self.ring.enter(Duration::ZERO)?;
         self.turn(now_ms, service)?;
         Ok(closed)
+    }
+
+    fn trim(&mut self) {
+        self.roster.trim();
+        self.outbox.trim();
+        self.parting.shrink_to(2 * self.parting.len());
+        self.unlisted.shrink_to(2 * self.unlisted.len());
+        self.starved.shrink_to(2 * self.starved.len());
+        self.put_off.shrink_to(2 * self.put_off.len());
     }
 
     fn connections(&self) -> usize {
