@@ -106,12 +106,15 @@ settings! {
         send_timeout_s: u32 = 10, in 1..=3600;
 
         /// Most connections, plain and TLS, of all workers together, of which each has an equal share. When it is
-        /// reached, the one that has idled longest makes room. "auto" is as many as the limit on open files allows, and
+        /// reached, a connection of the source that has most of them makes room, the one that has been idle longest first;
+        /// a source that has as many itself is refused instead. "auto" is as many as the limit on open files allows, and
         /// the log tells how many.
         connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000;
 
-        /// Most connections of one client address (of IPv6, one /64 network). Carriers put many clients behind
-        /// one address, so do not be too strict. Connections from proxy.trusted are not counted.
+        /// Most connections of one source: a client address, or of IPv6 a /64 network. A /56 may have twice as many, and a
+        /// /48 eight times. Carriers put many clients behind one address, so do not be too strict. Connections from
+        /// proxy.trusted are not counted, but those of a client that a proxy names by the PROXY protocol are.
+        /// WebSockets have webtorrent.connections_per_source_max instead.
         connections_per_source_max: u32 = 256, in 1..=100_000_000;
 
         /// Answer a scrape without info_hash with the counts of all torrents. That tells everybody which torrents there
@@ -120,6 +123,10 @@ settings! {
 
         /// Most full scrapes that a worker answers at a time; others are told to come back later.
         full_scrapes_max: u32 = 1, in 1..=64;
+
+        /// Seconds in which a client must take the whole of a full scrape, or of any answers between which its connection
+        /// is never idle. The times in which the tracker waits for the client add up to this.
+        full_scrape_timeout_s: u32 = 300, in 1..=86_400;
     }
 
     /// The same over TLS 1.2 and 1.3 (https://HOST:PORT/announce), without a proxy in front.
@@ -171,6 +178,11 @@ settings! {
 
         /// Most that waits for a client that does not take it; then it is disconnected.
         unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
+
+        /// Most WebSockets of one source, as http.connections_per_source_max counts sources. It is higher because
+        /// WebSockets stay, and carriers put many browsers behind one address. A WebSocket that a trusted proxy asks for
+        /// counts towards the client that the proxy names.
+        connections_per_source_max: u32 = 4096, in 1..=100_000_000;
 
         /// Most torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;

@@ -11,7 +11,7 @@ use common::stream::{
     BYE, Client, FULL, LIMITS, Script, StreamKind, StreamServer, listen, listen_shared, until,
 };
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
-use shoal_net::stream::StreamLimits;
+use shoal_net::stream::{SourceLimits, StreamLimits};
 
 over_every_stream_back_end! {
     who_idles_too_long_is_closed,
@@ -23,7 +23,11 @@ over_every_stream_back_end! {
     a_reader_that_keeps_up_has_time,
     who_never_stops_sending_is_closed,
     the_oldest_idle_makes_room,
-    nobody_idle_makes_no_room,
+    each_phase_makes_room,
+    the_greediest_source_makes_room,
+    a_source_that_is_as_greedy_as_any_is_refused,
+    a_connection_counts_towards_what_it_claims,
+    waits_between_requests_add_up,
     a_source_has_so_many_and_no_more,
     a_source_that_has_too_many_drives_nobody_out,
     a_source_is_counted_over_all_workers,
@@ -65,15 +69,33 @@ fn each_request_begins_a_new_time(kind: StreamKind) {
         server.set_clock(round * 900);
         client.ask("echo again\n", "again\n");
     }
-    // The same holds for one that is Busy after each answer.
+    assert_eq!(server.counters.timed_out_idle.read(), 0);
+}
+
+fn waits_between_requests_add_up(kind: StreamKind) {
+    let server = StreamServer::start(kind, LOOPBACK, TIMES);
     let mut client = server.connect();
-    client.ask("echo\n", "");
-    for round in 0..10 {
-        server.set_clock(9000 + round * 250);
+    let mut now_ms = 0;
+    let mut ask_after = |client: &mut Client, wait_ms| {
+        now_ms += wait_ms;
+        server.set_clock(now_ms);
         client.ask("echo and\nbusy\n", "and\n");
+    };
+    // It is never idle, but each wait is short.
+    for _ in 0..20 {
+        ask_after(&mut client, 100);
     }
-    assert_eq!(server.counters.timed_out_request.read(), 0);
-    assert_eq!(server.counters.timed_out_idle.read(), 1);
+    // With time that adds up to the limit, no further request is waited for.
+    ask_after(&mut client, 250);
+    ask_after(&mut client, 250);
+    client.hear_last(BYE);
+    assert_eq!(server.counters.timed_out_request.read(), 1);
+    // Idleness renews the time.
+    let mut client = server.connect();
+    for _ in 0..5 {
+        ask_after(&mut client, 250);
+        client.ask("echo all\n", "all\n");
+    }
 }
 
 fn a_request_that_never_ends_is_closed(kind: StreamKind) {
@@ -177,26 +199,119 @@ fn the_oldest_idle_makes_room(kind: StreamKind) {
         server.connect().ask("echo made it\n", "made it\n");
     }
     assert!(server.connections() <= 3);
-    assert_eq!(server.counters.refused_full.read(), 0);
+    assert_eq!(server.counters.refused_share.read(), 0);
 }
 
-fn nobody_idle_makes_no_room(kind: StreamKind) {
-    let limits = StreamLimits { connections_max: 2, ..LIMITS };
+fn each_phase_makes_room(kind: StreamKind) {
+    let limits = StreamLimits { connections_max: 4, ..LIMITS };
     let server = StreamServer::start(kind, LOOPBACK, limits);
-    let (mut asking, mut deaf) = (server.connect(), server.connect());
-    asking.say("echo ");
-    deaf.say(&format!("big {HUGE}\n"));
-    server.await_connections(2);
-    let mut third = server.connect();
-    third.say("echo hello\n");
-    third.hear_last(FULL);
-    assert_eq!((server.counters.refused_full.read(), server.counters.evicted.read()), (1, 0));
-    asking.ask("on\n", "on\n");
-    // Now it idles.
-    server.connect().ask("echo made it\n", "made it\n");
+    let mut asking = server.connect();
+    asking.ask("echo first\necho ", "first\n");
+    let mut deaf = server.connect();
+    let words = format!("big {HUGE}\n");
+    deaf.say(&words);
+    let mut standing = server.connect();
+    standing.ask("stand\necho standing\n", "standing\n");
+    let mut lingering = server.connect();
+    lingering.say("linger end\n");
+    lingering.hear("end\n");
+    server.await_connections(4);
+    let mut newcomers = Vec::new();
+    let mut come = || {
+        let mut newcomer = server.connect();
+        newcomer.ask("stand\necho made it\nbusy\n", "made it\n");
+        newcomers.push(newcomer);
+    };
+    come();
+    lingering.hear_last("");
+    come();
+    standing.hear_last(BYE);
+    come();
+    assert!(deaf.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
+    come();
     asking.hear_last(BYE);
+    let evicted = &server.counters.evicted;
+    let phases = [&evicted.lingering, &evicted.standing, &evicted.sending, &evicted.request];
+    assert_eq!(phases.map(shoal_net::Counter::read), [1; 4]);
+    assert_eq!((evicted.idle.read(), evicted.greedy.read()), (0, 0));
+    assert_eq!((evicted.read(), server.counters.refused_share.read()), (4, 0));
+}
+
+fn start_full(kind: StreamKind, connections_max: usize) -> StreamServer {
+    let limits = StreamLimits { connections_max, ..LIMITS };
+    let service = Script { is_limited: true, ..Script::default() };
+    StreamServer::run(listen(LOOPBACK), service, move |listeners| kind.open(listeners, limits).unwrap())
+}
+
+fn the_greediest_source_makes_room(kind: StreamKind) {
+    let server = start_full(kind, 12);
+    let mut honest = connect_from([127, 0, 0, 2], server.addrs[0]);
+    honest.ask("stand\necho hello\n", "hello\n");
+    let mut idle = connect_from([127, 0, 0, 3], server.addrs[0]);
+    idle.ask("echo hello\n", "hello\n");
+    // Some are within a request, some do not read.
+    let mut greedy: Vec<_> = (0..10)
+        .map(|number| {
+            let mut client = connect_from([127, 0, 0, 4], server.addrs[0]);
+            client.say(if number % 2 == 0 { "echo " } else { "big 16000000\n" });
+            client
+        })
+        .collect();
+    server.await_connections(12);
+    for number in 0..7 {
+        connect_from([127, 0, 0, 5 + number], server.addrs[0]).ask("echo made it\nbusy\n", "made it\n");
+    }
+    honest.ask("echo still here\n", "still here\n");
+    idle.ask("echo still here\n", "still here\n");
+    // Of the greedy one, what does not read went first, and then the oldest.
+    greedy[8].ask("hello\n", "hello\n");
     let counters = &server.counters;
-    until(|| counters.accepted.read() == 4 && counters.closed.read() == 3);
+    assert_eq!(counters.refused_share.read(), 0);
+    assert_eq!(counters.evicted.read(), counters.evicted.greedy.read());
+}
+
+fn a_source_that_is_as_greedy_as_any_is_refused(kind: StreamKind) {
+    let server = start_full(kind, 4);
+    let connect = |last| connect_from([127, 0, 0, last], server.addrs[0]);
+    let mut clients: Vec<_> = [2, 2, 3, 3].into_iter().map(connect).collect();
+    for client in &mut clients {
+        client.ask("stand\necho hello\n", "hello\n");
+    }
+    for last in [2, 3] {
+        let mut one_more = connect(last);
+        one_more.say("echo hello\n");
+        one_more.hear_last(FULL);
+    }
+    assert_eq!((server.counters.refused_share.read(), server.counters.evicted.read()), (2, 0));
+    // What is idle of its own it can replace.
+    let mut idle = connect(4);
+    idle.ask("echo hello\n", "hello\n");
+    clients[0].hear_last(BYE);
+    let mut again = connect(3);
+    again.say("echo hello\n");
+    again.hear_last(FULL);
+    connect(4).ask("echo hello\n", "hello\n");
+    clients[2].hear_last(BYE);
+    idle.ask("echo still here\n", "still here\n");
+}
+
+fn a_connection_counts_towards_what_it_claims(kind: StreamKind) {
+    let server = start_limited(kind, 1, true).remove(0);
+    let hears = |words: &str, expected: &[u8]| {
+        let mut client = server.connect();
+        client.say(words);
+        client.hear(expected);
+        client
+    };
+    // As many as a source may have, and none of them counts towards it any more.
+    let mut named: Vec<_> = (0..5).map(|_| hears("claim 192.0.2.1\necho named\n", b"named\n")).collect();
+    named.push(hears("release\necho released\n", b"released\n"));
+    let sockets: Vec<_> = (0..5).map(|_| hears("claim-websocket 127.0.0.1\necho up\n", b"up\n")).collect();
+    let _own: Vec<_> = (0..2).map(|_| hears("echo own\n", b"own\n")).collect();
+    hears("echo own\n", FULL);
+    drop((named, sockets));
+    server.await_connections(2);
+    hears("echo own\n", FULL);
 }
 
 /// A client from an address of choice.
@@ -208,7 +323,8 @@ fn connect_from(local: [u8; 4], server: SocketAddr) -> Client {
 }
 
 fn start_limited(kind: StreamKind, workers: usize, is_limited: bool) -> Vec<StreamServer> {
-    let limits = StreamLimits { connections_per_source_max: 2, ..LIMITS };
+    let per_source = SourceLimits { http_max: 2, websockets_max: 2 };
+    let limits = StreamLimits { per_source, ..LIMITS };
     let start = |listeners| {
         let service = Script { is_limited, ..Script::default() };
         StreamServer::run(listeners, service, move |listeners| kind.open(listeners, limits).unwrap())
@@ -238,7 +354,8 @@ fn a_source_has_so_many_and_no_more(kind: StreamKind) {
 }
 
 fn a_source_that_has_too_many_drives_nobody_out(kind: StreamKind) {
-    let limits = StreamLimits { connections_max: 2, connections_per_source_max: 1, ..LIMITS };
+    let per_source = SourceLimits { http_max: 1, websockets_max: 1 };
+    let limits = StreamLimits { connections_max: 2, per_source, ..LIMITS };
     let service = Script { is_limited: true, ..Script::default() };
     let server =
         StreamServer::run(listen(LOOPBACK), service, move |listeners| kind.open(listeners, limits).unwrap());

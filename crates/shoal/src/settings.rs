@@ -7,7 +7,7 @@ use shoal_config::{Auto, Config, DatagramBackend, Listen, Origin, Place, Trusted
 use shoal_connection::{ClientHeader, Listener, Origins, WebSocket};
 use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
-use shoal_net::stream::{ListenAddress, StreamBackend, StreamLimits};
+use shoal_net::stream::{ListenAddress, SourceLimits, StreamBackend, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 
 use crate::processors;
@@ -121,10 +121,14 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
     let ms = |seconds: u32| u64::from(seconds) * 1000;
     StreamLimits {
         connections_max: usize::try_from(share).unwrap_or(usize::MAX),
-        connections_per_source_max: config.http.connections_per_source_max as usize,
+        per_source: SourceLimits {
+            http_max: config.http.connections_per_source_max as usize,
+            websockets_max: config.webtorrent.connections_per_source_max as usize,
+        },
         idle_ms_max: ms(config.http.idle_timeout_s),
         request_ms_max: ms(config.http.request_timeout_s),
         send_ms_max: ms(config.http.send_timeout_s),
+        answer_ms_max: ms(config.http.full_scrape_timeout_s),
         silent_ms_max: ms(config.webtorrent.ping_interval_s),
         unsent_bytes_max: bytes(config.webtorrent.unsent_max),
     }

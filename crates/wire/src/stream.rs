@@ -1,7 +1,7 @@
 //! What I/O back ends and those who speak on connections tell each other: the contract between them, as
 //! [`crate::datagram`] is for datagrams.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 /// Once its output has so many bytes, whoever speaks should return [`Next::More`] rather than go on. The last answer may
 /// exceed it.
@@ -40,14 +40,40 @@ pub struct Held {
     pub variable: usize,
 }
 
+/// The limit that a connection counts towards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// That of requests and answers, as every connection does at first.
+    #[default]
+    Http,
+    /// That of connections that stand for hours.
+    WebSocket,
+}
+
+/// What a connection counts towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The source: the client's address, whether the client is the other end or is named by a proxy. None is not limited,
+    /// as a proxy is not.
+    pub ip: Option<IpAddr>,
+    /// Which of its limits.
+    pub class: Class,
+}
+
+/// Tells how many connections a source may still have, over all workers.
+pub trait SourceRoom: core::fmt::Debug + Send {
+    /// Whether the source of `ip` may have one connection more. Counts a refusal where it may not.
+    fn has_room(&self, ip: IpAddr, class: Class) -> bool;
+}
+
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next request, or nothing: nothing is half done. It may wait for long, and is the first to go when room is
     /// needed.
     Idle,
-    /// Nothing in particular, for hours: either side may speak at any time, as on a WebSocket. It goes for room only when
-    /// no connection is [`Next::Idle`], and is tended when its peer has been silent for long.
+    /// Nothing in particular, for hours: either side may speak at any time, as on a WebSocket. Of the connections of its
+    /// source it goes for room only when none is [`Next::Idle`], and it is tended when its peer has been silent for long.
     Standing,
     /// The rest of a request or handshake, which has to come soon.
     Busy,

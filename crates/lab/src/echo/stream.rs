@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use shoal_net::stream::{StreamBackend, StreamIo, StreamLimits, StreamListeners, StreamService};
+use shoal_net::stream::{
+    SourceLimits, StreamBackend, StreamIo, StreamLimits, StreamListeners, StreamService,
+};
 use shoal_tls::{Server, Session as Tls};
 use shoal_wire::stream::{Handle, Next, Origin};
 
@@ -37,10 +39,11 @@ pub(super) struct Session<T> {
 /// Whoever measures opens as many connections as he likes, and waits as long as he likes between requests.
 const LIMITS: StreamLimits = StreamLimits {
     connections_max: 1 << 20,
-    connections_per_source_max: 1 << 20,
+    per_source: SourceLimits { http_max: 1 << 20, websockets_max: 1 << 20 },
     idle_ms_max: 3_600_000,
     request_ms_max: 60_000,
     send_ms_max: 60_000,
+    answer_ms_max: 60_000,
     silent_ms_max: 3_600_000,
     unsent_bytes_max: 64 << 20,
 };

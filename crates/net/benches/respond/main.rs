@@ -24,7 +24,9 @@ use std::time::Duration;
 use kernel::{CpuTime, pin};
 use load::Load;
 use responder::Responder;
-use shoal_net::stream::{ListenAddress, StreamBackend, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::stream::{
+    ListenAddress, SourceLimits, StreamBackend, StreamIo, StreamLimits, StreamListeners,
+};
 use shoal_net::{Backend, DatagramIo, Echo, Sockets};
 
 const SERVER_CORE: usize = 0;
@@ -33,10 +35,11 @@ const LOAD_CORE: usize = 1;
 /// None that this benchmark comes near.
 const LIMITS: StreamLimits = StreamLimits {
     connections_max: 100_000,
-    connections_per_source_max: 100_000,
+    per_source: SourceLimits { http_max: 100_000, websockets_max: 100_000 },
     idle_ms_max: u64::MAX,
     request_ms_max: u64::MAX,
     send_ms_max: u64::MAX,
+    answer_ms_max: u64::MAX,
     silent_ms_max: 60_000,
     unsent_bytes_max: 128 * 1024,
 };

@@ -13,7 +13,8 @@ use shoal_wire::stream::{Handle, Next, Origin};
 
 use super::uring::slots::SLOTS_MAX;
 use super::{
-    EpollIo, ListenAddress, StreamIo, StreamLimits, StreamListeners, StreamService, UringIo, UringSettings,
+    EpollIo, ListenAddress, SourceLimits, StreamIo, StreamLimits, StreamListeners, StreamService, UringIo,
+    UringSettings,
 };
 use crate::backend::{UnknownBackend, Unsupported, explain};
 
@@ -185,10 +186,11 @@ const PROBE_TURNS_MAX: usize = 10;
 
 const PROBE_LIMITS: StreamLimits = StreamLimits {
     connections_max: 1,
-    connections_per_source_max: 1,
+    per_source: SourceLimits { http_max: 1, websockets_max: 1 },
     idle_ms_max: u64::MAX,
     request_ms_max: u64::MAX,
     send_ms_max: u64::MAX,
+    answer_ms_max: u64::MAX,
     silent_ms_max: 60_000,
     unsent_bytes_max: 128 * 1024,
 };

@@ -12,7 +12,8 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt}
 use shoal_wire::stream::{Next, Origin};
 
 use super::accept::Trouble;
-use super::roster::{Admission, Phase, Refused, Roster};
+use super::phase::Phase;
+use super::roster::{Admission, Refused, Roster, Spare};
 use super::slab::Key;
 use super::{StreamCounters, StreamService, TURN_EVENTS_MAX};
 
@@ -73,14 +74,10 @@ pub(super) enum Unasked {
 /// What is done about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// It is closed with last words.
-    Dismiss,
+    /// It is closed, as its phase demands.
+    End(Phase),
     /// The service has to say whether it stays.
     Tend,
-    /// It is closed, and what it has not taken is thrown away.
-    CutOff,
-    /// It is closed.
-    Close,
 }
 
 /// How a connection is let go of.
@@ -113,9 +110,24 @@ pub(super) enum Recovery {
     Pause,
 }
 
+/// Has the service of a connection take `input`, and go on until it says something or waits for something. Notes what the
+/// connection counts towards from then on.
+pub(super) fn hear<S: StreamService, L>(
+    roster: &mut Connections<S, L>,
+    key: Key,
+    service: &mut S,
+    input: &mut [u8],
+    output: &mut Vec<u8>,
+) {
+    let Some(connection) = roster.get_mut(key) else { return };
+    connection.hear(service, input, output);
+    if let Some(claim) = service.claim(&mut connection.session) {
+        roster.claim(key, claim);
+    }
+}
+
 impl<T, L> Connection<T, L> {
-    /// Has the service take `input`, and go on until it says something or waits for something.
-    pub(super) fn hear<S>(&mut self, service: &mut S, input: &mut [u8], output: &mut Vec<u8>)
+    fn hear<S>(&mut self, service: &mut S, input: &mut [u8], output: &mut Vec<u8>)
     where
         S: StreamService<Session = T>,
     {
@@ -196,7 +208,7 @@ pub(super) trait Conduct<S: StreamService> {
                 let counters = self.roster().counters();
                 counters.closed.add(1);
                 match refused {
-                    Refused::Full => counters.refused_full.add(1),
+                    Refused::Full => counters.refused_share.add(1),
                     Refused::Source => counters.refused_source.add(1),
                     Refused::Memory => counters.refused_memory.add(1),
                 }
@@ -212,7 +224,10 @@ pub(super) trait Conduct<S: StreamService> {
             return Err(Refused::Memory);
         }
         let admitted = self.roster().admit(origin, limited);
-        if matches!(admitted, Err(Refused::Full)) && self.evict(service) {
+        if matches!(admitted, Err(Refused::Full))
+            && let Some(spare) = self.roster().spare_for(origin, limited)
+        {
+            self.evict(spare, service);
             return self.roster().admit(origin, limited);
         }
         admitted
@@ -229,18 +244,33 @@ pub(super) trait Conduct<S: StreamService> {
         }
         self.roster().counters().accept_failed.add(1);
         Ok(match trouble {
-            Trouble::Scarcity if self.evict(service) => Recovery::Evicted,
-            Trouble::Scarcity | Trouble::Obstacle => Recovery::Pause,
+            Trouble::Scarcity => match self.roster().first_to_go() {
+                Some(spare) => {
+                    self.evict(spare, service);
+                    Recovery::Evicted
+                }
+                None => Recovery::Pause,
+            },
+            Trouble::Obstacle => Recovery::Pause,
             Trouble::Peer | Trouble::Host => Recovery::Retry,
         })
     }
 
-    /// Closes the connection that can be spared first. Returns whether there was one.
-    fn evict(&mut self, service: &mut S) -> bool {
-        let Some(spared) = self.roster().most_expendable() else { return false };
-        self.roster().counters().evicted.add(1);
-        self.dismiss(spared, service);
-        true
+    /// Closes a connection to make room.
+    fn evict(&mut self, Spare { key, phase, greed }: Spare, service: &mut S) {
+        self.roster().counters().evicted.add(phase, greed > 1);
+        self.end(key, phase, service);
+    }
+
+    /// Closes a connection as its phase demands.
+    fn end(&mut self, key: Key, phase: Phase, service: &mut S) -> Fate {
+        match phase {
+            Phase::Idle | Phase::Request | Phase::Standing => self.dismiss(key, service),
+            // What it does not take now, it would not take from the kernel later; and an answer that is cut off must not
+            // look as if this was its end.
+            Phase::Send => self.part(key, Leave::Abruptly, service),
+            Phase::Linger => self.close(key, service),
+        }
     }
 
     /// Notes what a connection holds after something has happened on it, and closes those that hold most while that is too
@@ -257,7 +287,11 @@ pub(super) trait Conduct<S: StreamService> {
     /// Closes the connection that holds most, or where none holds more than it has to, the one that can be spared first.
     /// Returns whether there was one.
     fn make_memory(&mut self, service: &mut S) -> bool {
-        let Some(key) = self.roster().largest_holder() else { return self.evict(service) };
+        let Some(key) = self.roster().largest_holder() else {
+            let Some(spare) = self.roster().first_to_go() else { return false };
+            self.evict(spare, service);
+            return true;
+        };
         self.roster().counters().evicted_memory.add(1);
         self.close_with_words(key, service, S::shed);
         true
@@ -371,10 +405,10 @@ pub(super) trait Conduct<S: StreamService> {
     /// Returns how many.
     fn see_to_due(&mut self, now_ms: u64, service: &mut S) -> usize {
         self.take_measures(now_ms, service, |roster| {
-            let spared = if roster.is_retired() { roster.most_expendable() } else { None };
-            spared.map(|key| (key, Measure::Dismiss)).or_else(|| {
+            let at_rest = if roster.is_retired() { roster.at_rest() } else { None };
+            at_rest.map(|key| (key, Measure::End(Phase::Idle))).or_else(|| {
                 let (key, phase) = roster.overdue(now_ms)?;
-                Some((key, if phase == Phase::Standing { Measure::Tend } else { Measure::last(phase) }))
+                Some((key, if phase == Phase::Standing { Measure::Tend } else { Measure::End(phase) }))
             })
         })
     }
@@ -383,7 +417,7 @@ pub(super) trait Conduct<S: StreamService> {
     fn close_rest(&mut self, now_ms: u64, service: &mut S) -> usize {
         self.take_measures(now_ms, service, |roster| {
             let (key, phase) = roster.any()?;
-            Some((key, Measure::last(phase)))
+            Some((key, Measure::End(phase)))
         })
     }
 
@@ -397,30 +431,15 @@ pub(super) trait Conduct<S: StreamService> {
         for seen in 0..TURN_EVENTS_MAX {
             let Some((key, measure)) = find(self.roster()) else { return seen };
             match measure {
-                Measure::Dismiss => drop(self.dismiss(key, service)),
+                Measure::End(phase) => drop(self.end(key, phase, service)),
                 Measure::Tend => {
                     // If it stays, its silence is measured anew.
                     self.roster().enter(key, Phase::Standing, now_ms);
                     self.tell(key, Unasked::Tend, now_ms, service);
                 }
-                Measure::CutOff => drop(self.part(key, Leave::Abruptly, service)),
-                Measure::Close => drop(self.close(key, service)),
             }
         }
         TURN_EVENTS_MAX
-    }
-}
-
-impl Measure {
-    /// By which a connection is closed.
-    const fn last(phase: Phase) -> Self {
-        match phase {
-            Phase::Idle | Phase::Request | Phase::Standing => Self::Dismiss,
-            // What it does not take now, it would not take from the kernel later; and an answer that is cut off must not
-            // look as if this was its end.
-            Phase::Send => Self::CutOff,
-            Phase::Linger => Self::Close,
-        }
     }
 }
 

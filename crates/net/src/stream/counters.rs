@@ -1,5 +1,6 @@
 //! What a stream back end counts, for whoever exports it.
 
+use super::phase::Phase;
 use crate::counters::Counter;
 
 /// The counts of one worker's connections.
@@ -10,12 +11,15 @@ pub struct StreamCounters {
     pub accepted: Counter,
     /// Connections closed, for whatever reason. Those that are open are the difference.
     pub closed: Counter,
-    /// Refused because the tracker is full and nobody idles.
-    pub refused_full: Counter,
-    /// Refused because their source has too many.
+    /// Refused because the worker is full and no source has more of its connections than theirs.
+    pub refused_share: Counter,
+    /// Refused because their source has as many as it may have.
     pub refused_source: Counter,
-    /// Closed while idle or standing, to make room.
-    pub evicted: Counter,
+    /// Requests of clients named by a proxy, and requests for a WebSocket, that were refused because their source has as
+    /// many connections as it may have.
+    pub refused_named: Counter,
+    /// Closed to make room, by what they waited for.
+    pub evicted: Evictions,
     /// Closed because all connections together held more memory than they may, those that held most first.
     pub evicted_memory: Counter,
     /// Refused because there is no memory for another connection, and none that could make room.
@@ -40,6 +44,44 @@ pub struct StreamCounters {
     pub sent_bytes: Counter,
     /// Writes in which they were sent.
     pub writes: Counter,
+}
+
+/// Connections closed to make room.
+#[derive(Debug, Default)]
+pub struct Evictions {
+    /// With nothing half done.
+    pub idle: Counter,
+    /// After their last answer.
+    pub lingering: Counter,
+    /// Standing, as WebSockets do.
+    pub standing: Counter,
+    /// While they were sent something.
+    pub sending: Counter,
+    /// In the middle of a request or handshake.
+    pub request: Counter,
+    /// Of all these, those of a source that had more connections than others.
+    pub greedy: Counter,
+}
+
+impl Evictions {
+    /// How many there were.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        let Self { idle, lingering, standing, sending, request, greedy: _ } = self;
+        [idle, lingering, standing, sending, request].into_iter().map(Counter::read).sum()
+    }
+
+    pub(super) fn add(&self, phase: Phase, is_greedy: bool) {
+        let counter = match phase {
+            Phase::Idle => &self.idle,
+            Phase::Linger => &self.lingering,
+            Phase::Standing => &self.standing,
+            Phase::Send => &self.sending,
+            Phase::Request => &self.request,
+        };
+        counter.add(1);
+        self.greedy.add(usize::from(is_greedy));
+    }
 }
 
 impl StreamCounters {

@@ -19,10 +19,11 @@ use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use super::accept::{Accepting, accept};
 use super::conduct::{
-    Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked, end_sending, say,
+    Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked, end_sending, hear, say,
 };
 use super::listen::BACKLOG;
-use super::roster::{Phase, Roster};
+use super::phase::Phase;
+use super::roster::Roster;
 use super::slab::Key;
 use super::{INPUT_BYTES_MAX, StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 
@@ -241,7 +242,7 @@ impl<S: StreamService> EpollIo<S> {
         let is_over = connection.next == Next::Linger;
         if !is_over {
             self.output.clear();
-            connection.hear(service, &mut self.input[..received], &mut self.output);
+            hear(&mut self.roster, key, service, &mut self.input[..received], &mut self.output);
         }
         self.roster.counters().received_bytes.add(received);
         if is_over {
@@ -279,7 +280,7 @@ impl<S: StreamService> EpollIo<S> {
                 return self.settle(key, occasion, now_ms, service);
             }
             self.output.clear();
-            connection.hear(service, &mut [], &mut self.output);
+            hear(&mut self.roster, key, service, &mut [], &mut self.output);
         }
         // Others are served first. It goes on here when the epoll set says that the socket has room.
         if let Some(connection) = self.roster.get_mut(key) {
@@ -314,7 +315,7 @@ impl<S: StreamService> EpollIo<S> {
             return self.settle(key, Occasion::Answered, now_ms, service);
         }
         self.output.clear();
-        connection.hear(service, &mut [], &mut self.output);
+        hear(&mut self.roster, key, service, &mut [], &mut self.output);
         self.go_on(key, Occasion::Heard, now_ms, service)
     }
 

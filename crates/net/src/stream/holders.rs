@@ -9,10 +9,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 
 use shoal_wire::stream::Held;
 
-use super::sources::Source;
+use super::sources::Network;
 
 /// Most accounts of the largest class that are looked at for the one whose source holds most.
 const LOOKS_MAX: usize = 16;
@@ -33,15 +34,16 @@ pub(super) struct Holders {
     occupied: u128,
     /// What all connections hold.
     bytes: usize,
-    /// What each source is answerable for, if that is anything. Keyed at random by the standard library, so that no
+    /// What each source is answerable for, and each wider network, if that is anything. Keyed at random by the standard library, so that no
     /// choice of addresses collides.
-    sources: HashMap<Source, usize>,
+    sources: HashMap<Network, usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     held: Held,
-    source: Option<Source>,
+    /// The source, if it is limited.
+    ip: Option<IpAddr>,
     before: u32,
     after: u32,
 }
@@ -75,17 +77,27 @@ impl Holders {
     }
 
     /// Opens the account of the connection at `place`.
-    pub(super) fn open(&mut self, place: u32, source: Option<Source>) {
+    pub(super) fn open(&mut self, place: u32, ip: Option<IpAddr>) {
         let index = as_usize(place);
         if index >= self.accounts.len() {
             self.accounts.resize(index + 1, Account::default());
         }
-        self.accounts[index] = Account { source, ..Account::default() };
+        self.accounts[index] = Account { ip, ..Account::default() };
     }
 
     /// Closes the account of the connection at `place`.
     pub(super) fn close(&mut self, place: u32) {
         self.note(place, Held::default());
+    }
+
+    /// The connection at `place` counts towards another source from now on.
+    pub(super) fn transfer(&mut self, place: u32, ip: Option<IpAddr>) {
+        let account = &mut self.accounts[as_usize(place)];
+        let (before, variable) = (core::mem::replace(&mut account.ip, ip), account.held.variable);
+        if variable > 0 {
+            self.charge(before, variable, 0);
+            self.charge(ip, 0, variable);
+        }
     }
 
     /// Notes what the connection at `place` holds by now.
@@ -97,14 +109,12 @@ impl Holders {
             return;
         }
         account.held = held;
-        let source = account.source;
+        let ip = account.ip;
         self.bytes = self.bytes + held.fixed + held.variable - before.fixed - before.variable;
         if before.variable == held.variable {
             return;
         }
-        if let Some(source) = source {
-            self.charge(source, before.variable, held.variable);
-        }
+        self.charge(ip, before.variable, held.variable);
         if class_of(before.variable) != class_of(held.variable) {
             self.unlink(place, class_of(before.variable));
             self.push(place, class_of(held.variable));
@@ -140,22 +150,28 @@ impl Holders {
         self.sources.shrink_to(2 * self.sources.len());
     }
 
-    /// What the source of a connection is answerable for, on all its connections.
+    /// What the source of a connection is answerable for, on all its connections; or a wider network of it for each of its
+    /// shares, where that is more.
     fn source_bytes(&self, place: u32) -> usize {
-        let Account { held, source, .. } = &self.accounts[as_usize(place)];
-        source.as_ref().and_then(|source| self.sources.get(source)).copied().unwrap_or(held.variable)
+        let Account { held, ip, .. } = &self.accounts[as_usize(place)];
+        let networks = ip.iter().flat_map(|ip| Network::all(*ip));
+        let shares =
+            networks.filter_map(|network| Some(self.sources.get(&network)? / network.width().share()));
+        shares.max().unwrap_or(held.variable)
     }
 
-    fn charge(&mut self, source: Source, before: usize, after: usize) {
-        match self.sources.entry(source) {
-            Entry::Occupied(mut entry) => {
-                *entry.get_mut() = *entry.get() + after - before;
-                if *entry.get() == 0 {
-                    entry.remove();
+    fn charge(&mut self, ip: Option<IpAddr>, before: usize, after: usize) {
+        for network in ip.into_iter().flat_map(Network::all) {
+            match self.sources.entry(network) {
+                Entry::Occupied(mut entry) => {
+                    *entry.get_mut() = *entry.get() + after - before;
+                    if *entry.get() == 0 {
+                        entry.remove();
+                    }
                 }
-            }
-            Entry::Vacant(entry) => {
-                entry.insert(after);
+                Entry::Vacant(entry) => {
+                    entry.insert(after);
+                }
             }
         }
     }
@@ -208,8 +224,8 @@ fn as_usize(number: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn source(number: u8) -> Option<Source> {
-        Some(Source::of([192, 0, 2, number].into()))
+    fn source(number: u8) -> Option<IpAddr> {
+        Some([192, 0, 2, number].into())
     }
 
     fn variable(variable: usize) -> Held {
@@ -249,6 +265,34 @@ mod tests {
     }
 
     #[test]
+    fn a_wide_network_counts_as_one_source_beyond_its_shares() {
+        let mut holders = Holders::new();
+        for place in 0..14_u32 {
+            // Ten homes of a site, and behind them four sources that hold a little more each.
+            let ip = match place {
+                0..10 => format!("2001:db8:1:{place:x}00::1").parse().unwrap(),
+                _ => format!("198.51.100.{place}").parse().unwrap(),
+            };
+            holders.open(place, Some(ip));
+            holders.note(place, variable(if place < 10 { 5000 } else { 5500 }));
+        }
+        assert!(holders.largest().is_some_and(|place| place < 10));
+    }
+
+    #[test]
+    fn what_a_connection_holds_goes_with_it_to_another_source() {
+        let mut holders = Holders::new();
+        holders.open(0, source(1));
+        holders.note(0, variable(1000));
+        holders.transfer(0, source(2));
+        holders.transfer(0, None);
+        assert!(holders.sources.is_empty());
+        holders.transfer(0, source(3));
+        holders.close(0);
+        assert!(holders.sources.is_empty());
+    }
+
+    #[test]
     fn all_of_a_class_are_looked_at_in_turn() {
         let mut holders = Holders::new();
         let places = 5 * u32::try_from(LOOKS_MAX).unwrap();
@@ -263,15 +307,15 @@ mod tests {
 
     #[test]
     fn the_accounts_are_those_of_a_naive_book() {
-        let mut rng = fastrand_like(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let mut holders = Holders::new();
         let mut book: Vec<Option<Held>> = vec![None; 64];
         for _ in 0..20_000 {
-            let place = rng() % book.len();
+            let place = rng.usize(..1 << 20) % book.len();
             let at = u32::try_from(place).unwrap();
-            match (book[place], rng() % 4) {
+            match (book[place], rng.usize(..1 << 20) % 4) {
                 (None, _) => {
-                    holders.open(at, source(u8::try_from(rng() % 5).unwrap()));
+                    holders.open(at, source(u8::try_from(rng.usize(..1 << 20) % 5).unwrap()));
                     book[place] = Some(Held::default());
                 }
                 (Some(_), 0) => {
@@ -279,7 +323,10 @@ mod tests {
                     book[place] = None;
                 }
                 (Some(_), _) => {
-                    let held = Held { fixed: rng() % 3 * 100, variable: rng() % (1 << (rng() % 20)) };
+                    let held = Held {
+                        fixed: rng.usize(..1 << 20) % 3 * 100,
+                        variable: rng.usize(..1 << 20) % (1 << (rng.usize(..1 << 20) % 20)),
+                    };
                     holders.note(at, held);
                     book[place] = Some(held);
                 }
@@ -292,16 +339,5 @@ mod tests {
         }
         let charged: usize = holders.sources.values().sum();
         assert_eq!(charged, book.iter().flatten().map(|held| held.variable).sum::<usize>());
-    }
-
-    /// Numbers that look random (xorshift), without another crate.
-    fn fastrand_like(seed: u64) -> impl FnMut() -> usize {
-        let mut state = seed;
-        move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state >> 16 & 0xffff_ffff).unwrap()
-        }
     }
 }

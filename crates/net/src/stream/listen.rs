@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
 
 use super::socket_file::SocketFile;
-use super::{Budget, Sources, StreamCounters};
+use super::{Budget, Room, SourceLimits, Sources, StreamCounters};
 use crate::socket::options;
 
 /// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
@@ -104,6 +104,12 @@ impl StreamListeners {
     /// Where the listeners are bound, in the order of the settings; ports are the real ones.
     pub fn local_addresses(&self) -> impl Iterator<Item = &ListenAddress> {
         self.listeners.iter().map(|listener| &listener.local)
+    }
+
+    /// By which the service of the worker asks whether a source may have one connection more.
+    #[must_use]
+    pub fn room(&self, limits: SourceLimits) -> Room {
+        Room::new(Arc::clone(&self.sources), limits, self.counters())
     }
 
     /// What the worker counts.

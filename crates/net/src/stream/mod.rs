@@ -19,7 +19,10 @@ mod epoll;
 mod holders;
 mod limits;
 mod listen;
+mod phase;
+mod queue;
 mod roster;
+mod shares;
 mod slab;
 mod socket_file;
 mod sources;
@@ -30,14 +33,14 @@ use std::os::fd::OwnedFd;
 
 pub use backend::{AnyStreamIo, StreamBackend, StreamChoice};
 pub use budget::Budget;
-pub use counters::StreamCounters;
+pub use counters::{Evictions, StreamCounters};
 pub use epoll::EpollIo;
 pub use limits::StreamLimits;
 pub use listen::{ListenAddress, ListenError, StreamListeners};
-pub use sources::Sources;
+pub use sources::{Room, SourceLimits, Sources};
 pub use uring::{UringIo, UringSettings};
 
-use shoal_wire::stream::{Handle, Held, Next, Origin};
+use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
 /// Most bytes that are taken from a connection at a time.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
@@ -60,15 +63,15 @@ pub const TURN_EVENTS_MAX: usize = 256;
 ///   more;
 /// - it keeps the limits of [`StreamLimits`]: a connection that idles too long, takes too long over a request, or
 ///   does not take its answers is closed, and so is a standing one for which too much waits; one whose peer is silent is
-///   tended; when there are too many, the one that has idled longest goes first, and where none idles the standing one
-///   whose peer has been silent longest;
+///   tended; when there are too many, one of the source that has most of them goes, and what its source has least need of
+///   goes first ([`StreamLimits::connections_max`]);
 /// - after each event of a connection it notes what that holds, with output that was not taken; when all together hold
 ///   more than the [`Budget`] of the worker, those that hold most are closed;
 /// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
 ///   reset overtakes the answer;
 /// - a turn is bounded, and no listener or connection starves another;
-/// - it counts, and never fails on what a peer can cause; out of descriptors, it closes what idles and tries again,
-///   and never spins;
+/// - it counts, and never fails on what a peer can cause; out of descriptors, it closes a connection in the
+///   same order and tries again, and never spins;
 /// - in the settled state it allocates nothing for a request.
 pub trait StreamIo<S: StreamService> {
     /// One turn, as described above, at `now_ms` (of any clock that never goes back). Returns how many accepts,
@@ -116,6 +119,14 @@ pub trait StreamService {
     /// Bytes have arrived: takes all of `input` (whose room it may use), appends what is to be sent to `output`, and
     /// tells what the connection waits for. With an empty input it is asked to go on after [`Next::More`].
     fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next;
+
+    /// Returns what the connection counts towards from now on, where that has changed since the last call. Asked for after
+    /// each [`StreamService::receive`]. At first a connection counts towards its origin if that is limited
+    /// ([`StreamService::is_limited`]). The service asks [`shoal_wire::stream::SourceRoom`] for room beforehand, since
+    /// what it tells here is not refused.
+    fn claim(&mut self, _session: &mut Self::Session) -> Option<Claim> {
+        None
+    }
 
     /// The next connection that is to speak without having been asked, in a turn after which nobody else is named. Asked
     /// for at the end of each turn, so that all that waits for a connection at a moment leaves in one write. One that

@@ -1,39 +1,32 @@
-//! Who is connected, since when each waits for what, and whose turn it is to go.
+//! Which connections there are, since when each waits for what, and which has to go first.
 //!
 //! The bookkeeping that every back end needs, without any I/O. Each phase of a connection has one time limit, so the
-//! connections of a phase stand in a queue in the order in which they entered it, and only its head can be overdue:
-//! every step here takes the same time however many there are.
+//! connections of a phase stand in a queue in the order in which they entered it, and only its head can be overdue. Which
+//! connection makes room is decided by [`Shares`]. Every step takes the same time however many connections there are.
+//!
+//! A phase can be entered again and again. So that this does not hold a connection open for ever, waits for the rest of a
+//! request add up until the connection is idle, and so do waits for the peer to take its answers. A connection whose
+//! time is used up in this way is overdue as soon as it enters the phase once more.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_wire::stream::{Held, Origin};
+use shoal_wire::stream::{Claim, Class, Held, Origin};
 
 use super::holders::{self, Holders};
+use super::phase::Phase;
+use super::queue::{Chain, Links, Place, Queue};
+use super::shares::{self, Members, Membership, Shares};
 use super::slab::{Key, Slab};
-use super::sources::{Source, Sources};
+use super::sources::{Network, Sources};
 use super::{Budget, StreamCounters, StreamLimits};
 
 /// Longest time for which what arrives after the last answer is thrown away before the socket is closed.
 const LINGER_MS_MAX: u64 = 2_000;
 
-/// What a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// A request, with nothing half done.
-    Idle,
-    /// The rest of a request or handshake.
-    Request,
-    /// Either side, to say something.
-    Standing,
-    /// The peer, to take what is sent.
-    Send,
-    /// The peer, to stop sending.
-    Linger,
-}
-
-impl Phase {
-    const ALL: [Self; 5] = [Self::Idle, Self::Request, Self::Standing, Self::Send, Self::Linger];
-}
+/// The part of each wait that does not add up. A peer that is slower than that over every request, and never idle, runs
+/// out of time; one that keeps requests or answers moving does not.
+const FREE_WAIT_MS: u64 = 100;
 
 /// Why there is no room for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,46 +39,94 @@ pub(super) enum Refused {
     Memory,
 }
 
-/// Leave to enter, to be handed to [`Roster::insert`].
+/// Leave to enter, to be handed to [`Roster::insert`]. The connection is counted over all workers already.
 #[derive(Debug)]
 pub(super) struct Admission {
-    source: Option<Source>,
+    /// The source, if it is limited.
+    ip: Option<IpAddr>,
+}
+
+/// A connection that can make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spare {
+    pub(super) key: Key,
+    pub(super) phase: Phase,
+    /// How greedy its source is, see [`Shares`].
+    pub(super) greed: usize,
 }
 
 /// The connections of a worker, with a `T` for each that the back end needs.
 #[derive(Debug)]
 pub(super) struct Roster<T> {
     slab: Slab<Entry<T>>,
-    queues: [Queue; Phase::ALL.len()],
+    queues: [Queue; Phase::COUNT],
+    shares: Shares,
     limits: StreamLimits,
     sources: Arc<Sources>,
     counters: Arc<StreamCounters>,
     holders: Holders,
     budget: Arc<Budget>,
-    /// Nobody is to idle any more.
+    /// Whether connections are closed rather than left idle.
     retired: bool,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     thing: T,
-    source: Option<Source>,
-    phase: Phase,
     since_ms: u64,
-    before: Option<u32>,
-    after: Option<u32>,
+    /// Within the queue of its phase.
+    links: Links,
+    membership: Membership,
+    /// For how long the rest of requests was waited for since it was last idle, in milliseconds.
+    waited_ms: u32,
+    /// For how long its peer was taking answers since it was last idle, in milliseconds.
+    sending_ms: u32,
+    phase: Phase,
+    class: Class,
 }
 
-/// The connections of a phase by their places, the one that has waited longest first.
-#[derive(Clone, Copy, Debug, Default)]
-struct Queue {
-    first: Option<u32>,
-    last: Option<u32>,
+impl<T> Chain for Slab<Entry<T>> {
+    fn links(&mut self, place: Place) -> &mut Links {
+        &mut self.at(place.index()).1.links
+    }
+}
+
+impl<T> Members for Slab<Entry<T>> {
+    fn membership(&mut self, place: Place) -> &mut Membership {
+        &mut self.at(place.index()).1.membership
+    }
+}
+
+impl<T> Entry<T> {
+    /// Adds up how long the phase took that ends at `now_ms`, and forgets the sums where nothing is half done in the next.
+    fn end_phase(&mut self, next: Phase, now_ms: u64) {
+        let waited_ms = now_ms.saturating_sub(self.since_ms).saturating_sub(FREE_WAIT_MS);
+        let waited_ms = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+        match self.phase {
+            Phase::Request => self.waited_ms = self.waited_ms.saturating_add(waited_ms),
+            Phase::Send => self.sending_ms = self.sending_ms.saturating_add(waited_ms),
+            Phase::Idle | Phase::Linger | Phase::Standing => {}
+        }
+        if matches!(next, Phase::Idle | Phase::Standing) {
+            (self.waited_ms, self.sending_ms) = (0, 0);
+        }
+    }
+
+    /// Whether it has no time left for its phase. A WebSocket may stand for ever anyway.
+    fn is_out_of_time(&self, limits: &StreamLimits) -> bool {
+        self.class == Class::Http
+            && match self.phase {
+                Phase::Request => u64::from(self.waited_ms) >= limits.request_ms_max,
+                Phase::Send => u64::from(self.sending_ms) >= limits.answer_ms_max,
+                Phase::Idle | Phase::Linger | Phase::Standing => false,
+            }
+    }
 }
 
 impl<T> Roster<T> {
     /// Bytes that every connection takes, whatever it says.
-    const CONNECTION_BYTES: usize = Slab::<Entry<T>>::PLACE_BYTES + holders::ACCOUNT_BYTES;
+    const CONNECTION_BYTES: usize =
+        Slab::<Entry<T>>::PLACE_BYTES + holders::ACCOUNT_BYTES + shares::SOURCE_BYTES;
 
     pub(super) fn new(
         limits: StreamLimits,
@@ -93,9 +134,9 @@ impl<T> Roster<T> {
         counters: Arc<StreamCounters>,
         budget: Arc<Budget>,
     ) -> Self {
-        let queues = [Queue::default(); Phase::ALL.len()];
-        let holders = Holders::new();
-        Self { slab: Slab::new(), queues, limits, sources, counters, holders, budget, retired: false }
+        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::COUNT]);
+        let (shares, holders) = (Shares::default(), Holders::new());
+        Self { slab, queues, shares, limits, sources, counters, holders, budget, retired: false }
     }
 
     pub(super) fn counters(&self) -> &StreamCounters {
@@ -104,11 +145,11 @@ impl<T> Roster<T> {
 
     /// Keeps the connections for ever.
     pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::replace(&mut self.slab, Slab::new()));
-        self.queues = Default::default();
+        std::mem::forget(std::mem::take(&mut self.slab));
+        (self.queues, self.shares) = Default::default();
     }
 
-    /// From now on nobody is to idle.
+    /// From now on no connection is to be idle.
     pub(super) const fn retire(&mut self) {
         self.retired = true;
     }
@@ -121,30 +162,66 @@ impl<T> Roster<T> {
         self.slab.len()
     }
 
-    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`. The source is looked
-    /// at first, so that nobody has to make room for one that has too many anyway.
+    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`. The limit of the source
+    /// comes first, so that no other connection makes room for one that has too many anyway.
     pub(super) fn admit(&self, origin: &Origin, limited: bool) -> Result<Admission, Refused> {
-        let source = origin.peer.filter(|_| limited).map(|peer| Source::of(peer.ip()));
-        if source.is_some_and(|source| !self.sources.enter(source, self.limits.connections_per_source_max)) {
+        let ip = limited_ip(origin, limited);
+        if ip.is_some_and(|ip| !self.sources.enter(ip, Class::Http, self.limits.per_source)) {
             return Err(Refused::Source);
         }
         if self.len() < self.limits.connections_max {
-            return Ok(Admission { source });
+            return Ok(Admission { ip });
         }
-        if let Some(source) = source {
-            self.sources.leave(source);
-        }
+        networks(ip).for_each(|network| self.sources.leave(network, Class::Http));
         Err(Refused::Full)
+    }
+
+    /// The connection that makes room for one from `origin`, if one does: the first to go, unless the source of `origin` is
+    /// as greedy as that of the first to go. Such a source can only replace a connection of its own with nothing half done.
+    pub(super) fn spare_for(&mut self, origin: &Origin, limited: bool) -> Option<Spare> {
+        let ip = limited_ip(origin, limited);
+        let greed = self.shares.greed(networks(ip));
+        match self.first_to_go() {
+            Some(spare) if spare.greed > greed => Some(spare),
+            _ => {
+                let network = networks(ip).next()?;
+                [Phase::Idle, Phase::Linger].into_iter().find_map(|phase| {
+                    let place = self.shares.first_of(network, phase)?;
+                    Some(Spare { key: self.slab.at(place.index()).0, phase, greed })
+                })
+            }
+        }
+    }
+
+    /// The connection that is the first to go: that of the greediest source which can be spared first, or where all sources
+    /// are equal the one of all.
+    pub(super) fn first_to_go(&mut self) -> Option<Spare> {
+        let Some((place, greed)) = self.shares.first_to_go() else {
+            let (key, phase) = self.any()?;
+            return Some(Spare { key, phase, greed: 1 });
+        };
+        let (key, entry) = self.slab.at(place.index());
+        Some(Spare { key, phase: entry.phase, greed })
     }
 
     /// Takes an admitted connection in, which has to come with its first request.
     pub(super) fn insert(&mut self, admission: Admission, thing: T, now_ms: u64) -> Key {
-        let Admission { source } = admission;
         let phase = Phase::Request;
-        let entry = Entry { thing, source, phase, since_ms: now_ms, before: None, after: None };
+        let entry = Entry {
+            thing,
+            since_ms: now_ms,
+            links: Links::default(),
+            membership: Membership::default(),
+            waited_ms: 0,
+            sending_ms: 0,
+            phase,
+            class: Class::Http,
+        };
         let key = self.slab.insert(entry);
-        self.push(key.index, phase);
-        self.holders.open(key.index, source);
+        let place = Place::new(key.index);
+        self.queues[phase as usize].push(place, &mut self.slab);
+        self.shares.join(&mut self.slab, place, networks(admission.ip), phase);
+        self.holders.open(key.index, admission.ip);
         self.note_held(key, Held::default());
         key
     }
@@ -176,6 +253,7 @@ impl<T> Roster<T> {
     /// Gives back the memory of places that are not used.
     pub(super) fn trim(&mut self) {
         self.slab.trim();
+        self.shares.trim();
         self.holders.trim(self.slab.places());
     }
 
@@ -192,41 +270,67 @@ impl<T> Roster<T> {
         self.slab.get_mut(key).map(|entry| entry.phase)
     }
 
-    /// The connection enters a phase, also if it is in it already: its time begins anew.
+    /// The connection enters a phase, also if it is in it already: the time of the phase begins anew, or is over at once
+    /// where the connection has none left.
     pub(super) fn enter(&mut self, key: Key, phase: Phase, now_ms: u64) {
-        if self.slab.get_mut(key).is_none() {
-            return;
-        }
-        self.unlink(key.index);
-        let (_, entry) = self.slab.at(key.index);
+        let limit_ms = self.limit_ms(phase);
+        let Some(entry) = self.slab.get_mut(key) else { return };
+        let before = entry.phase;
+        entry.end_phase(phase, now_ms);
         (entry.phase, entry.since_ms) = (phase, now_ms);
-        self.push(key.index, phase);
+        let is_out_of_time = entry.is_out_of_time(&self.limits);
+        if is_out_of_time {
+            entry.since_ms = now_ms.saturating_sub(limit_ms).saturating_sub(1);
+        }
+        let place = Place::new(key.index);
+        self.queues[before as usize].remove(place, &mut self.slab);
+        if is_out_of_time {
+            self.queues[phase as usize].push_first(place, &mut self.slab);
+        } else {
+            self.queues[phase as usize].push(place, &mut self.slab);
+        }
+        self.shares.shift(&mut self.slab, place, before, phase);
+    }
+
+    /// From now on the connection counts towards what `claim` says, however many connections that has.
+    pub(super) fn claim(&mut self, key: Key, claim: Claim) {
+        self.leave_sources(key);
+        let Some(entry) = self.slab.get_mut(key) else { return };
+        entry.class = claim.class;
+        let phase = entry.phase;
+        networks(claim.ip).for_each(|network| self.sources.add(network, claim.class));
+        self.holders.transfer(key.index, claim.ip);
+        self.shares.join(&mut self.slab, Place::new(key.index), networks(claim.ip), phase);
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        self.slab.get_mut(key)?;
-        self.unlink(key.index);
-        let entry = self.slab.remove(key)?;
+        let phase = self.phase(key)?;
+        self.queues[phase as usize].remove(Place::new(key.index), &mut self.slab);
+        self.leave_sources(key);
         self.holders.close(key.index);
         self.budget.note(self.holders.bytes());
-        if let Some(source) = entry.source {
-            self.sources.leave(source);
-        }
         self.counters.closed.add(1);
-        Some(entry.thing)
+        self.slab.remove(key).map(|entry| entry.thing)
+    }
+
+    /// The connection counts towards no source any more.
+    fn leave_sources(&mut self, key: Key) {
+        let Some(&mut Entry { phase, class, .. }) = self.slab.get_mut(key) else { return };
+        let Self { slab, shares, sources, .. } = self;
+        shares.leave(slab, Place::new(key.index), phase, |network| sources.leave(network, class));
     }
 
     pub(super) const fn limits(&self) -> &StreamLimits {
         &self.limits
     }
 
-    /// The connection that can be spared first: that which has idled longest, or else the standing one whose peer has been
-    /// silent longest.
-    pub(super) fn most_expendable(&mut self) -> Option<Key> {
+    /// A connection with nothing half done: the one that has been idle longest, or else the standing one whose peer has
+    /// been silent longest.
+    pub(super) fn at_rest(&mut self) -> Option<Key> {
         self.first(Phase::Idle).or_else(|| self.first(Phase::Standing))
     }
 
-    /// Any connection, and its phase.
+    /// Of all connections the one that can be spared first, and its phase.
     pub(super) fn any(&mut self) -> Option<(Key, Phase)> {
         Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
     }
@@ -234,9 +338,9 @@ impl<T> Roster<T> {
     /// A connection whose time is up, and in which phase that befell it. Counts it if it has to go.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Key, Phase)> {
         for phase in Phase::ALL {
-            let Some(first) = self.queues[phase as usize].first else { continue };
+            let Some(first) = self.queues[phase as usize].first() else { continue };
             let limit_ms = self.limit_ms(phase);
-            let (key, entry) = self.slab.at(first);
+            let (key, entry) = self.slab.at(first.index());
             if now_ms.saturating_sub(entry.since_ms) > limit_ms {
                 match phase {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
@@ -251,7 +355,7 @@ impl<T> Roster<T> {
         None
     }
 
-    fn limit_ms(&self, phase: Phase) -> u64 {
+    const fn limit_ms(&self, phase: Phase) -> u64 {
         match phase {
             Phase::Idle => self.limits.idle_ms_max,
             Phase::Request => self.limits.request_ms_max,
@@ -262,45 +366,33 @@ impl<T> Roster<T> {
     }
 
     fn first(&mut self, phase: Phase) -> Option<Key> {
-        let first = self.queues[phase as usize].first?;
-        Some(self.slab.at(first).0)
+        let first = self.queues[phase as usize].first()?;
+        Some(self.slab.at(first.index()).0)
     }
+}
 
-    /// Puts a place at the end of a queue.
-    fn push(&mut self, index: u32, phase: Phase) {
-        let last = self.queues[phase as usize].last.replace(index);
-        match last {
-            Some(last) => self.slab.at(last).1.after = Some(index),
-            None => self.queues[phase as usize].first = Some(index),
-        }
-        let (_, entry) = self.slab.at(index);
-        (entry.before, entry.after) = (last, None);
-    }
+/// The address whose networks a connection from `origin` counts towards.
+fn limited_ip(origin: &Origin, limited: bool) -> Option<IpAddr> {
+    origin.peer.filter(|_| limited).map(|peer| peer.ip())
+}
 
-    /// Takes a place out of its queue.
-    fn unlink(&mut self, index: u32) {
-        let (_, &mut Entry { phase, before, after, .. }) = self.slab.at(index);
-        match before {
-            Some(before) => self.slab.at(before).1.after = after,
-            None => self.queues[phase as usize].first = after,
-        }
-        match after {
-            Some(after) => self.slab.at(after).1.before = before,
-            None => self.queues[phase as usize].last = before,
-        }
-    }
+/// The networks of a source; none where it is not limited.
+fn networks(ip: Option<IpAddr>) -> impl Iterator<Item = Network> {
+    ip.into_iter().flat_map(Network::all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::SourceLimits;
 
     const LIMITS: StreamLimits = StreamLimits {
         connections_max: 3,
-        connections_per_source_max: 2,
+        per_source: SourceLimits { http_max: 2, websockets_max: 3 },
         idle_ms_max: 1000,
         request_ms_max: 100,
         send_ms_max: 10,
+        answer_ms_max: 1000,
         silent_ms_max: 60_000,
         unsent_bytes_max: 128 * 1024,
     };
@@ -318,21 +410,123 @@ mod tests {
         roster.insert(admission, name, now_ms)
     }
 
+    fn first_to_go(roster: &mut Roster<&'static str>) -> Option<Key> {
+        roster.first_to_go().map(|spare| spare.key)
+    }
+
     #[test]
-    fn the_oldest_idle_is_first() {
+    fn among_equals_the_oldest_idle_is_the_first_to_go() {
         let mut roster = roster();
         let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
         let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
         let c = enter(&mut roster, "c", "192.0.2.3:1", 0);
-        assert_eq!(roster.most_expendable(), None);
         for (key, now_ms) in [(a, 1), (b, 2), (c, 3), (a, 4)] {
             roster.enter(key, Phase::Idle, now_ms);
         }
         for (key, name) in [(b, "b"), (c, "c"), (a, "a")] {
-            assert_eq!(roster.most_expendable(), Some(key));
+            assert_eq!(first_to_go(&mut roster), Some(key));
             assert_eq!(roster.remove(key), Some(name));
         }
-        assert_eq!(roster.most_expendable(), None);
+        assert_eq!(first_to_go(&mut roster), None);
+    }
+
+    #[test]
+    fn the_greediest_source_goes_first_whatever_it_waits_for() {
+        let mut roster = roster();
+        let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut roster, "b", "192.0.2.1:2", 1);
+        let idle = enter(&mut roster, "idle", "192.0.2.2:1", 0);
+        roster.enter(idle, Phase::Idle, 0);
+        assert_eq!(roster.first_to_go(), Some(Spare { key: a, phase: Phase::Request, greed: 2 }));
+        roster.enter(b, Phase::Send, 2);
+        assert_eq!(first_to_go(&mut roster), Some(b));
+        roster.remove(b);
+        assert_eq!(first_to_go(&mut roster), Some(idle));
+    }
+
+    #[test]
+    fn a_source_that_has_as_many_as_any_replaces_only_what_is_at_rest_of_its_own() {
+        let mut roster = roster();
+        let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
+        let c = enter(&mut roster, "c", "192.0.2.2:2", 0);
+        let spare_for = |roster: &mut Roster<_>, peer, limited| {
+            roster.spare_for(&origin(peer), limited).map(|spare: Spare| spare.key)
+        };
+        assert_eq!(spare_for(&mut roster, "192.0.2.3:1", true), Some(b));
+        assert_eq!(spare_for(&mut roster, "192.0.2.1:2", true), Some(b));
+        assert_eq!(spare_for(&mut roster, "192.0.2.2:3", true), None);
+        // One that is not limited has no connections of its own.
+        assert_eq!(spare_for(&mut roster, "192.0.2.2:3", false), Some(b));
+        roster.enter(c, Phase::Idle, 1);
+        assert_eq!(spare_for(&mut roster, "192.0.2.2:3", true), Some(c));
+        roster.remove(c);
+        assert_eq!(spare_for(&mut roster, "192.0.2.1:2", true), None);
+        roster.enter(a, Phase::Linger, 2);
+        assert_eq!(spare_for(&mut roster, "192.0.2.1:2", true), Some(a));
+        assert_eq!(spare_for(&mut roster, "192.0.2.2:3", true), None);
+    }
+
+    #[test]
+    fn a_connection_counts_towards_what_it_claims() {
+        let mut roster = roster();
+        let keys = [1, 2, 3].map(|port| {
+            let admission = roster.admit(&origin(&format!("192.0.2.1:{port}")), false).unwrap();
+            roster.insert(admission, "proxied", 0)
+        });
+        let ip = Some([198, 51, 100, 7].into());
+        keys[..2].iter().for_each(|key| roster.claim(*key, Claim { ip, class: Class::Http }));
+        assert_eq!(roster.first_to_go().unwrap().greed, 2);
+        assert_eq!(roster.admit(&origin("198.51.100.7:1"), true).unwrap_err(), Refused::Source);
+        roster.claim(keys[0], Claim { ip, class: Class::WebSocket });
+        assert_eq!(roster.admit(&origin("198.51.100.7:1"), true).unwrap_err(), Refused::Full);
+        for key in keys {
+            roster.remove(key);
+        }
+        enter(&mut roster, "1", "198.51.100.7:1", 0);
+        enter(&mut roster, "2", "198.51.100.7:2", 0);
+        assert_eq!(roster.admit(&origin("198.51.100.7:3"), true).unwrap_err(), Refused::Source);
+    }
+
+    #[test]
+    fn waits_for_requests_add_up_until_it_is_idle() {
+        let mut roster = roster();
+        let key = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        let mut now_ms = 0;
+        // Within the limit of each, and of all.
+        for wait_ms in [90, 99, 100, 100, 100] {
+            now_ms += wait_ms;
+            roster.enter(key, Phase::Request, now_ms);
+        }
+        assert_eq!(roster.overdue(now_ms + 100), None);
+        roster.enter(key, Phase::Idle, now_ms + 150);
+        roster.enter(key, Phase::Request, 1000);
+        roster.enter(key, Phase::Send, 1199);
+        assert_eq!(roster.overdue(1199), None);
+        roster.enter(key, Phase::Request, 1200);
+        assert_eq!(roster.overdue(1200), None);
+        // One more millisecond beyond what is free, and its time is used up.
+        roster.enter(key, Phase::Request, 1301);
+        assert_eq!(roster.overdue(1301), Some((key, Phase::Request)));
+        roster.claim(key, Claim { ip: None, class: Class::WebSocket });
+        roster.enter(key, Phase::Request, 1302);
+        assert_eq!(roster.overdue(1302), None);
+    }
+
+    #[test]
+    fn the_time_of_answers_adds_up_until_it_is_idle() {
+        let limits = StreamLimits { send_ms_max: 600, ..LIMITS };
+        let mut roster = Roster::new(limits, Arc::default(), Arc::default(), Arc::default());
+        let key = enter(&mut roster, "a", "192.0.2.1:1", 0);
+        for now_ms in [0, 600, 1199] {
+            roster.enter(key, Phase::Send, now_ms);
+            assert_eq!(roster.overdue(now_ms), None);
+        }
+        roster.enter(key, Phase::Send, 1300);
+        assert_eq!(roster.overdue(1300), Some((key, Phase::Send)));
+        roster.enter(key, Phase::Idle, 1400);
+        roster.enter(key, Phase::Send, 1500);
+        assert_eq!(roster.overdue(2000), None);
     }
 
     #[test]
@@ -357,23 +551,6 @@ mod tests {
     }
 
     #[test]
-    fn who_idles_goes_before_who_stands() {
-        let mut roster = roster();
-        let a = enter(&mut roster, "a", "192.0.2.1:1", 0);
-        let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
-        let c = enter(&mut roster, "c", "192.0.2.3:1", 0);
-        for (key, phase) in [(a, Phase::Standing), (b, Phase::Standing), (c, Phase::Idle)] {
-            roster.enter(key, phase, 1);
-        }
-        // It was heard again.
-        roster.enter(a, Phase::Standing, 2);
-        for (key, name) in [(c, "c"), (b, "b"), (a, "a")] {
-            assert_eq!(roster.most_expendable(), Some(key));
-            assert_eq!(roster.remove(key), Some(name));
-        }
-    }
-
-    #[test]
     fn room_is_limited_in_all_and_for_each_source() {
         let mut roster = roster();
         let first = enter(&mut roster, "1", "192.0.2.1:1", 0);
@@ -383,7 +560,7 @@ mod tests {
         assert!(roster.admit(&origin("192.0.2.1:3"), false).is_ok());
         enter(&mut roster, "3", "192.0.2.2:1", 0);
         assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
-        // Whoever was refused is not counted.
+        // One that was refused is not counted.
         assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
         assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
         assert_eq!(roster.admit(&origin("192.0.2.1:3"), true).unwrap_err(), Refused::Source);

@@ -45,6 +45,12 @@ enum Content<T> {
     Free { next: Option<u32> },
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Slab<T> {
     /// Bytes of a place.
     pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();

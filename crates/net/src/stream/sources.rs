@@ -1,78 +1,204 @@
-//! How many connections each source address has, over all workers.
+//! The sources of connections: what counts as one, and how many connections each has over all workers.
 
 use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use shoal_wire::stream::{Class, SourceRoom};
+
+use super::StreamCounters;
 
 /// Parts with a lock each, so that workers seldom meet.
 const SHARDS: usize = 16;
 
-/// Connections by source, shared by all workers. Takes memory in proportion to the most sources that have been connected
-/// at once.
+/// Connections by network, shared by all workers. Takes memory in proportion to the most networks that have been
+/// connected at once.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Keyed at random, so that nobody can choose addresses that collide.
+    /// Keyed at random, so that an attacker cannot choose addresses that collide.
     hasher: RandomState,
-    shards: [Mutex<HashMap<Source, u32>>; SHARDS],
+    shards: [Mutex<HashMap<Network, Counts>>; SHARDS],
 }
 
-/// What counts as one source: an IPv4 address, or the /64 that an IPv6 customer is given at the least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Source(u64);
+/// The most connections that one source may have over all workers. Wider networks may have [`Width::share`] times as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Most connections of [`Class::Http`].
+    pub http_max: usize,
+    /// Most connections of [`Class::WebSocket`].
+    pub websockets_max: usize,
+}
 
-impl Source {
-    pub(super) fn of(ip: IpAddr) -> Self {
-        match ip {
-            // No IPv6 network in use begins with these 32 zero bits.
-            IpAddr::V4(ip) => Self(u64::from(u32::from(ip))),
-            IpAddr::V6(ip) => {
-                let [network, ..] = split(u128::from(ip));
-                Self(network)
-            }
+/// A network whose connections are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Network {
+    bits: u64,
+    width: Width,
+}
+
+/// How wide a network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Width {
+    /// A source proper: an IPv4 address, or the /64 that an IPv6 customer is given at the least.
+    Source,
+    /// The /56 that many homes are given.
+    Home,
+    /// The /48 that a site is given, and anyone who asks for it.
+    Site,
+}
+
+/// The connections of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    http: u32,
+    websockets: u32,
+}
+
+/// Answers for a worker whether a source may have one connection more, and counts where it may not.
+#[derive(Debug)]
+pub struct Room {
+    sources: Arc<Sources>,
+    limits: SourceLimits,
+    counters: Arc<StreamCounters>,
+}
+
+impl Width {
+    /// How many widths there are.
+    pub(super) const COUNT: usize = 3;
+
+    /// How many times the connections of a single source such a network may have. A wide network is several customers
+    /// or a single one, which cannot be told apart from here. So it has more than one share, and far less than the sum
+    /// of the /64 networks in it: 256 and 65,536.
+    pub(super) const fn share(self) -> usize {
+        match self {
+            Self::Source => 1,
+            Self::Home => 2,
+            Self::Site => 8,
         }
     }
 }
 
-/// The two halves of an address.
-fn split(address: u128) -> [u64; 2] {
-    let bytes = address.to_be_bytes();
-    let half = |from: usize| {
-        let mut half = [0; 8];
-        half.copy_from_slice(&bytes[from..from + 8]);
-        u64::from_be_bytes(half)
-    };
-    [half(0), half(8)]
+impl Network {
+    /// The networks that a connection from `ip` counts towards, the narrowest first.
+    pub(super) fn all(ip: IpAddr) -> impl Iterator<Item = Self> + Clone {
+        let of = |bits, width| Some(Self { bits, width });
+        let networks = match ip {
+            // No IPv6 network in use begins with these 32 zero bits.
+            IpAddr::V4(ip) => [of(u32::from(ip).into(), Width::Source), None, None],
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, e, f, g, h, ..] = ip.octets();
+                let bits = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+                [of(bits, Width::Source), of(bits >> 8, Width::Home), of(bits >> 16, Width::Site)]
+            }
+        };
+        networks.into_iter().flatten()
+    }
+
+    pub(super) const fn width(self) -> Width {
+        self.width
+    }
+}
+
+impl SourceLimits {
+    const fn max(self, class: Class) -> usize {
+        match class {
+            Class::Http => self.http_max,
+            Class::WebSocket => self.websockets_max,
+        }
+    }
+
+    /// Whether a network that has `counts` may have one connection more.
+    fn allow(self, class: Class, width: Width, counts: Counts) -> bool {
+        (counts.of(class) as usize) < self.max(class).saturating_mul(width.share())
+    }
+}
+
+impl Counts {
+    const fn of(self, class: Class) -> u32 {
+        match class {
+            Class::Http => self.http,
+            Class::WebSocket => self.websockets,
+        }
+    }
+
+    const fn of_mut(&mut self, class: Class) -> &mut u32 {
+        match class {
+            Class::Http => &mut self.http,
+            Class::WebSocket => &mut self.websockets,
+        }
+    }
 }
 
 impl Sources {
-    /// Counts a connection in, unless the source has `max` already.
-    pub(super) fn enter(&self, source: Source, max: usize) -> bool {
-        match self.shard(source).entry(source) {
-            Entry::Occupied(entry) if *entry.get() as usize >= max => false,
-            entry => {
-                *entry.or_insert(0) += 1;
-                true
+    /// Counts a connection in, unless one of its networks has as many as it may have.
+    pub(super) fn enter(&self, ip: IpAddr, class: Class, limits: SourceLimits) -> bool {
+        for network in Network::all(ip) {
+            let mut shard = self.shard(network);
+            let counts = shard.entry(network).or_default();
+            if !limits.allow(class, network.width, *counts) {
+                if *counts == Counts::default() {
+                    shard.remove(&network);
+                }
+                drop(shard);
+                let entered = Network::all(ip).take_while(|entered| *entered != network);
+                entered.for_each(|entered| self.leave(entered, class));
+                return false;
             }
+            *counts.of_mut(class) += 1;
+        }
+        true
+    }
+
+    /// Counts a connection in, however many its network has.
+    pub(super) fn add(&self, network: Network, class: Class) {
+        *self.shard(network).entry(network).or_default().of_mut(class) += 1;
+    }
+
+    /// Counts a connection of a network out that was counted in.
+    pub(super) fn leave(&self, network: Network, class: Class) {
+        let mut shard = self.shard(network);
+        let Some(counts) = shard.get_mut(&network) else { return };
+        let count = counts.of_mut(class);
+        *count = count.saturating_sub(1);
+        if *counts == Counts::default() {
+            shard.remove(&network);
         }
     }
 
-    /// Counts a connection out that was counted in.
-    pub(super) fn leave(&self, source: Source) {
-        if let Entry::Occupied(mut entry) = self.shard(source).entry(source) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
+    fn has_room(&self, ip: IpAddr, class: Class, limits: SourceLimits) -> bool {
+        Network::all(ip).all(|network| {
+            let counts = self.shard(network).get(&network).copied().unwrap_or_default();
+            limits.allow(class, network.width, counts)
+        })
     }
 
-    fn shard(&self, source: Source) -> MutexGuard<'_, HashMap<Source, u32>> {
-        let index = self.hasher.hash_one(source) % SHARDS as u64;
+    fn shard(&self, network: Network) -> MutexGuard<'_, HashMap<Network, Counts>> {
+        let index = self.hasher.hash_one(network) % SHARDS as u64;
         let shard = &self.shards[usize::try_from(index).unwrap_or(0)];
-        // Whoever panicked left whole numbers behind.
+        // A panic leaves whole numbers behind.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    pub(super) const fn new(
+        sources: Arc<Sources>,
+        limits: SourceLimits,
+        counters: Arc<StreamCounters>,
+    ) -> Self {
+        Self { sources, limits, counters }
+    }
+}
+
+impl SourceRoom for Room {
+    fn has_room(&self, ip: IpAddr, class: Class) -> bool {
+        let has_room = self.sources.has_room(ip, class, self.limits);
+        if !has_room {
+            self.counters.refused_named.add(1);
+        }
+        has_room
     }
 }
 
@@ -80,34 +206,83 @@ impl Sources {
 mod tests {
     use super::*;
 
-    fn source(ip: &str) -> Source {
-        Source::of(ip.parse().unwrap())
+    const LIMITS: SourceLimits = SourceLimits { http_max: 2, websockets_max: 3 };
+
+    fn enter(sources: &Sources, ip: &str, class: Class) -> bool {
+        sources.enter(ip.parse().unwrap(), class, LIMITS)
+    }
+
+    fn leave(sources: &Sources, ip: &str, class: Class) {
+        Network::all(ip.parse().unwrap()).for_each(|network| sources.leave(network, class));
+    }
+
+    fn is_empty(sources: &Sources) -> bool {
+        sources.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
     }
 
     #[test]
     fn a_source_has_so_many_connections_and_no_more() {
         let sources = Sources::default();
-        let (one, other) = (source("192.0.2.1"), source("192.0.2.2"));
-        assert!(sources.enter(one, 2) && sources.enter(one, 2));
-        assert!(!sources.enter(one, 2));
-        assert!(sources.enter(other, 2));
-        sources.leave(one);
-        assert!(sources.enter(one, 2));
+        let (one, other) = ("192.0.2.1", "192.0.2.2");
+        assert!(enter(&sources, one, Class::Http) && enter(&sources, one, Class::Http));
+        assert!(!enter(&sources, one, Class::Http));
+        assert!(enter(&sources, other, Class::Http));
+        leave(&sources, one, Class::Http);
+        assert!(enter(&sources, one, Class::Http));
+    }
+
+    #[test]
+    fn websockets_have_a_limit_of_their_own() {
+        let sources = Sources::default();
+        let ip = "192.0.2.1";
+        assert!((0..3).all(|_| enter(&sources, ip, Class::WebSocket)));
+        assert!(!enter(&sources, ip, Class::WebSocket));
+        assert!(!sources.has_room(ip.parse().unwrap(), Class::WebSocket, LIMITS));
+        assert!(sources.has_room(ip.parse().unwrap(), Class::Http, LIMITS));
+        assert!(enter(&sources, ip, Class::Http) && enter(&sources, ip, Class::Http));
+        (0..3).for_each(|_| leave(&sources, ip, Class::WebSocket));
+        (0..2).for_each(|_| leave(&sources, ip, Class::Http));
+        assert!(is_empty(&sources));
     }
 
     #[test]
     fn a_source_without_connections_takes_no_memory() {
         let sources = Sources::default();
         for ip in ["192.0.2.1", "2001:db8::1"] {
-            assert!(sources.enter(source(ip), 1));
-            sources.leave(source(ip));
+            assert!(enter(&sources, ip, Class::Http));
+            assert!(enter(&sources, ip, Class::Http));
+            assert!(!enter(&sources, ip, Class::Http));
+            (0..2).for_each(|_| leave(&sources, ip, Class::Http));
         }
-        assert!(sources.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+        assert!(is_empty(&sources));
     }
 
     #[test]
     fn an_ipv6_network_is_one_source() {
-        assert_eq!(source("2001:db8:0:1::1"), source("2001:db8:0:1:ffff::2"));
-        assert_ne!(source("2001:db8:0:1::1"), source("2001:db8:0:2::1"));
+        let first = |ip: &str| Network::all(ip.parse().unwrap()).next();
+        assert_eq!(first("2001:db8:0:1::1"), first("2001:db8:0:1:ffff::2"));
+        assert_ne!(first("2001:db8:0:1::1"), first("2001:db8:0:2::1"));
+    }
+
+    #[test]
+    fn wider_networks_have_more_and_not_without_limit() {
+        let count = |ip: fn(u32) -> String| {
+            let sources = Sources::default();
+            (0..200).filter(|number| enter(&sources, &ip(*number), Class::Http)).count()
+        };
+        assert_eq!(count(|number| format!("2001:db8:0:0100::{number:x}")), 2);
+        assert_eq!(count(|number| format!("2001:db8:0:01{number:02x}::1")), 2 * Width::Home.share());
+        assert_eq!(count(|number| format!("2001:db8:0:{number:02x}00::1")), 2 * Width::Site.share());
+        assert_eq!(count(|number| format!("2001:db8:{number:x}::1")), 200);
+    }
+
+    #[test]
+    fn one_that_is_refused_is_counted_nowhere() {
+        let sources = Sources::default();
+        let full: Vec<_> = (0..16).map(|number| format!("2001:db8:0:{number:02x}00::1")).collect();
+        assert!(full.iter().all(|ip| enter(&sources, ip, Class::Http)));
+        assert!(!enter(&sources, "2001:db8:0:ff00::1", Class::Http));
+        full.iter().for_each(|ip| leave(&sources, ip, Class::Http));
+        assert!(is_empty(&sources));
     }
 }

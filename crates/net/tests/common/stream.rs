@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shoal_net::stream::{
-    AnyStreamIo, ListenAddress, StreamBackend, StreamCounters, StreamIo, StreamLimits, StreamListeners,
-    StreamService, UringIo, UringSettings,
+    AnyStreamIo, ListenAddress, SourceLimits, StreamBackend, StreamCounters, StreamIo, StreamLimits,
+    StreamListeners, StreamService, UringIo, UringSettings,
 };
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_wire::stream::{Claim, Class, Handle, Next, Origin};
 
 use super::PATIENCE;
 
@@ -89,10 +89,11 @@ impl fmt::Display for StreamKind {
 /// Limits that no test comes near unless it means to.
 pub(crate) const LIMITS: StreamLimits = StreamLimits {
     connections_max: 10_000,
-    connections_per_source_max: 10_000,
+    per_source: SourceLimits { http_max: 10_000, websockets_max: 10_000 },
     idle_ms_max: 1_000_000,
     request_ms_max: 1_000_000,
     send_ms_max: 1_000_000,
+    answer_ms_max: 1_000_000,
     silent_ms_max: 60_000,
     unsent_bytes_max: 128 * 1024,
 };
@@ -122,6 +123,7 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
 /// - `echo TEXT` answers with the text, `close TEXT` closes after it, and `linger TEXT` closes one direction;
 /// - `quit` closes without a word, `busy` expects more;
 /// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
+/// - `claim IP` has the connection count towards a source, `claim-websocket IP` as a WebSocket, `release` towards none;
 /// - `stand` makes a standing connection of it, and `tell N TEXT` says something on the `N`th that was opened.
 ///
 /// What it is to say unasked is told by [`Account::tell`].
@@ -174,6 +176,7 @@ pub(crate) struct Session {
     handle: Option<Handle>,
     stands: bool,
     was_tended: bool,
+    claim: Option<Claim>,
 }
 
 /// The last words of a connection whose time is up.
@@ -202,6 +205,10 @@ impl StreamService for Script {
         input.fill(0); // Its room is the service's.
         session.was_tended = false;
         session.go_on(output, &self.account)
+    }
+
+    fn claim(&mut self, session: &mut Session) -> Option<Claim> {
+        session.claim.take()
     }
 
     fn speaker(&mut self) -> Option<Handle> {
@@ -278,6 +285,11 @@ impl Session {
                 "quit" => return Next::Close,
                 "busy" => return Next::Busy,
                 "stand" => self.stands = true,
+                "claim" | "claim-websocket" => {
+                    let class = if word == "claim" { Class::Http } else { Class::WebSocket };
+                    self.claim = Some(Claim { ip: Some(text.trim_end().parse().unwrap()), class });
+                }
+                "release" => self.claim = Some(Claim { ip: None, class: Class::Http }),
                 "tell" => {
                     let (number, text) = text.split_once(' ').unwrap();
                     account.tell(number.parse().unwrap(), text);

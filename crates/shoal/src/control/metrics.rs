@@ -155,7 +155,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         sources.connections_max,
     )?;
     let reasons = [
-        ("refused_full", sum(|io| io.refused_full.read())),
+        ("refused_share", sum(|io| io.refused_share.read())),
         ("refused_source", sum(|io| io.refused_source.read())),
         ("refused_memory", sum(|io| io.refused_memory.read())),
         ("evicted_memory", sum(|io| io.evicted_memory.read())),
@@ -170,6 +170,28 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_connections_ended",
         "Connections that ended otherwise than by a client that was through, and why.",
         reasons.map(|(reason, count)| ([("reason", reason)], count)),
+    )?;
+    let evicted = [
+        ("idle", sum(|io| io.evicted.idle.read())),
+        ("lingering", sum(|io| io.evicted.lingering.read())),
+        ("standing", sum(|io| io.evicted.standing.read())),
+        ("sending", sum(|io| io.evicted.sending.read())),
+        ("request", sum(|io| io.evicted.request.read())),
+    ];
+    page.counters(
+        "shoal_connections_evicted",
+        "Connections closed to make room for others, by what they waited for.",
+        evicted.map(|(phase, count)| ([("phase", phase)], count)),
+    )?;
+    page.counter(
+        "shoal_connections_evicted_greedy",
+        "Connections closed to make room for others because their source had more than others.",
+        sum(|io| io.evicted.greedy.read()),
+    )?;
+    page.counter(
+        "shoal_connections_refused_named",
+        "Requests for a WebSocket, and clients named by the PROXY protocol, refused because their source has too many.",
+        sum(|io| io.refused_named.read()),
     )?;
     page.counter(
         "shoal_accepts_failed",

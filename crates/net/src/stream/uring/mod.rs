@@ -37,9 +37,10 @@ use shoal_wire::stream::{Next, Origin};
 use super::accept::Trouble;
 use super::accept::{Accepting, identify};
 use super::conduct::{
-    Conduct, Connection, Connections, Fate, Leave, Occasion, Recovery, Unasked, end_sending, say,
+    Conduct, Connection, Connections, Fate, Leave, Occasion, Recovery, Unasked, end_sending, hear, say,
 };
-use super::roster::{Phase, Roster};
+use super::phase::Phase;
+use super::roster::Roster;
 use super::slab::Key;
 use super::{StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 use crate::ring::provided::{BufferGroup, Filled};
@@ -408,15 +409,15 @@ impl<S: StreamService> UringIo<S> {
     fn hear(&mut self, key: Key, input: Option<(Filled, usize)>, now_ms: u64, service: &mut S) {
         let Self { roster, buffers, outbox, .. } = self;
         let mut output = outbox.blank();
-        let connection = roster.get_mut(key).expect("the callers have just seen it");
         match input {
             Some((mut filled, received)) => {
                 let input = &mut buffers.buffer_mut(&mut filled)[..received];
-                connection.hear(service, input, &mut output);
+                hear(roster, key, service, input, &mut output);
                 buffers.give_back(filled);
             }
-            None => connection.hear(service, &mut [], &mut output),
+            None => hear(roster, key, service, &mut [], &mut output),
         }
+        let connection = roster.get_mut(key).expect("the callers have just seen it");
         let next = connection.next;
         if connection.link.sending.is_some() {
             self.answer_later(key, output, now_ms, service);

@@ -14,7 +14,7 @@ use shoal_wire::stream::Next;
 
 use super::super::StreamService;
 use super::super::conduct::{Conduct, Connection, Fate, Occasion, Unasked};
-use super::super::roster::Phase;
+use super::super::phase::Phase;
 use super::super::slab::Key;
 use super::link::{Parting, Socket};
 use super::outbox::{Effort, Landed, Then};
