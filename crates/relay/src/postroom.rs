@@ -12,6 +12,10 @@ use crate::address::Address;
 use crate::mailbox::Mailboxes;
 use crate::post::Letters;
 
+/// Most bytes that wait for all connections of a worker together, unless it is told otherwise: see
+/// [`Postroom::with_bytes_max`].
+const SUM_BYTES_MAX: usize = 64 << 20;
+
 /// Most bytes that wait for one connection. More than that is not said to anybody in one turn but in error or malice.
 pub const POST_BYTES_MAX: usize = 1 << 20;
 
@@ -35,6 +39,9 @@ pub struct Postroom {
     /// The slots of the own connections, by the index of their handles.
     slots: Vec<u32>,
     posts: Vec<Post>,
+    /// What waits in all of them, and the most that may.
+    bytes: usize,
+    bytes_max: usize,
     /// Slots without a post. The one that was used last is used next, since its buffer is still in the cache.
     free: Vec<u32>,
     /// Bytes of the buffers of these.
@@ -91,6 +98,8 @@ impl Postroom {
             mailboxes,
             slots: Vec::new(),
             posts: Vec::new(),
+            bytes: 0,
+            bytes_max: SUM_BYTES_MAX,
             free: Vec::new(),
             kept_bytes: 0,
             spare: 0,
@@ -102,6 +111,14 @@ impl Postroom {
             wakes: Vec::new(),
             losses: Losses::default(),
         }
+    }
+
+    /// The same, in which no more than so many bytes wait for all connections together. What would be more is lost, and the
+    /// buffers that are kept for later have a quarter of it at most.
+    #[must_use]
+    pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
     }
 
     /// Which worker it is that has it.
@@ -118,7 +135,7 @@ impl Postroom {
         if to.worker == self.worker {
             return self.write_own(to.handle, write);
         }
-        let bytes_max = self.mailboxes.bytes_max();
+        let bytes_max = self.mailboxes.batch_bytes_max();
         let batch = self.batches.get_mut(usize::from(to.worker)).ok_or(Unwritten::Gone)?;
         if batch.write(to.handle, bytes_max, write) { Ok(()) } else { Err(Unwritten::Full) }
     }
@@ -208,13 +225,14 @@ impl Postroom {
         let slot = self.slot_for(to).ok_or(Unwritten::Gone)?;
         let bytes = &mut self.posts[as_usize(slot)].bytes;
         let before = bytes.len();
-        if before < POST_BYTES_MAX {
+        if before < POST_BYTES_MAX && self.bytes < self.bytes_max {
             write(bytes);
         }
         if bytes.len() == before || bytes.len() > POST_BYTES_MAX {
             bytes.truncate(before);
             return Err(Unwritten::Full);
         }
+        self.bytes += bytes.len() - before;
         Ok(())
     }
 
@@ -244,6 +262,7 @@ impl Postroom {
         // Whom the post was for has gone, and this is who came after it.
         self.losses.gone += 1;
         post.to = to;
+        self.bytes -= post.bytes.len();
         post.bytes.clear();
         self.waiting.push_back(to);
         Some(slot)
@@ -282,9 +301,10 @@ impl Postroom {
     fn release(&mut self, slot: u32) {
         let post = &mut self.posts[as_usize(slot)];
         self.slots[as_usize(post.to.index)] = NO_SLOT;
+        self.bytes -= post.bytes.len();
         post.bytes.clear();
         let bytes = post.bytes.capacity();
-        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX {
+        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
             post.bytes = Vec::new();
         }
         self.kept_bytes += post.bytes.capacity();

@@ -47,6 +47,8 @@ pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
     /// One for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
+    /// Most bytes that wait for all connections of a worker.
+    pub(crate) posts_bytes_max: usize,
 }
 
 /// What one worker counts, for each protocol.
@@ -262,7 +264,8 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes));
+        let postroom =
+            Postroom::new(worker, Arc::clone(&self.mailboxes)).with_bytes_max(self.posts_bytes_max);
         Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
     }
 }

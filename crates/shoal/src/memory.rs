@@ -35,7 +35,7 @@ const QUEUES_BYTES_MIN: u64 = 1 << 20;
 const SWARMS_BYTES_MIN: u64 = 1 << 19;
 
 /// The most that a worker can use for queues: more is never gathered in a turn.
-const QUEUES_BYTES_MAX: u64 = 64 << 20;
+const QUEUES_BYTES_MAX: u64 = 192 << 20;
 
 /// How the memory of the process is divided. Parts are in bytes, for all workers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,15 +95,15 @@ impl Division {
         as_usize(self.connections / 5 * 4 / workers.get() as u64)
     }
 
-    /// What may wait in all queues of one worker for its connections at the end of a turn.
+    /// What may wait in all queues of one worker for its connections. Their buffers may take twice as much.
     pub(crate) fn posts_bytes_max(&self, workers: NonZeroUsize) -> usize {
-        as_usize(self.queues / 2 / workers.get() as u64)
+        as_usize(self.queues / 4 / workers.get() as u64)
     }
 
     /// What may wait for one worker in its mailbox. As much again is on its way there in batches, and as much is being
-    /// handed out.
+    /// handed out; and a buffer may take twice of what is in it.
     pub(crate) fn mailbox_bytes_max(&self, workers: NonZeroUsize) -> usize {
-        as_usize(self.queues / 6 / workers.get() as u64)
+        as_usize(self.queues / 12 / workers.get() as u64)
     }
 
     /// Tells the operator.

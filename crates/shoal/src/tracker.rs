@@ -160,6 +160,7 @@ fn webtorrent(
     let swarms = settings::swarms(config, division.swarms)?;
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
+    let posts_bytes_max = division.posts_bytes_max(workers);
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
     let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
     let mailbox_bytes_max = mailbox_bytes_max.min(configured);
@@ -167,6 +168,7 @@ fn webtorrent(
         settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
+        posts_bytes_max,
     })
 }
 

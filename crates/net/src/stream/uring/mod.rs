@@ -72,6 +72,9 @@ impl Default for UringSettings {
 const SUBMISSIONS_MAX: usize = 512;
 const COMPLETIONS_MAX: usize = 4096;
 
+/// Texts of up to so many bytes are not noted as held: nearly every answer is one, for a moment.
+const SMALL_BYTES_MAX: usize = 2048;
+
 /// Most completions that are seen to between two calls of the kernel.
 const ROUND_EVENTS_MAX: usize = 128;
 
@@ -145,7 +148,8 @@ impl<S: StreamService> Conduct<S> for UringIo<S> {
     fn link_bytes(&mut self, key: Key) -> usize {
         let Self { roster, outbox, .. } = self;
         let Some(Connection { link, .. }) = roster.get_mut(key) else { return 0 };
-        [link.sending, link.waiting].into_iter().flatten().map(|letter| outbox.capacity_bytes(letter)).sum()
+        let letters = [link.sending, link.waiting].into_iter().flatten();
+        letters.map(|letter| outbox.capacity_bytes(letter)).filter(|bytes| *bytes > SMALL_BYTES_MAX).sum()
     }
 
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
