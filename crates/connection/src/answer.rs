@@ -16,6 +16,10 @@ pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 /// What a client is told whose request takes more memory than there is.
 pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
 
+/// What a client is told that asks for a WebSocket and has as many as it may have.
+pub(crate) const TOO_MANY_WEBSOCKETS: &str =
+    "there are too many WebSockets from your address, try again later\n";
+
 /// What a client is told whose request has not come to its end when its time is up, or the tracker stops.
 pub(crate) const TOO_SLOW: &str = "the request did not come to its end in time\n";
 

@@ -11,11 +11,11 @@ use shoal_engine::http::Responder;
 use shoal_engine::refusal::Refusal;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::response::{ResponseHead, Status};
-use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
+use shoal_wire::stream::{Class, Handle, Next, OUTPUT_BYTES_MAX, SourceRoom};
 use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::answer;
-use crate::scrape::{Delivery, Manner};
+use crate::scrape::{Delivery, Manner, Slots};
 use crate::service::SCRATCH_BYTES;
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
@@ -31,8 +31,10 @@ pub(crate) struct Conversation {
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
-    /// How many full scrapes are under way.
-    deliveries: usize,
+    /// The full scrapes that are under way.
+    slots: Slots,
+    /// None where sources are not limited.
+    room: Option<Box<dyn SourceRoom>>,
     /// What an answer says, for the time of a call.
     body: Vec<u8>,
 }
@@ -65,8 +67,22 @@ enum Decision {
 
 impl Conversation {
     /// The responder answers requests for the tracker. Where a connection may become a WebSocket, `upgrades` is set.
-    pub(crate) const fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
-        Self { settings, responder, upgrades, deliveries: 0, body: Vec::new() }
+    pub(crate) fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
+        let slots = Slots::new(settings.full_scrapes_max);
+        Self { settings, responder, upgrades, slots, room: None, body: Vec::new() }
+    }
+
+    /// From now on `room` is asked whether a source may have one connection more.
+    pub(crate) fn ask_for_room(&mut self, room: Box<dyn SourceRoom>) {
+        self.room = Some(room);
+    }
+
+    /// Whether `source` may have one connection more of a class.
+    pub(crate) fn has_room(&self, source: Source, class: Class) -> bool {
+        match (&self.room, self.settings.proxy.limited_ip(source)) {
+            (Some(room), Some(ip)) => room.has_room(ip, class),
+            _ => true,
+        }
     }
 
     /// Answers the requests with which `input` begins, as long as they are whole. Returns how many bytes of it are
@@ -93,9 +109,9 @@ impl Conversation {
         self.body.shrink_to(SCRATCH_BYTES);
     }
 
-    /// A full scrape has ended before its time.
-    pub(crate) fn forget_delivery(&mut self) {
-        self.deliveries -= 1;
+    /// The full scrape on a connection has ended before its time.
+    pub(crate) fn forget_delivery(&mut self, handle: Handle) {
+        self.slots.give_back(handle);
     }
 
     /// Goes on with the answer that is under way, or answers the next request. Returns what follows, unless it is
@@ -137,15 +153,20 @@ impl Conversation {
         }
     }
 
-    /// Says the next part of a full scrape.
+    /// Says the next part of a full scrape. One that has lost its slot breaks off, and cannot be taken for whole without
+    /// its end.
     fn deliver(&mut self, session: &mut Session, rest: &[u8], out: &mut Vec<u8>) -> Option<Next> {
         let Stage::Delivery(delivery) = &mut session.stage else { return None };
-        if delivery.go_on(&self.responder, &mut self.body, out) {
+        let Some(slot) = self.slots.of(session.handle) else { return Some(Next::Close) };
+        let bytes_before = out.len();
+        let has_more = delivery.go_on(&self.responder, &mut self.body, out);
+        slot.note_sent(out.len() - bytes_before);
+        if has_more {
             return Some(Next::More);
         }
         let goes_on = delivery.keeps_alive();
         session.stage = Stage::Http;
-        self.deliveries -= 1;
+        self.slots.give_back(session.handle);
         if goes_on { None } else { Some(parting(session, rest)) }
     }
 
@@ -183,7 +204,13 @@ impl Conversation {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::consider(websocket, request, || self.client(session, request)) {
             Upgrade::Unasked => {}
-            Upgrade::Granted(accept, ip) => return Decision::Upgrade(accept, ip),
+            Upgrade::Granted(accept, ip) if self.has_room(Source::Ip(ip), Class::WebSocket) => {
+                return Decision::Upgrade(accept, ip);
+            }
+            Upgrade::Granted(..) => {
+                self.body.extend_from_slice(answer::TOO_MANY_WEBSOCKETS.as_bytes());
+                return Decision::Answer(Status::ServiceUnavailable);
+            }
             Upgrade::Declined(status, words) => {
                 self.body.extend_from_slice(words.as_bytes());
                 return Decision::Answer(status);
@@ -237,9 +264,7 @@ impl Conversation {
             Route::Scrape if !self.responder.is_full_scrape(request.query) => {
                 self.responder.scrape(ip, request.query, &mut self.body);
             }
-            Route::Scrape if self.deliveries < self.settings.full_scrapes_max => {
-                return Decision::FullScrape(ip);
-            }
+            Route::Scrape if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
             Route::Scrape => {
                 self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
                 return Decision::Answer(Status::ServiceUnavailable);
@@ -261,10 +286,10 @@ impl Conversation {
         // Here it is counted, as that of an announce is, whether its body is sent or not.
         let scrape = self.responder.begin_full_scrape(ip);
         if request.method == Method::Head {
+            self.slots.give_back(session.handle);
             return manner.keeps_alive();
         }
         session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, manner)));
-        self.deliveries += 1;
         // Whether the connection goes on is seen at its end.
         true
     }

@@ -1,13 +1,42 @@
 //! A full scrape on its way: all torrents in pieces, framed, and compressed where the client can.
+//!
+//! Owns who may have one, too. The slots for full scrapes are few, so a source holds one of them at most, and a slow reader
+//! loses its slot to a newcomer that finds all of them taken. How long a full scrape may take in all is for the back end.
 
 use std::io::Write;
+use std::net::IpAddr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use shoal_engine::Now;
 use shoal_engine::http::{FullScrape, Responder};
 use shoal_wire::http::Version;
 use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ResponseHead, Status};
+use shoal_wire::stream::Handle;
+
+/// A reader is slow if it has taken fewer bytes a second than this since it began. What the kernel holds for it counts as
+/// taken.
+const RATE_BYTES_MIN: u64 = 64 * 1024;
+
+/// For so long no reader is slow, in seconds.
+const GRACE_S: u32 = 10;
+
+/// The full scrapes of a worker that are under way.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    taken: Vec<Slot>,
+    count_max: usize,
+}
+
+/// A full scrape that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    handle: Handle,
+    ip: IpAddr,
+    since_s: u32,
+    sent_bytes: u64,
+}
 
 /// What a compressor takes by itself (flate2 with its fastest setting). Measured (`tests/held`).
 const ENCODER_BYTES: usize = 320 * 1024;
@@ -28,6 +57,63 @@ pub(crate) struct Delivery {
     manner: Manner,
     /// Holds what is compressed and not sent yet.
     encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Slots {
+    pub(crate) const fn new(count_max: usize) -> Self {
+        Self { taken: Vec::new(), count_max }
+    }
+
+    /// Takes a slot for the client at `ip` on a connection, if it may have one.
+    pub(crate) fn take(&mut self, handle: Handle, ip: IpAddr, now: Now) -> bool {
+        if self.taken.iter().any(|slot| source(slot.ip) == source(ip)) {
+            return false;
+        }
+        if self.taken.len() >= self.count_max {
+            let slowest = self.taken.iter().enumerate().filter(|(_, slot)| slot.is_slow(now));
+            let Some((index, _)) = slowest.min_by_key(|(_, slot)| slot.rate_bytes(now)) else { return false };
+            self.taken.swap_remove(index);
+        }
+        self.taken.push(Slot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
+        true
+    }
+
+    /// The slot of a connection, unless it has lost it.
+    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut Slot> {
+        self.taken.iter_mut().find(|slot| slot.handle == handle)
+    }
+
+    /// Frees the slot of a connection, if it still has one.
+    pub(crate) fn give_back(&mut self, handle: Handle) {
+        self.taken.retain(|slot| slot.handle != handle);
+    }
+}
+
+impl Slot {
+    /// Takes note that so many bytes more were taken.
+    pub(crate) fn note_sent(&mut self, bytes: usize) {
+        self.sent_bytes = self.sent_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// Bytes a second since the beginning.
+    fn rate_bytes(&self, now: Now) -> u64 {
+        self.sent_bytes / u64::from(now.monotonic_s.saturating_sub(self.since_s).max(1))
+    }
+
+    fn is_slow(&self, now: Now) -> bool {
+        now.monotonic_s.saturating_sub(self.since_s) >= GRACE_S && self.rate_bytes(now) < RATE_BYTES_MIN
+    }
+}
+
+/// What counts as one source: an IPv4 address, or an IPv6 /64.
+fn source(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
+        }
+    }
 }
 
 impl Manner {
@@ -115,5 +201,47 @@ impl Delivery {
         if let Some(chunk) = chunk {
             chunk.end(out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(monotonic_s: u32) -> Now {
+        Now { monotonic_s, unix_s: 0 }
+    }
+
+    const fn handle(index: u32) -> Handle {
+        Handle { index, generation: 0 }
+    }
+
+    fn take(slots: &mut Slots, index: u32, ip: &str, now_s: u32) -> bool {
+        slots.take(handle(index), ip.parse().unwrap(), at(now_s))
+    }
+
+    #[test]
+    fn a_source_has_one_slot() {
+        let mut slots = Slots::new(3);
+        assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "2001:db8::1", 0));
+        assert!(!take(&mut slots, 3, "192.0.2.1", 0) && !take(&mut slots, 3, "2001:db8::2", 0));
+        slots.give_back(handle(1));
+        assert!(take(&mut slots, 3, "192.0.2.1", 0));
+    }
+
+    #[test]
+    fn a_slow_reader_loses_its_slot_to_a_newcomer() {
+        let mut slots = Slots::new(2);
+        assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "192.0.2.2", 0));
+        let rate_bytes_min = usize::try_from(RATE_BYTES_MIN).unwrap();
+        slots.of(handle(1)).unwrap().note_sent(10 * rate_bytes_min);
+        slots.of(handle(2)).unwrap().note_sent(10 * rate_bytes_min - 1);
+        assert!(!take(&mut slots, 3, "192.0.2.3", GRACE_S - 1));
+        assert!(take(&mut slots, 3, "192.0.2.3", GRACE_S));
+        assert!(slots.of(handle(1)).is_some() && slots.of(handle(2)).is_none());
+        // The newcomer has time to begin.
+        assert!(!take(&mut slots, 4, "192.0.2.4", GRACE_S));
+        slots.give_back(handle(2));
+        assert_eq!(slots.taken.len(), 2);
     }
 }

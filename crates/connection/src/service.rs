@@ -11,7 +11,7 @@ use std::sync::Arc;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_wire::stream::{Claim, Class, Handle, Next, Origin, SourceRoom};
 
 use crate::answer;
 use crate::conversation::{After, Conversation};
@@ -62,6 +62,14 @@ impl Service {
         Self { settings, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
+    /// From now on `room` is asked whether a source may have one connection more, where a connection comes to count towards
+    /// another source or limit than at first.
+    #[must_use]
+    pub fn with_room(mut self, room: Box<dyn SourceRoom>) -> Self {
+        self.conversation.ask_for_room(room);
+        self
+    }
+
     /// A connection was accepted, which the back end calls `handle`.
     #[must_use]
     pub fn open(&self, origin: &Origin, handle: Handle) -> Session {
@@ -95,6 +103,16 @@ impl Service {
             Stage::Over => Next::Close,
         };
         self.end_if(next, session)
+    }
+
+    /// Returns what the connection counts towards from now on, where that has changed since the last call: a proxy has
+    /// named its client, or it has become a WebSocket.
+    pub fn claim(&self, session: &mut Session) -> Option<Claim> {
+        if !mem::take(&mut session.has_claim) {
+            return None;
+        }
+        let class = if matches!(session.stage, Stage::Socket(_)) { Class::WebSocket } else { Class::Http };
+        Some(Claim { ip: self.settings.proxy.limited_ip(session.source), class })
     }
 
     /// The next connection that is to speak without having been asked.
@@ -242,6 +260,11 @@ impl Service {
                 session.source = source.map_or(Source::Unnamed, |source| Source::Ip(source.ip()));
                 session.is_trusted = self.settings.proxy.trusts(session.source);
                 session.stage = Stage::Http;
+                session.has_claim = session.source != Source::Unnamed;
+                if !self.conversation.has_room(session.source, Class::Http) {
+                    session.has_claim = false;
+                    return refuse_named(session, output);
+                }
                 self.receive_words(session, &mut bytes[header_bytes..], output, now)
             }
         }
@@ -383,6 +406,7 @@ impl Service {
     ) -> Next {
         let Some(sockets) = &self.sockets else { return Next::Close };
         session.stage = Stage::Socket(Box::new(sockets.enter(session.handle, ip)));
+        (session.source, session.has_claim) = (Source::Ip(ip), true);
         self.hear_frames(session, rest, output, now)
     }
 
@@ -424,13 +448,23 @@ impl Service {
     /// Nothing is heard any more, and nothing is held.
     fn end(&mut self, session: &mut Session) {
         match (session.finish(), &mut self.sockets) {
-            (Stage::Delivery(_), _) => self.conversation.forget_delivery(),
+            (Stage::Delivery(_), _) => self.conversation.forget_delivery(session.handle),
             (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.kept),
             _ => {}
         }
         session.kept = Kept::nothing();
         session.tls = None;
     }
+}
+
+/// Ends a connection of a client that a proxy names and that has too many. It is told so, save where TLS would have to come
+/// first.
+fn refuse_named(session: &Session, output: &mut Vec<u8>) -> Next {
+    if session.is_tls {
+        return Next::Close;
+    }
+    answer::last(Status::ServiceUnavailable, answer::BUSY, output);
+    Next::Linger
 }
 
 /// Has `speak` say something, inside of TLS or not. The buffer `reply` is for what goes through TLS.

@@ -24,6 +24,8 @@ pub struct Session {
     pub(crate) is_trusted: bool,
     /// Whether it was accepted by a listener for TLS.
     pub(crate) is_tls: bool,
+    /// Whether it counts towards another source or limit than the back end knows yet.
+    pub(crate) has_claim: bool,
     /// How much of the body of the last request is still to be read past.
     pub(crate) skip_bytes: u16,
 }
@@ -52,7 +54,7 @@ impl Session {
         handle: Handle,
     ) -> Self {
         let kept = Kept::nothing();
-        Self { stage, kept, tls: None, handle, source, is_trusted, is_tls, skip_bytes: 0 }
+        Self { stage, kept, tls: None, handle, source, is_trusted, is_tls, has_claim: false, skip_bytes: 0 }
     }
 
     /// Reads past what is left of the body of the last request.

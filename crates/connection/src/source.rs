@@ -49,6 +49,14 @@ impl Proxy {
         }
     }
 
+    /// The address whose limits hold for connections of `source`, if any do. They do not for those of trusted proxies.
+    pub(crate) fn limited_ip(&self, source: Source) -> Option<IpAddr> {
+        match source {
+            Source::Ip(ip) if !self.is_proxy(ip) => Some(ip),
+            Source::Ip(_) | Source::Unix | Source::Unnamed => None,
+        }
+    }
+
     /// Whether a trusted proxy is at `ip`, which must be canonical.
     fn is_proxy(&self, ip: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&ip))

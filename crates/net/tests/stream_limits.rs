@@ -21,6 +21,7 @@ over_every_stream_back_end! {
     who_never_reads_is_closed,
     who_never_reads_what_is_the_last_is_closed,
     a_reader_that_keeps_up_has_time,
+    the_time_for_answers_adds_up,
     who_never_stops_sending_is_closed,
     the_oldest_idle_makes_room,
     each_phase_makes_room,
@@ -166,6 +167,22 @@ fn a_reader_that_keeps_up_has_time(kind: StreamKind) {
     }
     client.ask("echo end\n", "end\n");
     assert_eq!(server.counters.timed_out_send.read(), 0);
+}
+
+/// Each piece is taken long before its own time is up.
+fn the_time_for_answers_adds_up(kind: StreamKind) {
+    let limits = StreamLimits { send_ms_max: 100_000, answer_ms_max: 2000, ..LIMITS };
+    let server = StreamServer::start(kind, LOOPBACK, limits);
+    let mut slow = server.connect();
+    slow.say("more 1000 1000000\n");
+    let mut piece = vec![0; 1_000_000];
+    let mut pieces = 0;
+    while slow.0.read_exact(&mut piece).is_ok() {
+        pieces += 1;
+        server.set_clock(pieces * 400);
+    }
+    assert!((6..100).contains(&pieces), "{pieces}");
+    assert_eq!(server.counters.timed_out_send.read(), 1);
 }
 
 fn who_never_stops_sending_is_closed(kind: StreamKind) {

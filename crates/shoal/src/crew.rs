@@ -114,7 +114,7 @@ impl Crew {
                 sockets: place.sockets.probes().collect(),
             });
             let worker = Worker {
-                desk: orders.desk(number, tallies)?,
+                desk: orders.desk(number, tallies, &place.listeners)?,
                 store: Arc::clone(&orders.store),
                 swarms: orders.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: Arc::clone(&wakers_of_all),
@@ -236,7 +236,7 @@ impl Station {
 
 impl Orders {
     /// What the worker of this number answers with. Each draws from a seed of its own.
-    fn desk(&self, number: usize, tallies: Tallies) -> anyhow::Result<Desk> {
+    fn desk(&self, number: usize, tallies: Tallies, listeners: &StreamListeners) -> anyhow::Result<Desk> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
         let http = http::Responder::new(&self.engine, Arc::clone(&self.store), tallies.http, rng()?);
@@ -251,7 +251,8 @@ impl Orders {
                 http,
                 webtorrent,
                 self.tls.clone(),
-            ),
+            )
+            .with_room(Box::new(listeners.room(self.stream_limits.per_source))),
         })
     }
 }

@@ -5,7 +5,7 @@ use shoal_engine::udp::Responder;
 use shoal_net::Service;
 use shoal_net::stream::StreamService;
 use shoal_wire::datagram::Exchange;
-use shoal_wire::stream::{Handle, Held, Next, Origin};
+use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
 use crate::clock;
 
@@ -31,6 +31,10 @@ impl StreamService for Desk {
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         self.connections.receive(session, input, output, clock::now())
+    }
+
+    fn claim(&mut self, session: &mut Session) -> Option<Claim> {
+        self.connections.claim(session)
     }
 
     fn speaker(&mut self) -> Option<Handle> {

@@ -29,7 +29,7 @@ pub(crate) const SECURE_PROXIED: usize = 3;
 pub(crate) struct Tracker {
     pub(crate) service: Service,
     pub(crate) counters: Arc<Counters>,
-    opened: Cell<u32>,
+    pub(crate) opened: Cell<u32>,
 }
 
 /// What came of some bytes.

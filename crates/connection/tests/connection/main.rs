@@ -8,6 +8,7 @@ mod http;
 mod pieces;
 mod proxy;
 mod response;
+mod room;
 mod scrape;
 mod secure_socket;
 mod socket;

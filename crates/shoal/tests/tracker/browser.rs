@@ -12,13 +12,21 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 use crate::harness::{PATIENCE, Tracker};
 use crate::http::Way;
-use crate::web::{Stream, over_tcp, tcp};
+use crate::web::{Stream, over_tcp, tcp, tcp_from};
 
 /// A WebSocket to a tracker.
 pub(crate) struct Browser {
     socket: WebSocket<Box<dyn Stream>>,
     /// The same connection, to set how long it is waited for.
     tcp: TcpStream,
+}
+
+fn request(fields: &[(&'static str, &str)]) -> Request {
+    let mut request: Request = "ws://localhost/announce".into_client_request().expect("an address");
+    for (name, value) in fields {
+        request.headers_mut().insert(*name, value.parse().expect("a value of a header"));
+    }
+    request
 }
 
 /// Long enough for a worker that is not stopped to answer, on a busy machine.
@@ -36,11 +44,19 @@ impl Browser {
         tls: bool,
         fields: &[(&'static str, &str)],
     ) -> Result<Self, u16> {
-        let mut request: Request = "ws://localhost/announce".into_client_request().expect("an address");
-        for (name, value) in fields {
-            request.headers_mut().insert(*name, value.parse().expect("a value of a header"));
-        }
-        let connection = tcp(address);
+        Self::knock_over(tcp(address), tls, request(fields))
+    }
+
+    /// Connects from a loopback address of choice, or tells the status of the refusal.
+    pub(crate) fn knock_from(
+        local: [u8; 4],
+        address: SocketAddr,
+        fields: &[(&'static str, &str)],
+    ) -> Result<Self, u16> {
+        Self::knock_over(tcp_from(local, address), false, request(fields))
+    }
+
+    fn knock_over(connection: TcpStream, tls: bool, request: Request) -> Result<Self, u16> {
         let tcp = connection.try_clone().expect("there are descriptors");
         match tungstenite::client(request, over_tcp(connection, tls)) {
             Ok((socket, response)) => {

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
@@ -121,6 +122,17 @@ pub(crate) fn over_tcp(stream: TcpStream, tls: bool) -> Box<dyn Stream> {
 /// A TCP connection that does not wait for ever.
 pub(crate) fn tcp(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the tracker listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    stream
+}
+
+/// The same from a loopback address of choice.
+pub(crate) fn tcp_from(local: [u8; 4], address: SocketAddr) -> TcpStream {
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("there are descriptors");
+    bind(&client, &SocketAddr::from((local, 0))).expect("all of 127.0.0.0/8 is this host");
+    connect(&client, &address).expect("the tracker listens");
+    let stream = TcpStream::from(client);
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
     stream.set_write_timeout(Some(PATIENCE)).expect("a time-out can be set");
     stream

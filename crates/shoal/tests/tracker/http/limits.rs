@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::browser::{self, Browser};
 use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_back_end, over_every_way};
 use crate::udp::hash;
-use crate::web::{announce, tcp};
+use crate::web::{Web, announce, tcp, tcp_from};
 
 over_every_way!(
     a_request_that_never_ends_is_closed,
@@ -19,6 +20,9 @@ over_every_back_end!(
     the_oldest_idle_connection_makes_room,
     health_has_its_descriptors_where_connections_run_out_of_them,
     a_source_has_so_many_connections_and_no_more,
+    ten_hostile_addresses_take_no_slot_of_others,
+    ten_hostile_addresses_with_a_higher_limit_take_no_slot_of_others,
+    a_request_and_the_beginning_of_the_next_hold_no_slot_for_ever,
 );
 
 /// So short that a test can wait for it, and long enough for a request on a busy machine.
@@ -141,4 +145,73 @@ fn health_has_its_descriptors_where_connections_run_out_of_them(way: Way) {
     assert_eq!(tracker.metric("shoal_accepts_failed_total", &[]), 0);
     assert!(tracker.log().contains("the limit on open files is too low"));
     assert_eq!(clients.last_mut().unwrap().get("/").status, 404);
+}
+
+fn ten_hostile_addresses_take_no_slot_of_others(way: Way) {
+    hostile_addresses_take_no_slot_of_others(way, &[]);
+}
+
+fn ten_hostile_addresses_with_a_higher_limit_take_no_slot_of_others(way: Way) {
+    hostile_addresses_take_no_slot_of_others(way, &[("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "5000")]);
+}
+
+/// A connection of a hostile address that keeps busy in one of several ways.
+fn hold_slot(hostile: u8, number: usize, way: Way, tracker: &Tracker) -> TcpStream {
+    let mut stream = tcp_from([127, 0, 66, hostile], way.address(tracker));
+    let bytes: &[u8] = match number % 3 {
+        0 => b"GET / HTTP/1.1\r\nHost: t\r\n\r\nG",
+        1 => b"GET /announce?",
+        _ => b"GET / HTTP/1.1\r\nHost: t\r\n\r\n",
+    };
+    // It may have been refused by now.
+    let _ = stream.write_all(bytes);
+    stream
+}
+
+fn hostile_addresses_take_no_slot_of_others(way: Way, settings: &[(&str, &str)]) {
+    const SLOTS: usize = 1000;
+    const HOSTILE: u8 = 10;
+    let usual = [("SHOAL_HTTP_CONNECTIONS_MAX", "1000"), ("SHOAL_WORKERS_COUNT", "2")];
+    let tracker = way.start(&[&usual, settings].concat());
+    let open = |last| Browser::knock_from([127, 0, 1, last], way.address(&tracker), &[]).unwrap();
+    let mut sockets: Vec<_> = (1..=10).map(open).collect();
+    let mut held = Vec::new();
+    for number in 0..SLOTS / usize::from(HOSTILE) * 3 / 2 {
+        held.extend((0..HOSTILE).map(|hostile| hold_slot(hostile, number, way, &tracker)));
+    }
+    eventually("the slots are taken", || {
+        (tracker.metric("shoal_connections", &[]) > SLOTS as u64 * 9 / 10).then_some(())
+    });
+    // Every honest client is answered, while the hostile ones try to take their places.
+    for client in 1..=100_u8 {
+        let mut web = Web::over(tcp_from([127, 0, 2, client], way.address(&tracker)));
+        let answer = web.get(&announce(hash(6), u16::from(client), ""));
+        assert_eq!(answer.status, 200, "{client}: {}", answer.head);
+        held.push(hold_slot(client % HOSTILE, client.into(), way, &tracker));
+        // Some stay for a second announce.
+        if client % 4 == 0 {
+            assert_eq!(web.get(&announce(hash(6), u16::from(client), "")).status, 200);
+        }
+    }
+    for (peer, socket) in ('a'..).zip(&mut sockets) {
+        let reply = socket.ask(&browser::announce('t', peer, 0));
+        assert!(reply["interval"].is_u64(), "{reply}");
+    }
+    assert_eq!(tracker.metric("shoal_connections_evicted_total", &["phase=\"standing\""]), 0);
+    assert!(tracker.metric("shoal_connections_evicted_greedy_total", &[]) > 0);
+    assert!(tracker.metric("shoal_connections", &[]) <= SLOTS as u64);
+}
+
+fn a_request_and_the_beginning_of_the_next_hold_no_slot_for_ever(way: Way) {
+    let tracker = way.start(&[SHORT]);
+    let mut stream = tcp(way.address(&tracker));
+    stream.write_all(b"G").unwrap();
+    let mut rounds = 0;
+    // Each request takes less than its time, and none leaves the connection idle.
+    while tracker.metric("shoal_connections_ended_total", &["reason=\"slow_request\""]) == 0 {
+        rounds += 1;
+        assert!(rounds < 100, "it is never closed");
+        let _ = stream.write_all(b"ET / HTTP/1.1\r\nHost: t\r\n\r\nG");
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    }
 }

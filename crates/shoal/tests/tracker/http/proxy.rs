@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::Tracker;
+use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_back_end};
 use crate::udp::hash;
 use crate::web::{Answer, Web, announce, tcp};
@@ -11,6 +11,7 @@ over_every_back_end!(
     a_proxy_header_names_the_client,
     a_forwarded_header_is_believed_from_trusted_networks_only,
     a_unix_socket_serves_a_proxy,
+    a_client_that_a_proxy_names_has_so_many_connections_and_no_more,
 );
 
 /// Whether an answer hands out or names this compact peer or address.
@@ -84,4 +85,28 @@ fn a_unix_socket_serves_a_proxy(way: Way) {
     drop(web);
     assert_eq!(tracker.stop().code(), Some(0));
     assert!(!path.exists(), "the file goes with the tracker");
+}
+
+fn a_client_that_a_proxy_names_has_so_many_connections_and_no_more(way: Way) {
+    const LIMIT: usize = 16;
+    let tracker = way.start(&[
+        ("SHOAL_HTTP_LISTEN", "127.0.0.1:0 proxy-protocol"),
+        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
+        ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "16"),
+    ]);
+    let ask = |client: &str| {
+        let mut stream = tcp(tracker.http[0]);
+        stream.write_all(format!("PROXY TCP4 {client} 127.0.0.1 8080 6969\r\n").as_bytes()).unwrap();
+        let mut web = Web::over(stream);
+        let status = web.get(&announce(hash(4), 1111, "")).status;
+        (web, status)
+    };
+    let mut all: Vec<_> = (0..300).map(|_| ask("198.51.100.7")).collect();
+    assert!(all[..LIMIT].iter().all(|(_, status)| *status == 200));
+    assert!(all[LIMIT..].iter().all(|(_, status)| *status == 503));
+    assert_eq!(tracker.metric("shoal_connections_refused_named_total", &[]), 300 - LIMIT as u64);
+    // Other clients of the proxy are not held responsible.
+    assert_eq!(ask("198.51.100.8").1, 200);
+    all.drain(..1);
+    eventually("there is room again", || (ask("198.51.100.7").1 == 200).then_some(()));
 }

@@ -18,7 +18,12 @@ over_every_way!(
     who_never_ends_a_message_is_closed,
 );
 
-over_every_back_end!(who_does_not_read_is_closed_and_harms_nobody, who_has_been_silent_longest_makes_room);
+over_every_back_end!(
+    who_does_not_read_is_closed_and_harms_nobody,
+    who_has_been_silent_longest_makes_room,
+    a_source_has_so_many_websockets_and_no_more,
+    a_websocket_through_a_proxy_counts_towards_its_client,
+);
 
 fn too_large_a_message_closes_with_1009(way: Way) {
     let tracker = way.start(&[("SHOAL_WEBTORRENT_MESSAGE_MAX", "20KiB")]);
@@ -110,20 +115,50 @@ fn who_does_not_read_is_closed_and_harms_nobody(way: Way) {
 fn who_has_been_silent_longest_makes_room(way: Way) {
     let settings = [("SHOAL_HTTP_CONNECTIONS_MAX", "3"), ("SHOAL_WORKERS_COUNT", "1")];
     let tracker = way.start(&settings);
-    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    let open = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]).unwrap();
+    let (mut a, mut b) = (open(2), open(3));
     a.ask(&announce('t', 'a', 0));
     b.ask(&announce('t', 'b', 0));
     // Who idles over HTTP goes first, although it was heard last.
     let mut http = way.connect(&tracker);
     assert_eq!(http.get("/").status, 404);
-    let mut c = Browser::open(way, &tracker);
+    let mut c = open(4);
     assert_eq!(http.until_closed().unwrap(), b"");
     c.ask(&announce('t', 'c', 0));
     a.check();
-    let mut d = Browser::open(way, &tracker);
+    let mut d = open(5);
     assert_eq!(d.ask(&announce('t', 'd', 0))["incomplete"], 3);
     assert_eq!(b.close_code(), Some(1001));
     for browser in [&mut a, &mut c] {
         browser.check();
     }
+}
+
+fn a_source_has_so_many_websockets_and_no_more(way: Way) {
+    let tracker = way.start(&[
+        ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "3"),
+        ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "1"),
+    ]);
+    let knock = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]);
+    // Each leaves its place among the connections of HTTP to the next.
+    let mut all: Vec<_> = (0..3).map(|_| knock(2).unwrap()).collect();
+    assert_eq!(knock(2).err(), Some(503));
+    knock(3).unwrap().check();
+    assert_eq!(way.connect(&tracker).get("/").status, 404);
+    all.pop().unwrap().leave();
+    eventually("there is room again", || knock(2).ok().map(|mut again| again.check()));
+    all.iter_mut().for_each(Browser::check);
+}
+
+fn a_websocket_through_a_proxy_counts_towards_its_client(way: Way) {
+    let tracker = way.start(&[
+        ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "2"),
+        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
+        ("SHOAL_PROXY_HEADER", "x-real-ip"),
+    ]);
+    let knock = |client| Browser::knock(way.address(&tracker), false, &[("X-Real-IP", client)]);
+    let mut all: Vec<_> = (0..2).map(|_| knock("198.51.100.7").unwrap()).collect();
+    assert_eq!(knock("198.51.100.7").err(), Some(503));
+    all.extend((0..2).map(|_| knock("198.51.100.8").unwrap()));
+    all.iter_mut().for_each(Browser::check);
 }
