@@ -66,7 +66,7 @@ fn an_idle_session_takes_little() {
         println!("an idle session of {:?}: {each} bytes", version.version);
         assert!(each > 0 && each < 6 * 1024, "an idle session of {:?} takes {each} bytes", version.version);
         let told = sessions.last().map_or(0, Session::idle_bytes) as u64;
-        assert!(told >= each * 3 / 4 && told <= each * 2, "it says that it takes {told} bytes");
+        assert!((each..6 * 1024).contains(&told), "it says that it takes {told} bytes");
     }
 }
 
@@ -90,7 +90,7 @@ fn a_session_within_its_handshake_tells_what_it_takes() {
         let each = (resident_bytes() - before) / SESSIONS;
         let told = sessions.last().map_or(0, |session| session.idle_bytes() + session.pending_bytes()) as u64;
         println!("a session of {:?} within its handshake: {each} bytes, told {told}", version.version);
-        assert!(told >= each * 2 / 3 && told <= each * 2, "{each} bytes, told {told}");
+        assert!((each..8 * 1024).contains(&told), "{each} bytes, told {told}");
     }
 }
 
