@@ -200,12 +200,12 @@ settings! {
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
 
         /// Most peers of all its swarms together; beyond it new ones are refused. Each takes 200 to 360 bytes, and up to 768
-        /// more for offers that are not answered yet. "auto" is as many as a quarter of store.memory_max holds, on top of
-        /// that.
+        /// more for offers that are not answered yet. "auto" is as many as an eighth of memory.max holds, or less where
+        /// memory.max is small.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;
 
         /// Most that waits between two looks of a worker for what other workers hand to it, for each worker. What does
-        /// not fit is lost, and counted.
+        /// not fit is lost, and counted. Never more than its part of memory.max.
         mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1);
 
         /// Pages that may use the tracker, by their origin (the Origin header, which browsers send and pages cannot
@@ -303,11 +303,20 @@ settings! {
         refuse_private: bool = false;
     }
 
+    /// The memory of the whole process.
+    section memory: Memory {
+        /// Ceiling for all of it: swarms and peers, what connections hold, what waits for them, the program itself. At
+        /// start it is divided, and the log tells how. "auto" is three quarters of the machine's memory or of the cgroup
+        /// limit, whichever is less; the rest is for what the kernel keeps of sockets. It takes 26 MiB and 6 MiB for
+        /// each worker at the least.
+        max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384);
+    }
+
     /// The memory in which swarms live.
     section store: Store {
-        /// Ceiling for swarms and peers. At the ceiling new peers are refused with a reason, and nothing else
-        /// changes. "auto" is half of the machine's memory or of the cgroup limit, whichever is less; the log tells
-        /// how much. A million torrents of one peer take about 40 MiB.
+        /// Ceiling for swarms and peers, a part of memory.max. At the ceiling new peers are refused with a reason, and
+        /// nothing else changes. "auto" is what memory.max leaves beside connections and queues, half of it or more; the
+        /// log tells how much. A million torrents of one peer take about 40 MiB.
         memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384);
     }
 

@@ -7,7 +7,7 @@ use shoal_protocol::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{ClientHeader, Listen, Place, Trusted};
+use crate::values::{Auto, ClientHeader, Listen, Place, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +36,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         peers_fit,
         scrape_fits_v4,
         scrape_fits_v6,
+        store_fits_memory,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -218,6 +219,18 @@ fn scrape_fits_v4(config: &Config) -> Option<Conflict> {
 fn scrape_fits_v6(config: &Config) -> Option<Conflict> {
     let fault = scrape_fault(config, config.udp.reply_bytes_max_v6)?;
     Some(Conflict { keys: &["scrape.hashes_max", "udp.reply_bytes_max_v6"], fault })
+}
+
+fn store_fits_memory(config: &Config) -> Option<Conflict> {
+    let (Auto::Set(store), Auto::Set(max)) = (config.store.memory_max, config.memory.max) else {
+        return None;
+    };
+    (store >= max).then(|| Conflict {
+        keys: &["store.memory_max", "memory.max"],
+        fault: format!(
+            "the store is a part of the memory of the process; memory_max must be less than {max}, or \"auto\""
+        ),
+    })
 }
 
 fn scrape_fault(config: &Config, reply_bytes_max: u32) -> Option<String> {

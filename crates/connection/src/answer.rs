@@ -15,6 +15,9 @@ pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
 /// What a client is told for whom there is no room.
 pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 
+/// What a client is told whose request takes more memory than there is.
+pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
+
 /// What a client is told that asks for a WebSocket and has as many as it may have.
 pub(crate) const TOO_MANY_WEBSOCKETS: &str =
     "there are too many WebSockets from your address, try again later\n";

@@ -17,6 +17,7 @@ use shoal_wire::websocket::handshake::{self, Accept};
 use crate::answer::{self, Dates};
 use crate::origin;
 use crate::scrape::{Delivery, Manner, Slots};
+use crate::service::SCRATCH_BYTES;
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
 use crate::source::{NoClient, Source};
@@ -103,6 +104,11 @@ impl Conversation {
                 Some(after) => return (input.len() - rest.len(), after),
             }
         }
+    }
+
+    /// Gives back memory of the buffer, where it has become large.
+    pub(crate) fn trim(&mut self) {
+        self.body.shrink_to(SCRATCH_BYTES);
     }
 
     /// The full scrape on a connection has ended before its time.

@@ -9,6 +9,10 @@ const SPARES_MAX: usize = 16;
 /// Longest buffer that is kept for later.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 
+/// Up to so many bytes, memory is taken for twice of what has come, so that most messages are put together at once;
+/// beyond, for a quarter more than has come.
+const DOUBLED_BYTES_MAX: usize = 64 * 1024;
+
 /// What has come of a request, a frame or a header that is not whole. As wide as a pointer, because nearly all
 /// connections keep nothing nearly all the time.
 #[derive(Default)]
@@ -25,6 +29,13 @@ struct Buffer {
 #[expect(clippy::vec_box, reason = "it is the boxes that are used again")]
 pub(crate) struct Spares(Vec<Box<Buffer>>);
 
+impl Spares {
+    /// Gives back all buffers. Those that are needed are made anew.
+    pub(crate) fn trim(&mut self) {
+        self.0 = Vec::new();
+    }
+}
+
 impl Kept {
     /// Keeps nothing.
     pub(crate) const fn nothing() -> Self {
@@ -38,6 +49,11 @@ impl Kept {
     /// How much memory it holds.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| buffer.bytes.capacity())
+    }
+
+    /// The same with the box in which the buffer is.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |buffer| size_of::<Buffer>() + buffer.bytes.capacity())
     }
 
     /// How many bytes there are.
@@ -56,7 +72,7 @@ impl Kept {
     }
 
     /// Keeps `input` too. In all there will be `whole_bytes`, as far as that is known: memory is taken for as much at
-    /// most, and for no more than twice of what has come.
+    /// most, and in proportion to what has come.
     pub(crate) fn append(&mut self, input: &[u8], whole_bytes: usize, spares: &mut Spares) {
         if input.is_empty() {
             return;
@@ -64,7 +80,8 @@ impl Kept {
         let bytes = &mut self.0.get_or_insert_with(|| spares.0.pop().unwrap_or_default()).bytes;
         let needed = bytes.len() + input.len();
         if needed > bytes.capacity() {
-            let wanted = needed.max((2 * needed).min(whole_bytes));
+            let ahead = (2 * needed).min(DOUBLED_BYTES_MAX).max(needed + needed / 4);
+            let wanted = needed.max(ahead.min(whole_bytes));
             bytes.reserve_exact(wanted - bytes.len());
         }
         bytes.extend_from_slice(input);
@@ -122,6 +139,16 @@ mod tests {
         assert_eq!(kept.bytes_mut(), [7; 1000]);
         kept.append(&[8; 24], 1000, &mut spares);
         assert_eq!(kept.capacity_bytes(), 1024);
+    }
+
+    #[test]
+    fn a_long_message_takes_little_more_than_has_come() {
+        let (mut kept, mut spares) = (Kept::nothing(), Spares::default());
+        for piece in 1..=64 {
+            kept.append(&[7; 4096], 1 << 20, &mut spares);
+            let come = piece * 4096;
+            assert!(kept.capacity_bytes() <= (come + come / 4).max(DOUBLED_BYTES_MAX), "{come}");
+        }
     }
 
     #[test]

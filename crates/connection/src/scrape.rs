@@ -39,6 +39,9 @@ pub(crate) struct Slot {
     sent_bytes: u64,
 }
 
+/// What a compressor takes by itself (flate2 with its fastest setting). Measured (`tests/held`).
+const ENCODER_BYTES: usize = 320 * 1024;
+
 /// How a full scrape is delivered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
@@ -155,6 +158,12 @@ impl Delivery {
         // The fastest: info hashes are random, so only what stands between them gets smaller.
         let encoder = manner.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         Self { scrape, manner, encoder }
+    }
+
+    /// How much memory it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let encoder = self.encoder.as_ref().map_or(0, |encoder| ENCODER_BYTES + encoder.get_ref().capacity());
+        size_of::<Self>() + self.scrape.held_bytes() + encoder
     }
 
     pub(crate) const fn keeps_alive(&self) -> bool {

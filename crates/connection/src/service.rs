@@ -25,6 +25,9 @@ use crate::source::Source;
 /// answers have to be sent first. Whoever hands in more than that has not waited for them.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
 
+/// What a buffer for the time of a call keeps of its memory.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
 /// Serves the connections of one worker.
 pub struct Service {
     settings: Arc<Settings>,
@@ -171,6 +174,40 @@ impl Service {
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
         self.end(session);
+    }
+
+    /// The connection holds more memory than others, and there is not enough: it is told so, and ends.
+    pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+        match session.stage {
+            Stage::Http | Stage::Socket(_) => {
+                let is_within_request = !session.kept.is_empty();
+                let is_socket = matches!(session.stage, Stage::Socket(_));
+                say(&mut session.tls, &mut self.reply, output, |words| {
+                    if is_socket {
+                        socket::say_shed(words);
+                    } else if is_within_request {
+                        answer::last(Status::ServiceUnavailable, answer::OUT_OF_MEMORY, now, words);
+                    }
+                });
+                if let Some(tls) = &mut session.tls {
+                    tls.close(output);
+                }
+            }
+            // As when its time is up.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
+        }
+        self.end(session);
+    }
+
+    /// Gives back memory that is kept for later and has become large: to be called every few seconds.
+    pub fn trim(&mut self) {
+        for scratch in [&mut self.plaintext, &mut self.reply] {
+            scratch.shrink_to(SCRATCH_BYTES);
+        }
+        self.conversation.trim();
+        if let Some(sockets) = &mut self.sockets {
+            sockets.trim();
+        }
     }
 
     /// There is no room for a connection from `origin`. It is told so, save where TLS would have to come first.

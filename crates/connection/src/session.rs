@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use shoal_wire::stream::{Handle, Next};
+use shoal_wire::stream::{Handle, Held, Next};
 
 use crate::kept::Kept;
 use crate::scrape::Delivery;
@@ -72,6 +72,22 @@ impl Session {
             _ => 0,
         };
         self.kept.capacity_bytes() + within_message
+    }
+
+    /// How much memory it holds beside itself.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let (mut fixed, mut variable) = match &self.stage {
+            Stage::Socket(socket) => (size_of::<Socket>(), socket.kept_bytes() + socket.list_bytes()),
+            Stage::Delivery(delivery) => (0, delivery.held_bytes()),
+            Stage::Proxy | Stage::Http | Stage::Over => (0, 0),
+        };
+        variable += self.kept.held_bytes();
+        if let Some(tls) = &self.tls {
+            fixed += tls.idle_bytes();
+            variable += tls.pending_bytes();
+        }
+        Held { fixed, variable }
     }
 
     /// What it waits for, if it is a WebSocket. Everything else has nothing to wait for between two calls.

@@ -57,6 +57,11 @@ impl Socket {
         self.reader.kept_bytes()
     }
 
+    /// How much memory the list of its torrents takes.
+    pub(crate) const fn list_bytes(&self) -> usize {
+        self.member.list_bytes()
+    }
+
     /// What is waited for, where these bytes have come and are no whole frame.
     pub(crate) const fn awaits(&self, kept: &Kept) -> Next {
         if kept.is_empty() && !self.reader.is_within_message() { Next::Standing } else { Next::Busy }
@@ -85,6 +90,11 @@ impl Socket {
 /// Says that the time of a WebSocket is up, or the tracker stops.
 pub(crate) fn say_goodbye(out: &mut Vec<u8>) {
     frame::close(CloseCode::GoingAway, "", None, out);
+}
+
+/// Says that there is not enough memory for the WebSocket.
+pub(crate) fn say_shed(out: &mut Vec<u8>) {
+    frame::close(CloseCode::TryAgainLater, "", None, out);
 }
 
 impl Sockets {
@@ -166,6 +176,12 @@ impl Sockets {
     /// The socket of a connection has not taken so many bytes of what it was told.
     pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
         self.responder.set_unsent(handle, unsent_bytes);
+    }
+
+    /// Gives back memory that is kept for later.
+    pub(crate) fn trim(&mut self) {
+        self.spares.trim();
+        self.responder.trim();
     }
 
     /// Takes in what other workers have left.

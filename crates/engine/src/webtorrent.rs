@@ -188,6 +188,11 @@ impl Responder {
         desk.count_losses();
     }
 
+    /// Gives back memory that was not needed since the last call. To be called every few seconds.
+    pub fn trim(&mut self) {
+        self.desk.postroom.trim();
+    }
+
     /// Sends off what is for clients of other workers, and names the workers that are to be woken. To be called after a
     /// turn.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {

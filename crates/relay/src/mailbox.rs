@@ -13,6 +13,9 @@ use crate::post::Letters;
 /// to connections that would hear it too late.
 pub const MAILBOX_BYTES_MAX: usize = 8 << 20;
 
+/// What a batch holds at least, however many workers there are: a largest offer.
+const BATCH_BYTES_MIN: usize = 32 * 1024;
+
 /// One mailbox for each worker.
 #[derive(Debug)]
 pub struct Mailboxes {
@@ -51,8 +54,10 @@ impl Mailboxes {
         self.boxes.len()
     }
 
-    pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
+    /// Most bytes of what one worker gathers for another: an equal part of the mailbox for each.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        let others = self.boxes.len().saturating_sub(1).max(1);
+        (self.bytes_max / others).max(BATCH_BYTES_MIN).min(self.bytes_max)
     }
 
     /// Puts a batch into the mailbox of a worker, and leaves it empty.
@@ -66,6 +71,11 @@ impl Mailboxes {
         drop(waiting);
         batch.clear();
         Posted { wakes: false, lost }
+    }
+
+    /// Gives back memory that the mailbox of a worker keeps for later.
+    pub(crate) fn trim(&self, worker: usize) {
+        self.boxes[worker].0.lock().trim();
     }
 
     /// Exchanges what waits for a worker for `emptied`.

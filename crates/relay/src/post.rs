@@ -110,6 +110,13 @@ impl Letters {
         })
     }
 
+    /// Gives back memory that is kept for later.
+    pub(crate) fn trim(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Throws all letters away.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();

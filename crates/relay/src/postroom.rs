@@ -37,6 +37,10 @@ impl Default for QueueLimits {
 /// Bytes of the payload of a challenge.
 pub const CHALLENGE_BYTES: usize = 40;
 
+/// Most bytes that wait for all connections of a worker together, unless it is told otherwise: see
+/// [`Postroom::with_bytes_max`].
+const SUM_BYTES_MAX: usize = 64 << 20;
+
 /// Largest buffer that is kept for the next post.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
@@ -58,6 +62,9 @@ pub struct Postroom {
     /// The slots of the own connections, by the index of their handles.
     slots: Vec<u32>,
     posts: Vec<Post>,
+    /// What waits in all of them, and the most that may.
+    bytes: usize,
+    bytes_max: usize,
     /// Slots without a post. The one that was used last is used next, since its buffer is still in the cache.
     free: Vec<u32>,
     /// Bytes of the buffers of these.
@@ -129,6 +136,8 @@ impl Postroom {
             limits: QueueLimits::default(),
             slots: Vec::new(),
             posts: Vec::new(),
+            bytes: 0,
+            bytes_max: SUM_BYTES_MAX,
             free: Vec::new(),
             kept_bytes: 0,
             spare: 0,
@@ -147,6 +156,14 @@ impl Postroom {
     #[must_use]
     pub const fn with_limits(mut self, limits: QueueLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// The same, in which no more than so many bytes of messages of others wait for all connections together, and twice as many
+    /// with replies. What would be more is lost, and the buffers that are kept for later have a quarter of it at most.
+    #[must_use]
+    pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
         self
     }
 
@@ -170,7 +187,7 @@ impl Postroom {
         if to.worker == self.worker {
             return self.write_own(to.handle, class, write);
         }
-        let bytes_max = self.mailboxes.bytes_max();
+        let bytes_max = self.mailboxes.batch_bytes_max();
         let batch = self.batches.get_mut(usize::from(to.worker)).ok_or(Unwritten::Gone)?;
         let is_written = batch.write(to.handle, class, bytes_max, write);
         if is_written { Ok(()) } else { Err(Unwritten::MailboxFull) }
@@ -286,6 +303,15 @@ impl Postroom {
         self.wakes.drain(..)
     }
 
+    /// Gives back memory that was not needed since the last call. To be called every few seconds.
+    pub fn trim(&mut self) {
+        self.release_spare();
+        self.inbox.trim();
+        self.batches.iter_mut().for_each(Letters::trim);
+        self.mailboxes.trim(usize::from(self.worker));
+        self.waiting.shrink_to(2 * self.waiting.len());
+    }
+
     /// What has been lost since this was asked last, apart from what was told at once.
     pub fn losses(&mut self) -> Losses {
         core::mem::take(&mut self.losses)
@@ -298,6 +324,10 @@ impl Postroom {
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Unwritten> {
         let slot = self.slot_for(to).ok_or(Unwritten::Gone)?;
+        let sum_bytes_max = if class == Class::Reply { 2 * self.bytes_max } else { self.bytes_max };
+        if self.bytes >= sum_bytes_max {
+            return Err(Unwritten::MailboxFull);
+        }
         let post = &mut self.posts[as_usize(slot)];
         if !post.admits(class, &self.limits) {
             return Err(Unwritten::QueueFull);
@@ -313,6 +343,7 @@ impl Postroom {
             }
             Class::Answer | Class::Challenge => {}
         }
+        self.bytes += written;
         Ok(())
     }
 
@@ -341,6 +372,7 @@ impl Postroom {
         }
         // Whom the post was for has gone, and this is who came after it.
         self.losses.gone += 1;
+        self.bytes -= post.bytes.len();
         post.clear();
         post.to = to;
         self.waiting.push_back(to);
@@ -380,9 +412,10 @@ impl Postroom {
     fn release(&mut self, slot: u32) {
         let post = &mut self.posts[as_usize(slot)];
         self.slots[as_usize(post.to.index)] = NO_SLOT;
+        self.bytes -= post.bytes.len();
         post.clear();
         let bytes = post.bytes.capacity();
-        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX {
+        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
             post.bytes = Vec::new();
         }
         self.kept_bytes += post.bytes.capacity();

@@ -56,6 +56,22 @@ fn round(postroom: &mut Postroom) -> Vec<(Handle, Vec<u8>)> {
 }
 
 #[test]
+fn no_more_waits_for_all_together_than_may() {
+    let mut postroom = one().with_bytes_max(1000);
+    let written =
+        (0..20).filter(|index| write(&mut postroom, 0, handle(*index, 0), &[7; 100]).is_ok()).count();
+    assert_eq!(written, 10);
+    let heard: usize = round(&mut postroom).iter().map(|(_, bytes)| bytes.len()).sum();
+    assert_eq!(heard, 1000);
+    write(&mut postroom, 0, handle(1, 0), &[7; 100]).unwrap();
+    postroom.forget(handle(1, 0));
+    assert_eq!(
+        (0..10).filter(|index| write(&mut postroom, 0, handle(*index, 1), &[7; 100]).is_ok()).count(),
+        10
+    );
+}
+
+#[test]
 fn what_waits_together_is_fetched_together_and_each_is_named_once() {
     let mut postroom = one();
     let (first, second) = (handle(7, 0), handle(2, 5));

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, anyhow};
 use shoal_engine::counter::Tally;
 use shoal_engine::{http, udp, webtorrent};
-use shoal_net::stream::{StreamBackend, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::stream::{Budget, StreamBackend, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_relay::{Mailboxes, Postroom, QueueLimits, Swarms};
 use shoal_store::Store;
@@ -48,6 +48,8 @@ pub(crate) struct WebTorrent {
     /// One for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) queue_limits: QueueLimits,
+    /// Most bytes that wait for all connections of a worker.
+    pub(crate) posts_bytes_max: usize,
 }
 
 /// What one worker counts, for each protocol.
@@ -71,6 +73,7 @@ pub(crate) struct Crew {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
+    budgets: Vec<Arc<Budget>>,
     news: Receiver<News>,
 }
 
@@ -96,9 +99,11 @@ impl Crew {
         let (sender, news) = channel(NEWS_PER_WORKER_MAX * places.len().max(1));
         let wakers: Vec<Waker> = places.iter().map(|place| place.sockets.waker()).collect();
         let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
-        let mut crew = Self { stopping: Arc::default(), wakers, sources: Vec::new(), news };
+        let mut crew =
+            Self { stopping: Arc::default(), wakers, sources: Vec::new(), budgets: Vec::new(), news };
         for (number, place) in places.into_iter().enumerate() {
             let (tallies, pulse) = (Tallies::default(), Arc::<Pulse>::default());
+            crew.budgets.push(place.listeners.budget());
             crew.sources.push(WorkerSources {
                 pulse: Arc::clone(&pulse),
                 udp: tallies.udp.counters(),
@@ -106,6 +111,7 @@ impl Crew {
                 webtorrent: tallies.webtorrent.counters(),
                 io: place.sockets.counters(),
                 streams: place.listeners.counters(),
+                budget: place.listeners.budget(),
                 sockets: place.sockets.probes().collect(),
             });
             let worker = Worker {
@@ -131,6 +137,11 @@ impl Crew {
     /// What the workers show of themselves, once, for whoever watches.
     pub(crate) fn take_sources(&mut self) -> Vec<WorkerSources> {
         std::mem::take(&mut self.sources)
+    }
+
+    /// What the connections of each worker may hold.
+    pub(crate) fn budgets(&self) -> Vec<Arc<Budget>> {
+        self.budgets.clone()
     }
 
     /// Waits until every worker serves.
@@ -255,7 +266,9 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes)).with_limits(self.queue_limits);
+        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes))
+            .with_limits(self.queue_limits)
+            .with_bytes_max(self.posts_bytes_max);
         Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
     }
 }
@@ -307,7 +320,13 @@ mod tests {
     /// Why a crew of one fails, whose worker lives like this.
     fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
         let (sender, news) = channel(NEWS_PER_WORKER_MAX);
-        let mut crew = Crew { stopping: Arc::default(), wakers: Vec::new(), sources: Vec::new(), news };
+        let mut crew = Crew {
+            stopping: Arc::default(),
+            wakers: Vec::new(),
+            sources: Vec::new(),
+            budgets: Vec::new(),
+            news,
+        };
         spawn(3, sender, life).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         format!("{:#}", runtime.block_on(crew.failure()))

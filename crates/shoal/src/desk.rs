@@ -5,7 +5,7 @@ use shoal_engine::udp::Responder;
 use shoal_net::Service;
 use shoal_net::stream::StreamService;
 use shoal_wire::datagram::Exchange;
-use shoal_wire::stream::{Claim, Handle, Next, Origin};
+use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
 use crate::clock;
 
@@ -55,6 +55,14 @@ impl StreamService for Desk {
 
     fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
         self.connections.expire(session, output, clock::now());
+    }
+
+    fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        self.connections.shed(session, output, clock::now());
+    }
+
+    fn held(&self, session: &Session) -> Held {
+        session.held()
     }
 
     fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>) {

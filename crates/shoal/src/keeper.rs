@@ -1,6 +1,9 @@
-//! The keeper: a thread that answers nobody and has the kernel back the store's memory ahead of need, by huge pages.
+//! The keeper: a thread that answers nobody and looks after memory.
 //!
-//! A first touch of memory may take the kernel some milliseconds, for which no request should wait.
+//! It has the kernel back the store's memory ahead of need, by huge pages: a first touch may take the kernel some
+//! milliseconds, for which no request should wait. It gives memory that the allocator holds for nothing back to the
+//! system. And it watches over `memory.max`: what cannot be accounted for exactly, such as what the allocator adds, it
+//! sees in what is resident, and takes it off what connections may hold.
 
 use std::io;
 use std::sync::Arc;
@@ -8,10 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use shoal_net::stream::Budget;
 use shoal_store::Store;
+
+use crate::memory::Division;
+use crate::{allocator, process};
 
 /// How often it looks. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// Periods between two looks at what is resident.
+const WATCH_PERIODS: u32 = 5;
+
+/// Looks after which the allocator may be asked to give memory back again, which costs it up to some milliseconds.
+const TRIM_LOOKS: u32 = 20;
+
+/// What the allocator may hold for nothing before it is asked to give it back: so much, and an eighth of what is in use.
+const IDLE_BYTES_MAX: u64 = 2 << 20;
+
+/// The share of the ceiling that is kept free for what is taken between two looks.
+const RESERVE_SHARE: u64 = 32;
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct Keeper {
@@ -19,21 +38,93 @@ pub(crate) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What connections may hold, as far as the keeper decides it.
+pub(crate) struct Connections {
+    budgets: Vec<Arc<Budget>>,
+    /// The ceiling of the process.
+    bytes_max: u64,
+    /// What the connections of a worker may hold at most, and what they may always hold.
+    held_bytes_max: usize,
+    held_bytes_min: usize,
+    /// The least that was resident beside what is accounted for, since the allocator gave back what it could.
+    floor_bytes: u64,
+    /// Looks since then.
+    looks: u32,
+}
+
 impl Keeper {
     /// Starts the thread.
     ///
     /// # Errors
     /// Where the kernel has no thread to give.
-    pub(crate) fn start(store: Arc<Store>) -> io::Result<Self> {
+    pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopping);
         let thread = thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+            let mut periods = 0_u32;
             while !stop.load(Ordering::Acquire) {
                 store.make_ready();
+                if periods.is_multiple_of(WATCH_PERIODS) {
+                    connections.watch(&store);
+                }
+                periods = periods.wrapping_add(1);
                 thread::park_timeout(PERIOD);
             }
         })?;
         Ok(Self { stopping, thread: Some(thread) })
+    }
+}
+
+impl Connections {
+    /// Sets what connections may hold from the beginning.
+    pub(crate) fn new(division: &Division, budgets: Vec<Arc<Budget>>) -> Self {
+        let workers = std::num::NonZeroUsize::new(budgets.len()).unwrap_or(std::num::NonZeroUsize::MIN);
+        let held_bytes_max = division.held_bytes_max(workers);
+        for budget in &budgets {
+            budget.limit(held_bytes_max);
+        }
+        Self {
+            budgets,
+            bytes_max: division.max,
+            held_bytes_max,
+            held_bytes_min: held_bytes_max / 4,
+            floor_bytes: 0,
+            looks: 0,
+        }
+    }
+
+    /// Looks at what is resident: limits connections where that comes near the ceiling, and has the allocator give back
+    /// what it holds for nothing.
+    fn watch(&mut self, store: &Store) {
+        let resident_bytes = process::resident_bytes();
+        let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
+        let limit = self.limit(resident_bytes, held_bytes);
+        for budget in &self.budgets {
+            budget.limit(limit);
+        }
+        self.looks = self.looks.saturating_add(1);
+        let used_bytes = held_bytes + store.v4.totals().bytes + store.v6.totals().bytes;
+        self.floor_bytes = self.floor_bytes.min(resident_bytes.saturating_sub(used_bytes));
+        if self.looks >= TRIM_LOOKS && self.is_idle_too_much(resident_bytes, used_bytes) {
+            allocator::trim();
+            self.looks = 0;
+            self.floor_bytes = process::resident_bytes().saturating_sub(used_bytes);
+        }
+    }
+
+    /// What the connections of a worker may hold where so much is resident, of which they hold so much.
+    fn limit(&self, resident_bytes: u64, held_bytes: u64) -> usize {
+        let others_bytes = resident_bytes.saturating_sub(held_bytes);
+        let left_bytes = (self.bytes_max - self.bytes_max / RESERVE_SHARE).saturating_sub(others_bytes);
+        let share = left_bytes / self.budgets.len().max(1) as u64;
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        share.clamp(self.held_bytes_min, self.held_bytes_max)
+    }
+
+    /// Whether more is resident beside what is accounted for than after the last time that memory was given back.
+    const fn is_idle_too_much(&self, resident_bytes: u64, used_bytes: u64) -> bool {
+        let unaccounted_bytes = resident_bytes.saturating_sub(used_bytes);
+        unaccounted_bytes > self.floor_bytes + IDLE_BYTES_MAX + used_bytes / 8
     }
 }
 
@@ -45,5 +136,38 @@ impl Drop for Keeper {
             // It cannot panic; and if it did, that is no reason to panic while all else ends.
             let _ended = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(workers: usize) -> Connections {
+        Connections {
+            budgets: (0..workers).map(|_| Arc::default()).collect(),
+            bytes_max: 64 << 20,
+            held_bytes_max: 4 << 20,
+            held_bytes_min: 1 << 20,
+            floor_bytes: 8 << 20,
+            looks: 0,
+        }
+    }
+
+    #[test]
+    fn connections_may_hold_their_part_while_there_is_room() {
+        let connections = connections(2);
+        assert_eq!(connections.limit(30 << 20, 1 << 20), 4 << 20);
+        // 62 MiB less 57 MiB of others, for two workers.
+        assert_eq!(connections.limit(59 << 20, 2 << 20), 5 << 19);
+        assert_eq!(connections.limit(70 << 20, 2 << 20), 1 << 20);
+    }
+
+    #[test]
+    fn memory_is_given_back_when_more_is_idle_than_last_time() {
+        let connections = connections(1);
+        assert!(!connections.is_idle_too_much(10 << 20, 0));
+        assert!(connections.is_idle_too_much(11 << 20, 0));
+        assert!(!connections.is_idle_too_much(26 << 20, 16 << 20));
     }
 }

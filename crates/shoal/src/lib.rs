@@ -4,9 +4,10 @@
 //! [`cli`] is the way in. `tracker` says how a tracker lives, from the configuration to the last worker;
 //! `crew` and `worker` are its data plane, `control` the listener for operators, which never stands
 //! between a request and its reply.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod advice;
+mod allocator;
 mod certificates;
 pub mod cli;
 mod clock;

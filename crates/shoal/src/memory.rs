@@ -1,34 +1,275 @@
-//! How much memory the swarms may take, from the configuration or from what the machine has.
+//! How the memory of the process is divided, from the configuration or from what the machine has.
+//!
+//! Owns the division: one ceiling for the whole process, and the part of it that each consumer may take. The parts are
+//! enforced elsewhere: the store by its arena, the swarms of WebTorrent by a number of peers, connections and queues by
+//! each worker. Must not take memory itself.
+//!
+//! `memory.max` is the sum of
+//! - a fixed part: [`PROGRAM_BYTES`], and [`WORKER_BYTES`] for each worker;
+//! - the store, of whose part a tenth is left for its lists on the heap (`shoal_store::Settings`);
+//! - the swarms of WebTorrent;
+//! - what connections hold, of whose part a fifth is left for what the allocator adds;
+//! - queues: what one turn of a worker gathers for its connections and for other workers.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
-use shoal_config::{Auto, ByteSize};
+use shoal_config::{Auto, ByteSize, Config};
 
 /// The ceiling where nothing can be learnt about the machine.
 const FALLBACK: ByteSize = ByteSize::gib(1);
 
-/// The memory ceiling of the store and why it is what it is.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ceiling {
-    pub(crate) bytes: u64,
-    pub(crate) reason: String,
+/// What the program takes by itself: code and read-only data that are touched, the control listener, the log,
+/// certificates, tables of sources. 6 MiB were measured when idle.
+const PROGRAM_BYTES: u64 = 16 << 20;
+
+/// What a worker takes by itself: its stack, and the receive buffers and texts of its back ends. Up to 3 MiB were
+/// measured with io_uring, 1 MiB without.
+const WORKER_BYTES: u64 = 4 << 20;
+
+/// The least parts with which serving makes sense: of the store as its own ceiling, the others for each worker.
+const STORE_BYTES_MIN: u64 = 8 << 20;
+const CONNECTIONS_BYTES_MIN: u64 = 1 << 20;
+const QUEUES_BYTES_MIN: u64 = 1 << 20;
+const SWARMS_BYTES_MIN: u64 = 1 << 19;
+
+/// The most that a worker can use for queues: more is never gathered in a turn.
+const QUEUES_BYTES_MAX: u64 = 192 << 20;
+
+/// How the memory of the process is divided. Parts are in bytes, for all workers together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// All of it.
+    pub(crate) max: u64,
+    /// Why it is what it is.
+    pub(crate) because: String,
+    /// The program and its workers.
+    pub(crate) fixed: u64,
+    /// The ceiling of the store, without its lists on the heap.
+    pub(crate) store: u64,
+    /// The swarms of WebTorrent.
+    pub(crate) swarms: u64,
+    /// What connections hold, with what the allocator adds.
+    pub(crate) connections: u64,
+    /// Queues of all workers.
+    pub(crate) queues: u64,
 }
 
-/// The ceiling that the operator set, or half of what `root` (the root directory, in production) says there is.
-/// Half leaves room for socket buffers and the rest of the machine.
-pub(crate) fn ceiling(memory_max: Auto<ByteSize>, root: &Path) -> Ceiling {
-    if let Auto::Set(size) = memory_max {
-        return Ceiling { bytes: size.0, reason: "store.memory_max".to_owned() };
+/// What the operator wants of the division, and what follows from other keys.
+struct Wishes {
+    max: Auto<ByteSize>,
+    store: Auto<ByteSize>,
+    workers: u64,
+    /// What the swarms of WebTorrent take at most; `Set(0)` where it is not served.
+    swarms: Auto<u64>,
+    has_webtorrent: bool,
+    message_max: ByteSize,
+}
+
+/// Divides the memory that the operator allows, or three quarters of what `root` (the root directory, in production) says
+/// there is: a quarter is left for what the kernel keeps of sockets, and for the rest of the machine.
+///
+/// # Errors
+/// What is wrong with the keys, with what would be accepted.
+pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Result<Division, String> {
+    let webtorrent = &config.webtorrent;
+    Wishes {
+        max: config.memory.max,
+        store: config.store.memory_max,
+        workers: workers.get() as u64,
+        swarms: match webtorrent.peers_max {
+            _ if !webtorrent.enabled => Auto::Set(0),
+            Auto::Auto => Auto::Auto,
+            Auto::Set(peers_max) => Auto::Set(u64::from(peers_max) * shoal_relay::PEER_BYTES_MAX),
+        },
+        has_webtorrent: webtorrent.enabled,
+        message_max: webtorrent.message_max,
     }
-    let limits = [
-        machine_bytes(root).map(|bytes| (bytes, "the memory of this machine")),
-        cgroup_bytes(root).map(|bytes| (bytes, "the memory limit of the cgroup")),
-    ];
-    match limits.into_iter().flatten().min() {
-        Some((bytes, whose)) => Ceiling { bytes: bytes / 2, reason: format!("half of {whose}") },
-        None => Ceiling { bytes: FALLBACK.0, reason: "/proc/meminfo cannot be read".to_owned() },
+    .divide(root)
+}
+
+impl Division {
+    /// What the connections of one worker may hold by their own account.
+    pub(crate) fn held_bytes_max(&self, workers: NonZeroUsize) -> usize {
+        as_usize(self.connections / 5 * 4 / workers.get() as u64)
     }
+
+    /// What may wait in all queues of one worker for its connections. Their buffers may take twice as much.
+    pub(crate) fn posts_bytes_max(&self, workers: NonZeroUsize) -> usize {
+        as_usize(self.queues / 4 / workers.get() as u64)
+    }
+
+    /// What may wait for one worker in its mailbox. As much again is on its way there in batches, and as much is being
+    /// handed out; and a buffer may take twice of what is in it.
+    pub(crate) fn mailbox_bytes_max(&self, workers: NonZeroUsize) -> usize {
+        as_usize(self.queues / 12 / workers.get() as u64)
+    }
+
+    /// Tells the operator.
+    pub(crate) fn log(&self) {
+        let mib = |bytes: u64| ByteSize::mib(bytes >> 20).to_string();
+        tracing::info!(
+            max = mib(self.max),
+            because = self.because,
+            program_and_workers = mib(self.fixed),
+            store = mib(self.store),
+            webtorrent_swarms = mib(self.swarms),
+            connections = mib(self.connections),
+            queues = mib(self.queues),
+            "memory"
+        );
+    }
+}
+
+impl Wishes {
+    fn divide(&self, root: &Path) -> Result<Division, String> {
+        let (max, because) = self.ceiling(root);
+        if max < self.least_bytes() {
+            return Err(self.refuse_max(max, &because));
+        }
+        let fixed = self.fixed_bytes();
+        let rest = max - fixed;
+        let store = match self.store {
+            Auto::Set(store) => store.0,
+            Auto::Auto => {
+                let others_bytes_max = rest - with_lists(STORE_BYTES_MIN);
+                let others = self.others((rest / 2).max(self.others_min()).min(others_bytes_max));
+                without_lists(rest - others.sum())
+            }
+        };
+        let Some(left) = rest.checked_sub(with_lists(store)).filter(|left| *left >= self.others_min()) else {
+            return Err(self.refuse_store(store, max));
+        };
+        let Others { swarms, connections, queues } = self.others(left);
+        let division = Division { max, because, fixed, store, swarms, connections, queues };
+        self.check_message(&division)?;
+        Ok(division)
+    }
+
+    /// The ceiling, and why it is what it is.
+    fn ceiling(&self, root: &Path) -> (u64, String) {
+        if let Auto::Set(max) = self.max {
+            return (max.0, "memory.max".to_owned());
+        }
+        let limits = [
+            machine_bytes(root).map(|bytes| (bytes, "the memory of this machine")),
+            cgroup_bytes(root).map(|bytes| (bytes, "the memory limit of the cgroup")),
+        ];
+        let (max, because) = match limits.into_iter().flatten().min() {
+            Some((bytes, whose)) => (bytes / 4 * 3, format!("three quarters of {whose}")),
+            None => (FALLBACK.0, "/proc/meminfo cannot be read".to_owned()),
+        };
+        // An operator who has set a part has decided how much is right.
+        let least = self.least_bytes();
+        if max < least && (self.store != Auto::Auto || self.swarms != Auto::Auto) {
+            return (least, "the least beside store.memory_max and webtorrent.peers_max".to_owned());
+        }
+        (max, because)
+    }
+
+    const fn fixed_bytes(&self) -> u64 {
+        PROGRAM_BYTES + self.workers * WORKER_BYTES
+    }
+
+    /// The least that all but the store and the fixed part may have.
+    fn others_min(&self) -> u64 {
+        let queues = if self.has_webtorrent { QUEUES_BYTES_MIN } else { 0 };
+        self.swarms_min() + self.workers * (CONNECTIONS_BYTES_MIN + queues)
+    }
+
+    const fn swarms_min(&self) -> u64 {
+        match self.swarms {
+            Auto::Auto => SWARMS_BYTES_MIN,
+            Auto::Set(bytes) => bytes,
+        }
+    }
+
+    /// The least ceiling with these wishes.
+    fn least_bytes(&self) -> u64 {
+        let store = match self.store {
+            Auto::Auto => STORE_BYTES_MIN,
+            Auto::Set(store) => store.0,
+        };
+        self.fixed_bytes() + with_lists(store) + self.others_min()
+    }
+
+    /// Divides what is left beside the store: each part has its least, and of the rest connections have half, swarms and
+    /// queues a quarter each. What queues cannot use is left over.
+    fn others(&self, bytes: u64) -> Others {
+        let extra = bytes.saturating_sub(self.others_min());
+        let (extra, swarms) = match self.swarms {
+            Auto::Auto => (extra / 4 * 3, SWARMS_BYTES_MIN + extra / 4),
+            Auto::Set(bytes) => (extra, bytes),
+        };
+        let queues = if self.has_webtorrent {
+            self.workers * (QUEUES_BYTES_MIN + (extra / 3 / self.workers).min(QUEUES_BYTES_MAX))
+        } else {
+            0
+        };
+        Others { swarms, queues, connections: self.workers * CONNECTIONS_BYTES_MIN + extra / 3 * 2 }
+    }
+
+    fn check_message(&self, division: &Division) -> Result<(), String> {
+        let most = division.connections / 5 * 4 / self.workers / 2;
+        if !self.has_webtorrent || self.message_max.0 <= most {
+            return Ok(());
+        }
+        let (message_max, most) = (self.message_max, ByteSize::kib(most >> 10));
+        Err(format!(
+            "webtorrent.message_max = {message_max}: two such messages would not fit what connections of a worker may \
+             hold; it accepts at most {most} beside this memory.max ({}), or memory.max has to be larger",
+            ByteSize::mib(division.max >> 20)
+        ))
+    }
+
+    fn refuse_max(&self, max: u64, because: &str) -> String {
+        let least = ByteSize::mib(self.least_bytes().div_ceil(1 << 20));
+        let (max, workers) = (ByteSize::mib(max >> 20), self.workers);
+        format!(
+            "memory.max = {max} ({because}): that is too little for {workers} workers and what else is set; it accepts \
+             {least} or more. Fewer workers (workers.count) take {} less each",
+            ByteSize::mib((WORKER_BYTES + CONNECTIONS_BYTES_MIN + QUEUES_BYTES_MIN) >> 20)
+        )
+    }
+
+    fn refuse_store(&self, store: u64, max: u64) -> String {
+        let most = without_lists(max - self.fixed_bytes() - self.others_min());
+        format!(
+            "store.memory_max = {}: that leaves too little of memory.max ({}) for all else; it accepts at most {}, or \
+             \"auto\"",
+            ByteSize::mib(store >> 20),
+            ByteSize::mib(max >> 20),
+            ByteSize::mib(most >> 20)
+        )
+    }
+}
+
+/// The parts beside the store.
+struct Others {
+    swarms: u64,
+    connections: u64,
+    queues: u64,
+}
+
+impl Others {
+    const fn sum(&self) -> u64 {
+        self.swarms + self.connections + self.queues
+    }
+}
+
+/// A ceiling of the store with the lists that lie beside it.
+const fn with_lists(store: u64) -> u64 {
+    store + store / 10
+}
+
+/// The ceiling of a store that takes so much with its lists.
+const fn without_lists(bytes: u64) -> u64 {
+    bytes / 11 * 10
+}
+
+fn as_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// How the kernel grants huge pages: "always", "madvise" or "never". `None` where it does not know them.
@@ -71,6 +312,8 @@ fn lowest_limit(hierarchy: &Path, group: &str, file: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     /// A machine made of these files.
@@ -86,17 +329,84 @@ mod tests {
 
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal:       2097152 kB\nMemFree:  17 kB\n");
 
-    #[test]
-    fn the_operator_decides_first() {
-        let root = machine(&[MEMINFO]);
-        assert_eq!(ceiling(Auto::Set(ByteSize::mib(7)), root.path()).bytes, 7 << 20);
+    /// The division on a machine, with this configuration.
+    fn divided(root: &tempfile::TempDir, workers: usize, keys: &[(&str, &str)]) -> Result<Division, String> {
+        let variables = keys.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let config = shoal_config::read(None, variables).unwrap();
+        divide(&config, NonZeroUsize::new(workers).unwrap(), root.path())
+    }
+
+    /// What all parts come to.
+    fn sum(division: &Division) -> u64 {
+        let Division { fixed, store, swarms, connections, queues, .. } = division;
+        fixed + with_lists(*store) + swarms + connections + queues
     }
 
     #[test]
-    fn half_of_the_machine_is_the_default() {
+    fn the_parts_fit_the_whole_at_every_size() {
         let root = machine(&[MEMINFO]);
-        let expected = Ceiling { bytes: 1 << 30, reason: "half of the memory of this machine".to_owned() };
-        assert_eq!(ceiling(Auto::Auto, root.path()), expected);
+        for workers in [1, 2, 8, 64] {
+            for max_mib in [24, 32, 64, 100, 256, 1024, 20_000] {
+                let max = format!("{max_mib}MiB");
+                for webtorrent in ["true", "false"] {
+                    let keys = [("SHOAL_MEMORY_MAX", &*max), ("SHOAL_WEBTORRENT_ENABLED", webtorrent)];
+                    match divided(&root, workers, &keys) {
+                        Ok(division) => {
+                            assert!(sum(&division) <= max_mib << 20, "{workers} {division:?}");
+                            assert!(division.store >= STORE_BYTES_MIN / 11 * 10, "{workers} {division:?}");
+                        }
+                        Err(refusal) => assert!(refusal.contains("memory.max"), "{refusal}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixty_four_mib_are_enough_for_two_workers_and_not_for_sixteen() {
+        let root = machine(&[MEMINFO]);
+        let division = divided(&root, 2, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap();
+        assert!(division.store >= 16 << 20 && division.connections >= 8 << 20, "{division:?}");
+        let refusal = divided(&root, 16, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap_err();
+        assert!(refusal.starts_with("memory.max = 64MiB (memory.max): that is too little for 16 workers"));
+        assert!(refusal.contains("it accepts 122MiB or more"), "{refusal}");
+        assert!(
+            divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_store_that_leaves_too_little_is_refused_with_what_would_do() {
+        let root = machine(&[MEMINFO]);
+        let keys = |store| [("SHOAL_MEMORY_MAX", "128MiB"), ("SHOAL_STORE_MEMORY_MAX", store)];
+        let refusal = divided(&root, 2, &keys("127MiB")).unwrap_err();
+        assert!(refusal.contains("memory.max = 128MiB"), "{refusal}");
+        let refusal = divided(&root, 2, &keys("120MiB")).unwrap_err();
+        assert!(refusal.contains("it accepts"), "{refusal}");
+        assert_eq!(divided(&root, 2, &keys("64MiB")).unwrap().store, 64 << 20);
+    }
+
+    #[test]
+    fn a_message_that_no_worker_could_hold_is_refused() {
+        let root = machine(&[MEMINFO]);
+        let keys = [("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "16MiB")];
+        let refusal = divided(&root, 2, &keys).unwrap_err();
+        assert!(refusal.starts_with("webtorrent.message_max = 16MiB"), "{refusal}");
+    }
+
+    #[test]
+    fn three_quarters_of_the_machine_are_the_default() {
+        let division = divided(&machine(&[MEMINFO]), 2, &[]).unwrap();
+        assert_eq!(division.max, 3 << 29);
+        assert_eq!(division.because, "three quarters of the memory of this machine");
+    }
+
+    #[test]
+    fn a_store_that_was_chosen_raises_the_default() {
+        let division = divided(&machine(&[MEMINFO]), 2, &[("SHOAL_STORE_MEMORY_MAX", "4GiB")]).unwrap();
+        assert_eq!(division.store, 4 << 30);
+        assert!(division.max > 4 << 30);
     }
 
     #[test]
@@ -107,9 +417,9 @@ mod tests {
             ("sys/fs/cgroup/system.slice/memory.max", "268435456\n"),
             ("sys/fs/cgroup/system.slice/shoal.service/memory.max", "max\n"),
         ]);
-        let expected =
-            Ceiling { bytes: 128 << 20, reason: "half of the memory limit of the cgroup".to_owned() };
-        assert_eq!(ceiling(Auto::Auto, root.path()), expected);
+        let division = divided(&root, 2, &[]).unwrap();
+        assert_eq!(division.max, 192 << 20);
+        assert_eq!(division.because, "three quarters of the memory limit of the cgroup");
     }
 
     #[test]
@@ -119,12 +429,12 @@ mod tests {
             ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/1\n"),
             ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "104857600\n"),
         ]);
-        assert_eq!(ceiling(Auto::Auto, root.path()).bytes, 50 << 20);
+        assert_eq!(divided(&root, 2, &[]).unwrap().max, 75 << 20);
     }
 
     #[test]
     fn a_machine_that_tells_nothing_gets_the_fallback() {
-        assert_eq!(ceiling(Auto::Auto, machine(&[]).path()).bytes, FALLBACK.0);
+        assert_eq!(divided(&machine(&[]), 2, &[]).unwrap().max, FALLBACK.0);
     }
 
     #[test]

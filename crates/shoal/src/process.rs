@@ -27,6 +27,13 @@ pub(crate) fn account() -> Account {
     }
 }
 
+/// What of the process is resident, or 0 where it cannot be learnt (proc_pid_statm(5)).
+pub(crate) fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<u64> = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0) * page_size() as u64
+}
+
 /// The fields of `/proc/self/stat` that are wanted, by their numbers in proc_pid_stat(5).
 fn parse_stat(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Account> {
     // Field 2 is the name, in parentheses, and may itself hold spaces and parentheses.

@@ -9,7 +9,7 @@ use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamBackend, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
-use shoal_relay::{PEER_BYTES, PEER_BYTES_MAX, QueueLimits};
+use shoal_relay::{PEER_BYTES, QueueLimits};
 
 use crate::processors;
 
@@ -19,9 +19,6 @@ const _: () = {
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
-/// The part of the memory of the store that the swarms of WebTorrent may take beside it, unless the operator says how
-/// many peers they may have: one in so many bytes.
-const SWARMS_SHARE: u64 = 4;
 
 /// How many workers there are.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
@@ -178,12 +175,12 @@ pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings 
     }
 }
 
-/// The limits of the swarms of WebTorrent, beside a store of at most `memory_bytes_max`.
+/// The limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
 pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
     let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
-    let (peers_max, memory_bytes_max) = match config.webtorrent.peers_max {
-        Auto::Auto => (memory_bytes_max / SWARMS_SHARE / PEER_BYTES, memory_bytes_max / SWARMS_SHARE),
-        Auto::Set(peers_max) => (peers_max.into(), u64::from(peers_max) * PEER_BYTES_MAX),
+    let peers_max = match config.webtorrent.peers_max {
+        Auto::Auto => memory_bytes_max / PEER_BYTES,
+        Auto::Set(peers_max) => peers_max.into(),
     };
     Ok(shoal_relay::Settings {
         peers_max,

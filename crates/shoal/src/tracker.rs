@@ -20,9 +20,10 @@ use crate::certificates::Certificates;
 use crate::control::{self, Sources};
 use crate::crew::{self, Crew, Orders, Place};
 use crate::failure::Failure;
-use crate::keeper::Keeper;
+use crate::keeper::{Connections, Keeper};
+use crate::memory::Division;
 use crate::signals::{Hangups, Signals};
-use crate::{advice, clock, descriptors, memory, processors, settings, version};
+use crate::{advice, allocator, clock, descriptors, memory, processors, settings, version};
 
 /// Longest time for the workers to answer what is queued when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -35,6 +36,7 @@ const ROOT: &str = "/";
 /// # Errors
 /// Why it could not start, or had to stop.
 pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
+    allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,9 +51,13 @@ async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
     greet(config, file);
     // Before the certificates: whoever renews them meanwhile must not end the tracker by telling so.
+    let division =
+        memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
+    division.log();
     let hangups = Hangups::take().context("cannot take over SIGHUP")?;
     let certificates = Certificates::load(config).await?;
-    let Running { mut crew, control, keeper: _keeper } = start(config, certificates.as_ref()).await?;
+    let Running { mut crew, control, keeper: _keeper } =
+        start(config, &division, certificates.as_ref()).await?;
     drop(tokio::spawn(hangups.obey(move || reload(certificates.as_ref()))));
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -86,7 +92,11 @@ fn reload(certificates: Option<&Certificates>) {
 }
 
 /// Brings everything up, in the order in which an operator would look for a mistake.
-async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::Result<Running> {
+async fn start(
+    config: &Config,
+    division: &Division,
+    certificates: Option<&Certificates>,
+) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // What is left of it on a host that lacks a family.
     let config = &mut config.clone();
@@ -100,12 +110,10 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
         Some(address) => Some(control::bind(address).await?),
         None => None,
     };
-    let (store, memory_bytes_max) = open_store(config)?;
-    let keeper =
-        Keeper::start(Arc::clone(&store)).context("cannot start the thread that looks after memory")?;
+    let store = open_store(config, division.store)?;
     let workers = settings::workers(config);
     let webtorrent =
-        if config.webtorrent.enabled { Some(webtorrent(config, workers, memory_bytes_max)?) } else { None };
+        if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, stream_backend, workers, &sockets, &listeners);
     let orders = Orders {
@@ -122,12 +130,15 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     let places = sockets.into_iter().zip(listeners);
     let places = places.map(|(sockets, listeners)| Place { sockets, listeners }).collect();
     let mut crew = Crew::start(places, &orders)?;
+    let connections = Connections::new(division, crew.budgets());
+    let keeper = Keeper::start(Arc::clone(&store), connections)
+        .context("cannot start the thread that looks after memory")?;
     crew.ready().await?;
     let sources = Sources {
         workers: crew.take_sources(),
         store,
         swarms,
-        memory_bytes_max,
+        memory: division.clone(),
         backend: backend.to_string(),
         stream_backend: stream_backend.to_string(),
         connections_max,
@@ -141,21 +152,25 @@ async fn start(config: &Config, certificates: Option<&Certificates>) -> anyhow::
     Ok(Running { crew, control, keeper })
 }
 
-/// How WebTorrent is served, beside a store of at most `memory_bytes_max`.
+/// How WebTorrent is served.
 fn webtorrent(
     config: &Config,
     workers: NonZeroUsize,
-    memory_bytes_max: u64,
+    division: &Division,
 ) -> anyhow::Result<crew::WebTorrent> {
-    let swarms = settings::swarms(config, memory_bytes_max)?;
+    let swarms = settings::swarms(config, division.swarms)?;
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
+    let mailbox_bytes_max = division.mailbox_bytes_max(workers);
+    let posts_bytes_max = division.posts_bytes_max(workers);
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
-    let mailbox_bytes_max = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    let mailbox_bytes_max = mailbox_bytes_max.min(configured);
     Ok(crew::WebTorrent {
         settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
         queue_limits: settings::queue_limits(config),
+        posts_bytes_max,
     })
 }
 
@@ -289,29 +304,20 @@ fn addresses(sockets: &[Sockets]) -> String {
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn open_store(config: &Config) -> anyhow::Result<(Arc<Store>, u64)> {
-    let ceiling = memory::ceiling(config.store.memory_max, Path::new(ROOT));
+fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Store>> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
-    let store = Store::new(&settings::store(config, ceiling.bytes)?).with_context(|| {
-        format!(
-            "the kernel does not reserve {} bytes of address space; lower store.memory_max",
-            ceiling.bytes
-        )
+    let store = Store::new(&settings::store(config, memory_bytes_max)?).with_context(|| {
+        format!("the kernel does not reserve {memory_bytes_max} bytes of address space; lower memory.max")
     })?;
-    let memory_max = ByteSize::mib(ceiling.bytes >> 20);
-    tracing::info!(
-        %memory_max,
-        because = ceiling.reason,
-        huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
-        "store"
-    );
+    let memory_max = ByteSize::mib(memory_bytes_max >> 20);
+    tracing::info!(%memory_max, huge_pages = huge_pages.as_deref().unwrap_or("unknown"), "store");
     if huge_pages.as_deref() == Some("never") {
         tracing::warn!(
             "huge pages are off, which makes large stores slower; \
              `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
         );
     }
-    Ok((Arc::new(store), ceiling.bytes))
+    Ok(Arc::new(store))
 }
 
 /// The control listener at work, until it is dropped.

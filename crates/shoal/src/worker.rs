@@ -29,6 +29,9 @@ const EXPIRY_LINES: usize = 512;
 /// Peers of WebTorrent that one look passes over, which takes about as long.
 const EXPIRY_PEERS: usize = 1024;
 
+/// How often it gives back memory that is kept for later and was not needed.
+const TRIM_MS: u64 = 2_000;
+
 /// How a worker that stops divides the time, of which an operator is promised a second: from its beginning on, so long
 /// it answers the datagrams that are queued, then the requests on connections; a flood of either would never end.
 const DRAIN_MS_MAX: u64 = 150;
@@ -70,12 +73,18 @@ impl Worker {
         let mut housekeeping =
             Housekeeping { store: self.store, swarms: self.swarms, last_ms: 0, behind: true };
         let mut streams_busy = true;
+        let mut trimmed_ms = 0;
         while !self.stopping.load(Ordering::Acquire) {
             let busy = housekeeping.behind || streams_busy;
             datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut desk)?;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
                 streams_busy = turn(streams, now_ms, &mut desk, &wakers)? > 0;
+                if now_ms >= trimmed_ms + TRIM_MS {
+                    streams.trim();
+                    desk.connections.trim();
+                    trimmed_ms = now_ms;
+                }
             } else {
                 streams_busy = false;
             }

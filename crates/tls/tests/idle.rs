@@ -65,6 +65,32 @@ fn an_idle_session_takes_little() {
         let each = (resident_bytes() - before) / SESSIONS;
         println!("an idle session of {:?}: {each} bytes", version.version);
         assert!(each > 0 && each < 6 * 1024, "an idle session of {:?} takes {each} bytes", version.version);
+        let told = sessions.last().map_or(0, Session::idle_bytes) as u64;
+        assert!((each..6 * 1024).contains(&told), "it says that it takes {told} bytes");
+    }
+}
+
+#[test]
+fn a_session_within_its_handshake_tells_what_it_takes() {
+    const SESSIONS: u64 = 500;
+    let (server, identity) = server();
+    for version in BOTH {
+        let config = Arc::new(trusting(&[&identity.der], version));
+        // It hears the hello of a client, and nothing more.
+        let begun = || {
+            let (mut session, mut client) = (Session::new(&server), Client::new(&config, NAME));
+            let (mut plaintext, mut output) = (Vec::new(), Vec::new());
+            session.open(&mut client.sent(), &mut plaintext, &mut output).unwrap();
+            assert!(session.is_handshaking() && !output.is_empty());
+            session
+        };
+        let mut sessions: Vec<_> = (0..50).map(|_| begun()).collect();
+        let before = resident_bytes();
+        sessions.extend((0..SESSIONS).map(|_| begun()));
+        let each = (resident_bytes() - before) / SESSIONS;
+        let told = sessions.last().map_or(0, |session| session.idle_bytes() + session.pending_bytes()) as u64;
+        println!("a session of {:?} within its handshake: {each} bytes, told {told}", version.version);
+        assert!((each..8 * 1024).contains(&told), "{each} bytes, told {told}");
     }
 }
 

@@ -31,6 +31,15 @@ impl Handle {
     pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 }
 
+/// How many bytes a connection holds, beside the fixed size of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What it takes to be there, such as the state of TLS: every connection of its kind holds as much.
+    pub fixed: usize,
+    /// What depends on its peer: input of which the rest has not come, output that has not been taken, lists.
+    pub variable: usize,
+}
+
 /// The limit that a connection counts towards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {

@@ -41,6 +41,8 @@ pub enum CloseCode {
     TooBig = 1009,
     /// Our own fault.
     InternalError = 1011,
+    /// The server has too much to do, or too little memory, at the moment.
+    TryAgainLater = 1013,
 }
 
 impl CloseCode {

@@ -24,6 +24,12 @@ pub struct FullScrape {
 }
 
 impl FullScrape {
+    /// How much memory it holds beside itself.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.listed.capacity() * size_of::<Listed>()
+    }
+
     /// Appends the next piece to `body`, about 32 KiB at most, at times nothing. Returns whether there is more; after
     /// the last piece it must not be called again.
     pub fn next(&mut self, responder: &Responder, body: &mut Vec<u8>) -> bool {

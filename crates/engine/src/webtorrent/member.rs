@@ -66,6 +66,12 @@ impl Member {
         self.source
     }
 
+    /// How much memory the list of its peers takes.
+    #[must_use]
+    pub const fn list_bytes(&self) -> usize {
+        self.peers.capacity() * size_of::<Peer>()
+    }
+
     pub(super) fn peers(&self) -> &[Peer] {
         &self.peers
     }

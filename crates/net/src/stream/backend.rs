@@ -143,6 +143,13 @@ impl<S: StreamService> StreamIo<S> for AnyStreamIo<S> {
         }
     }
 
+    fn trim(&mut self) {
+        match self {
+            Self::Epoll(io) => io.trim(),
+            Self::Uring(io) => io.trim(),
+        }
+    }
+
     fn connections(&self) -> usize {
         match self {
             Self::Epoll(io) => io.connections(),

@@ -197,6 +197,9 @@ pub(super) trait Conduct<S: StreamService> {
     /// How much of what was sent to a connection waits for the peer to take it, as far as that is known.
     fn unsent_bytes(&mut self, key: Key) -> usize;
 
+    /// How much memory the back end holds for a connection.
+    fn link_bytes(&mut self, key: Key) -> usize;
+
     /// Has the service speak unasked on a connection that may be spoken to, and sends that behind what is being sent.
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S);
 
@@ -234,6 +237,7 @@ pub(super) trait Conduct<S: StreamService> {
                 match refused {
                     Refused::Full => counters.refused_share.add(1),
                     Refused::Source => counters.refused_source.add(1),
+                    Refused::Memory => counters.refused_memory.add(1),
                 }
                 refuse(&socket, origin, service, counters);
                 None
@@ -243,6 +247,9 @@ pub(super) trait Conduct<S: StreamService> {
 
     fn admit(&mut self, origin: &Origin, service: &mut S) -> Result<Admission, Refused> {
         let limited = service.is_limited(origin);
+        if self.roster().is_out_of_memory() && !self.make_memory(service) {
+            return Err(Refused::Memory);
+        }
         let admitted = self.roster().admit(origin, limited);
         if matches!(admitted, Err(Refused::Full))
             && let Some(spare) = self.roster().spare_for(origin, limited)
@@ -291,6 +298,30 @@ pub(super) trait Conduct<S: StreamService> {
             Phase::Send => self.part(key, Leave::Abruptly, service),
             Phase::Linger => self.close(key, service),
         }
+    }
+
+    /// Notes what a connection holds after something has happened on it, and closes those that hold most while that is too
+    /// much for all.
+    fn note_held(&mut self, key: Key, service: &mut S) {
+        let link_bytes = self.link_bytes(key);
+        let Some(connection) = self.roster().get_mut(key) else { return };
+        let mut held = service.held(&connection.session);
+        held.variable += link_bytes;
+        self.roster().note_held(key, held);
+        while self.roster().is_over_budget() && self.make_memory(service) {}
+    }
+
+    /// Closes the connection that holds most, or where none holds more than it has to, the one that can be spared first.
+    /// Returns whether there was one.
+    fn make_memory(&mut self, service: &mut S) -> bool {
+        let Some(key) = self.roster().largest_holder() else {
+            let Some(spare) = self.roster().first_to_go() else { return false };
+            self.evict(spare, service);
+            return true;
+        };
+        self.roster().counters().evicted_memory.add(1);
+        self.close_with_words(key, service, S::shed);
+        true
     }
 
     /// Has those speak who are to, up to `count_max` of them. Returns how many there were.
@@ -391,11 +422,21 @@ pub(super) trait Conduct<S: StreamService> {
     /// Closes a connection, with last words as far as the socket has room for them and unless they would come in between
     /// what is being sent.
     fn dismiss(&mut self, key: Key, service: &mut S) -> Fate {
+        self.close_with_words(key, service, S::expire)
+    }
+
+    /// The same, with the last words that `say` has.
+    fn close_with_words(
+        &mut self,
+        key: Key,
+        service: &mut S,
+        say: impl FnOnce(&mut S, &mut S::Session, &mut Vec<u8>),
+    ) -> Fate {
         if !self.is_sending(key)
             && let Some(connection) = self.roster().get_mut(key)
         {
             let mut last_words = Vec::new();
-            service.expire(&mut connection.session, &mut last_words);
+            say(service, &mut connection.session, &mut last_words);
             if !last_words.is_empty() {
                 self.say_last(key, last_words);
             }

@@ -20,6 +20,10 @@ pub struct StreamCounters {
     pub refused_named: Counter,
     /// Closed to make room, by what they waited for.
     pub evicted: Evictions,
+    /// Closed because all connections together held more memory than they may, those that held most first.
+    pub evicted_memory: Counter,
+    /// Refused because there is no memory for another connection, and none that could make room.
+    pub refused_memory: Counter,
     /// Closed because nothing was asked for too long.
     pub timed_out_idle: Counter,
     /// Closed because a request or handshake took too long.

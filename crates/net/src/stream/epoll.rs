@@ -107,6 +107,10 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
         self.roster.get_mut(key).map_or(0, |connection| connection.link.unsent.len() - connection.link.sent)
     }
 
+    fn link_bytes(&mut self, key: Key) -> usize {
+        self.roster.get_mut(key).map_or(0, |connection| connection.link.unsent.capacity())
+    }
+
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
         let sends = self.roster.phase(key) == Some(Phase::Send);
         let Some(connection) = self.roster.get_mut(key) else { return };
@@ -125,6 +129,7 @@ impl<S: StreamService> Conduct<S> for EpollIo<S> {
         if sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open {
             self.note_backlog(key, service);
             self.watch(key, service);
+            self.note_held(key, service);
         }
     }
 
@@ -152,7 +157,8 @@ impl<S: StreamService> EpollIo<S> {
     /// # Errors
     /// Where the kernel has no more descriptors.
     pub fn open(listeners: StreamListeners, limits: StreamLimits) -> io::Result<Self> {
-        let roster = Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters());
+        let roster =
+            Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters(), listeners.budget());
         let mut io = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             listeners,
@@ -212,6 +218,7 @@ impl<S: StreamService> EpollIo<S> {
                         && self.read(key, now_ms, service) == Fate::Open
                     {
                         self.watch(key, service);
+                        self.note_held(key, service);
                     }
                 }
                 Err(Errno::AGAIN) => break,
@@ -355,6 +362,7 @@ impl<S: StreamService> EpollIo<S> {
         };
         if fate == Fate::Open {
             self.watch(key, service);
+            self.note_held(key, service);
         }
     }
 }
@@ -409,6 +417,12 @@ impl<S: StreamService> StreamIo<S> for EpollIo<S> {
 
     fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         Ok(self.close_rest(now_ms, service))
+    }
+
+    fn trim(&mut self) {
+        self.roster.trim();
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX);
     }
 
     fn connections(&self) -> usize {

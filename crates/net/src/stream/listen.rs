@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
 
 use super::socket_file::SocketFile;
-use super::{Room, SourceLimits, Sources, StreamCounters};
+use super::{Budget, Room, SourceLimits, Sources, StreamCounters};
 use crate::socket::options;
 
 /// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
@@ -43,6 +43,7 @@ pub struct StreamListeners {
     pub(super) listeners: Vec<StreamListener>,
     pub(super) sources: Arc<Sources>,
     pub(super) counters: Arc<StreamCounters>,
+    pub(super) budget: Arc<Budget>,
 }
 
 /// One listening socket.
@@ -81,8 +82,12 @@ impl StreamListeners {
     /// Where an address cannot be listened on.
     pub fn bind(addresses: &[ListenAddress], workers: NonZeroUsize) -> Result<Vec<Self>, ListenError> {
         let sources = Arc::<Sources>::default();
-        let empty =
-            || Self { listeners: Vec::new(), sources: Arc::clone(&sources), counters: Arc::default() };
+        let empty = || Self {
+            listeners: Vec::new(),
+            sources: Arc::clone(&sources),
+            counters: Arc::default(),
+            budget: Arc::default(),
+        };
         let mut sets: Vec<_> = (0..workers.get()).map(|_| empty()).collect();
         for address in addresses {
             let group = match address {
@@ -111,6 +116,12 @@ impl StreamListeners {
     #[must_use]
     pub fn counters(&self) -> Arc<StreamCounters> {
         Arc::clone(&self.counters)
+    }
+
+    /// What the worker's connections may hold, and do.
+    #[must_use]
+    pub fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
     }
 }
 

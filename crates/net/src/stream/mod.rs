@@ -12,9 +12,11 @@
 
 mod accept;
 mod backend;
+mod budget;
 mod conduct;
 mod counters;
 mod epoll;
+mod holders;
 mod limits;
 mod listen;
 mod phase;
@@ -30,6 +32,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 pub use backend::{AnyStreamIo, StreamBackend, StreamChoice};
+pub use budget::Budget;
 pub use counters::{Evictions, StreamCounters};
 pub use epoll::EpollIo;
 pub use limits::StreamLimits;
@@ -37,7 +40,7 @@ pub use listen::{ListenAddress, ListenError, StreamListeners};
 pub use sources::{Room, SourceLimits, Sources};
 pub use uring::{UringIo, UringSettings};
 
-use shoal_wire::stream::{Claim, Handle, Next, Origin};
+use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
 /// Most bytes that are taken from a connection at a time.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
@@ -64,6 +67,8 @@ pub const TURN_EVENTS_MAX: usize = 256;
 ///   does not take its answers is closed; a standing one has more time for what is said unasked; one whose peer is silent
 ///   is tended; when there are too many, one of the source that has most of them goes, and what its source has least need
 ///   of goes first ([`StreamLimits::connections_max`]);
+/// - after each event of a connection it notes what that holds, with output that was not taken; when all together hold
+///   more than the [`Budget`] of the worker, those that hold most are closed;
 /// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
 ///   reset overtakes the answer;
 /// - a turn is bounded, and no listener or connection starves another;
@@ -91,6 +96,9 @@ pub trait StreamIo<S: StreamService> {
     /// # Errors
     /// As [`StreamIo::turn`].
     fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize>;
+
+    /// Gives back memory that is kept for later and has not been used for a while. To be called every few seconds.
+    fn trim(&mut self);
 
     /// How many connections are open.
     fn connections(&self) -> usize;
@@ -147,6 +155,16 @@ pub trait StreamService {
 
     /// The time of the connection is up, or the tracker stops. It may append last words, then it is closed.
     fn expire(&mut self, session: &mut Self::Session, output: &mut Vec<u8>);
+
+    /// The connection holds more memory than others, and there is not enough. It may append last words, then it is closed.
+    fn shed(&mut self, session: &mut Self::Session, output: &mut Vec<u8>) {
+        self.expire(session, output);
+    }
+
+    /// What the connection holds beside its session.
+    fn held(&self, _session: &Self::Session) -> Held {
+        Held::default()
+    }
 
     /// There is no room for a connection from `origin`. It may be told so, as far as that fits a packet.
     fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>);

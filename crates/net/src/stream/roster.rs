@@ -11,14 +11,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_wire::stream::{Claim, Class, Origin};
+use shoal_wire::stream::{Claim, Class, Held, Origin};
 
+use super::holders::{self, Holders};
 use super::phase::Phase;
 use super::queue::{Chain, Links, Place, Queue};
-use super::shares::{Members, Membership, Shares};
+use super::shares::{self, Members, Membership, Shares};
 use super::slab::{Key, Slab};
 use super::sources::{Network, Sources};
-use super::{StreamCounters, StreamLimits};
+use super::{Budget, StreamCounters, StreamLimits};
 
 /// Longest time for which what arrives after the last answer is thrown away before the socket is closed.
 const LINGER_MS_MAX: u64 = 2_000;
@@ -34,6 +35,8 @@ pub(super) enum Refused {
     Full,
     /// Its source has as many as it may have.
     Source,
+    /// There is no memory for it.
+    Memory,
 }
 
 /// Leave to enter, to be handed to [`Roster::insert`]. The connection is counted over all workers already.
@@ -61,6 +64,8 @@ pub(super) struct Roster<T> {
     limits: StreamLimits,
     sources: Arc<Sources>,
     counters: Arc<StreamCounters>,
+    holders: Holders,
+    budget: Arc<Budget>,
     /// Whether connections are closed rather than left idle.
     retired: bool,
 }
@@ -119,9 +124,19 @@ impl<T> Entry<T> {
 }
 
 impl<T> Roster<T> {
-    pub(super) fn new(limits: StreamLimits, sources: Arc<Sources>, counters: Arc<StreamCounters>) -> Self {
+    /// Bytes that every connection takes, whatever it says.
+    const CONNECTION_BYTES: usize =
+        Slab::<Entry<T>>::PLACE_BYTES + holders::ACCOUNT_BYTES + shares::SOURCE_BYTES;
+
+    pub(super) fn new(
+        limits: StreamLimits,
+        sources: Arc<Sources>,
+        counters: Arc<StreamCounters>,
+        budget: Arc<Budget>,
+    ) -> Self {
         let (slab, queues) = (Slab::new(), [Queue::default(); Phase::COUNT]);
-        Self { slab, queues, shares: Shares::default(), limits, sources, counters, retired: false }
+        let (shares, holders) = (Shares::default(), Holders::new());
+        Self { slab, queues, shares, limits, sources, counters, holders, budget, retired: false }
     }
 
     pub(super) fn counters(&self) -> &StreamCounters {
@@ -206,7 +221,40 @@ impl<T> Roster<T> {
         let place = Place::new(key.index);
         self.queues[phase as usize].push(place, &mut self.slab);
         self.shares.join(&mut self.slab, place, networks(admission.ip), phase);
+        self.holders.open(key.index, admission.ip);
+        self.note_held(key, Held::default());
         key
+    }
+
+    /// Notes what a connection holds by now, beside what every connection takes.
+    pub(super) fn note_held(&mut self, key: Key, held: Held) {
+        if self.slab.get_mut(key).is_some() {
+            self.holders.note(key.index, Held { fixed: held.fixed + Self::CONNECTION_BYTES, ..held });
+            self.budget.note(self.holders.bytes());
+        }
+    }
+
+    /// Whether connections hold more than they may.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.holders.bytes() > self.budget.held_bytes_max()
+    }
+
+    /// Whether one more connection would be too much.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.holders.bytes() + Self::CONNECTION_BYTES > self.budget.held_bytes_max()
+    }
+
+    /// The connection that holds most of what depends on its peer.
+    pub(super) fn largest_holder(&mut self) -> Option<Key> {
+        let place = self.holders.largest()?;
+        Some(self.slab.at(place).0)
+    }
+
+    /// Gives back the memory of places that are not used.
+    pub(super) fn trim(&mut self) {
+        self.slab.trim();
+        self.shares.trim();
+        self.holders.trim(self.slab.places());
     }
 
     /// The key that the next connection to be taken in will have.
@@ -247,6 +295,7 @@ impl<T> Roster<T> {
         entry.class = claim.class;
         let phase = entry.phase;
         networks(claim.ip).for_each(|network| self.sources.add(network, claim.class));
+        self.holders.transfer(key.index, claim.ip);
         self.shares.join(&mut self.slab, Place::new(key.index), networks(claim.ip), phase);
     }
 
@@ -254,6 +303,8 @@ impl<T> Roster<T> {
         let phase = self.phase(key)?;
         self.queues[phase as usize].remove(Place::new(key.index), &mut self.slab);
         self.leave_sources(key);
+        self.holders.close(key.index);
+        self.budget.note(self.holders.bytes());
         self.counters.closed.add(1);
         self.slab.remove(key).map(|entry| entry.thing)
     }
@@ -337,7 +388,7 @@ mod tests {
     };
 
     fn roster() -> Roster<&'static str> {
-        Roster::new(LIMITS, Arc::default(), Arc::default())
+        Roster::new(LIMITS, Arc::default(), Arc::default(), Arc::default())
     }
 
     fn origin(peer: &str) -> Origin {
@@ -455,7 +506,7 @@ mod tests {
     #[test]
     fn the_time_of_answers_adds_up_until_it_is_idle() {
         let limits = StreamLimits { send_ms_max: 600, ..LIMITS };
-        let mut roster = Roster::new(limits, Arc::default(), Arc::default());
+        let mut roster = Roster::new(limits, Arc::default(), Arc::default(), Arc::default());
         let key = enter(&mut roster, "a", "192.0.2.1:1", 0);
         for now_ms in [0, 600, 1199] {
             roster.enter(key, Phase::Send, now_ms);

@@ -20,6 +20,11 @@ use super::sources::{Network, Width};
 /// The least greed of a group that is ranked.
 const RANKED_GREED_MIN: usize = 2;
 
+/// Most bytes that a connection takes as the only one of its source: a group of each width here, its entry in the index, and
+/// one in [`super::Sources`], of tables that are half full.
+pub(super) const SOURCE_BYTES: usize =
+    Width::COUNT * (Slab::<Group>::PLACE_BYTES + 4 * size_of::<(Network, Place)>());
+
 /// The groups of a worker's connections.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
@@ -190,6 +195,14 @@ impl Shares {
     pub(super) fn first_of(&mut self, network: Network, phase: Phase) -> Option<Place> {
         let place = self.index.get(&network)?;
         self.groups.at(place.index()).1.queues[phase as usize].first()
+    }
+
+    /// Gives back memory that was needed for more groups than there are.
+    pub(super) fn trim(&mut self) {
+        self.groups.trim();
+        self.index.shrink_to(2 * self.index.len());
+        self.ranks.truncate(self.greed_max + 1);
+        self.ranks.shrink_to(2 * self.ranks.len());
     }
 
     fn group_of(&mut self, network: Network) -> Place {

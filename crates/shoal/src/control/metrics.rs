@@ -12,12 +12,13 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
-use shoal_net::stream::StreamCounters;
+use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
 use shoal_store::{Store, Totals};
 
 use self::page::{Page, Unit};
+use crate::memory::Division;
 use crate::pulse::Pulse;
 use crate::{clock, process, version};
 
@@ -60,7 +61,7 @@ pub(crate) struct Sources {
     pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if that is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
-    pub(crate) memory_bytes_max: u64,
+    pub(crate) memory: Division,
     pub(crate) backend: String,
     pub(crate) stream_backend: String,
     pub(crate) connections_max: u64,
@@ -76,6 +77,7 @@ pub(crate) struct WorkerSources {
     pub(crate) webtorrent: Arc<Counters>,
     pub(crate) io: Arc<shoal_net::Counters>,
     pub(crate) streams: Arc<StreamCounters>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) sockets: Vec<SocketProbe>,
 }
 
@@ -102,6 +104,7 @@ impl Collector for Metrics {
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
         encode_webtorrent(sources, &mut page)?;
+        encode_memory(sources, &mut page)?;
         encode_build(sources, &mut page)?;
         encode_process(sources, &mut page)
     }
@@ -154,6 +157,8 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let reasons = [
         ("refused_share", sum(|io| io.refused_share.read())),
         ("refused_source", sum(|io| io.refused_source.read())),
+        ("refused_memory", sum(|io| io.refused_memory.read())),
+        ("evicted_memory", sum(|io| io.evicted_memory.read())),
         ("evicted", sum(|io| io.evicted.read())),
         ("idle", sum(|io| io.timed_out_idle.read())),
         ("slow_request", sum(|io| io.timed_out_request.read())),
@@ -327,7 +332,7 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_store_memory_max",
         "Ceiling of that memory, both families together.",
         Some(Unit::Bytes),
-        sources.memory_bytes_max,
+        sources.memory.store,
     )
 }
 
@@ -359,6 +364,42 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Offers and answers that were passed on, and messages that were dropped, and why.",
         relayed.into_iter().chain(lost).map(|(outcome, count)| ([("outcome", outcome)], count)),
     )
+}
+
+/// The account of memory: what each kind takes, and what it may.
+fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
+    let store_bytes = sources.store.v4.totals().bytes + sources.store.v6.totals().bytes;
+    let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.memory_bytes());
+    let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
+    let known = store_bytes + swarms_bytes + held_bytes;
+    let other = process::account().resident_bytes.saturating_sub(known);
+    let kinds = [
+        ("store", store_bytes),
+        ("webtorrent_swarms", swarms_bytes),
+        ("connections", held_bytes),
+        ("other", other),
+    ];
+    page.gauges(
+        "shoal_memory",
+        "Memory by what it is for. Other is what is resident beside what is accounted for: program, queues, allocator.",
+        Some(Unit::Bytes),
+        kinds.map(|(kind, bytes)| ([("kind", kind)], bytes)),
+    )?;
+    let parts = [
+        ("store", store),
+        ("webtorrent_swarms", swarms),
+        ("connections", connections),
+        ("queues", queues),
+        ("program", fixed),
+    ];
+    page.gauges(
+        "shoal_memory_part",
+        "How the memory of the process is divided.",
+        Some(Unit::Bytes),
+        parts.map(|(kind, bytes)| ([("kind", kind)], bytes)),
+    )?;
+    page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
 }
 
 fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {

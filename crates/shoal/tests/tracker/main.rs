@@ -14,6 +14,7 @@ mod frozen;
 mod harness;
 mod http;
 mod life;
+mod memory;
 mod page;
 mod tls;
 mod udp;

@@ -8,6 +8,9 @@ use core::str;
 use super::frame::{self, FrameHead, Opcode};
 use super::{Role, Violation};
 
+/// Up to so many bytes, room for fragments is doubled.
+const DOUBLED_BYTES_MAX: usize = 64 * 1024;
+
 /// Puts messages together. Owns memory only while a message comes in fragments.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -146,11 +149,13 @@ impl Reader {
         Ok(Some(Event::Message(&mut self.kept)))
     }
 
-    /// Takes in a fragment. Room is doubled as that of any vector, but never beyond what a message may have.
+    /// Takes in a fragment. Room for short messages is doubled as that of any vector, that for longer ones grows by a
+    /// quarter; never beyond what a message may have.
     fn keep(&mut self, payload: &[u8], message_bytes_max: usize) {
         let needed = self.kept.len() + payload.len();
         if needed > self.kept.capacity() {
-            let room = self.kept.capacity().saturating_mul(2).min(message_bytes_max).max(needed);
+            let doubled = self.kept.capacity().saturating_mul(2).min(DOUBLED_BYTES_MAX);
+            let room = doubled.max(needed + needed / 4).min(message_bytes_max).max(needed);
             self.kept.reserve_exact(room - self.kept.len());
         }
         self.kept.extend_from_slice(payload);

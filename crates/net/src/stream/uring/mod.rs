@@ -72,6 +72,9 @@ impl Default for UringSettings {
 const SUBMISSIONS_MAX: usize = 512;
 const COMPLETIONS_MAX: usize = 4096;
 
+/// Texts of up to so many bytes are not noted as held: nearly every answer is one, for a moment.
+const SMALL_BYTES_MAX: usize = 2048;
+
 /// Most completions that are seen to between two calls of the kernel.
 const ROUND_EVENTS_MAX: usize = 128;
 
@@ -142,6 +145,13 @@ impl<S: StreamService> Conduct<S> for UringIo<S> {
         [link.sending, link.waiting].into_iter().flatten().map(|letter| outbox.unsent_bytes(letter)).sum()
     }
 
+    fn link_bytes(&mut self, key: Key) -> usize {
+        let Self { roster, outbox, .. } = self;
+        let Some(Connection { link, .. }) = roster.get_mut(key) else { return 0 };
+        let letters = [link.sending, link.waiting].into_iter().flatten();
+        letters.map(|letter| outbox.capacity_bytes(letter)).filter(|bytes| *bytes > SMALL_BYTES_MAX).sum()
+    }
+
     fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
         self.speak(key, why, now_ms, service);
     }
@@ -190,7 +200,12 @@ impl<S: StreamService> UringIo<S> {
         let mut io = Self {
             armed: vec![false; listeners.listeners.len()],
             accepting: Accepting::Yes,
-            roster: Roster::new(limits, Arc::clone(&listeners.sources), listeners.counters()),
+            roster: Roster::new(
+                limits,
+                Arc::clone(&listeners.sources),
+                listeners.counters(),
+                listeners.budget(),
+            ),
             parting: HashMap::new(),
             slots,
             unlisted: VecDeque::new(),
@@ -422,6 +437,7 @@ impl<S: StreamService> UringIo<S> {
             outbox.reclaim(output);
             self.go_silent(key, Occasion::Heard, now_ms, service);
         }
+        self.note_held(key, service);
     }
 }
 
@@ -469,6 +485,15 @@ impl<S: StreamService> StreamIo<S> for UringIo<S> {
         self.ring.enter(Duration::ZERO)?;
         self.turn(now_ms, service)?;
         Ok(closed)
+    }
+
+    fn trim(&mut self) {
+        self.roster.trim();
+        self.outbox.trim();
+        self.parting.shrink_to(2 * self.parting.len());
+        self.unlisted.shrink_to(2 * self.unlisted.len());
+        self.starved.shrink_to(2 * self.starved.len());
+        self.put_off.shrink_to(2 * self.put_off.len());
     }
 
     fn connections(&self) -> usize {

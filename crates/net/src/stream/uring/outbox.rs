@@ -125,6 +125,17 @@ impl Outbox {
         letter.text.len() - letter.sent
     }
 
+    /// How much memory letter `index` holds.
+    pub(super) fn capacity_bytes(&self, index: u32) -> usize {
+        self.letters[index as usize].text.capacity()
+    }
+
+    /// Gives back the texts that are kept for later. They are made anew when they are needed.
+    pub(super) fn trim(&mut self) {
+        self.spares = Vec::new();
+        self.spares_bytes = 0;
+    }
+
     /// Hands what is left of letter `index` to the kernel, which sends it on `socket`.
     pub(super) fn send(&mut self, index: u32, socket: &Socket, effort: Effort) -> Submission {
         let letter = &mut self.letters[index as usize];

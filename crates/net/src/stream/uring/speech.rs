@@ -70,6 +70,7 @@ impl<S: StreamService> UringIo<S> {
             let letter = outbox.write(key, text, Then::Nothing);
             self.send(key, letter, Effort::Try);
         }
+        self.note_held(key, service);
     }
 
     /// Sends an answer.
@@ -189,6 +190,7 @@ impl<S: StreamService> UringIo<S> {
             let occasion = if is_waited_for { Occasion::Answered } else { Occasion::Told };
             self.go_silent(key, occasion, now_ms, service);
         }
+        self.note_held(key, service);
     }
 
     /// Sends what the socket has not taken of a letter, and waits for it.
