@@ -98,7 +98,7 @@ impl Arguments {
             match run(attack, &program, form, &self.setting) {
                 Ok(outcome) => {
                     let verdict = if outcome.has_held() { "held" } else { "GOT THROUGH" };
-                    bar.suspend(|| eprintln!("{verdict:11} {}{}", outcome.id, reason(&outcome.breaches)));
+                    bar.suspend(|| eprintln!("{verdict:11} {}", outcome.id));
                     report.add(outcome);
                 }
                 Err(error) => {
@@ -111,10 +111,6 @@ impl Arguments {
         bar.finish_and_clear();
         Ok(report)
     }
-}
-
-fn reason(breaches: &[String]) -> String {
-    breaches.iter().map(|breach| format!("\n              {breach}")).collect()
 }
 
 fn save(report: &Report, folder: &PathBuf) -> Result<()> {

@@ -219,6 +219,11 @@ impl UdpClient {
         self.connection_id.0
     }
 
+    /// Tells whether replies hold IPv6 peers.
+    pub(crate) fn is_v6(&self) -> bool {
+        self.socket.peer_addr().is_ok_and(|address| address.is_ipv6())
+    }
+
     fn next(&mut self) -> TransactionId {
         self.transactions = self.transactions.wrapping_add(1);
         TransactionId(self.transactions)
