@@ -120,9 +120,17 @@ impl WebSocket {
                 self.send_raw(&pong)?;
                 Ok(Some(None))
             }
-            Opcode::Close => bail!("closed by the tracker: {}", String::from_utf8_lossy(&payload)),
+            Opcode::Close => bail!("closed by the tracker: {}", close_words(&payload)),
             _ => Ok(Some(None)),
         }
+    }
+}
+
+/// Returns the code and the reason of a close frame (RFC 6455, 5.5.1).
+fn close_words(payload: &[u8]) -> String {
+    match payload.split_first_chunk::<2>() {
+        Some((code, reason)) => format!("{} {}", u16::from_be_bytes(*code), String::from_utf8_lossy(reason)),
+        None => "without a code".to_owned(),
     }
 }
 

@@ -261,7 +261,7 @@ fn one_named_client(context: &Context<'_>) -> Result<()> {
 /// Holds full scrapes of many torrents by reading a little at a time, and asks for one from elsewhere.
 fn tricklers(context: &Context<'_>) -> Result<()> {
     let mut client = context.udp(hostile_v4(200))?;
-    let torrents = context.pick(20_000, 200_000_u32);
+    let torrents = context.pick(80_000, 300_000_u32);
     let peers = (0..torrents).map(|number| {
         let mut hash = [1; 20];
         hash[..4].copy_from_slice(&number.wrapping_mul(2_654_435_769).to_be_bytes());
