@@ -104,7 +104,10 @@ impl Crowd {
             crowd.add(Protocol::Http, http::HttpPair::new(source, tracker.http(source), None, false))?;
         }
         for source in sources(3) {
-            crowd.add(Protocol::HttpKeepAlive, http::HttpPair::new(source, tracker.http(source), None, true))?;
+            crowd.add(
+                Protocol::HttpKeepAlive,
+                http::HttpPair::new(source, tracker.http(source), None, true),
+            )?;
         }
         for source in sources(4) {
             let pair = http::HttpPair::new(source, tracker.tls(source), Some(tls.clone()), false);
@@ -113,7 +116,9 @@ impl Crowd {
         let [v4, v6] = [[honest_v4(5), honest_v4(6)], [honest_v6(5), honest_v6(6)]];
         crowd.add(Protocol::Ws, ws::SocketPair::new(v4, tracker.http(v4[0]), None))?;
         crowd.add(Protocol::Wss, ws::SocketPair::new(v6, tracker.tls(v6[0]), Some(tls.clone())))?;
-        crowd.wait_for_answers(clock::now()).context("honest clients are not served even without an attack")?;
+        crowd
+            .wait_for_answers(clock::now())
+            .context("honest clients are not served even without an attack")?;
         Ok(crowd)
     }
 
@@ -128,7 +133,8 @@ impl Crowd {
                 shared.turn(&mut client, turn, &copy);
             }
         };
-        let thread = thread::Builder::new().name("honest".into()).spawn(run).context("cannot start a thread")?;
+        let thread =
+            thread::Builder::new().name("honest".into()).spawn(run).context("cannot start a thread")?;
         self.clients.push((protocol, account, thread));
         Ok(())
     }
@@ -143,12 +149,14 @@ impl Crowd {
     pub(crate) fn wait_for_answers(&self, since: Instant) -> Result<Duration> {
         let deadline = since + SETTLE_TIME_MAX;
         loop {
-            let late = self.clients.iter().find(|(_, account, _)| {
-                lock(account).last_good.is_none_or(|began| began < since)
-            });
+            let late = self
+                .clients
+                .iter()
+                .find(|(_, account, _)| lock(account).last_good.is_none_or(|began| began < since));
             let Some((protocol, account, _)) = late else { return Ok(clock::now() - since) };
             if clock::now() > deadline {
-                let failure = lock(account).failure_outside.clone().unwrap_or_else(|| "no answer yet".to_owned());
+                let failure =
+                    lock(account).failure_outside.clone().unwrap_or_else(|| "no answer yet".to_owned());
                 bail!("{protocol:?} is not served: {failure}");
             }
             thread::sleep(Duration::from_millis(5));

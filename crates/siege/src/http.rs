@@ -24,8 +24,6 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(crate) struct Response {
     /// The status code.
     pub(crate) status: u16,
-    /// The head, up to and with the empty line.
-    pub(crate) head: String,
     /// The body.
     pub(crate) body: Vec<u8>,
 }
@@ -106,16 +104,17 @@ impl HttpClient {
 /// Reads a response with a Content-Length or in chunks, and its length; `None` if it is not whole.
 fn parse(bytes: &[u8]) -> Result<Option<(Response, usize)>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
-    let head = String::from_utf8_lossy(&bytes[..end + 4]).into_owned();
+    let head = String::from_utf8_lossy(&bytes[..end + 4]);
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).context("no status line")?;
     let lower = head.to_ascii_lowercase();
-    let length = lower.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let length =
+        lower.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     let body = &bytes[end + 4..];
     if lower.contains("transfer-encoding: chunked") {
-        return Ok(parse_chunks(body)?.map(|(body, taken)| (Response { status, head, body }, end + 4 + taken)));
+        return Ok(parse_chunks(body)?.map(|(body, taken)| (Response { status, body }, end + 4 + taken)));
     }
     let length = length.unwrap_or(0);
-    Ok(body.get(..length).map(|body| (Response { status, head, body: body.to_vec() }, end + 4 + length)))
+    Ok(body.get(..length).map(|body| (Response { status, body: body.to_vec() }, end + 4 + length)))
 }
 
 fn parse_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
@@ -137,7 +136,9 @@ fn parse_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
 /// Returns the target of an announce of a leecher.
 pub(crate) fn announce_target(info_hash: &[u8; 20], port: u16, num_want: u32) -> String {
     let hash = percent(info_hash);
-    format!("/announce?info_hash={hash}&peer_id=-SG0001-siegesiegesi&port={port}&left=1&numwant={num_want}&compact=1")
+    format!(
+        "/announce?info_hash={hash}&peer_id=-SG0001-siegesiegesi&port={port}&left=1&numwant={num_want}&compact=1"
+    )
 }
 
 /// Returns a request by GET.

@@ -4,6 +4,7 @@
 //! An attack is a program against a running tracker, with stated bars; see [`ATTACKS`]. The siege aims at the tracker
 //! that it started itself, in a network namespace of its own, and cannot be given any other target. Everything is
 //! bounded in time and count. It shares the codecs with the tracker, never its decisions.
+#![forbid(unsafe_code)]
 
 mod attack;
 mod attacks;

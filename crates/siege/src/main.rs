@@ -125,7 +125,8 @@ fn save(report: &Report, folder: &PathBuf) -> Result<()> {
 /// Thousands of connections are held at a time.
 fn raise_open_files() -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("cannot raise the limit on open files")
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("cannot raise the limit on open files")
 }
 
 fn is_coloured() -> bool {

@@ -17,13 +17,11 @@ pub(crate) fn count(length: usize) -> u64 {
 }
 
 /// Returns the lower 16 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the mask leaves what fits")]
 pub(crate) fn low16(number: u32) -> u16 {
     (number & 0xffff) as u16
 }
 
 /// Returns the lower 8 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the mask leaves what fits")]
 pub(crate) fn low8(number: u32) -> u8 {
     (number & 0xff) as u8
 }

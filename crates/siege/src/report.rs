@@ -128,7 +128,8 @@ pub fn list_markdown(attacks: &[&Attack]) -> String {
 pub fn list(attacks: &[&Attack]) -> String {
     let mut text = String::new();
     for attack in attacks {
-        let _ = writeln!(text, "{}\n    tries: {}\n    promise: {}", attack.id(), attack.tries, attack.promise);
+        let _ =
+            writeln!(text, "{}\n    tries: {}\n    promise: {}", attack.id(), attack.tries, attack.promise);
     }
     let _ = writeln!(text, "{} attacks", attacks.len());
     text

@@ -55,7 +55,12 @@ impl Outcome {
 ///
 /// # Errors
 /// If the tracker does not start, if honest clients are not served before the attack, or if the attack cannot be run.
-pub fn run(attack: &Attack, program: &Program, form: Form, overrides: &[(String, String)]) -> Result<Outcome> {
+pub fn run(
+    attack: &Attack,
+    program: &Program,
+    form: Form,
+    overrides: &[(String, String)],
+) -> Result<Outcome> {
     let settings = attack.settings.iter().chain(match form {
         Form::Short => &[],
         Form::Full => attack.settings_full,
@@ -66,7 +71,14 @@ pub fn run(attack: &Attack, program: &Program, form: Form, overrides: &[(String,
     let measured = measure(attack, &mut tracker, &tls, form).with_context(|| attack.id())?;
     let breaches = breaches(&attack.bars, &measured, form);
     let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
-    Ok(Outcome { id: attack.id(), tries: attack.tries, promise: attack.promise, breaches, measured, log_tail })
+    Ok(Outcome {
+        id: attack.id(),
+        tries: attack.tries,
+        promise: attack.promise,
+        breaches,
+        measured,
+        log_tail,
+    })
 }
 
 fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, form: Form) -> Result<Measured> {
@@ -84,7 +96,8 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, form: Form) 
     measured.health_polls = watch.polls.load(Ordering::Relaxed);
     measured.unhealthy = watch.unhealthy.load(Ordering::Relaxed);
     measured.resident_peak_bytes = watch.peak_bytes.load(Ordering::Relaxed);
-    measured.honest = crowd.stop().into_iter().map(|(protocol, account)| summarise(protocol, account)).collect();
+    measured.honest =
+        crowd.stop().into_iter().map(|(protocol, account)| summarise(protocol, account)).collect();
     (attack.finish)(&context)?;
     (measured.hostile_messages, measured.hostile_bytes) = context.spent();
     measured.claims = context.claims();

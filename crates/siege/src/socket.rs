@@ -5,13 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::sockopt::{
-    Timeout, set_socket_linger, set_socket_recv_buffer_size, set_socket_timeout,
-};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_recv_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-
-/// Longest wait for a connection.
-pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Connects from `source`, and limits each later read and write to `patience` as well.
 pub(crate) fn tcp(source: IpAddr, target: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
@@ -24,7 +19,11 @@ pub(crate) fn tcp(source: IpAddr, target: SocketAddr, patience: Duration) -> io:
 }
 
 /// The same with a receive buffer of a few KiB, for a client that does not read.
-pub(crate) fn tcp_with_small_window(source: IpAddr, target: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+pub(crate) fn tcp_with_small_window(
+    source: IpAddr,
+    target: SocketAddr,
+    patience: Duration,
+) -> io::Result<TcpStream> {
     let socket = unconnected(source, target, patience)?;
     set_socket_recv_buffer_size(&socket, 4096)?;
     connect(&socket, &target)?;

@@ -93,13 +93,17 @@ impl Program {
         let log = self.folder.join(format!("shoal-{number}.log"));
         let mut command = self.command(open_files_max);
         let mut all = self.usual(port, &certificate);
-        all.extend(settings.map(|(key, value)| (key.to_owned(), value.replace("PROXY_PORT", &(port + 2).to_string()))));
+        all.extend(
+            settings
+                .map(|(key, value)| (key.to_owned(), value.replace("PROXY_PORT", &(port + 2).to_string()))),
+        );
         for (key, value) in all.iter().filter(|(key, _)| self.knows(key)) {
             command.env(format!("SHOAL_{}", key.replace('.', "_").to_uppercase()), value);
         }
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
-        let mut tracker = Tracker { child: child.context("cannot start the tracker")?, port, log, certificate };
+        let mut tracker =
+            Tracker { child: child.context("cannot start the tracker")?, port, log, certificate };
         tracker.wait_until_healthy()?;
         Ok(tracker)
     }
@@ -112,7 +116,9 @@ impl Program {
             command.args(["prlimit", &format!("--nofile={count}:{count}"), "--"]);
         }
         command.arg(&self.path);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"))
+        {
             command.env_remove(name);
         }
         command

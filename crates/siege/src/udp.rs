@@ -157,10 +157,12 @@ impl UdpClient {
         let info_hashes = &[InfoHash(info_hash)];
         let packet = encode(&Request::Scrape { connection_id, transaction_id, info_hashes });
         self.exchange(&packet, |reply| match reply {
-            Reply::Scrape { transaction_id: found, entries: [entry] } if found == transaction_id => Some(Ok(Counts {
-                members: entry.seeders.get() + entry.leechers.get(),
-                completed: entry.completed.get(),
-            })),
+            Reply::Scrape { transaction_id: found, entries: [entry] } if found == transaction_id => {
+                Some(Ok(Counts {
+                    members: entry.seeders.get() + entry.leechers.get(),
+                    completed: entry.completed.get(),
+                }))
+            }
             Reply::Error { transaction_id: found, message } if found == transaction_id => {
                 Some(Err(String::from_utf8_lossy(message).into_owned()))
             }
@@ -229,7 +231,11 @@ impl UdpClient {
         TransactionId(self.transactions)
     }
 
-    fn exchange<T>(&mut self, packet: &[u8], read: impl Fn(Reply<'_>) -> Option<Result<T, String>>) -> Result<T> {
+    fn exchange<T>(
+        &mut self,
+        packet: &[u8],
+        read: impl Fn(Reply<'_>) -> Option<Result<T, String>>,
+    ) -> Result<T> {
         for _ in 0..TRIES_MAX {
             self.socket.send(packet).context("cannot send a datagram")?;
             loop {

@@ -136,7 +136,8 @@ fn honest(bars: &Bars, measured: &Measured, form: Form, breaches: &mut Vec<Strin
         Form::Full => bars.honest_share_min,
     };
     for honest in &measured.honest {
-        let (name, failure) = (honest.protocol.word(), honest.failure.as_deref().unwrap_or("no reason known"));
+        let (name, failure) =
+            (honest.protocol.word(), honest.failure.as_deref().unwrap_or("no reason known"));
         if honest.turns == 0 || honest.share() < share_min {
             breaches.push(format!("{name}: {} of {} answered ({failure})", honest.answered, honest.turns));
         }
@@ -155,7 +156,8 @@ fn memory(bars: &Bars, measured: &Measured, breaches: &mut Vec<String>) {
         let (peak, max) = (mib(measured.resident_peak_bytes), mib(bars.resident_bytes_max));
         breaches.push(format!("{peak:.0} MiB resident, {max:.0} allowed"));
     }
-    if bars.is_memory_returned && !is_returned(measured.resident_before_bytes, measured.resident_after_bytes) {
+    if bars.is_memory_returned && !is_returned(measured.resident_before_bytes, measured.resident_after_bytes)
+    {
         let (before, after) = (mib(measured.resident_before_bytes), mib(measured.resident_after_bytes));
         breaches.push(format!("{after:.0} MiB still resident, {before:.0} before"));
     }
@@ -205,7 +207,8 @@ mod tests {
 
     #[test]
     fn each_broken_bar_is_told() {
-        let changes: [(fn(&mut Measured), &str); 9] = [
+        type Change = (fn(&mut Measured), &'static str);
+        let changes: [Change; 9] = [
             (|m| m.honest[0].answered = 80, "80 of 100"),
             (|m| m.honest[0].turns = 0, "0 answered"),
             (|m| m.honest[0].lost = 1, "sockets were lost"),

@@ -109,11 +109,15 @@ impl WebSocket {
         };
         ensure!(head.payload_bytes <= MESSAGE_BYTES_MAX, "a message without end");
         let length = usize::try_from(head.payload_bytes)?;
-        let Some(payload) = self.unread.get(head.head_bytes..head.head_bytes + length) else { return Ok(None) };
+        let Some(payload) = self.unread.get(head.head_bytes..head.head_bytes + length) else {
+            return Ok(None);
+        };
         let payload = payload.to_vec();
         self.unread.drain(..head.head_bytes + length);
         match head.opcode {
-            Opcode::Text => Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is no JSON")?))),
+            Opcode::Text => {
+                Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is no JSON")?)))
+            }
             Opcode::Ping => {
                 let mut pong = Vec::new();
                 frame::encode(Opcode::Pong, &payload, Some(MASK), &mut pong);
@@ -167,8 +171,10 @@ pub(crate) fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the announce of a leecher with these offers.
 pub(crate) fn announce(info_hash: &str, peer_id: &str, offers: &[(String, String)]) -> Value {
-    let offers: Vec<Value> =
-        offers.iter().map(|(id, sdp)| json!({"offer_id": id, "offer": {"type": "offer", "sdp": sdp}})).collect();
+    let offers: Vec<Value> = offers
+        .iter()
+        .map(|(id, sdp)| json!({"offer_id": id, "offer": {"type": "offer", "sdp": sdp}}))
+        .collect();
     json!({
         "action": "announce", "info_hash": info_hash, "peer_id": peer_id, "numwant": offers.len(),
         "uploaded": 0, "downloaded": 0, "left": 1, "event": "update", "offers": offers,

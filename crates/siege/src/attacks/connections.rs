@@ -11,8 +11,8 @@ use crate::context::{Context, PATIENCE};
 use crate::http::{HttpClient, announce_target, get, get_and_close};
 use crate::number::count;
 use crate::source::{honest_v4, hostile_v4, hostile_v6, proxy};
-use crate::{clock, socket};
 use crate::udp::Peer;
+use crate::{clock, socket};
 
 /// Few slots, of which two workers have half each.
 const FEW_SLOTS: &[Setting] = &[("http.connections_max", "200")];
@@ -99,12 +99,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings_full: THOUSAND_SLOTS_FOR_ALL,
-        ..connections(
-            "silent",
-            "ten addresses connect and say nothing",
-            FEW_SLOTS_FOR_ALL,
-            |context| hold(context, b"", b"", true),
-        )
+        ..connections("silent", "ten addresses connect and say nothing", FEW_SLOTS_FOR_ALL, |context| {
+            hold(context, b"", b"", true)
+        })
     },
     Attack {
         settings_full: THOUSAND_SLOTS,
@@ -121,7 +118,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         &[],
         connect_and_reset,
     ),
-    connections("connect-and-close", "a connection for each request, without a pause", &[], connect_and_close),
+    connections(
+        "connect-and-close",
+        "a connection for each request, without a pause",
+        &[],
+        connect_and_close,
+    ),
     Attack {
         open_files_max: Some(200),
         ..connections(
@@ -231,7 +233,8 @@ fn half_proxy_headers(context: &Context<'_>) -> Result<()> {
     let sources = (1..=4).map(proxy).collect();
     let target = context.tracker.proxied();
     let connections = more_than_slots(context);
-    Holding { target, sources, connections, opening: b"PROXY TCP4 192.", dribble: b"", reads: true }.run(context);
+    Holding { target, sources, connections, opening: b"PROXY TCP4 192.", dribble: b"", reads: true }
+        .run(context);
     Ok(())
 }
 
@@ -254,7 +257,11 @@ fn one_named_client(context: &Context<'_>) -> Result<()> {
         let answered = client.ask(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
         standing += u64::from(answered.is_ok_and(|response| response.status == 200));
     }
-    context.claim("connections of one named client", standing <= LIMIT, format!("{standing} at a limit of {LIMIT}"));
+    context.claim(
+        "connections of one named client",
+        standing <= LIMIT,
+        format!("{standing} at a limit of {LIMIT}"),
+    );
     Ok(())
 }
 

@@ -30,12 +30,18 @@ pub(super) const ATTACKS: &[Attack] = &[
         "other names than those of the operator are refused",
         rebinding,
     ),
-    control("slow-clients", "two hundred connections that send their request byte by byte", HEALTHY, |context| {
-        let target = context.tracker.control();
-        let sources = vec![hostile_v4(1)];
-        Holding { target, sources, connections: 200, opening: b"GET /", dribble: b"health", reads: true }.run(context);
-        Ok(())
-    }),
+    control(
+        "slow-clients",
+        "two hundred connections that send their request byte by byte",
+        HEALTHY,
+        |context| {
+            let target = context.tracker.control();
+            let sources = vec![hostile_v4(1)];
+            Holding { target, sources, connections: 200, opening: b"GET /", dribble: b"health", reads: true }
+                .run(context);
+            Ok(())
+        },
+    ),
     control("huge-heads", "heads without end", HEALTHY, huge_heads),
     control("metrics-flood", "the metrics are asked for without a pause", HEALTHY, metrics),
 ];
@@ -44,8 +50,10 @@ fn rebinding(context: &Context<'_>) -> Result<()> {
     for (name, headers) in [
         ("a foreign name", "Host: evil.example\r\n"),
         ("a foreign name with the port", "Host: evil.example:6970\r\n"),
-        ("no name", ""),
-        ("a page of another site", "Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n"),
+        (
+            "a page of another site",
+            "Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n",
+        ),
     ] {
         let mut client = HttpClient::open(hostile_v4(1), context.tracker.control(), None, PATIENCE)?;
         let request = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
@@ -59,7 +67,9 @@ fn rebinding(context: &Context<'_>) -> Result<()> {
 fn huge_heads(context: &Context<'_>) -> Result<()> {
     let head = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     while !context.is_window_over() {
-        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), PATIENCE) else { continue };
+        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), PATIENCE) else {
+            continue;
+        };
         let _ = stream.write_all(&head);
         context.spend(1, count(head.len()));
         let _ = stream.read(&mut [0; 4096]);

@@ -11,7 +11,7 @@ use crate::attack::{Attack, Bars, Layer};
 use crate::context::Context;
 use crate::number::count;
 use crate::socket;
-use crate::source::{hostile_v4, hostile_v6, honest_v4};
+use crate::source::{honest_v4, hostile_v4, hostile_v6};
 use crate::udp::{Peer, connect_packet, scrape_packet};
 
 /// The promise about addresses that have not shown that they are real.
@@ -137,7 +137,11 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
         true => Peer { num_want: 200, ..Peer::new([3; 20], 9000) }.packet(fastrand::u64(..), 1),
         false => scrape_packet(fastrand::u64(..), &hashes),
     });
-    context.claim("replies to wrong ids", flood.received == 0, format!("{} of {}", flood.received, flood.sent));
+    context.claim(
+        "replies to wrong ids",
+        flood.received == 0,
+        format!("{} of {}", flood.received, flood.sent),
+    );
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::context::Context;
-use crate::number::{as_f64, count};
+use crate::number::count;
 use crate::socket;
 
 /// The pause between two looks at all connections.
@@ -34,21 +34,9 @@ pub(super) struct Holding<'h> {
     pub(super) reads: bool,
 }
 
-/// What became of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
-    /// Connections that were made.
-    pub(super) made: u64,
-    /// Those that the tracker ended.
-    pub(super) ended: u64,
-    /// Those that stood at the end.
-    pub(super) standing: u64,
-}
-
 impl Holding<'_> {
     /// Holds connections until the window is over, and no less than three rounds.
-    pub(super) fn run(&self, context: &Context<'_>) -> Held {
-        let mut held = Held::default();
+    pub(super) fn run(&self, context: &Context<'_>) {
         let mut streams: Vec<Option<TcpStream>> = (0..self.connections).map(|_| None).collect();
         let mut round = 0;
         while round < 3 || !context.is_window_over() {
@@ -59,20 +47,13 @@ impl Holding<'_> {
                 }
                 if place.is_none() {
                     *place = self.connect(context, index);
-                    held.made += u64::from(place.is_some());
                 } else if !self.keep(context, place.as_mut(), round) {
                     *place = None;
-                    held.ended += 1;
                 }
             }
             round += 1;
             clock::sleep_until(next);
         }
-        for place in &mut streams {
-            let stands = place.is_some() && self.keep(context, place.as_mut(), round);
-            held.standing += u64::from(stands);
-        }
-        held
     }
 
     fn connect(&self, context: &Context<'_>, index: usize) -> Option<TcpStream> {
@@ -111,13 +92,5 @@ impl Holding<'_> {
             Ok(_) => true,
             Err(error) => crate::udp::is_timeout(&error),
         }
-    }
-}
-
-impl Held {
-    /// Returns it in words.
-    pub(super) fn words(&self) -> String {
-        let share = as_f64(self.ended) / as_f64(self.made.max(1)) * 100.0;
-        format!("{} connections made, {share:.0} % of them ended, {} standing", self.made, self.standing)
     }
 }

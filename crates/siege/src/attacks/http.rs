@@ -23,7 +23,12 @@ const fn http(
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
-    http("pipelining", "thousands of requests on a connection without waiting for answers", SERVED, pipelining),
+    http(
+        "pipelining",
+        "thousands of requests on a connection without waiting for answers",
+        SERVED,
+        pipelining,
+    ),
     http("header-bombs", "ten thousand header fields, and a field of a megabyte", SERVED, header_bombs),
     http(
         "smuggling",
@@ -50,7 +55,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         "cross-site browsers are refused",
         cross_site,
     ),
-    http("upgrade-storm", "upgrades to WebSockets that are closed at once, and to protocols that are unknown", SERVED, upgrades),
+    http(
+        "upgrade-storm",
+        "upgrades to WebSockets that are closed at once, and to protocols that are unknown",
+        SERVED,
+        upgrades,
+    ),
 ];
 
 /// Sends bytes on a connection of their own, as many as are taken, and returns what came back and how many were taken.
@@ -91,7 +101,8 @@ fn pipelining(context: &Context<'_>) -> Result<()> {
 }
 
 fn header_bombs(context: &Context<'_>) -> Result<()> {
-    let many = [b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
+    let many =
+        [b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
     let long = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     let mut served = 0;
     for number in 0.. {
@@ -108,20 +119,55 @@ fn header_bombs(context: &Context<'_>) -> Result<()> {
 
 /// A request and how many answers of 200 it may get at most.
 const SMUGGLING: &[(&str, &str, usize)] = &[
-    ("two lengths", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
-    ("length and chunks", "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
-    ("chunks by another name", "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
-    ("chunks twice", "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+    (
+        "two lengths",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "length and chunks",
+        "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "chunks by another name",
+        "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "chunks twice",
+        "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
     ("two hosts", "GET T HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 0),
-    ("no host", "GET T HTTP/1.1\r\n\r\n", 0),
-    ("a blank before the colon", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length : 26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+    (
+        "a blank before the colon",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length : 26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
     ("a folded line", "GET T HTTP/1.1\r\nHost: a\r\nX: a\r\n Content-Length: 26\r\n\r\n", 0),
     ("a bare CR", "GET T HTTP/1.1\r\nHost: a\rContent-Length: 26\r\n\r\n", 0),
     ("a NUL", "GET T HTTP/1.1\r\nHost: a\0\r\n\r\n", 0),
-    ("a signed length", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: +26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
-    ("a length in hexadecimal", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
-    ("a length beyond 64 bits", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551617\r\n\r\nG", 0),
-    ("a request within a body", "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+    (
+        "a signed length",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: +26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "a length in hexadecimal",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "a length beyond 64 bits",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551617\r\n\r\nG",
+        0,
+    ),
+    (
+        "a request within a body",
+        "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
     ("HTTP/2 in words", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
 ];
 
@@ -169,8 +215,10 @@ fn huge_query(context: &Context<'_>) -> Result<()> {
 }
 
 fn odd_methods(context: &Context<'_>) -> Result<()> {
-    const METHODS: [&str; 12] =
-        ["PUT", "DELETE", "TRACE", "CONNECT", "OPTIONS", "PATCH", "PROPFIND", "get", "Get", "G\u{e4}T", "GE T", "\t"];
+    const METHODS: [&str; 12] = [
+        "PUT", "DELETE", "TRACE", "CONNECT", "OPTIONS", "PATCH", "PROPFIND", "get", "Get", "G\u{e4}T",
+        "GE T", "\t",
+    ];
     let target = announce_target(&[0x77; 20], 7403, 10);
     for number in 0.. {
         if context.is_window_over() {
@@ -188,7 +236,10 @@ fn odd_methods(context: &Context<'_>) -> Result<()> {
 fn cross_site(context: &Context<'_>) -> Result<()> {
     const HEADERS: [(&str, &str); 4] = [
         ("an image", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n"),
-        ("a script", "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty\r\n"),
+        (
+            "a script",
+            "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty\r\n",
+        ),
         ("a frame", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n"),
         ("a form of an old browser", "Origin: https://evil.example\r\n"),
     ];

@@ -1,5 +1,6 @@
 //! Attacks by what WebTorrent passes from one client to another.
 
+use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -57,8 +58,18 @@ pub(super) const ATTACKS: &[Attack] = &[
         "the peer stays connected, and its announces are answered",
         |context| third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10),
     ),
-    relay("hot-target", "sixty sockets send all their offers to the one other peer of a swarm", PAIRS_SERVED, hot_target),
-    relay("unawaited-answers", "answers to offers that were never made, without a pause", PAIRS_SERVED, unawaited),
+    relay(
+        "hot-target",
+        "sixty sockets send all their offers to the one other peer of a swarm",
+        PAIRS_SERVED,
+        hot_target,
+    ),
+    relay(
+        "unawaited-answers",
+        "answers to offers that were never made, without a pause",
+        PAIRS_SERVED,
+        unawaited,
+    ),
     relay(
         "peer-id-takeover",
         "a client of the same address announces the peer id of another one",
@@ -74,7 +85,12 @@ pub(super) const ATTACKS: &[Attack] = &[
             member_of_thousands,
         )
     },
-    relay("unanswered-offers", "offers by the ten thousand that are never answered, read all the time", PAIRS_SERVED, unanswered),
+    relay(
+        "unanswered-offers",
+        "offers by the ten thousand that are never answered, read all the time",
+        PAIRS_SERVED,
+        unanswered,
+    ),
     Attack {
         settings: FEW_PEERS,
         ..relay(
@@ -94,13 +110,18 @@ fn ten_offers(hash: &str, peer: &str, bytes: usize) -> Vec<u8> {
 }
 
 /// Sends offers in a swarm from a socket, and reads all that comes, until `is_over`.
-fn offer_without_pause(context: &Context<'_>, source: IpAddr, hash: &str, bytes: usize, is_over: &AtomicBool) {
+fn offer_without_pause(
+    context: &Context<'_>,
+    source: IpAddr,
+    hash: &str,
+    bytes: usize,
+    is_over: &AtomicBool,
+) {
     let Ok(mut stream) = crate::websocket::bare(source, context.http(source), PATIENCE) else { return };
     let message = ten_offers(hash, &name(), bytes);
     let _ = stream.set_nonblocking(true);
     let (mut sent, mut buffer) = (0, vec![0; 256 << 10]);
     while !is_over.load(Ordering::Relaxed) {
-        use std::io::{Read, Write};
         match stream.write(&message[sent..]) {
             Ok(length) => {
                 context.spend(u64::from(sent + length == message.len()), count(length));
@@ -132,7 +153,6 @@ fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) ->
 
 /// Reads so many bytes a second, announces once a second, and wants a reply to each.
 fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Result<String> {
-    use std::io::{Read, Write};
     let source = honest_v4(20);
     let stream = socket::tcp_with_small_window(source, context.http(source), PATIENCE)?;
     let mut reader = stream.try_clone()?;
@@ -214,7 +234,11 @@ fn unawaited(context: &Context<'_>) -> Result<()> {
     let arrived = target.wait_for(clock::now() + Duration::from_millis(500), |message: &Value| {
         (!message["answer"].is_null()).then_some(())
     });
-    context.claim("answers nobody awaits", arrived.is_err(), if arrived.is_ok() { "relayed" } else { "not relayed" });
+    context.claim(
+        "answers nobody awaits",
+        arrived.is_err(),
+        if arrived.is_ok() { "relayed" } else { "not relayed" },
+    );
     Ok(())
 }
 
@@ -258,9 +282,8 @@ fn member_of_thousands(context: &Context<'_>) -> Result<()> {
         let message = announce(&hash, &peer, &[]);
         context.spend(1, count(message.to_string().len()));
         member.send(&message)?;
-        let is_answer = |message: &Value| {
-            (message["info_hash"] == *hash).then(|| message["failure reason"].is_null())
-        };
+        let is_answer =
+            |message: &Value| (message["info_hash"] == *hash).then(|| message["failure reason"].is_null());
         joined += usize::from(member.wait_for(clock::now() + MESSAGE_TIME_MAX, is_answer)?);
     }
     context.claim("torrents of one connection", joined <= LIMIT, format!("{joined} at a limit of {LIMIT}"));

@@ -1,6 +1,6 @@
 //! Attacks by signals, and by what they make the tracker read.
 
-use std::fs;
+use std::fs::{self, File};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +14,9 @@ use crate::source::{honest_v4, hostile_v4};
 
 /// Connections with requests that have arrived when SIGTERM comes.
 const CONNECTIONS_AT_STOP: u32 = 50;
+
+/// A file that is no certificate.
+const HUGE_BYTES: u64 = 600 << 20;
 
 const fn signals(
     name: &'static str,
@@ -32,12 +35,17 @@ pub(super) const ATTACKS: &[Attack] = &[
         fifo,
     ),
     signals(
-        "endless-certificate",
-        "SIGHUP while a certificate is a file without end",
+        "huge-certificate",
+        "SIGHUP while a certificate is a file of 600 MiB",
         "health, signals and clients go on, and memory stays within its bound",
-        endless,
+        huge,
     ),
-    signals("reload-storm", "hundreds of SIGHUPs without a pause", "clients go on, new sessions included", storm),
+    signals(
+        "reload-storm",
+        "hundreds of SIGHUPs without a pause",
+        "clients go on, new sessions included",
+        storm,
+    ),
     Attack {
         finish: term_under_load,
         ..signals(
@@ -67,10 +75,11 @@ fn fifo(context: &Context<'_>) -> Result<()> {
     hang_up(context)
 }
 
-fn endless(context: &Context<'_>) -> Result<()> {
+fn huge(context: &Context<'_>) -> Result<()> {
     let file = &context.tracker.certificate;
     fs::remove_file(file).context("cannot take the certificate away")?;
-    std::os::unix::fs::symlink("/dev/zero", file).context("cannot make a link")?;
+    // Without blocks on the disk, and with an end, so that the machine survives a tracker that reads it all.
+    File::create(file)?.set_len(HUGE_BYTES).context("cannot make a sparse file")?;
     hang_up(context)
 }
 

@@ -57,13 +57,9 @@ pub(super) const ATTACKS: &[Attack] = &[
         NO_ENTRY_LIMIT,
         |context| order::neighbours(context, hostile_v4(1), order::Way::Grow),
     ),
-    store(
-        "learned-neighbours-v6",
-        "the same over IPv6",
-        AS_CHEAP,
-        NO_ENTRY_LIMIT,
-        |context| order::neighbours(context, hostile_v6(1), order::Way::Grow),
-    ),
+    store("learned-neighbours-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
+        order::neighbours(context, hostile_v6(1), order::Way::Grow)
+    }),
     store(
         "renewal-in-a-run",
         "peers of one long run announce again in a swarm of a fixed size",
@@ -78,13 +74,9 @@ pub(super) const ATTACKS: &[Attack] = &[
         NO_ENTRY_LIMIT,
         |context| order::neighbours(context, hostile_v4(1), order::Way::ToAndFro),
     ),
-    store(
-        "growth-and-shrinking-v6",
-        "the same over IPv6",
-        AS_CHEAP,
-        NO_ENTRY_LIMIT,
-        |context| order::neighbours(context, hostile_v6(1), order::Way::ToAndFro),
-    ),
+    store("growth-and-shrinking-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
+        order::neighbours(context, hostile_v6(1), order::Way::ToAndFro)
+    }),
     store(
         "table-of-swarms",
         "the full scrape shows the order of torrents; neighbours alone are announced again",
@@ -175,7 +167,11 @@ fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
     let peers = (0..count).flat_map(|_| events).map(|event| Peer { event, ..Peer::new(hash, 5001) });
     context.spend_flow(attacker.announce_all(peers, || context.is_over(), |_| {}));
     let completed = member.scrape(hash)?.completed;
-    context.claim("downloads counted", completed <= 2, format!("{completed} after {count} rounds of one peer"));
+    context.claim(
+        "downloads counted",
+        completed <= 2,
+        format!("{completed} after {count} rounds of one peer"),
+    );
     Ok(())
 }
 

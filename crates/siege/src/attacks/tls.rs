@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::IpAddr;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustls::StreamOwned;
 
 use super::holding::Holding;
@@ -37,13 +37,23 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: FEW_SLOTS,
         settings_full: THOUSAND_SLOTS,
-        ..tls("unfinished-handshakes", "ten addresses hold every slot by handshakes that they do not finish", |context| {
-            hold(context, &context.tls.hello()?)
-        })
+        ..tls(
+            "unfinished-handshakes",
+            "ten addresses hold every slot by handshakes that they do not finish",
+            |context| hold(context, &context.tls.hello()?),
+        )
     },
-    tls("client-hello-flood", "client hellos without a pause, each on a connection that is closed then", hello_flood),
+    tls(
+        "client-hello-flood",
+        "client hellos without a pause, each on a connection that is closed then",
+        hello_flood,
+    ),
     tls("mutated-hellos", "client hellos with some bytes changed", mutated_hellos),
-    tls("garbage-records", "records of every type with random payload, before and after a handshake", garbage_records),
+    tls(
+        "garbage-records",
+        "records of every type with random payload, before and after a handshake",
+        garbage_records,
+    ),
     tls("tiny-records", "requests in records of one byte each", tiny_records),
     tls("junk-tickets", "client hellos whose session tickets and key shares are junk", junk_tickets),
     tls("empty-records", "empty records and fragments of one byte without a pause", empty_records),
@@ -160,7 +170,8 @@ fn session(context: &Context<'_>, number: u32) -> Result<Session> {
     let stream = socket::tcp(source, context.tracker.tls(source), PATIENCE)?;
     let mut stream = StreamOwned::new(context.tls.begin()?, stream);
     stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;
-    stream.read(&mut [0; 4096])?;
+    let length = stream.read(&mut [0; 4096])?;
+    ensure!(length > 0, "closed in the middle of a handshake");
     Ok(stream)
 }
 

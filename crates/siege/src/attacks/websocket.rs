@@ -35,7 +35,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings: LITTLE_MEMORY,
         bars: SIXTY_FOUR_MIB,
         promise: "the process stays within memory.max of 64 MiB, and memory goes back",
-        ..websocket("half-messages", "thousands of sockets with half a message of 256 KiB each", half_messages)
+        ..websocket(
+            "half-messages",
+            "thousands of sockets with half a message of 256 KiB each",
+            half_messages,
+        )
     },
     Attack {
         settings: LITTLE_MEMORY,
@@ -104,7 +108,10 @@ fn half_messages_of(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<
 }
 
 /// Repeats on new sockets whatever `use_it` does with one.
-fn repeat(context: &Context<'_>, mut use_it: impl FnMut(&mut TcpStream) -> std::io::Result<usize>) -> Result<()> {
+fn repeat(
+    context: &Context<'_>,
+    mut use_it: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
+) -> Result<()> {
     for number in 0.. {
         if context.is_window_over() {
             break;
@@ -178,7 +185,7 @@ fn garbage(context: &Context<'_>) -> Result<()> {
         }
         stream.write_all(&bytes)?;
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        stream.read(&mut [0; 4096])?;
+        let _ = stream.read(&mut [0; 4096]);
         Ok(bytes.len())
     })
 }
@@ -215,8 +222,12 @@ fn huge_numbers(context: &Context<'_>) -> Result<()> {
             "{{\"action\":\"announce\",\"info_hash\":\"{hash}\",\"peer_id\":\"{peer}\",\"numwant\":{value},\"left\":{value}}}"
         ).as_bytes())
     };
-    let messages =
-        [of("9".repeat(100_000)), of(format!("1e{}", "9".repeat(50_000))), of("-0.".to_owned() + &"0".repeat(90_000)), of(format!("\"{}\"", "\\u0041".repeat(30_000)))];
+    let messages = [
+        of("9".repeat(100_000)),
+        of(format!("1e{}", "9".repeat(50_000))),
+        of("-0.".to_owned() + &"0".repeat(90_000)),
+        of(format!("\"{}\"", "\\u0041".repeat(30_000))),
+    ];
     let mut turn = 0;
     repeat(context, |stream| {
         turn += 1;

@@ -19,7 +19,12 @@ pub(super) struct HttpPair {
 }
 
 impl HttpPair {
-    pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<TlsClient>, is_kept_alive: bool) -> Self {
+    pub(super) fn new(
+        source: IpAddr,
+        target: SocketAddr,
+        tls: Option<TlsClient>,
+        is_kept_alive: bool,
+    ) -> Self {
         Self { source, target, tls, is_kept_alive, client: None, info_hash: torrent() }
     }
 

@@ -22,10 +22,8 @@ pub(super) fn learn(context: &Context<'_>, client: &mut UdpClient, ports: u16, c
     let mut pairs = HashMap::new();
     // A compact peer ends with its port, whatever its family. A reply over IPv6 holds a third of the peers.
     let (width, num_want) = if client.is_v6() { (18, 67) } else { (6, 200) };
-    let asks = (0..usize::from(ports) * PLACES_PER_PORT / num_want).map(|_| Peer {
-        num_want: 200,
-        ..Peer::new(LEARNED_FROM, fastrand::u16(1..=ports))
-    });
+    let asks = (0..usize::from(ports) * PLACES_PER_PORT / num_want)
+        .map(|_| Peer { num_want: 200, ..Peer::new(LEARNED_FROM, fastrand::u16(1..=ports)) });
     let look = |peers: &[u8]| note_pairs(&mut pairs, peers, width);
     context.spend_flow(client.announce_all(asks, || context.is_over(), look));
     let mut found = cluster(&pairs, count);

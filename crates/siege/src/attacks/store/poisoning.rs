@@ -107,8 +107,12 @@ mod tests {
     #[test]
     fn hostile_addresses_are_told_from_honest_ones() {
         for number in [0, 1, 255, 256, 1000] {
-            assert!(is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1)));
-            assert!(!is_hostile(&compact(honest_v4(number), 1)) && !is_hostile(&compact(honest_v6(number), 1)));
+            assert!(
+                is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1))
+            );
+            assert!(
+                !is_hostile(&compact(honest_v4(number), 1)) && !is_hostile(&compact(honest_v6(number), 1))
+            );
         }
     }
 }
