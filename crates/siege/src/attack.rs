@@ -1,4 +1,4 @@
-//! What an attack is: a name, words, a configuration of the tracker, a program, and the bars that have to hold.
+//! An attack: a name, words, a configuration of the tracker, a program, and the bars that have to hold.
 
 use anyhow::Result;
 
@@ -19,7 +19,7 @@ pub enum Layer {
     Http,
     /// WebSocket frames and messages.
     WebSocket,
-    /// What WebTorrent passes between clients.
+    /// Offers and answers that WebTorrent passes between clients.
     Relay,
     /// The listener for operators.
     Control,
@@ -46,17 +46,17 @@ pub struct Attack {
     pub layer: Layer,
     /// Its name within the layer.
     pub name: &'static str,
-    /// What it tries.
+    /// The attempt, in words.
     pub tries: &'static str,
-    /// What has to hold nevertheless.
+    /// The promise that has to hold nevertheless.
     pub promise: &'static str,
     /// The configuration that it attacks.
     pub settings: &'static [Setting],
-    /// What the full form changes of it.
+    /// Settings that the full form changes.
     pub settings_full: &'static [Setting],
     /// Open files that the tracker is allowed, if fewer than usual.
     pub open_files_max: Option<u32>,
-    /// What has to hold, in figures.
+    /// The promise in figures.
     pub bars: Bars,
     pub(crate) run: Program,
     /// Runs after the honest clients have left, before the tracker is stopped.
@@ -66,7 +66,7 @@ pub struct Attack {
 /// The program of an attack.
 pub(crate) type Program = fn(&Context<'_>) -> Result<()>;
 
-/// What has to hold under an attack, in figures.
+/// A promise in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bars {
     /// Least share of honest requests of each protocol that are answered, and rightly.
@@ -82,7 +82,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// What holds unless an attack says otherwise.
+    /// The bars of an attack that says nothing else.
     pub(crate) const USUAL: Self = Self {
         honest_share_min: 0.99,
         unhealthy_max: 0,

@@ -1,4 +1,4 @@
-//! What an attack is given: the tracker that it may attack, its budget, and where it writes down what it found.
+//! The surroundings of an attack: the tracker that it may attack, its budget, and a place for its findings.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,9 +35,9 @@ pub(crate) struct Context<'t> {
 /// Something that an attack found out by itself, and whether it is as promised.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Claim {
-    /// What was looked at.
+    /// The thing that was looked at.
     pub what: String,
-    /// What was found.
+    /// The finding.
     pub found: String,
     /// Whether it is as promised.
     pub held: bool,

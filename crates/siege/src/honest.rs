@@ -50,7 +50,7 @@ pub enum Protocol {
     Wss,
 }
 
-/// What a client does in each turn.
+/// A client that asks once in each turn.
 trait Client: Send {
     /// Asks once and checks the answer.
     fn ask(&mut self, turn: u64) -> Result<()>;
@@ -61,7 +61,7 @@ trait Client: Send {
     }
 }
 
-/// What became of the requests of some clients.
+/// The outcome of the requests of some clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     /// Turns in the time of the attack.

@@ -12,7 +12,7 @@ use crate::run::Outcome;
 /// The version of the JSON.
 const SCHEMA: &str = "shoal-siege/1";
 
-/// What came of a siege.
+/// The outcome of a siege.
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: &'static str,

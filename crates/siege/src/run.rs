@@ -26,18 +26,18 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 const POLL_EVERY: Duration = Duration::from_millis(150);
 const POLL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What came of one attack.
+/// The outcome of one attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Its layer and name.
     pub id: String,
-    /// What it tries.
+    /// The attempt, in words.
     pub tries: &'static str,
-    /// What is promised.
+    /// The promise, in words.
     pub promise: &'static str,
     /// Every promise that was broken, in words.
     pub breaches: Vec<String>,
-    /// What was measured.
+    /// Measurements.
     pub measured: Measured,
     /// The end of the tracker's log, if a promise was broken.
     pub log_tail: Option<String>,
@@ -143,7 +143,7 @@ fn settle(attack: &Attack, tracker: &Tracker, form: Form, before_bytes: u64, end
     }
 }
 
-/// What is watched all the time.
+/// Counters that are kept all the time.
 #[derive(Default)]
 struct Watch {
     is_over: AtomicBool,

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct Tracker {
     child: Child,
     port: u16,
     log: PathBuf,
+    /// Whether it was asked to end, since a second request would end it at once.
+    is_ending: AtomicBool,
     /// The file of the certificate that it reads at a SIGHUP.
     pub(crate) certificate: PathBuf,
 }
@@ -102,8 +104,13 @@ impl Program {
         }
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
-        let mut tracker =
-            Tracker { child: child.context("cannot start the tracker")?, port, log, certificate };
+        let mut tracker = Tracker {
+            child: child.context("cannot start the tracker")?,
+            port,
+            log,
+            is_ending: AtomicBool::new(false),
+            certificate,
+        };
         tracker.wait_until_healthy()?;
         Ok(tracker)
     }
@@ -191,8 +198,11 @@ impl Tracker {
         usage::resident_bytes(self.child.id())
     }
 
-    /// Sends a signal.
+    /// Sends a signal; SIGTERM only once.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        if signal == Signal::TERM && self.is_ending.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         kill_process(Pid::from_child(&self.child), signal).context("cannot signal the tracker")
     }
 

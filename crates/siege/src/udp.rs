@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     pub(crate) num_want: i32,
 }
 
-/// What an announce was answered.
+/// The reply to an announce.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Swarm {
     /// Seeders and leechers together.
@@ -64,7 +64,7 @@ pub(crate) struct Counts {
     pub(crate) completed: u32,
 }
 
-/// What came of many requests.
+/// Counts of many requests and their replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
     /// Requests that were sent.

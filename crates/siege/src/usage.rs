@@ -1,4 +1,4 @@
-//! What the kernel says about the tracker's process: processor time and resident memory.
+//! Processor time and resident memory of the tracker's process, by the kernel's account.
 
 use std::fs;
 use std::path::Path;

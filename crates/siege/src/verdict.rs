@@ -17,7 +17,7 @@ const RESIDENT_NOISE_BYTES: u64 = 4 << 20;
 /// Share of honest requests that the short form demands at least, in which one lost request weighs several per cent.
 const HONEST_SHARE_MIN_SHORT: f64 = 0.9;
 
-/// What was measured of one protocol.
+/// Measurements of one protocol.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Honest {
     /// The protocol.
@@ -36,7 +36,7 @@ pub struct Honest {
     pub failure: Option<String>,
 }
 
-/// What was measured under one attack.
+/// Measurements under one attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
     /// Honest clients by protocol.
@@ -63,7 +63,7 @@ pub struct Measured {
     pub recovery_ms: Option<f64>,
     /// Why the tracker did not end well afterwards.
     pub bad_end: Option<String>,
-    /// What the attack found out by itself.
+    /// Findings of the attack itself.
     pub claims: Vec<Claim>,
 }
 

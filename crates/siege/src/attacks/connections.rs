@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::thread;
 
 use anyhow::{Context as _, Result};
 
@@ -143,6 +144,15 @@ pub(super) const ATTACKS: &[Attack] = &[
         )
     },
     Attack {
+        settings_full: THOUSAND_SLOTS_FOR_ALL,
+        ..connections(
+            "slots-behind-a-proxy",
+            "ten clients that PROXY headers name hold every slot by half a request",
+            FEW_SLOTS_FOR_ALL,
+            slots_behind_a_proxy,
+        )
+    },
+    Attack {
         promise: "the named client holds no more connections than http.connections_per_source_max",
         ..connections(
             "one-client-behind-a-proxy",
@@ -235,6 +245,21 @@ fn half_proxy_headers(context: &Context<'_>) -> Result<()> {
     let connections = more_than_slots(context);
     Holding { target, sources, connections, opening: b"PROXY TCP4 192.", dribble: b"", reads: true }
         .run(context);
+    Ok(())
+}
+
+/// Holds connections that a proxy makes for ten clients.
+fn slots_behind_a_proxy(context: &Context<'_>) -> Result<()> {
+    let (target, connections) = (context.tracker.proxied(), more_than_slots(context) / 10);
+    thread::scope(|scope| {
+        for number in 1..=10 {
+            scope.spawn(move || {
+                let opening = format!("PROXY TCP4 192.0.2.{number} 192.0.2.1 4000 80\r\nGET /ann");
+                let (sources, opening) = (vec![proxy(number)], opening.as_bytes());
+                Holding { target, sources, connections, opening, dribble: b"", reads: true }.run(context);
+            });
+        }
+    });
     Ok(())
 }
 

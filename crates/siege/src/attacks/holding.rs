@@ -26,9 +26,9 @@ pub(super) struct Holding<'h> {
     pub(super) sources: Vec<IpAddr>,
     /// How many there are to be.
     pub(super) connections: u32,
-    /// What each sends first.
+    /// The bytes that each sends first.
     pub(super) opening: &'h [u8],
-    /// What each sends in every round from then on, one byte of it at a time and over again.
+    /// The bytes that each sends from then on, one in every round and over again.
     pub(super) dribble: &'h [u8],
     /// Whether it takes what it is sent.
     pub(super) reads: bool,

@@ -194,7 +194,7 @@ fn endless_body(context: &Context<'_>) -> Result<()> {
     for (number, head) in (0..).zip(heads) {
         let body = std::iter::once(head.as_bytes().to_vec()).chain(std::iter::repeat_n(chunk.clone(), 1000));
         let (_, taken) = send(context, number, body);
-        // What the kernel has buffered counts as taken here, some MiB on loopback.
+        // Bytes that the kernel has buffered count as taken here, some MiB on loopback.
         context.claim("bytes of a body without end", taken < 12 << 20, format!("{taken} taken"));
     }
     Ok(())

@@ -235,14 +235,14 @@ fn unawaited(context: &Context<'_>) -> Result<()> {
         (!message["answer"].is_null()).then_some(())
     });
     context.claim(
-        "answers nobody awaits",
+        "answers to no offer",
         arrived.is_err(),
         if arrived.is_ok() { "relayed" } else { "not relayed" },
     );
     Ok(())
 }
 
-/// Somebody behind the same address says to be the peer; then offers are made to the swarm.
+/// Another client of the same address claims the peer id; then offers are made to the swarm.
 fn takeover(context: &Context<'_>) -> Result<()> {
     let (hash, peer) = (name(), name());
     let nat = honest_v4(30);

@@ -13,7 +13,7 @@ use crate::number::as_f64;
 use crate::source::{honest_v4, hostile_v4};
 use crate::udp::{Flow, Peer, UdpClient};
 
-/// What is done with neighbours.
+/// A use of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// They join one after the other.

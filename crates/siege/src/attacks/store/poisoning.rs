@@ -9,7 +9,7 @@ use crate::number::{count, ratio};
 use crate::source::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::udp::{Peer, UdpClient, compact};
 
-/// Who joins first.
+/// The side that joins first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     HonestFirst,
