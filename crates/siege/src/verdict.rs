@@ -17,6 +17,9 @@ const RESIDENT_NOISE_BYTES: u64 = 4 << 20;
 /// Share of honest requests that the short form demands at least, in which one lost request weighs several per cent.
 const HONEST_SHARE_MIN_SHORT: f64 = 0.9;
 
+/// Of so many polls of `/health` one may fail in the short form.
+const UNHEALTHY_ONE_IN_SHORT: u64 = 5;
+
 /// Measurements of one protocol.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Honest {
@@ -112,7 +115,12 @@ impl Measured {
 pub fn breaches(bars: &Bars, measured: &Measured, form: Form) -> Vec<String> {
     let mut breaches = Vec::new();
     honest(bars, measured, form, &mut breaches);
-    if measured.unhealthy > bars.unhealthy_max {
+    let unhealthy_max = match form {
+        // A worker has a second to give a sign of life, which a busy machine may take away now and then.
+        Form::Short => bars.unhealthy_max.max(measured.health_polls / UNHEALTHY_ONE_IN_SHORT),
+        Form::Full => bars.unhealthy_max,
+    };
+    if measured.unhealthy > unhealthy_max {
         breaches.push(format!(
             "/health was not 200 in {} of {} polls",
             measured.unhealthy, measured.health_polls
@@ -212,7 +220,7 @@ mod tests {
             (|m| m.honest[0].answered = 80, "80 of 100"),
             (|m| m.honest[0].turns = 0, "0 answered"),
             (|m| m.honest[0].lost = 1, "sockets were lost"),
-            (|m| m.unhealthy = 1, "/health"),
+            (|m| m.unhealthy = 3, "/health"),
             (|m| m.resident_peak_bytes = 300 << 20, "allowed"),
             (|m| m.resident_after_bytes = 40 << 20, "still resident"),
             (|m| m.recovery_ms = None, "not all served"),
@@ -234,6 +242,12 @@ mod tests {
     fn latency_counts_in_the_full_form_alone() {
         assert!(broken(|m| m.honest[0].p99_ms = 5000.0, Form::Short).is_empty());
         assert_eq!(broken(|m| m.honest[0].p99_ms = 5000.0, Form::Full).len(), 1);
+    }
+
+    #[test]
+    fn one_slow_poll_of_ten_is_no_breach_in_the_short_form() {
+        assert!(broken(|m| m.unhealthy = 1, Form::Short).is_empty());
+        assert_eq!(broken(|m| m.unhealthy = 1, Form::Full).len(), 1);
     }
 
     #[test]
