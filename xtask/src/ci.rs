@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::shell::{self, cargo, title};
-use crate::{deny, setup, test, tidy};
+use crate::{deny, setup, siege, test, tidy};
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
@@ -16,5 +16,6 @@ pub(crate) fn run() -> Result<()> {
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"]);
     shell::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     deny::run()?;
+    siege::run_short()?;
     test::run_prepared()
 }

@@ -7,6 +7,7 @@ mod deny;
 mod fuzz;
 mod setup;
 mod shell;
+mod siege;
 mod test;
 mod tidy;
 
@@ -39,6 +40,10 @@ enum Task {
     Bench(bench::Bench),
     /// Fuzz the parsers with cargo-fuzz on a nightly toolchain
     Fuzz(fuzz::Fuzz),
+    /// Attack the built tracker in a network of its own, with honest clients beside
+    ///
+    /// Exit codes: 0 if every attack was held, 1 if one got through, 2 if one could not be run.
+    Siege(siege::Siege),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
         Task::Deny => deny::run(),
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Siege(siege) => return siege.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -138,7 +138,10 @@ fn build_shoal() -> Result<PathBuf> {
 }
 
 /// Where cargo builds, and the tests keep what they need.
-fn target_directory() -> Result<&'static Path> {
+///
+/// # Errors
+/// Where cargo does not tell.
+pub fn target_directory() -> Result<&'static Path> {
     static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     once(&DIRECTORY, ask_for_target_directory)
 }

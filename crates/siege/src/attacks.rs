@@ -1,0 +1,27 @@
+//! The attacks, by layer.
+
+mod connections;
+mod control;
+mod datagrams;
+mod holding;
+mod http;
+mod relay;
+mod signals;
+mod store;
+mod tls;
+mod websocket;
+
+use crate::attack::Attack;
+
+/// All attacks.
+pub const ATTACKS: [&[Attack]; 9] = [
+    store::ATTACKS,
+    datagrams::ATTACKS,
+    connections::ATTACKS,
+    tls::ATTACKS,
+    http::ATTACKS,
+    websocket::ATTACKS,
+    relay::ATTACKS,
+    control::ATTACKS,
+    signals::ATTACKS,
+];

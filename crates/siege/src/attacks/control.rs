@@ -1,0 +1,86 @@
+//! Attacks on the listener for operators.
+
+use std::io::{Read, Write};
+
+use anyhow::Result;
+
+use super::holding::Holding;
+use crate::attack::{Attack, Layer};
+use crate::context::{Context, PATIENCE};
+use crate::http::HttpClient;
+use crate::number::count;
+use crate::socket;
+use crate::source::hostile_v4;
+
+const HEALTHY: &str = "/health stays 200, and honest clients are answered";
+
+const fn control(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    Attack::new(Layer::Control, name, tries, promise, run)
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    control(
+        "rebinding",
+        "a web page whose name was bound to the operator's address reads the metrics",
+        "other names than those of the operator are refused",
+        rebinding,
+    ),
+    control(
+        "slow-clients",
+        "two hundred connections that send their request byte by byte",
+        HEALTHY,
+        |context| {
+            let target = context.tracker.control();
+            let sources = vec![hostile_v4(1)];
+            Holding { target, sources, connections: 200, opening: b"GET /", dribble: b"health", reads: true }
+                .run(context);
+            Ok(())
+        },
+    ),
+    control("huge-heads", "heads without end", HEALTHY, huge_heads),
+    control("metrics-flood", "the metrics are asked for without a pause", HEALTHY, metrics),
+];
+
+fn rebinding(context: &Context<'_>) -> Result<()> {
+    for (name, headers) in [
+        ("a foreign name", "Host: evil.example\r\n"),
+        ("a foreign name with the port", "Host: evil.example:6970\r\n"),
+        (
+            "a page of another site",
+            "Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n",
+        ),
+    ] {
+        let mut client = HttpClient::open(hostile_v4(1), context.tracker.control(), None, PATIENCE)?;
+        let request = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
+        context.spend(1, count(request.len()));
+        let status = client.ask(request.as_bytes()).map_or(0, |response| response.status);
+        context.claim(format!("metrics for {name}"), status != 200, format!("status {status}"));
+    }
+    Ok(())
+}
+
+fn huge_heads(context: &Context<'_>) -> Result<()> {
+    let head = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
+    while !context.is_window_over() {
+        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), PATIENCE) else {
+            continue;
+        };
+        let _ = stream.write_all(&head);
+        context.spend(1, count(head.len()));
+        let _ = stream.read(&mut [0; 4096]);
+    }
+    Ok(())
+}
+
+fn metrics(context: &Context<'_>) -> Result<()> {
+    while !context.is_window_over() {
+        context.spend(1, 60);
+        let _ = context.tracker.ask_control("/metrics", PATIENCE);
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Attacks on the UDP protocol.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use shoal_protocol::InfoHash;
+use shoal_wire::udp::Reply;
+
+use crate::attack::{Attack, Bars, Layer};
+use crate::context::Context;
+use crate::number::count;
+use crate::socket;
+use crate::source::{honest_v4, hostile_v4, hostile_v6};
+use crate::udp::{Peer, connect_packet, scrape_packet};
+
+/// The promise about addresses that have not shown that they are real.
+const NO_AMPLIFICATION: &str = "nothing larger than what was sent goes to an address that is not verified";
+
+const ANSWERED: &str = "honest clients are answered";
+
+const fn datagrams(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    Attack { bars: Bars::SWARMS_STAY, ..Attack::new(Layer::Datagrams, name, tries, promise, run) }
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    datagrams(
+        "forged-sources",
+        "announces and scrapes with wrong connection ids, as from forged addresses",
+        NO_AMPLIFICATION,
+        forged_sources,
+    ),
+    datagrams(
+        "connect-flood",
+        "connects from thousands of addresses and ports",
+        NO_AMPLIFICATION,
+        connect_flood,
+    ),
+    datagrams("garbage", "random bytes of every length", NO_AMPLIFICATION, garbage),
+    datagrams(
+        "scrape-flood",
+        "scrapes of 74 torrents without a pause, from an address that is verified",
+        ANSWERED,
+        scrape_flood,
+    ),
+    datagrams(
+        "connection-id-guessing",
+        "announces with guessed connection ids, to register peers at addresses of others",
+        "no guess is accepted",
+        guessing,
+    ),
+    datagrams(
+        "stolen-connection-id",
+        "announces from one address with the connection id of another",
+        "the id is worth nothing elsewhere",
+        stolen_id,
+    ),
+    datagrams(
+        "truncated-and-oversized",
+        "requests that are cut off at every byte, and requests with up to 60 KB behind them",
+        ANSWERED,
+        truncated,
+    ),
+    datagrams(
+        "option-chains",
+        "announces with thousands of options of BEP 41, or options that lie about their length",
+        ANSWERED,
+        options,
+    ),
+];
+
+/// Sends datagrams from many sockets, does not wait, and counts what comes back.
+struct Flood {
+    sockets: Vec<UdpSocket>,
+    sent: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    received: u64,
+}
+
+impl Flood {
+    fn open(context: &Context<'_>, sockets: u32) -> Result<Self> {
+        let patience = Duration::from_millis(100);
+        let open = |number: u32| {
+            let source = if number.is_multiple_of(4) { hostile_v6(number) } else { hostile_v4(number) };
+            socket::udp(source, context.tracker.udp(source), patience).context("no UDP socket")
+        };
+        let sockets: Vec<UdpSocket> = (0..sockets).map(open).collect::<Result<_>>()?;
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+        }
+        Ok(Self { sockets, sent: 0, sent_bytes: 0, received_bytes: 0, received: 0 })
+    }
+
+    /// Sends what `make` returns, from one socket after the other, until the window is over.
+    fn run(&mut self, context: &Context<'_>, mut make: impl FnMut() -> Vec<u8>) {
+        while !context.is_window_over() {
+            for index in 0..self.sockets.len() {
+                let packet = make();
+                if self.sockets[index].send(&packet).is_ok() {
+                    self.sent += 1;
+                    self.sent_bytes += count(packet.len());
+                }
+            }
+            self.drain();
+        }
+        context.sleep_ms(100);
+        self.drain();
+        context.spend(self.sent, self.sent_bytes);
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [0; 4096];
+        for socket in &self.sockets {
+            while let Ok(length) = socket.recv(&mut buffer) {
+                self.received += 1;
+                self.received_bytes += count(length);
+            }
+        }
+    }
+
+    fn claim_no_amplification(&self, context: &Context<'_>) {
+        let found = format!("{} bytes back for {} bytes", self.received_bytes, self.sent_bytes);
+        context.claim("bytes sent back", self.received_bytes <= self.sent_bytes, found);
+    }
+}
+
+fn forged_sources(context: &Context<'_>) -> Result<()> {
+    let mut flood = Flood::open(context, 64)?;
+    let hashes = [InfoHash([3; 20]); 74];
+    flood.run(context, || match fastrand::bool() {
+        true => Peer { num_want: 200, ..Peer::new([3; 20], 9000) }.packet(fastrand::u64(..), 1),
+        false => scrape_packet(fastrand::u64(..), &hashes),
+    });
+    context.claim(
+        "replies to wrong ids",
+        flood.received == 0,
+        format!("{} of {}", flood.received, flood.sent),
+    );
+    Ok(())
+}
+
+fn connect_flood(context: &Context<'_>) -> Result<()> {
+    let mut flood = Flood::open(context, context.pick(500, 4000))?;
+    flood.run(context, connect_packet);
+    flood.claim_no_amplification(context);
+    Ok(())
+}
+
+fn garbage(context: &Context<'_>) -> Result<()> {
+    let mut flood = Flood::open(context, 32)?;
+    flood.run(context, || {
+        let mut packet = vec![0; fastrand::usize(..1500)];
+        fastrand::fill(&mut packet);
+        // Half of them have an action of the protocol, so that they are looked into.
+        if packet.len() > 12 && fastrand::bool() {
+            packet[8..12].copy_from_slice(&fastrand::u32(..5).to_be_bytes());
+        }
+        packet
+    });
+    flood.claim_no_amplification(context);
+    Ok(())
+}
+
+fn scrape_flood(context: &Context<'_>) -> Result<()> {
+    let mut client = context.udp(hostile_v4(1))?;
+    let hashes: Vec<InfoHash> = (0..74).map(|byte| InfoHash([byte; 20])).collect();
+    let packet = scrape_packet(client.id(), &hashes);
+    while !context.is_window_over() {
+        let packets = (0..1024).map(|_| packet.clone());
+        context.spend_flow(client.send_all(packets, || context.is_window_over(), |_| {}));
+    }
+    Ok(())
+}
+
+fn guessing(context: &Context<'_>) -> Result<()> {
+    let mut flood = Flood::open(context, 16)?;
+    // Guesses near an id that is right for another address are the best that there are.
+    let near = context.udp(hostile_v4(100))?.id();
+    let mut step = 0;
+    flood.run(context, || {
+        step += 1;
+        Peer::new([4; 20], 9001).packet(if fastrand::bool() { near ^ step } else { fastrand::u64(..) }, 1)
+    });
+    let members = context.udp(honest_v4(9))?.scrape([4; 20])?.members;
+    context.claim("guesses accepted", members == 0, format!("{members} of {}", flood.sent));
+    Ok(())
+}
+
+fn stolen_id(context: &Context<'_>) -> Result<()> {
+    let id = context.udp(hostile_v4(100))?.id();
+    let mut flood = Flood::open(context, 16)?;
+    flood.run(context, || Peer::new([5; 20], 9001).packet(id, 1));
+    let members = context.udp(honest_v4(9))?.scrape([5; 20])?.members;
+    context.claim("peers registered", members == 0, format!("{members} after {}", flood.sent));
+    Ok(())
+}
+
+fn truncated(context: &Context<'_>) -> Result<()> {
+    let mut client = context.udp(hostile_v4(1))?;
+    let whole = [
+        connect_packet(),
+        Peer::new([6; 20], 9002).packet(client.id(), 1),
+        scrape_packet(client.id(), &[InfoHash([6; 20]); 74]),
+    ];
+    let lengths = |packet: &Vec<u8>| (0..packet.len()).chain((packet.len()..60_000).step_by(997)).collect();
+    let packets = whole.iter().flat_map(|packet| {
+        let lengths: Vec<usize> = lengths(packet);
+        lengths.into_iter().map(|length| {
+            let mut packet = packet.clone();
+            packet.resize(length, 0xff);
+            packet
+        })
+    });
+    // Most of these are not answered, so the windows time out; a limit on time is enough.
+    context.spend_flow(client.send_all(packets, || context.is_over(), |_| {}));
+    Ok(())
+}
+
+fn options(context: &Context<'_>) -> Result<()> {
+    let mut client = context.udp(hostile_v4(1))?;
+    let announce = Peer::new([6; 20], 9003).packet(client.id(), 1);
+    // BEP 41: 1 is no operation, 2 is URL data with a length.
+    let chains: [Vec<u8>; 4] = [
+        vec![1; 1300],
+        [2, 255].repeat(600),
+        [vec![2, 255], vec![b'/'; 255]].concat().repeat(5),
+        (0..=255).chain(0..=255).collect(),
+    ];
+    let mut answered = 0;
+    while !context.is_window_over() {
+        let packets = chains.iter().cycle().take(512).map(|chain| [announce.as_slice(), chain].concat());
+        let look = |reply: Reply<'_>| answered += u64::from(matches!(reply, Reply::Announce { .. }));
+        context.spend_flow(client.send_all(packets, || context.is_window_over(), look));
+    }
+    context.claim("announces with options are served", answered > 0, format!("{answered} replies"));
+    Ok(())
+}

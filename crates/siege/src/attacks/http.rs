@@ -1,0 +1,270 @@
+//! Attacks on HTTP requests.
+
+use std::io::{Read, Write};
+
+use anyhow::Result;
+
+use crate::attack::{Attack, Layer};
+use crate::context::{Context, PATIENCE};
+use crate::http::{HttpClient, announce_target, get};
+use crate::number::count;
+use crate::socket;
+use crate::source::hostile_v4;
+
+const SERVED: &str = "honest clients are answered, and memory stays within its bound";
+
+const fn http(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    Attack::new(Layer::Http, name, tries, promise, run)
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    http(
+        "pipelining",
+        "thousands of requests on a connection without waiting for answers",
+        SERVED,
+        pipelining,
+    ),
+    http("header-bombs", "ten thousand header fields, and a field of a megabyte", SERVED, header_bombs),
+    http(
+        "smuggling",
+        "requests whose end two servers see in different places",
+        "each is refused, or answered once as what it is; none hides a second request",
+        smuggling,
+    ),
+    http(
+        "endless-body",
+        "a chunked body without end, and one of a claimed exabyte",
+        "the connection ends before a megabyte was taken",
+        endless_body,
+    ),
+    http("huge-query", "targets of up to a megabyte, and thousands of parameters", SERVED, huge_query),
+    http(
+        "odd-methods",
+        "every method there is, lower case, and bytes that are no method",
+        "none of them announces",
+        odd_methods,
+    ),
+    http(
+        "cross-site-browsers",
+        "a web page makes its visitors announce, by an image, a form or a script",
+        "cross-site browsers are refused",
+        cross_site,
+    ),
+    http(
+        "upgrade-storm",
+        "upgrades to WebSockets that are closed at once, and to protocols that are unknown",
+        SERVED,
+        upgrades,
+    ),
+];
+
+/// Sends bytes on a connection of their own, as many as are taken, and returns what came back and how many were taken.
+fn send(context: &Context<'_>, number: u32, pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, u64) {
+    let (source, mut answer, mut taken) = (hostile_v4(number % 200), Vec::new(), 0);
+    let Ok(mut stream) = socket::tcp(source, context.http(source), PATIENCE) else { return (answer, 0) };
+    for piece in pieces {
+        if stream.write_all(&piece).is_err() {
+            break;
+        }
+        taken += count(piece.len());
+    }
+    context.spend(1, taken);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let _ = stream.take(64 << 10).read_to_end(&mut answer);
+    (answer, taken)
+}
+
+fn pipelining(context: &Context<'_>) -> Result<()> {
+    let requests = get(&announce_target(&[2; 20], 7400, 50)).repeat(64);
+    let mut answered = 0;
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let source = hostile_v4(number % 200);
+        let Ok(mut stream) = socket::tcp(source, context.http(source), PATIENCE) else { continue };
+        for _ in 0..16 {
+            if stream.write_all(&requests).is_err() {
+                break;
+            }
+            context.spend(64, count(requests.len()));
+            answered += stream.read(&mut [0; 64 << 10]).unwrap_or(0);
+        }
+    }
+    context.claim("pipelined requests are answered", answered > 0, format!("{answered} bytes"));
+    Ok(())
+}
+
+fn header_bombs(context: &Context<'_>) -> Result<()> {
+    let many =
+        [b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
+    let long = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
+    let mut served = 0;
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let bomb = if number % 2 == 0 { &many } else { &long };
+        let (answer, _) = send(context, number, bomb.chunks(16 << 10).map(<[u8]>::to_vec));
+        served += u64::from(answer.starts_with(b"HTTP/1.1 2"));
+    }
+    context.claim("bombs served", served == 0, format!("{served}"));
+    Ok(())
+}
+
+/// A request and how many answers of 200 it may get at most.
+const SMUGGLING: &[(&str, &str, usize)] = &[
+    (
+        "two lengths",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "length and chunks",
+        "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "chunks by another name",
+        "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "chunks twice",
+        "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    ("two hosts", "GET T HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 0),
+    (
+        "a blank before the colon",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length : 26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    ("a folded line", "GET T HTTP/1.1\r\nHost: a\r\nX: a\r\n Content-Length: 26\r\n\r\n", 0),
+    ("a bare CR", "GET T HTTP/1.1\r\nHost: a\rContent-Length: 26\r\n\r\n", 0),
+    ("a NUL", "GET T HTTP/1.1\r\nHost: a\0\r\n\r\n", 0),
+    (
+        "a signed length",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: +26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "a length in hexadecimal",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    (
+        "a length beyond 64 bits",
+        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551617\r\n\r\nG",
+        0,
+    ),
+    (
+        "a request within a body",
+        "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
+        0,
+    ),
+    ("HTTP/2 in words", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+];
+
+fn smuggling(context: &Context<'_>) -> Result<()> {
+    let target = announce_target(&[2; 20], 7401, 10);
+    for (number, (name, request, served_max)) in (0..).zip(SMUGGLING) {
+        let request = request.replace(" T ", &format!(" {target} ")).into_bytes();
+        let (answer, _) = send(context, number, std::iter::once(request));
+        let served = answer.windows(12).filter(|window| window == b"HTTP/1.1 200").count();
+        let first = String::from_utf8_lossy(&answer);
+        let first = first.lines().next().unwrap_or("nothing");
+        context.claim(*name, served <= *served_max, format!("{served} served, first answer {first}"));
+    }
+    Ok(())
+}
+
+fn endless_body(context: &Context<'_>) -> Result<()> {
+    let chunk = [b"4000\r\n".to_vec(), vec![b'a'; 0x4000], b"\r\n".to_vec()].concat();
+    let heads = [
+        "POST /announce HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /announce HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000000000\r\n\r\n",
+        "GET /announce HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ];
+    for (number, head) in (0..).zip(heads) {
+        let body = std::iter::once(head.as_bytes().to_vec()).chain(std::iter::repeat_n(chunk.clone(), 1000));
+        let (_, taken) = send(context, number, body);
+        // Bytes that the kernel has buffered count as taken here, some MiB on loopback.
+        context.claim("bytes of a body without end", taken < 12 << 20, format!("{taken} taken"));
+    }
+    Ok(())
+}
+
+fn huge_query(context: &Context<'_>) -> Result<()> {
+    let long = format!("/announce?{}", "a".repeat(1 << 20));
+    let many = format!("{}{}", announce_target(&[2; 20], 7402, 10), "&x=%41".repeat(900));
+    let hashes = format!("/scrape?{}", "info_hash=aaaaaaaaaaaaaaaaaaaa&".repeat(240));
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let target = [&long, &many, &hashes][usize::from(number % 3 == 1) + 2 * usize::from(number % 3 == 2)];
+        send(context, number, get(target).chunks(16 << 10).map(<[u8]>::to_vec));
+    }
+    Ok(())
+}
+
+fn odd_methods(context: &Context<'_>) -> Result<()> {
+    const METHODS: [&str; 12] = [
+        "PUT", "DELETE", "TRACE", "CONNECT", "OPTIONS", "PATCH", "PROPFIND", "get", "Get", "G\u{e4}T",
+        "GE T", "\t",
+    ];
+    let target = announce_target(&[0x77; 20], 7403, 10);
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let method = METHODS[usize::try_from(number)? % METHODS.len()];
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+        send(context, number, std::iter::once(request));
+    }
+    let members = context.udp(hostile_v4(1))?.scrape([0x77; 20])?.members;
+    context.claim("peers registered by odd methods", members == 0, format!("{members}"));
+    Ok(())
+}
+
+fn cross_site(context: &Context<'_>) -> Result<()> {
+    const HEADERS: [(&str, &str); 4] = [
+        ("an image", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n"),
+        (
+            "a script",
+            "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty\r\n",
+        ),
+        ("a frame", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n"),
+        ("a form of an old browser", "Origin: https://evil.example\r\n"),
+    ];
+    let source = hostile_v4(1);
+    for (number, (name, headers)) in (1..).zip(HEADERS) {
+        let hash = [0x90 + number; 20];
+        let mut client = HttpClient::open(source, context.http(source), None, PATIENCE)?;
+        let target = announce_target(&hash, 7404, 10);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n");
+        context.spend(1, count(request.len()));
+        let _ = client.ask(request.as_bytes());
+        let members = context.udp(source)?.scrape(hash)?.members;
+        context.claim(format!("peers registered by {name}"), members == 0, format!("{members}"));
+    }
+    Ok(())
+}
+
+fn upgrades(context: &Context<'_>) -> Result<()> {
+    let unknown = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c, x, y\r\n\r\n".to_vec();
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let upgrade = crate::websocket::upgrade("dGhlIHNhbXBsZSBub25jZQ==");
+        send(context, number, std::iter::once(if number % 2 == 0 { upgrade } else { unknown.clone() }));
+    }
+    Ok(())
+}

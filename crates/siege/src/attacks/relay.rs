@@ -1,0 +1,341 @@
+//! Attacks by what WebTorrent passes from one client to another.
+
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::attack::{Attack, Bars, Layer, Setting};
+use crate::context::{Context, PATIENCE};
+use crate::number::count;
+use crate::source::{honest_v4, hostile_v4};
+use crate::websocket::{WebSocket, announce, answer, name, text};
+use crate::{clock, socket};
+
+/// Offers within `webtorrent.offer_max`.
+const LARGE_SDP_BYTES: usize = 12 << 10;
+
+/// Bytes a second that a peer reads which must never be disconnected: 10 Mbit/s.
+const STEADY_BYTES_PER_S: usize = 1_250_000;
+
+/// How often a peer reads what that gives it.
+const READ_EVERY: Duration = Duration::from_millis(10);
+
+/// Longest wait for a message that has to come.
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(8);
+
+const FEW_PEERS: &[Setting] = &[("webtorrent.peers_max", "400")];
+
+/// A hundred torrents on a connection.
+const HUNDRED_TORRENTS: &[Setting] = &[("webtorrent.torrents_per_connection_max", "100")];
+
+const PAIRS_SERVED: &str = "offers and answers of honest pairs arrive";
+
+const fn relay(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    // A swarm under a flood of offers holds queues and mailboxes, which `webtorrent.mailbox_max` bounds.
+    Attack { bars: Bars::USUAL, ..Attack::new(Layer::Relay, name, tries, promise, run) }
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    relay(
+        "third-party-queue",
+        "twelve sockets of one address fill the queue of a peer that reads 10 Mbit/s",
+        "the peer stays connected, and its announces are answered",
+        |context| third_party(context, &[hostile_v4(1)], STEADY_BYTES_PER_S),
+    ),
+    relay(
+        "third-party-queue-slow",
+        "the same against a peer that reads 1 Mbit/s, from four addresses",
+        "the peer stays connected, and its announces are answered",
+        |context| third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10),
+    ),
+    relay(
+        "hot-target",
+        "sixty sockets send all their offers to the one other peer of a swarm",
+        PAIRS_SERVED,
+        hot_target,
+    ),
+    relay(
+        "unawaited-answers",
+        "answers to offers that were never made, without a pause",
+        PAIRS_SERVED,
+        unawaited,
+    ),
+    relay(
+        "peer-id-takeover",
+        "a client of the same address announces the peer id of another one",
+        "offers go to the rightful owner",
+        takeover,
+    ),
+    Attack {
+        settings: HUNDRED_TORRENTS,
+        ..relay(
+            "member-of-thousands",
+            "one connection announces thousands of torrents, and leaves them all at once",
+            "a connection is in no more torrents than webtorrent.torrents_per_connection_max",
+            member_of_thousands,
+        )
+    },
+    relay(
+        "unanswered-offers",
+        "offers by the ten thousand that are never answered, read all the time",
+        PAIRS_SERVED,
+        unanswered,
+    ),
+    Attack {
+        settings: FEW_PEERS,
+        ..relay(
+            "filling-peers",
+            "one address takes all of webtorrent.peers_max",
+            "another client can still announce a new torrent",
+            filling,
+        )
+    },
+];
+
+/// Announces with ten offers of these bytes.
+fn ten_offers(hash: &str, peer: &str, bytes: usize) -> Vec<u8> {
+    let sdp = "s".repeat(bytes);
+    let offers: Vec<(String, String)> = (0..10).map(|_| (name(), sdp.clone())).collect();
+    text(announce(hash, peer, &offers).to_string().as_bytes())
+}
+
+/// Sends offers in a swarm from a socket, and reads all that comes, until `is_over`.
+fn offer_without_pause(
+    context: &Context<'_>,
+    source: IpAddr,
+    hash: &str,
+    bytes: usize,
+    is_over: &AtomicBool,
+) {
+    let Ok(mut stream) = crate::websocket::bare(source, context.http(source), PATIENCE) else { return };
+    let message = ten_offers(hash, &name(), bytes);
+    let _ = stream.set_nonblocking(true);
+    let (mut sent, mut buffer) = (0, vec![0; 256 << 10]);
+    while !is_over.load(Ordering::Relaxed) {
+        match stream.write(&message[sent..]) {
+            Ok(length) => {
+                context.spend(u64::from(sent + length == message.len()), count(length));
+                sent = (sent + length) % message.len();
+            }
+            Err(error) if crate::udp::is_timeout(&error) => thread::sleep(Duration::from_millis(1)),
+            Err(_) => return,
+        }
+        while matches!(stream.read(&mut buffer), Ok(length) if length > 0) {}
+    }
+}
+
+/// Floods a swarm in which one peer reads at a steady rate, and announces all the while.
+fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) -> Result<()> {
+    let (hash, is_over) = (name(), AtomicBool::new(false));
+    let outcome = thread::scope(|scope| {
+        for number in 0..12 {
+            let (source, hash, is_over) = (sources[number % sources.len()], &hash, &is_over);
+            scope.spawn(move || offer_without_pause(context, source, hash, LARGE_SDP_BYTES, is_over));
+        }
+        let outcome = read_steadily(context, &hash, bytes_per_s);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    let found = outcome.as_ref().map_or_else(|error| format!("{error:#}"), |words| words.clone());
+    context.claim("a peer that reads steadily", outcome.is_ok(), found);
+    Ok(())
+}
+
+/// Reads so many bytes a second, announces once a second, and wants a reply to each.
+fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Result<String> {
+    let source = honest_v4(20);
+    let stream = socket::tcp_with_small_window(source, context.http(source), PATIENCE)?;
+    let mut reader = stream.try_clone()?;
+    let mut victim = WebSocket::over(Box::new(stream))?;
+    let (peer, began) = (name(), clock::now());
+    let announce = text(announce(hash, &peer, &[]).to_string().as_bytes());
+    victim.send_raw(&announce)?;
+    let (mut read, mut replies, mut announces) = (0_u64, 0_u64, 1_u64);
+    let mut buffer = vec![0; bytes_per_s / 100];
+    reader.set_nonblocking(true)?;
+    let mut tail = Vec::new();
+    let (seconds, patience) = context.pick((2, 4), (10, 10));
+    for round in 0.. {
+        let elapsed = clock::now() - began;
+        let is_done = elapsed > Duration::from_secs(seconds) && replies == announces;
+        if is_done || elapsed > Duration::from_secs(seconds + patience) {
+            break;
+        }
+        let next = clock::now() + READ_EVERY;
+        match reader.read(&mut buffer) {
+            Ok(0) => anyhow::bail!("closed after {read} bytes"),
+            Ok(length) => {
+                read += count(length);
+                replies += count_replies(&mut tail, &buffer[..length]);
+            }
+            Err(error) if crate::udp::is_timeout(&error) => {}
+            Err(error) => return Err(error).with_context(|| format!("gone after {read} bytes")),
+        }
+        if round % 100 == 99 && elapsed <= Duration::from_secs(seconds) {
+            reader.write_all(&announce).context("cannot announce any more")?;
+            announces += 1;
+        }
+        clock::sleep_until(next);
+    }
+    anyhow::ensure!(replies == announces, "{replies} replies to {announces} announces, {read} bytes read");
+    Ok(format!("{replies} replies to {announces} announces, {read} bytes read"))
+}
+
+/// Counts the replies to announces in a stream of messages: they alone have an interval. `tail` is what a piece may
+/// have cut off.
+fn count_replies(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
+    const KEY: &[u8] = b"\"interval\":";
+    tail.extend_from_slice(piece);
+    let found = tail.windows(KEY.len()).filter(|window| *window == KEY).count();
+    let keep = tail.len().min(KEY.len() - 1);
+    tail.drain(..tail.len() - keep);
+    count(found)
+}
+
+fn hot_target(context: &Context<'_>) -> Result<()> {
+    let (hash, is_over) = (name(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..context.pick(20, 60) {
+            let (hash, is_over) = (&hash, &is_over);
+            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 200, is_over));
+        }
+        context.wait_for_window();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+fn unawaited(context: &Context<'_>) -> Result<()> {
+    let (hash, peer, other) = (name(), name(), name());
+    let mut target = WebSocket::open(hostile_v4(2), context.http(hostile_v4(2)), None, PATIENCE)?;
+    target.send(&announce(&hash, &other, &[]))?;
+    let mut sender = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, PATIENCE)?;
+    sender.send(&announce(&hash, &peer, &[]))?;
+    while !context.is_window_over() {
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            answers.extend(text(answer(&hash, &peer, &other, &name(), "v=0").to_string().as_bytes()));
+        }
+        context.spend(100, count(answers.len()));
+        if sender.send_raw(&answers).is_err() {
+            break;
+        }
+    }
+    let arrived = target.wait_for(clock::now() + Duration::from_millis(500), |message: &Value| {
+        (!message["answer"].is_null()).then_some(())
+    });
+    context.claim(
+        "answers to no offer",
+        arrived.is_err(),
+        if arrived.is_ok() { "relayed" } else { "not relayed" },
+    );
+    Ok(())
+}
+
+/// Another client of the same address claims the peer id; then offers are made to the swarm.
+fn takeover(context: &Context<'_>) -> Result<()> {
+    let (hash, peer) = (name(), name());
+    let nat = honest_v4(30);
+    let open = |source| WebSocket::open(source, context.http(source), None, PATIENCE);
+    let (mut owner, mut thief) = (open(nat)?, open(nat)?);
+    owner.send(&announce(&hash, &peer, &[]))?;
+    owner.wait_for(clock::now() + MESSAGE_TIME_MAX, |message| message["interval"].as_u64())?;
+    for _ in 0..20 {
+        let claim = announce(&hash, &peer, &[]);
+        context.spend(1, count(claim.to_string().len()));
+        thief.send(&claim)?;
+        context.sleep_ms(10);
+    }
+    let mut third = open(honest_v4(31))?;
+    let sdp = name();
+    let offers: Vec<(String, String)> = (0..5).map(|_| (name(), sdp.clone())).collect();
+    third.send(&announce(&hash, &name(), &offers))?;
+    let is_offer = |message: &Value| (message["offer"]["sdp"] == *sdp).then_some(());
+    let arrived = owner.wait_for(clock::now() + MESSAGE_TIME_MAX / 2, is_offer);
+    let stolen = thief.wait_for(clock::now() + Duration::from_millis(200), is_offer);
+    let found = format!(
+        "owner {}, other {}",
+        arrived.as_ref().map_or_else(|error| format!("got none ({error:#})"), |()| "got it".to_owned()),
+        if stolen.is_ok() { "got it" } else { "got none" }
+    );
+    context.claim("an offer for the owner of a peer id", arrived.is_ok() && stolen.is_err(), found);
+    Ok(())
+}
+
+fn member_of_thousands(context: &Context<'_>) -> Result<()> {
+    const LIMIT: usize = 100;
+    let mut member = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, PATIENCE)?;
+    let peer = name();
+    let mut joined = 0;
+    for _ in 0..context.pick(500, 5000) {
+        let hash = name();
+        let message = announce(&hash, &peer, &[]);
+        context.spend(1, count(message.to_string().len()));
+        member.send(&message)?;
+        let is_answer =
+            |message: &Value| (message["info_hash"] == *hash).then(|| message["failure reason"].is_null());
+        joined += usize::from(member.wait_for(clock::now() + MESSAGE_TIME_MAX, is_answer)?);
+    }
+    context.claim("torrents of one connection", joined <= LIMIT, format!("{joined} at a limit of {LIMIT}"));
+    Ok(())
+}
+
+fn unanswered(context: &Context<'_>) -> Result<()> {
+    let (is_over, hashes) = (AtomicBool::new(false), [name(), name()]);
+    thread::scope(|scope| {
+        for number in 0..12_u32 {
+            let (hash, is_over) = (&hashes[usize::from(number.is_multiple_of(2))], &is_over);
+            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 64, is_over));
+        }
+        context.wait_for_window();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+fn filling(context: &Context<'_>) -> Result<()> {
+    let source = hostile_v4(1);
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        let mut socket = WebSocket::open(source, context.http(source), None, PATIENCE)?;
+        for _ in 0..250 {
+            let message = announce(&name(), &name(), &[]);
+            context.spend(1, count(message.to_string().len()));
+            socket.send(&message)?;
+        }
+        sockets.push(socket);
+    }
+    context.sleep_ms(300);
+    let mut newcomer = WebSocket::open(honest_v4(40), context.http(honest_v4(40)), None, PATIENCE)?;
+    let hash = name();
+    newcomer.send(&announce(&hash, &name(), &[]))?;
+    let words = newcomer.wait_for(clock::now() + MESSAGE_TIME_MAX, |message| {
+        let is_answer = message["info_hash"] == *hash;
+        is_answer.then(|| message["failure reason"].as_str().unwrap_or("served").to_owned())
+    })?;
+    context.claim("a newcomer's announce", words == "served", words);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count_replies;
+
+    #[test]
+    fn replies_are_counted_across_pieces() {
+        let mut tail = Vec::new();
+        let pieces = [&b"{\"interval\":120}{\"inter"[..], b"val\":120}", b"{\"offer\":1}"];
+        let found: Vec<u64> = pieces.iter().map(|piece| count_replies(&mut tail, piece)).collect();
+        assert_eq!(found, [1, 1, 0]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Attacks by signals, and by what they make the tracker read.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+
+use crate::attack::{Attack, Layer};
+use crate::context::{Context, PATIENCE};
+use crate::http::{HttpClient, announce_target, get};
+use crate::number::count;
+use crate::source::{honest_v4, hostile_v4};
+
+/// Connections with requests that have arrived when SIGTERM comes.
+const CONNECTIONS_AT_STOP: u32 = 50;
+
+/// A file that is no certificate.
+const HUGE_BYTES: u64 = 600 << 20;
+
+const fn signals(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    Attack::new(Layer::Signals, name, tries, promise, run)
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    signals(
+        "fifo-as-certificate",
+        "SIGHUP while a FIFO stands in place of a certificate",
+        "health, signals and clients go on",
+        fifo,
+    ),
+    signals(
+        "huge-certificate",
+        "SIGHUP while a certificate is a file of 600 MiB",
+        "health, signals and clients go on, and memory stays within its bound",
+        huge,
+    ),
+    signals(
+        "reload-storm",
+        "hundreds of SIGHUPs without a pause",
+        "clients go on, new sessions included",
+        storm,
+    ),
+    Attack {
+        finish: term_under_load,
+        ..signals(
+            "stop-under-load",
+            "SIGTERM while requests are under way",
+            "what has arrived is answered, and the exit code is 0",
+            |context| {
+                context.wait_for_window();
+                Ok(())
+            },
+        )
+    },
+];
+
+fn hang_up(context: &Context<'_>) -> Result<()> {
+    context.spend(1, 0);
+    context.tracker.signal(Signal::HUP)
+}
+
+fn fifo(context: &Context<'_>) -> Result<()> {
+    let file = &context.tracker.certificate;
+    fs::remove_file(file).context("cannot take the certificate away")?;
+    let made = Command::new("mkfifo").arg(file).status().context("cannot run mkfifo")?;
+    ensure!(made.success(), "cannot make a FIFO");
+    hang_up(context)?;
+    context.sleep_ms(200);
+    hang_up(context)
+}
+
+fn huge(context: &Context<'_>) -> Result<()> {
+    let file = &context.tracker.certificate;
+    fs::remove_file(file).context("cannot take the certificate away")?;
+    // Without blocks on the disk, and with an end, so that the machine survives a tracker that reads it all.
+    File::create(file)?.set_len(HUGE_BYTES).context("cannot make a sparse file")?;
+    hang_up(context)
+}
+
+fn storm(context: &Context<'_>) -> Result<()> {
+    while !context.is_window_over() {
+        hang_up(context)?;
+        context.sleep_ms(2);
+    }
+    Ok(())
+}
+
+/// Sends requests on many connections, then SIGTERM, then reads the answers.
+fn term_under_load(context: &Context<'_>) -> Result<()> {
+    let request = get(&announce_target(&[2; 20], 7500, 10));
+    let mut clients = Vec::new();
+    for number in 0..CONNECTIONS_AT_STOP {
+        let source = if number.is_multiple_of(2) { honest_v4(500 + number) } else { hostile_v4(number) };
+        let mut client = HttpClient::open(source, context.http(source), None, PATIENCE)?;
+        client.ask(&request)?;
+        clients.push(client);
+    }
+    for client in &mut clients {
+        client.send(&request)?;
+        context.spend(1, count(request.len()));
+    }
+    context.tracker.signal(Signal::TERM)?;
+    let answered = clients
+        .iter_mut()
+        .filter_map(|client| client.receive().ok().flatten())
+        .filter(|response| response.status == 200)
+        .count();
+    let found = format!("{answered} of {CONNECTIONS_AT_STOP}");
+    context.claim("requests that had arrived", count(answered) == u64::from(CONNECTIONS_AT_STOP), found);
+    Ok(())
+}

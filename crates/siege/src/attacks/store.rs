@@ -1,0 +1,208 @@
+//! Attacks on tables of swarms and peers.
+
+mod filling;
+mod learning;
+mod order;
+mod poisoning;
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+use shoal_protocol::Event;
+
+use crate::attack::{Attack, Bars, Layer};
+use crate::context::Context;
+use crate::source::{hostile_v4, hostile_v6};
+use crate::udp::Peer;
+
+/// No limit on the entries of one address in a swarm, so that the tables themselves are attacked.
+const NO_ENTRY_LIMIT: &[(&str, &str)] = &[("announce.peers_per_address_max", "0")];
+
+/// A full scrape shows the order of the table of swarms.
+const FULL_SCRAPE: &[(&str, &str)] = &[("http.full_scrape", "true")];
+
+/// So little memory that one address fills it.
+const LITTLE_MEMORY: &[(&str, &str)] = &[("store.memory_max", "8MiB")];
+
+/// Peers that are overdue after seconds.
+const SHORT_TIMEOUT: &[(&str, &str)] = &[
+    ("announce.interval_s", "2"),
+    ("announce.interval_jitter_s", "0"),
+    ("announce.min_interval_s", "1"),
+    ("announce.peer_timeout_s", "4"),
+    ("announce.peers_per_address_max", "0"),
+];
+
+const fn store(
+    name: &'static str,
+    tries: &'static str,
+    promise: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    run: fn(&Context<'_>) -> Result<()>,
+) -> Attack {
+    Attack { settings, bars: Bars::SWARMS_STAY, ..Attack::new(Layer::Store, name, tries, promise, run) }
+}
+
+/// The promise about the cost of keys that were chosen by their order.
+const AS_CHEAP: &str = "an announce costs at most 3 times what it costs for random keys";
+
+/// The promise about poisoned samples.
+const FIVE_PER_CENT: &str = "at most 5 % of the places in replies, with 50 honest peers";
+
+pub(super) const ATTACKS: &[Attack] = &[
+    store(
+        "learned-neighbours-v4",
+        "one address learns the order of its ports in one swarm, and announces neighbours in another",
+        AS_CHEAP,
+        NO_ENTRY_LIMIT,
+        |context| order::neighbours(context, hostile_v4(1), order::Way::Grow),
+    ),
+    store("learned-neighbours-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
+        order::neighbours(context, hostile_v6(1), order::Way::Grow)
+    }),
+    store(
+        "renewal-in-a-run",
+        "peers of one long run announce again in a swarm of a fixed size",
+        AS_CHEAP,
+        NO_ENTRY_LIMIT,
+        |context| order::neighbours(context, hostile_v4(1), order::Way::Renew),
+    ),
+    store(
+        "growth-and-shrinking-v4",
+        "peers of one long run leave and come back, so that the table shrinks and grows",
+        AS_CHEAP,
+        NO_ENTRY_LIMIT,
+        |context| order::neighbours(context, hostile_v4(1), order::Way::ToAndFro),
+    ),
+    store("growth-and-shrinking-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
+        order::neighbours(context, hostile_v6(1), order::Way::ToAndFro)
+    }),
+    store(
+        "table-of-swarms",
+        "the full scrape shows the order of torrents; neighbours alone are announced again",
+        AS_CHEAP,
+        FULL_SCRAPE,
+        order::table_of_swarms,
+    ),
+    store(
+        "filling-one-address",
+        "one address announces new torrents until the store is full",
+        "new torrents of others are accepted all the time",
+        LITTLE_MEMORY,
+        |context| filling::fill(context, &[hostile_v4(1)]),
+    ),
+    store(
+        "filling-one-prefix",
+        "one IPv6 /48 announces new torrents from 256 networks /64 until the store is full",
+        "new torrents of others are accepted all the time",
+        LITTLE_MEMORY,
+        |context| filling::fill(context, &(0..256).map(hostile_v6).collect::<Vec<_>>()),
+    ),
+    store(
+        "filling-known-torrents",
+        "one address fills the store with peers of a few torrents",
+        "new torrents of others are accepted all the time",
+        LITTLE_MEMORY,
+        filling::fill_known,
+    ),
+    store(
+        "poisoning-one-address",
+        "all ports of one address join a swarm of 50 honest peers",
+        FIVE_PER_CENT,
+        &[],
+        |context| poisoning::v4(context, poisoning::Order::HonestFirst),
+    ),
+    store(
+        "poisoning-one-address-first",
+        "all ports of one address join a swarm before its 50 honest peers do",
+        FIVE_PER_CENT,
+        &[],
+        |context| poisoning::v4(context, poisoning::Order::HostileFirst),
+    ),
+    store(
+        "poisoning-one-prefix",
+        "one IPv6 /48 joins a swarm of 50 honest peers from thousands of addresses",
+        FIVE_PER_CENT,
+        &[],
+        |context| poisoning::v6(context, poisoning::Order::HonestFirst),
+    ),
+    store(
+        "poisoning-one-prefix-first",
+        "the same before the honest peers do",
+        FIVE_PER_CENT,
+        &[],
+        |context| poisoning::v6(context, poisoning::Order::HostileFirst),
+    ),
+    store(
+        "completed-and-stopped",
+        "one peer completes and leaves again and again",
+        "its download is counted once or twice, not each time",
+        &[],
+        completed_and_stopped,
+    ),
+    store(
+        "expiry-storm",
+        "peers by the hundred thousand become overdue at once",
+        "honest clients are answered as ever while they are forgotten",
+        SHORT_TIMEOUT,
+        expiry_storm,
+    ),
+    store(
+        "hot-swarm",
+        "hundreds of addresses announce in one swarm without a pause",
+        "honest clients of other swarms are answered",
+        &[],
+        hot_swarm,
+    ),
+];
+
+/// One peer completes and stops in a loop; another member keeps the swarm alive.
+fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
+    let hash = [7; 20];
+    let mut member = context.udp(hostile_v4(2))?;
+    member.announce(&Peer::new(hash, 5000))?;
+    let mut attacker = context.udp(hostile_v4(1))?;
+    let events = [Event::Started, Event::Completed, Event::Stopped];
+    let count = context.pick(300, 30_000);
+    let peers = (0..count).flat_map(|_| events).map(|event| Peer { event, ..Peer::new(hash, 5001) });
+    context.spend_flow(attacker.announce_all(peers, || context.is_over(), |_| {}));
+    let completed = member.scrape(hash)?.completed;
+    context.claim(
+        "downloads counted",
+        completed <= 2,
+        format!("{completed} after {count} rounds of one peer"),
+    );
+    Ok(())
+}
+
+/// Announces many peers with random ports in many swarms, and waits until they are overdue.
+fn expiry_storm(context: &Context<'_>) -> Result<()> {
+    let sources: Vec<IpAddr> = (1..=16).map(hostile_v4).collect();
+    let count: u32 = context.pick(2_500, 62_500);
+    for source in sources {
+        let mut client = context.udp(source)?;
+        let peers = (0..count).map(|index| {
+            let mut hash = [9; 20];
+            hash[..4].copy_from_slice(&(index / 8).to_be_bytes());
+            Peer::new(hash, fastrand::u16(1024..))
+        });
+        context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+    }
+    // The timeout, and the quarter beyond it within which an overdue peer is found.
+    context.sleep_ms(6_000);
+    Ok(())
+}
+
+fn hot_swarm(context: &Context<'_>) -> Result<()> {
+    let mut clients = Vec::new();
+    for number in 0..context.pick(64, 512) {
+        clients.push(context.udp(hostile_v4(number))?);
+    }
+    while !context.is_window_over() {
+        for client in &mut clients {
+            let peers = (0..64).map(|_| Peer { num_want: 200, ..Peer::new([8; 20], fastrand::u16(1024..)) });
+            context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
+        }
+    }
+    Ok(())
+}

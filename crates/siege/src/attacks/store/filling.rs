@@ -1,0 +1,71 @@
+//! Attacks that fill the store.
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+
+use crate::context::Context;
+use crate::source::{honest_v4, honest_v6, hostile_v4};
+use crate::udp::{Flow, Peer};
+
+/// Honest newcomers of each family that announce at the end, and new torrents of each.
+const NEWCOMERS: u32 = 40;
+const TORRENTS: u32 = 3;
+
+/// Announces new torrents from `sources`, one after the other.
+pub(super) fn fill(context: &Context<'_>, sources: &[IpAddr]) -> Result<()> {
+    let count: u32 = context.pick(260_000, 1_400_000);
+    let share = count / u32::try_from(sources.len())?;
+    let mut flow = Flow::default();
+    for &source in sources {
+        let mut client = context.udp(source)?;
+        let peers = (0..share).map(|_| Peer::new(random_hash(), 7000));
+        flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
+    }
+    context.spend_flow(flow);
+    claim_newcomers(context, &flow);
+    Ok(())
+}
+
+/// Announces all ports of one address in a few torrents.
+pub(super) fn fill_known(context: &Context<'_>) -> Result<()> {
+    let mut client = context.udp(hostile_v4(1))?;
+    let mut flow = Flow::default();
+    for torrent in 0..context.pick(16, 64) {
+        let peers = (1..=u16::MAX).map(|port| Peer::new([torrent; 20], port));
+        flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
+    }
+    context.spend_flow(flow);
+    claim_newcomers(context, &flow);
+    Ok(())
+}
+
+/// Newcomers of other addresses announce torrents that are new.
+fn claim_newcomers(context: &Context<'_>, flow: &Flow) {
+    let (mut refused, mut words) = (0, String::new());
+    for number in 0..NEWCOMERS {
+        for source in [honest_v4(300 + number), honest_v6(300 + number)] {
+            if let Err(error) = announce_new(context, source) {
+                refused += 1;
+                words = format!("{error:#}");
+            }
+        }
+    }
+    let hostile = format!("after {} hostile announces with {} errors", flow.sent, flow.errors);
+    let found = format!("{refused} of {} refused {hostile} {words}", NEWCOMERS * 2);
+    context.claim("newcomers with new torrents", refused == 0, found.trim_end());
+}
+
+fn announce_new(context: &Context<'_>, source: IpAddr) -> Result<()> {
+    let mut client = context.udp(source)?;
+    for _ in 0..TORRENTS {
+        client.announce(&Peer::new(random_hash(), 7001))?;
+    }
+    Ok(())
+}
+
+fn random_hash() -> [u8; 20] {
+    let mut hash = [0; 20];
+    fastrand::fill(&mut hash);
+    hash
+}

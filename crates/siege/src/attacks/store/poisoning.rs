@@ -1,0 +1,118 @@
+//! Attacks that want the places of honest peers in the replies of one swarm.
+
+use std::net::IpAddr;
+
+use anyhow::{Result, ensure};
+
+use crate::context::Context;
+use crate::number::{count, ratio};
+use crate::source::{honest_v4, honest_v6, hostile_v4, hostile_v6};
+use crate::udp::{Peer, UdpClient, compact};
+
+/// The side that joins first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    HonestFirst,
+    HostileFirst,
+}
+
+const SWARM: [u8; 20] = [0x60; 20];
+
+/// Honest peers of the swarm.
+const HONEST: u32 = 50;
+
+/// Numbers of peers that are asked for.
+const NUM_WANTS: [i32; 4] = [10, 30, 50, 200];
+
+/// Replies that are looked at, for each number.
+const REPLIES: usize = 150;
+
+/// Largest share of the places.
+const SHARE_MAX: f64 = 0.05;
+
+pub(super) fn v4(context: &Context<'_>, order: Order) -> Result<()> {
+    let hostile = || {
+        let mut client = context.udp(hostile_v4(1))?;
+        let ports = 1..=context.pick(8_000, u16::MAX);
+        let peers = ports.map(|port| Peer::new(SWARM, port));
+        context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+        Ok(())
+    };
+    poison(context, order, honest_v4, hostile)
+}
+
+pub(super) fn v6(context: &Context<'_>, order: Order) -> Result<()> {
+    let hostile = || {
+        for number in 0..context.pick(128, 1024) {
+            let mut client = context.udp(hostile_v6(number))?;
+            let peers = (1..=64).map(|port| Peer::new(SWARM, port));
+            context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+        }
+        Ok(())
+    };
+    poison(context, order, honest_v6, hostile)
+}
+
+fn poison(
+    context: &Context<'_>,
+    order: Order,
+    honest: fn(u32) -> IpAddr,
+    hostile: impl Fn() -> Result<()>,
+) -> Result<()> {
+    if order == Order::HostileFirst {
+        hostile()?;
+    }
+    for number in 0..HONEST {
+        context.udp(honest(400 + number))?.announce(&Peer::new(SWARM, 8000))?;
+    }
+    if order == Order::HonestFirst {
+        hostile()?;
+    }
+    let mut asker = context.udp(honest(399))?;
+    for num_want in NUM_WANTS {
+        claim_share(context, &mut asker, num_want)?;
+    }
+    Ok(())
+}
+
+fn claim_share(context: &Context<'_>, asker: &mut UdpClient, num_want: i32) -> Result<()> {
+    let (mut places, mut hostile) = (0, 0);
+    let width = if asker.is_v6() { 18 } else { 6 };
+    let asks = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
+    asker.announce_all(
+        asks,
+        || context.is_over(),
+        |peers| {
+            places += count(peers.len() / width);
+            hostile += count(peers.chunks_exact(width).filter(|peer| is_hostile(peer)).count());
+        },
+    );
+    ensure!(places > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
+    let share = ratio(hostile, places);
+    let found = format!("{:.1} % at numwant {num_want}", share * 100.0);
+    context.claim("hostile share of the places", share <= SHARE_MAX, found);
+    Ok(())
+}
+
+/// Tells whether a compact peer is one of the attacker's addresses, by its /16 or /48.
+fn is_hostile(peer: &[u8]) -> bool {
+    let (source, prefix_bytes) = if peer.len() == 6 { (hostile_v4(0), 2) } else { (hostile_v6(0), 6) };
+    peer.starts_with(&compact(source, 0)[..prefix_bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_addresses_are_told_from_honest_ones() {
+        for number in [0, 1, 255, 256, 1000] {
+            assert!(
+                is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1))
+            );
+            assert!(
+                !is_hostile(&compact(honest_v4(number), 1)) && !is_hostile(&compact(honest_v6(number), 1))
+            );
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Attacks on TLS sessions.
+
+use std::io::{Read, Write};
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use rustls::StreamOwned;
+
+use super::holding::Holding;
+use crate::attack::{Attack, Layer, Setting};
+use crate::context::{Context, PATIENCE};
+use crate::http::{HttpClient, Stream, announce_target, get};
+use crate::number::count;
+use crate::socket;
+use crate::source::hostile_v4;
+
+const FEW_SLOTS: &[Setting] =
+    &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
+const THOUSAND_SLOTS: &[Setting] =
+    &[("http.connections_max", "1000"), ("http.connections_per_source_max", "100000")];
+
+const SERVED: &str = "honest clients are answered, plain and over TLS";
+
+const fn tls(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
+    Attack::new(Layer::Tls, name, tries, SERVED, run)
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        settings: FEW_SLOTS,
+        settings_full: THOUSAND_SLOTS,
+        ..tls("half-handshakes", "ten addresses hold every slot by half a client hello", |context| {
+            let hello = context.tls.hello()?;
+            hold(context, &hello[..hello.len() / 2])
+        })
+    },
+    Attack {
+        settings: FEW_SLOTS,
+        settings_full: THOUSAND_SLOTS,
+        ..tls(
+            "unfinished-handshakes",
+            "ten addresses hold every slot by handshakes that they do not finish",
+            |context| hold(context, &context.tls.hello()?),
+        )
+    },
+    tls(
+        "client-hello-flood",
+        "client hellos without a pause, each on a connection that is closed then",
+        hello_flood,
+    ),
+    tls("mutated-hellos", "client hellos with some bytes changed", mutated_hellos),
+    tls(
+        "garbage-records",
+        "records of every type with random payload, before and after a handshake",
+        garbage_records,
+    ),
+    tls("tiny-records", "requests in records of one byte each", tiny_records),
+    tls("junk-tickets", "client hellos whose session tickets and key shares are junk", junk_tickets),
+    tls("empty-records", "empty records and fragments of one byte without a pause", empty_records),
+];
+
+fn hold(context: &Context<'_>, opening: &[u8]) -> Result<()> {
+    let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
+    let (target, connections) = (context.tracker.tls(sources[0]), context.pick(300, 1500));
+    Holding { target, sources, connections, opening, dribble: b"", reads: true }.run(context);
+    Ok(())
+}
+
+/// Sends bytes on a connection of its own and reads what comes back first.
+fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
+    let source = hostile_v4(number % 200);
+    let Ok(mut stream) = socket::tcp(source, context.tracker.tls(source), PATIENCE) else { return };
+    if stream.write_all(bytes).is_ok() {
+        context.spend(1, count(bytes.len()));
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read(&mut [0; 4096]);
+    }
+}
+
+fn hello_flood(context: &Context<'_>) -> Result<()> {
+    let hello = context.tls.hello()?;
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        send(context, number, &hello);
+    }
+    Ok(())
+}
+
+fn mutated_hellos(context: &Context<'_>) -> Result<()> {
+    let hello = context.tls.hello()?;
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let mut mutated = hello.clone();
+        for _ in 0..fastrand::usize(1..8) {
+            let at = fastrand::usize(5..mutated.len());
+            mutated[at] = fastrand::u8(..);
+        }
+        send(context, number, &mutated);
+    }
+    Ok(())
+}
+
+/// Changes the last third of a hello, where extensions such as key shares and tickets are.
+fn junk_tickets(context: &Context<'_>) -> Result<()> {
+    let hello = context.tls.hello()?;
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let mut mutated = hello.clone();
+        let start = mutated.len() / 3 * 2;
+        fastrand::fill(&mut mutated[start..]);
+        send(context, number, &mutated);
+    }
+    Ok(())
+}
+
+fn garbage_records(context: &Context<'_>) -> Result<()> {
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let mut payload = vec![0; fastrand::usize(..16_000)];
+        fastrand::fill(&mut payload);
+        let record = record(fastrand::u8(18..26), &payload);
+        if number % 2 == 0 {
+            send(context, number, &record);
+        } else if let Ok(mut stream) = session(context, number) {
+            // Behind the handshake, plain records are a violation.
+            let _ = stream.sock.write_all(&record);
+            context.spend(1, count(record.len()));
+            let _ = stream.sock.read(&mut [0; 4096]);
+        }
+    }
+    Ok(())
+}
+
+fn empty_records(context: &Context<'_>) -> Result<()> {
+    let hello = context.tls.hello()?;
+    // RFC 8446, 5.1: empty handshake records must not be sent, and fragments may be as short as one byte.
+    let mut tiny = Vec::new();
+    for byte in &hello[5..] {
+        tiny.extend(record(22, &[*byte]));
+    }
+    let empty = record(22, &[]).repeat(4000);
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        send(context, number, if number % 2 == 0 { &tiny } else { &empty });
+    }
+    Ok(())
+}
+
+/// RFC 8446, 5.1.
+fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes();
+    [&[kind, 3, 3, length[0], length[1]], payload].concat()
+}
+
+type Session = StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
+
+/// Finishes a handshake by a request.
+fn session(context: &Context<'_>, number: u32) -> Result<Session> {
+    let source = hostile_v4(number % 200);
+    let stream = socket::tcp(source, context.tracker.tls(source), PATIENCE)?;
+    let mut stream = StreamOwned::new(context.tls.begin()?, stream);
+    stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;
+    let length = stream.read(&mut [0; 4096])?;
+    ensure!(length > 0, "closed in the middle of a handshake");
+    Ok(stream)
+}
+
+fn tiny_records(context: &Context<'_>) -> Result<()> {
+    let mut answered = 0;
+    while !context.is_window_over() {
+        let mut stream = session(context, 1).context("no TLS session")?;
+        let request = get(&announce_target(&[2; 20], 7300, 10));
+        for byte in &request {
+            stream.write_all(&[*byte])?;
+            stream.flush()?;
+        }
+        // A record has 22 bytes besides its byte.
+        context.spend(count(request.len()), count(request.len() * 23));
+        let stream: Box<dyn Stream> = Box::new(stream);
+        answered += u64::from(HttpClient::over(stream).receive().is_ok_and(|response| response.is_some()));
+    }
+    context.claim("requests in tiny records are answered", answered > 0, format!("{answered}"));
+    Ok(())
+}

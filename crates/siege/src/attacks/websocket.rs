@@ -1,0 +1,239 @@
+//! Attacks on WebSocket frames and messages.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+
+use anyhow::Result;
+use serde_json::json;
+use shoal_wire::websocket::frame::Opcode;
+
+use super::holding::Holding;
+use crate::attack::{Attack, Bars, Layer, Setting};
+use crate::context::{Context, PATIENCE};
+use crate::number::count;
+use crate::source::{hostile_v4, hostile_v6};
+use crate::websocket::{announce, bare, fragment, name, text, upgrade};
+
+/// Memory that the sockets below would take several times over. Their sources are allowed all of them.
+const LITTLE_MEMORY: &[Setting] = &[
+    ("memory.max", "64MiB"),
+    ("store.memory_max", "8MiB"),
+    ("http.connections_per_source_max", "100000"),
+    ("webtorrent.connections_per_source_max", "100000"),
+];
+
+const SIXTY_FOUR_MIB: Bars = Bars { resident_bytes_max: 64 << 20, ..Bars::USUAL };
+
+const SERVED: &str = "honest clients are answered, and memory stays within its bound";
+
+const fn websocket(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
+    Attack::new(Layer::WebSocket, name, tries, SERVED, run)
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        settings: LITTLE_MEMORY,
+        bars: SIXTY_FOUR_MIB,
+        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
+        ..websocket(
+            "half-messages",
+            "thousands of sockets with half a message of 256 KiB each",
+            half_messages,
+        )
+    },
+    Attack {
+        settings: LITTLE_MEMORY,
+        bars: SIXTY_FOUR_MIB,
+        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
+        ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", half_messages_v6)
+    },
+    Attack {
+        settings: LITTLE_MEMORY,
+        bars: SIXTY_FOUR_MIB,
+        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
+        ..websocket("unread-answers", "sockets that scrape without a pause and read nothing", unread_answers)
+    },
+    websocket("fragments-of-a-byte", "messages in fragments of one byte each, and of none", fragments),
+    websocket("ping-flood", "pings of 125 bytes without a pause, whose pongs are not read", ping_flood),
+    websocket("masked-garbage", "random bytes after the upgrade, and frames that break every rule", garbage),
+    websocket("close-without-reading", "announces, then a close, and nothing is read", close_without_reading),
+    websocket("deep-json", "arrays and objects within each other by the ten thousand", deep_json),
+    websocket("huge-numbers", "numbers of thousands of digits, and strings of escapes", huge_numbers),
+    websocket("socket-hoarding", "ten addresses hold more sockets than there are slots", |context| {
+        let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
+        let (target, opening) = (context.http(sources[0]), upgrade("dGhlIHNhbXBsZSBub25jZQ=="));
+        let connections = context.pick(300, 1500);
+        Holding { target, sources, connections, opening: &opening, dribble: b"", reads: true }.run(context);
+        Ok(())
+    })
+    .with_settings(&[
+        ("http.connections_max", "200"),
+        ("http.connections_per_source_max", "100000"),
+        ("webtorrent.connections_per_source_max", "100000"),
+    ]),
+];
+
+impl Attack {
+    const fn with_settings(self, settings: &'static [Setting]) -> Self {
+        Self { settings, ..self }
+    }
+}
+
+/// Opens sockets, sends half a message on each, and holds them.
+fn half_messages(context: &Context<'_>) -> Result<()> {
+    half_messages_of(context, hostile_v4)
+}
+
+fn half_messages_v6(context: &Context<'_>) -> Result<()> {
+    half_messages_of(context, hostile_v6)
+}
+
+fn half_messages_of(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
+    // The first fragment of a message that is just within `webtorrent.message_max`.
+    let half = fragment(Opcode::Text, false, &vec![b' '; 200 << 10]);
+    let mut sockets = Vec::new();
+    for number in 0..context.pick(400, 3000) {
+        if context.is_over() {
+            break;
+        }
+        let source = source(number % 60);
+        let Ok(mut stream) = bare(source, context.http(source), PATIENCE) else { continue };
+        if stream.write_all(&half).is_ok() {
+            context.spend(1, count(half.len()));
+        }
+        sockets.push(stream);
+    }
+    context.sleep_ms(300);
+    Ok(())
+}
+
+/// Repeats on new sockets whatever `use_it` does with one.
+fn repeat(
+    context: &Context<'_>,
+    mut use_it: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
+) -> Result<()> {
+    for number in 0.. {
+        if context.is_window_over() {
+            break;
+        }
+        let source = hostile_v4(number % 200);
+        let Ok(mut stream) = bare(source, context.http(source), PATIENCE) else { continue };
+        let sent = use_it(&mut stream).unwrap_or(0);
+        context.spend(1, count(sent));
+    }
+    Ok(())
+}
+
+fn unread_answers(context: &Context<'_>) -> Result<()> {
+    let hashes: Vec<String> = (0..200).map(|_| name()).collect();
+    let scrape = text(json!({"action": "scrape", "info_hash": hashes}).to_string().as_bytes()).repeat(8);
+    let mut sockets = Vec::new();
+    for number in 0..context.pick(200, 1500) {
+        let source = hostile_v4(number % 60);
+        let Ok(stream) = bare(source, context.http(source), PATIENCE) else { continue };
+        stream.set_nonblocking(true)?;
+        sockets.push(stream);
+    }
+    while !context.is_window_over() {
+        for socket in &mut sockets {
+            if let Ok(sent) = socket.write(&scrape) {
+                context.spend(1, count(sent));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fragments(context: &Context<'_>) -> Result<()> {
+    let message = announce(&name(), &name(), &[]).to_string();
+    let mut bytes = fragment(Opcode::Text, false, b"");
+    for byte in message.as_bytes() {
+        bytes.extend(fragment(Opcode::Continuation, false, &[*byte]));
+        bytes.extend(fragment(Opcode::Continuation, false, b""));
+    }
+    bytes.extend(fragment(Opcode::Continuation, true, b""));
+    let mut answered = 0;
+    repeat(context, |stream| {
+        stream.write_all(&bytes.repeat(20))?;
+        answered += stream.read(&mut [0; 4096])?;
+        Ok(bytes.len() * 20)
+    })?;
+    context.claim("messages in fragments are answered", answered > 0, format!("{answered} bytes"));
+    Ok(())
+}
+
+fn ping_flood(context: &Context<'_>) -> Result<()> {
+    let pings = fragment(Opcode::Ping, true, &[b'p'; 125]).repeat(500);
+    repeat(context, |stream| {
+        stream.set_nonblocking(true)?;
+        let mut sent = 0;
+        for _ in 0..50 {
+            sent += stream.write(&pings).unwrap_or(0);
+        }
+        Ok(sent)
+    })
+}
+
+fn garbage(context: &Context<'_>) -> Result<()> {
+    repeat(context, |stream| {
+        let mut bytes = vec![0; fastrand::usize(1..4096)];
+        fastrand::fill(&mut bytes);
+        // Half of them begin with the head of a masked text, so that the payload is looked into.
+        if fastrand::bool() && bytes.len() > 8 {
+            bytes[0] = 0x81;
+            bytes[1] = 0x80 | fastrand::u8(..126);
+        }
+        stream.write_all(&bytes)?;
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read(&mut [0; 4096]);
+        Ok(bytes.len())
+    })
+}
+
+fn close_without_reading(context: &Context<'_>) -> Result<()> {
+    let mut bytes = text(announce(&name(), &name(), &[]).to_string().as_bytes()).repeat(50);
+    bytes.extend(fragment(Opcode::Close, true, &1000_u16.to_be_bytes()));
+    repeat(context, |stream| {
+        stream.write_all(&bytes)?;
+        Ok(bytes.len())
+    })
+}
+
+fn deep_json(context: &Context<'_>) -> Result<()> {
+    let deep = |open: &str, close: &str| {
+        let value = format!("{}{}", open.repeat(20_000), close.repeat(20_000));
+        text(format!("{{\"action\":\"announce\",\"x\":{value}}}").as_bytes())
+    };
+    let messages = [deep("[", "]"), deep("{\"a\":[", "]}"), deep("[", "")];
+    let mut turn = 0;
+    repeat(context, |stream| {
+        turn += 1;
+        let message = &messages[turn % messages.len()];
+        stream.write_all(message)?;
+        let _ = stream.read(&mut [0; 4096]);
+        Ok(message.len())
+    })
+}
+
+fn huge_numbers(context: &Context<'_>) -> Result<()> {
+    let of = |value: String| {
+        let (hash, peer) = (name(), name());
+        text(format!(
+            "{{\"action\":\"announce\",\"info_hash\":\"{hash}\",\"peer_id\":\"{peer}\",\"numwant\":{value},\"left\":{value}}}"
+        ).as_bytes())
+    };
+    let messages = [
+        of("9".repeat(100_000)),
+        of(format!("1e{}", "9".repeat(50_000))),
+        of("-0.".to_owned() + &"0".repeat(90_000)),
+        of(format!("\"{}\"", "\\u0041".repeat(30_000))),
+    ];
+    let mut turn = 0;
+    repeat(context, |stream| {
+        turn += 1;
+        let message = &messages[turn % messages.len()];
+        stream.write_all(message)?;
+        let _ = stream.read(&mut [0; 4096]);
+        Ok(message.len())
+    })
+}

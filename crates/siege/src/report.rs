@@ -1,0 +1,170 @@
+//! The report: a table for people, JSON for machines, and a table in Markdown for the documentation.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, Color, Table, presets};
+use serde::Serialize;
+
+use crate::attack::{Attack, Form};
+use crate::number::as_f64;
+use crate::run::Outcome;
+
+/// The version of the JSON.
+const SCHEMA: &str = "shoal-siege/1";
+
+/// The outcome of a siege.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    schema: &'static str,
+    form: &'static str,
+    held: bool,
+    attacks: Vec<Outcome>,
+    not_run: Vec<NotRun>,
+}
+
+/// An attack that could not be run.
+#[derive(Debug, Serialize)]
+struct NotRun {
+    id: String,
+    reason: String,
+}
+
+impl Report {
+    /// Returns an empty report.
+    #[must_use]
+    pub fn new(form: Form) -> Self {
+        let form = match form {
+            Form::Short => "short",
+            Form::Full => "full",
+        };
+        Self { schema: SCHEMA, form, held: true, attacks: Vec::new(), not_run: Vec::new() }
+    }
+
+    /// Adds an attack.
+    pub fn add(&mut self, outcome: Outcome) {
+        self.held &= outcome.has_held();
+        self.attacks.push(outcome);
+    }
+
+    /// Adds an attack that could not be run.
+    pub fn add_not_run(&mut self, attack: &Attack, reason: &anyhow::Error) {
+        self.held = false;
+        self.not_run.push(NotRun { id: attack.id(), reason: format!("{reason:#}") });
+    }
+
+    /// Returns the exit code: 0 if every attack was held, 1 if one got through, 2 if one could not be run.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        if self.attacks.iter().any(|outcome| !outcome.has_held()) {
+            1
+        } else if self.not_run.is_empty() {
+            0
+        } else {
+            2
+        }
+    }
+
+    /// Returns the report as JSON.
+    ///
+    /// # Errors
+    /// If it cannot be written as JSON, which would be a fault of this program.
+    pub fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Returns the report for people.
+    #[must_use]
+    pub fn text(&self, is_coloured: bool) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(HEADS);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_cell_alignment(if index < 2 { CellAlignment::Left } else { CellAlignment::Right });
+        }
+        for outcome in &self.attacks {
+            let cells = row(outcome).into_iter().map(Cell::new);
+            let colour = if outcome.has_held() { Color::Green } else { Color::Red };
+            let colour = |(index, cell): (usize, Cell)| {
+                if is_coloured && index == 1 { cell.fg(colour) } else { cell }
+            };
+            table.add_row(cells.enumerate().map(colour));
+        }
+        let mut text = format!("{table}\n");
+        for outcome in self.attacks.iter().filter(|outcome| !outcome.has_held()) {
+            let _ = writeln!(text, "\n{} got through: {}", outcome.id, outcome.tries);
+            outcome.breaches.iter().for_each(|breach| _ = writeln!(text, "  {breach}"));
+        }
+        for not_run in &self.not_run {
+            let _ = writeln!(text, "\n{} could not be run: {}", not_run.id, not_run.reason);
+        }
+        let held = self.attacks.iter().filter(|outcome| outcome.has_held()).count();
+        let _ = writeln!(text, "\n{held} of {} attacks were held", self.attacks.len() + self.not_run.len());
+        text
+    }
+
+    /// Returns the table in Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut text = format!("| {} |\n|---|---|{}\n", HEADS.join(" | "), "---:|".repeat(HEADS.len() - 2));
+        for outcome in &self.attacks {
+            let _ = writeln!(text, "| {} |", row(outcome).join(" | "));
+        }
+        text
+    }
+}
+
+/// Returns the attacks with what they try and what is promised, as a table in Markdown.
+#[must_use]
+pub fn list_markdown(attacks: &[&Attack]) -> String {
+    let mut text = "| Attack | What it tries | What holds |\n|---|---|---|\n".to_owned();
+    for attack in attacks {
+        let _ = writeln!(text, "| `{}` | {} | {} |", attack.id(), attack.tries, attack.promise);
+    }
+    text
+}
+
+/// Returns the attacks with what they try and what is promised.
+#[must_use]
+pub fn list(attacks: &[&Attack]) -> String {
+    let mut text = String::new();
+    for attack in attacks {
+        let _ =
+            writeln!(text, "{}\n    tries: {}\n    promise: {}", attack.id(), attack.tries, attack.promise);
+    }
+    let _ = writeln!(text, "{} attacks", attacks.len());
+    text
+}
+
+const HEADS: [&str; 11] = [
+    "attack",
+    "verdict",
+    "honest %",
+    "p50 ms",
+    "p99 ms",
+    "MiB before",
+    "peak",
+    "after",
+    "CPU ms",
+    "µs/message (µs/byte)",
+    "recovery ms",
+];
+
+fn row(outcome: &Outcome) -> [String; HEADS.len()] {
+    let measured = &outcome.measured;
+    let mib = |bytes: u64| format!("{:.0}", as_f64(bytes) / f64::from(1 << 20));
+    let (per_message, per_byte) =
+        (measured.cpu_us_per(measured.hostile_messages), measured.cpu_us_per(measured.hostile_bytes));
+    [
+        outcome.id.clone(),
+        if outcome.has_held() { "held" } else { "GOT THROUGH" }.to_owned(),
+        format!("{:.1}", measured.share() * 100.0),
+        format!("{:.1}", measured.p50_ms()),
+        format!("{:.1}", measured.p99_ms()),
+        mib(measured.resident_before_bytes),
+        mib(measured.resident_peak_bytes),
+        mib(measured.resident_after_bytes),
+        format!("{:.0}", measured.cpu_ms),
+        format!("{per_message:.1} ({per_byte:.3})"),
+        measured.recovery_ms.map_or("never".to_owned(), |ms| format!("{ms:.0}")),
+    ]
+}

@@ -1,0 +1,83 @@
+//! TLS of the clients of a siege, which believe any certificate: the tracker is their own.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+
+/// Begins sessions with the tracker.
+#[derive(Clone)]
+pub(crate) struct TlsClient {
+    config: Arc<ClientConfig>,
+}
+
+impl TlsClient {
+    /// Returns a client of every version of TLS that rustls speaks.
+    pub(crate) fn new() -> Result<Self> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().context("no version of TLS")?;
+        let verifier = Arc::new(AnyCertificate { provider });
+        let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        // Each connection costs the tracker a whole handshake.
+        config.resumption = Resumption::disabled();
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Begins a session.
+    pub(crate) fn begin(&self) -> Result<ClientConnection> {
+        let name = ServerName::try_from("localhost").context("a name")?;
+        ClientConnection::new(Arc::clone(&self.config), name).context("cannot begin a TLS session")
+    }
+
+    /// Returns the bytes of a client hello.
+    pub(crate) fn hello(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.begin()?.write_tls(&mut bytes).context("cannot write a client hello")?;
+        Ok(bytes)
+    }
+}
+
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,305 @@
+//! A client of the UDP protocol, for honest clients and for attackers who keep to the protocol.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
+use zerocopy::big_endian::{I32, I64, U16, U32};
+
+use crate::socket;
+
+/// Largest datagram that a tracker sends.
+const REPLY_BYTES_MAX: usize = 2048;
+
+/// Tries of one request, as BEP 15 has clients repeat what is not answered.
+const TRIES_MAX: u32 = 3;
+
+/// Most requests on their way at a time, of one socket.
+const WINDOW: usize = 64;
+
+/// Longest wait for the replies of a window: what has not come by then counts as lost.
+const WINDOW_WAIT: Duration = Duration::from_millis(300);
+
+/// A socket with a connection id.
+pub(crate) struct UdpClient {
+    socket: UdpSocket,
+    connection_id: ConnectionId,
+    transactions: u32,
+    reply: Box<[u8; REPLY_BYTES_MAX]>,
+}
+
+/// One announce.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// The torrent.
+    pub(crate) info_hash: [u8; 20],
+    /// The port that it announces.
+    pub(crate) port: u16,
+    /// The event.
+    pub(crate) event: Event,
+    /// Whether it has everything.
+    pub(crate) is_seeder: bool,
+    /// How many peers it wants.
+    pub(crate) num_want: i32,
+}
+
+/// The reply to an announce.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Swarm {
+    /// Seeders and leechers together.
+    pub(crate) members: u32,
+    /// Some of them, 6 or 18 bytes each.
+    pub(crate) peers: Vec<u8>,
+}
+
+/// The counts of a torrent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Seeders and leechers together.
+    pub(crate) members: u32,
+    /// Completed downloads.
+    pub(crate) completed: u32,
+}
+
+/// Counts of many requests and their replies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flow {
+    /// Requests that were sent.
+    pub(crate) sent: u64,
+    /// Bytes that were sent.
+    pub(crate) sent_bytes: u64,
+    /// Replies that came.
+    pub(crate) answered: u64,
+    /// Those of them that were errors.
+    pub(crate) errors: u64,
+}
+
+impl Peer {
+    /// Returns a leecher that wants no peers.
+    pub(crate) fn new(info_hash: [u8; 20], port: u16) -> Self {
+        Self { info_hash, port, event: Event::Started, is_seeder: false, num_want: 0 }
+    }
+
+    fn announce(&self) -> Announce {
+        Announce {
+            info_hash: InfoHash(self.info_hash),
+            peer_id: PeerId(*b"-SG0001-siegesiegesi"),
+            downloaded_bytes: I64::new(0),
+            left_bytes: I64::new(i64::from(!self.is_seeder)),
+            uploaded_bytes: I64::new(0),
+            event: Announce::event_number(self.event),
+            ip: [0; 4],
+            key: U32::new(7),
+            num_want: I32::new(self.num_want),
+            port: U16::new(self.port),
+        }
+    }
+
+    /// Returns the datagram of this announce.
+    pub(crate) fn packet(&self, connection_id: u64, transaction: u32) -> Vec<u8> {
+        encode(&Request::Announce {
+            connection_id: ConnectionId(connection_id),
+            transaction_id: TransactionId(transaction),
+            announce: &self.announce(),
+            options: Options::new(&[]),
+        })
+    }
+}
+
+impl UdpClient {
+    /// Connects (BEP 15).
+    pub(crate) fn open(source: IpAddr, target: SocketAddr, patience: Duration) -> Result<Self> {
+        let socket = socket::udp(source, target, patience).context("no UDP socket")?;
+        let nothing = ConnectionId(0);
+        let mut client =
+            Self { socket, connection_id: nothing, transactions: fastrand::u32(..), reply: Box::new([0; _]) };
+        client.connect()?;
+        Ok(client)
+    }
+
+    /// Asks for a connection id again.
+    pub(crate) fn connect(&mut self) -> Result<()> {
+        let transaction_id = self.next();
+        let packet = encode(&Request::Connect { transaction_id });
+        self.connection_id = self.exchange(&packet, |reply| match reply {
+            Reply::Connect { transaction_id: found, connection_id } if found == transaction_id => {
+                Some(Ok(connection_id))
+            }
+            _ => None,
+        })?;
+        Ok(())
+    }
+
+    /// Announces and waits for the reply.
+    pub(crate) fn announce(&mut self, peer: &Peer) -> Result<Swarm> {
+        let transaction_id = self.next();
+        let packet = peer.packet(self.connection_id.0, transaction_id.0);
+        self.exchange(&packet, |reply| match reply {
+            Reply::Announce { transaction_id: found, leechers, seeders, peers, .. }
+                if found == transaction_id =>
+            {
+                Some(Ok(Swarm { members: leechers + seeders, peers: peers.as_bytes().to_vec() }))
+            }
+            Reply::Error { transaction_id: found, message } if found == transaction_id => {
+                Some(Err(String::from_utf8_lossy(message).into_owned()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Scrapes one torrent.
+    pub(crate) fn scrape(&mut self, info_hash: [u8; 20]) -> Result<Counts> {
+        let transaction_id = self.next();
+        let connection_id = self.connection_id;
+        let info_hashes = &[InfoHash(info_hash)];
+        let packet = encode(&Request::Scrape { connection_id, transaction_id, info_hashes });
+        self.exchange(&packet, |reply| match reply {
+            Reply::Scrape { transaction_id: found, entries: [entry] } if found == transaction_id => {
+                Some(Ok(Counts {
+                    members: entry.seeders.get() + entry.leechers.get(),
+                    completed: entry.completed.get(),
+                }))
+            }
+            Reply::Error { transaction_id: found, message } if found == transaction_id => {
+                Some(Err(String::from_utf8_lossy(message).into_owned()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Sends announces, a window at a time, until they end or `is_over`, and hands each announce reply to `look`.
+    pub(crate) fn announce_all(
+        &mut self,
+        peers: impl IntoIterator<Item = Peer>,
+        is_over: impl Fn() -> bool,
+        mut look: impl FnMut(&[u8]),
+    ) -> Flow {
+        let id = self.connection_id.0;
+        let packets = peers.into_iter().map(|peer| peer.packet(id, 1));
+        self.send_all(packets, is_over, |reply| {
+            if let Reply::Announce { peers, .. } = reply {
+                look(peers.as_bytes());
+            }
+        })
+    }
+
+    /// Sends datagrams, a window at a time, and waits for as many replies.
+    pub(crate) fn send_all(
+        &mut self,
+        packets: impl IntoIterator<Item = Vec<u8>>,
+        is_over: impl Fn() -> bool,
+        mut look: impl FnMut(Reply<'_>),
+    ) -> Flow {
+        let mut flow = Flow::default();
+        let mut packets = packets.into_iter().peekable();
+        let _ = self.socket.set_read_timeout(Some(WINDOW_WAIT));
+        while packets.peek().is_some() && !is_over() {
+            let mut on_the_way = 0;
+            for packet in packets.by_ref().take(WINDOW) {
+                if self.socket.send(&packet).is_ok() {
+                    on_the_way += 1;
+                    flow.sent += 1;
+                    flow.sent_bytes += packet.len() as u64;
+                }
+            }
+            for _ in 0..on_the_way {
+                let Ok(length) = self.socket.recv(&mut self.reply[..]) else { break };
+                let Ok(reply) = Reply::decode(&self.reply[..length]) else { continue };
+                flow.answered += 1;
+                flow.errors += u64::from(matches!(reply, Reply::Error { .. }));
+                look(reply);
+            }
+        }
+        flow
+    }
+
+    /// Returns the connection id.
+    pub(crate) fn id(&self) -> u64 {
+        self.connection_id.0
+    }
+
+    /// Tells whether replies hold IPv6 peers.
+    pub(crate) fn is_v6(&self) -> bool {
+        self.socket.peer_addr().is_ok_and(|address| address.is_ipv6())
+    }
+
+    fn next(&mut self) -> TransactionId {
+        self.transactions = self.transactions.wrapping_add(1);
+        TransactionId(self.transactions)
+    }
+
+    fn exchange<T>(
+        &mut self,
+        packet: &[u8],
+        read: impl Fn(Reply<'_>) -> Option<Result<T, String>>,
+    ) -> Result<T> {
+        for _ in 0..TRIES_MAX {
+            self.socket.send(packet).context("cannot send a datagram")?;
+            loop {
+                let length = match self.socket.recv(&mut self.reply[..]) {
+                    Ok(length) => length,
+                    Err(error) if is_timeout(&error) => break,
+                    Err(error) => bail!("no reply: {error}"),
+                };
+                let reply = Reply::decode(&self.reply[..length]).context("a reply of no known form")?;
+                if let Some(read) = read(reply) {
+                    return read.map_err(|words| anyhow::anyhow!("refused: {words}"));
+                }
+            }
+        }
+        bail!("no reply to {TRIES_MAX} tries")
+    }
+}
+
+impl Flow {
+    /// Adds another flow.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.answered += other.answered;
+        self.errors += other.errors;
+    }
+}
+
+/// Returns the datagram of a scrape.
+pub(crate) fn scrape_packet(connection_id: u64, info_hashes: &[InfoHash]) -> Vec<u8> {
+    let (connection_id, transaction_id) = (ConnectionId(connection_id), TransactionId(2));
+    encode(&Request::Scrape { connection_id, transaction_id, info_hashes })
+}
+
+/// Returns the datagram of a connect.
+pub(crate) fn connect_packet() -> Vec<u8> {
+    encode(&Request::Connect { transaction_id: TransactionId(3) })
+}
+
+/// Tells whether a wait has ended without anything.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Checks that a reply names `port` of `ip`.
+pub(crate) fn ensure_names(peers: &[u8], ip: IpAddr, port: u16) -> Result<()> {
+    let entry = compact(ip, port);
+    let found = peers.chunks_exact(entry.len()).any(|peer| peer == entry);
+    ensure!(found, "the other peer of the swarm is not in the reply");
+    Ok(())
+}
+
+/// Returns the compact form of a peer.
+pub(crate) fn compact(ip: IpAddr, port: u16) -> Vec<u8> {
+    let mut entry = match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    entry.extend_from_slice(&port.to_be_bytes());
+    entry
+}
+
+fn encode(request: &Request<'_>) -> Vec<u8> {
+    let mut packet = [0; REPLY_BYTES_MAX];
+    let length = request.encode(&mut packet).unwrap_or(0);
+    packet[..length].to_vec()
+}

@@ -1,0 +1,195 @@
+//! A client of WebSockets and of WebTorrent's messages, and bytes of frames.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use shoal_wire::websocket::frame::Opcode;
+use shoal_wire::websocket::{Role, frame, handshake};
+
+use crate::http::{self, Stream};
+use crate::tls::TlsClient;
+use crate::{clock, socket};
+
+/// Most bytes that one read takes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Most bytes of one message.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// The mask of all frames: a client must mask, but it need not hide anything.
+const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
+
+/// A WebSocket.
+pub(crate) struct WebSocket {
+    stream: Box<dyn Stream>,
+    unread: Vec<u8>,
+}
+
+impl WebSocket {
+    /// Connects and upgrades.
+    pub(crate) fn open(
+        source: IpAddr,
+        target: SocketAddr,
+        tls: Option<&TlsClient>,
+        patience: Duration,
+    ) -> Result<Self> {
+        Self::over(http::open(source, target, tls, patience)?)
+    }
+
+    /// Upgrades a connection.
+    pub(crate) fn over(mut stream: Box<dyn Stream>) -> Result<Self> {
+        let key = handshake::key(fastrand::u128(..).to_ne_bytes());
+        stream.write_all(&upgrade(&key)).context("cannot ask for a WebSocket")?;
+        stream.flush().context("cannot ask for a WebSocket")?;
+        let mut unread = Vec::new();
+        loop {
+            let confirmed = handshake::confirm(&unread, &key);
+            if let Some(length) = confirmed.map_err(|reason| anyhow::anyhow!("no WebSocket: {reason:?}"))? {
+                unread.drain(..length);
+                return Ok(Self { stream, unread });
+            }
+            let mut piece = [0; 4096];
+            let length = stream.read(&mut piece).context("no answer to an upgrade")?;
+            ensure!(length > 0, "closed instead of an answer to an upgrade");
+            unread.extend_from_slice(&piece[..length]);
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).context("the socket is gone")?;
+        self.stream.flush().context("the socket is gone")
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: &Value) -> Result<()> {
+        self.send_raw(&text(message.to_string().as_bytes()))
+    }
+
+    /// Waits until `deadline` for a message for which `find` has a result, answers pings, and skips the rest.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        deadline: Instant,
+        mut find: impl FnMut(&Value) -> Option<T>,
+    ) -> Result<T> {
+        while clock::now() < deadline {
+            if let Some(message) = self.next_message()?
+                && let Some(found) = find(&message)
+            {
+                return Ok(found);
+            }
+        }
+        bail!("no such message in time")
+    }
+
+    /// Reads once and returns the next message, if there is one by then.
+    fn next_message(&mut self) -> Result<Option<Value>> {
+        if let Some(found) = self.take_frame()? {
+            return Ok(found);
+        }
+        let mut piece = [0; PIECE_BYTES];
+        match self.stream.read(&mut piece) {
+            Ok(0) => bail!("the socket was closed"),
+            Ok(length) => self.unread.extend_from_slice(&piece[..length]),
+            Err(error) if crate::udp::is_timeout(&error) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("the socket is gone"),
+        }
+        Ok(None)
+    }
+
+    /// Takes one frame: `None` if there is no whole one, `Some(None)` for one that is no message.
+    fn take_frame(&mut self) -> Result<Option<Option<Value>>> {
+        let head = frame::decode(&self.unread, Role::Client);
+        let Some(head) = head.map_err(|error| anyhow::anyhow!("a broken frame: {error:?}"))? else {
+            return Ok(None);
+        };
+        ensure!(head.payload_bytes <= MESSAGE_BYTES_MAX, "a message without end");
+        let length = usize::try_from(head.payload_bytes)?;
+        let Some(payload) = self.unread.get(head.head_bytes..head.head_bytes + length) else {
+            return Ok(None);
+        };
+        let payload = payload.to_vec();
+        self.unread.drain(..head.head_bytes + length);
+        match head.opcode {
+            Opcode::Text => {
+                Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is no JSON")?)))
+            }
+            Opcode::Ping => {
+                let mut pong = Vec::new();
+                frame::encode(Opcode::Pong, &payload, Some(MASK), &mut pong);
+                self.send_raw(&pong)?;
+                Ok(Some(None))
+            }
+            Opcode::Close => bail!("closed by the tracker: {}", close_words(&payload)),
+            _ => Ok(Some(None)),
+        }
+    }
+}
+
+/// Returns the code and the reason of a close frame (RFC 6455, 5.5.1).
+fn close_words(payload: &[u8]) -> String {
+    match payload.split_first_chunk::<2>() {
+        Some((code, reason)) => format!("{} {}", u16::from_be_bytes(*code), String::from_utf8_lossy(reason)),
+        None => "without a code".to_owned(),
+    }
+}
+
+/// Opens a plain WebSocket and returns its bare connection, for attackers that break the protocol.
+pub(crate) fn bare(source: IpAddr, target: SocketAddr, patience: Duration) -> Result<TcpStream> {
+    let mut stream = socket::tcp(source, target, patience).context("cannot connect")?;
+    stream.write_all(&upgrade("dGhlIHNhbXBsZSBub25jZQ==")).context("cannot ask for a WebSocket")?;
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer).context("no answer to an upgrade")?;
+    ensure!(answer[..length].starts_with(b"HTTP/1.1 101"), "no WebSocket");
+    Ok(stream)
+}
+
+/// Returns the request for a WebSocket.
+pub(crate) fn upgrade(key: &str) -> Vec<u8> {
+    let mut request = Vec::new();
+    handshake::ask("/announce", "tracker.test", key, None, &mut request);
+    request
+}
+
+/// Returns a masked frame of text.
+pub(crate) fn text(payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::encode(Opcode::Text, payload, Some(MASK), &mut out);
+    out
+}
+
+/// Returns a masked frame of any kind, of which `fin` says whether it is the last of its message.
+pub(crate) fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::encode_fragment(opcode, fin, payload, Some(MASK), &mut out);
+    out
+}
+
+/// Returns the announce of a leecher with these offers.
+pub(crate) fn announce(info_hash: &str, peer_id: &str, offers: &[(String, String)]) -> Value {
+    let offers: Vec<Value> = offers
+        .iter()
+        .map(|(id, sdp)| json!({"offer_id": id, "offer": {"type": "offer", "sdp": sdp}}))
+        .collect();
+    json!({
+        "action": "announce", "info_hash": info_hash, "peer_id": peer_id, "numwant": offers.len(),
+        "uploaded": 0, "downloaded": 0, "left": 1, "event": "update", "offers": offers,
+    })
+}
+
+/// Returns an answer to an offer.
+pub(crate) fn answer(info_hash: &str, peer_id: &str, to: &str, offer_id: &str, sdp: &str) -> Value {
+    json!({
+        "action": "announce", "info_hash": info_hash, "peer_id": peer_id, "to_peer_id": to,
+        "offer_id": offer_id, "answer": {"type": "answer", "sdp": sdp},
+    })
+}
+
+/// Returns a random name of 20 characters, for an info hash, a peer or an offer.
+pub(crate) fn name() -> String {
+    (0..20).map(|_| fastrand::alphanumeric()).collect()
+}
