@@ -19,7 +19,6 @@ const _: () = {
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
-
 /// How many workers there are.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
     let count = match config.workers.count {

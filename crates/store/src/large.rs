@@ -56,11 +56,7 @@ impl<P: Family> Large<P> {
     pub(crate) fn holding(memory: &mut Memory, seeds: [Seed; 2], leechers: usize, seeders: usize) -> Self {
         let mut table = |seed, count: usize| Table::holding(memory, seed, u32::try_from(count).unwrap_or(0));
         let [of_leechers, of_seeders] = seeds;
-        Self {
-            leechers: table(of_leechers, leechers),
-            seeders: table(of_seeders, seeders),
-            is_skewed: false,
-        }
+        Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders), is_skewed: false }
     }
 
     /// Peers of the same source as `peer` that are in `slot`, in both roles. All lie in the run from one home on.

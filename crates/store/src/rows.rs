@@ -344,7 +344,7 @@ impl<B: Bucket> Rows<B> {
         for number in home..=home + u32::from(self.reach) {
             let line = self.line(memory, number);
             line.into_iter().for_each(&mut visit);
-            if !line.is_some_and(|line| line.len() == B::SLOTS) && !self.holed {
+            if line.is_none_or(|line| line.len() < B::SLOTS) && !self.holed {
                 break;
             }
         }

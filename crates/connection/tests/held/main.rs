@@ -26,13 +26,23 @@ const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: tracker\r\nConnection: Upgrade\
 fn service() -> Service {
     let settings =
         Settings { listeners: vec![Listener { tls: false, proxy_protocol: false }], ..Settings::default() };
-    let store =
-        shoal_store::Settings { memory_bytes_max: 64 << 20, peer_timeout_s: 2700, hash_key: [1, 2, 3, 4] };
+    let store = shoal_store::Settings {
+        memory_bytes_max: 64 << 20,
+        peer_timeout_s: 2700,
+        peers_per_source_max: 0,
+        hash_key: [1, 2, 3, 4],
+    };
     let store = Arc::new(Store::new(&store).unwrap());
     let mut engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
     engine.full_scrape = true;
     let requests = http::Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
-    let swarms = shoal_relay::Settings { peers_max: 1000, peer_lifetime_s: 600, hash_key: [1, 2] };
+    let swarms = shoal_relay::Settings {
+        peers_max: 1000,
+        memory_bytes_max: 64 << 20,
+        relay_rate_max: 0,
+        peer_lifetime_s: 600,
+        hash_key: [1, 2],
+    };
     let messages = webtorrent::Responder::new(
         webtorrent::Settings::default(),
         Arc::new(shoal_relay::Swarms::new(&swarms)),

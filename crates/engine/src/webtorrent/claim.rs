@@ -59,7 +59,10 @@ impl Claims {
 
     /// The connection of a claim that has become due. It is to be called.
     pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
-        let (_, claim) = self.waiting.pop_front_if(|(due_s, _)| *due_s <= now_s)?;
+        if self.waiting.front()?.0 > now_s {
+            return None;
+        }
+        let (_, claim) = self.waiting.pop_front()?;
         self.due.push(claim);
         Some(claim.handle)
     }
