@@ -5,8 +5,9 @@
 //!
 //! From the outside in: [`Store`] has one [`Swarms`] for each address family; that has shards behind small locks
 //! (`shard`); a shard has a `table` of `swarm_line`s; a swarm is one peer in its line, a block of a few (`small`), or
-//! two tables of `peer_line`s (`large`). Tables grow by single lines (`level`), over pages from one `arena`, so no
-//! operation ever waits for growth.
+//! two tables of `peer_line`s (`large`). A table has `rows` in the order of a secret seed, and moves to others when
+//! that order is turned against it. Rows grow by single lines (`level`), over pages from one `arena`, so no operation
+//! ever waits for growth.
 
 mod api;
 mod arena;

@@ -296,7 +296,7 @@ impl<B: Bucket> Rows<B> {
     }
 
     /// Looks for an entry with this hash: `matching` tells the slot of a line that holds it. Returns its line and slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         &self,
         memory: &Memory,
@@ -314,8 +314,8 @@ impl<B: Bucket> Rows<B> {
         self.find_behind(memory, home, matching)
     }
 
-    /// Goes on with a search behind the home line.
-    #[inline]
+    /// Goes on with a search behind the home line. Not inlined, so that the search of the home line is.
+    #[inline(never)]
     fn find_behind(
         &self,
         memory: &Memory,

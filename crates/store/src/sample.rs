@@ -424,3 +424,78 @@ impl<B: Bucket> Ring<'_, B> {
         u64::from(at.line) * B::SLOTS as u64 + at.slot as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use shoal_protocol::PeerV4;
+
+    use super::*;
+    use crate::arena::Arena;
+    use crate::family::Stored;
+    use crate::hash::HashKey;
+    use crate::peer_line::PeerEntry;
+    use crate::stamp::Stamp;
+
+    fn peer(number: u16) -> PeerV4 {
+        let [high, low] = number.to_be_bytes();
+        PeerV4([10, 0, 0, 1, high, low])
+    }
+
+    /// Samples a table of which a part has moved to new rows, and compares how often each peer came with chance.
+    fn check(peers: u16, moves: u16, wanted: usize, skips: bool) {
+        const ROUNDS: u32 = 6000;
+        let key = HashKey::new([5, 6, 7, 8]);
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
+        let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
+        for number in 0..peers {
+            let entry = PeerEntry { peer: peer(number), stamp: Stamp(0) };
+            assert!(memory.has_room());
+            table.insert(&mut memory, peer(number).hash(&key), &entry).unwrap();
+            table.settle(&mut memory, &key);
+        }
+        table.renew(key.seed(2, 2));
+        (0..moves).for_each(|_| assert!(table.settle(&mut memory, &key)));
+        let former = table.former().map_or(0, Rows::len);
+        assert!(former > 0 && former < u32::from(peers), "the renewal is under way: {former}");
+        for announcer in [0, 1, 2, 3] {
+            let at = table.find(&memory, peer(announcer).hash(&key), |line| {
+                line.peers().iter().position(|other| *other == peer(announcer))
+            });
+            let skip = at.filter(|_| skips);
+            assert!(at.is_some());
+            let (mut rng, mut out) = (fastrand::Rng::with_seed(9), [0; 300 * 6]);
+            let mut seen = BTreeMap::new();
+            for _ in 0..ROUNDS {
+                let written = sample_table(&table, &memory, skip, wanted, &mut rng, &mut out);
+                let mut sample: Vec<PeerV4> =
+                    out[..written].chunks_exact(6).map(|bytes| PeerV4(bytes.try_into().unwrap())).collect();
+                sample.iter().for_each(|&peer| *seen.entry(peer).or_insert(0_u32) += 1);
+                sample.sort_unstable();
+                sample.dedup();
+                assert_eq!(sample.len(), wanted, "no peer twice");
+            }
+            let others = usize::from(peers) - usize::from(skips);
+            assert_eq!(seen.len(), others);
+            assert_eq!(seen.contains_key(&peer(announcer)), !skips);
+            let chance = wanted as f64 / others as f64;
+            let (mean, variance) = (f64::from(ROUNDS) * chance, f64::from(ROUNDS) * chance * (1.0 - chance));
+            let worst = seen.values().map(|&count| (f64::from(count) - mean).abs() / variance.sqrt());
+            let worst = worst.fold(0.0, f64::max);
+            assert!(worst < 5.5, "a peer is {worst} standard deviations off: {peers}, {moves}, {wanted}");
+        }
+        table.release(&mut memory);
+    }
+
+    #[test]
+    fn a_table_that_is_renewed_gives_each_peer_the_same_chance() {
+        for skips in [false, true] {
+            check(400, 10, 50, skips);
+            check(1500, 60, 50, skips);
+            check(1500, 100, 74, skips);
+            check(1500, 5, 30, skips);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use shoal_source::Recent;
 use crate::api::{Action, Announce, Announced, Counts, Listed, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
-use crate::family::Family;
+use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, Seed};
 use crate::large::Large;
 use crate::memory::Memory;
@@ -274,6 +274,16 @@ impl<P: Family> Shard<P> {
         Ok(Announced { counts, peers })
     }
 
+    /// The leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
+    pub(crate) fn learned_order(&self, place: &Place) -> Vec<P> {
+        let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) else {
+            return Vec::new();
+        };
+        let table = &self.larges.large(index).leechers;
+        let lines = (0..table.end()).filter_map(|number| table.line(&self.memory, table.place(number)));
+        lines.flat_map(|line| line.peers().iter().copied()).collect()
+    }
+
     /// The counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         let Some(at) = self.find(place) else { return Counts::default() };
@@ -399,6 +409,13 @@ impl<P: Family> Shard<P> {
             self.order.raise();
             self.follow_order();
         }
+    }
+
+    /// Begins a renewal, or lets the present one go on.
+    #[cfg(test)]
+    pub(crate) fn renew_order(&mut self) {
+        self.order.raise();
+        self.follow_order();
     }
 
     /// Begins the renewal of the table of swarms if its order is no longer that which both families are to have.

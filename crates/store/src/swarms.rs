@@ -180,6 +180,14 @@ impl<P: Family> Swarms<P> {
         cell.shard.lock().serve_guest(place, seeds, peers_wanted, rng, peers_out)
     }
 
+    /// The leechers of a large swarm in the order of their table, for benchmarks: what an attacker learns from many
+    /// replies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn learned_order(&self, place: &Place) -> Vec<P> {
+        self.shards[place.shard()].shard.lock().learned_order(place)
+    }
+
     /// The counts of one swarm.
     #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
@@ -195,6 +203,12 @@ impl<P: Family> Swarms<P> {
     /// The secret by which they are ordered in one generation.
     pub(crate) fn seed(&self, shard: usize, generation: u32) -> Seed {
         seed_of_swarms(&self.key, shard as u64, generation)
+    }
+
+    /// Has the order of a shard's swarms renewed.
+    #[cfg(test)]
+    pub(crate) fn renew_order(&self, shard: usize) {
+        self.shards[shard].shard.lock().renew_order();
     }
 
     /// Lists the swarms of a shard whose position is among `positions`. Returns whether they still are in the order of

@@ -1,8 +1,8 @@
 //! A hash table whose order can be renewed.
 //!
 //! The entries lie in [`Rows`] in the order of a secret seed. Replies give that order away, since a sample is made of
-//! neighbours; so whoever announces all ports of an address can learn which of them lie together, and keep only
-//! those. The rows notice when that makes their operations long, and then the table is *renewed*: new rows with a new
+//! neighbours; so a client that announces all ports of an address can learn which of them lie together, and keep
+//! only those. The rows notice when that makes their operations long, and then the table is *renewed*: new rows with a new
 //! seed take its place, and the former ones are moved over, a few lines at each operation and in the sweeps of expiry.
 //! An order must be learned from replies, one announce at least for each entry that is to lie near others, and renewal
 //! costs less than those announces did: it moves every entry once. So nothing is gained by making a table renew again and
@@ -145,7 +145,7 @@ impl<B: Bucket> Table<B> {
     }
 
     /// Looks for an entry with this hash: `matching` tells the slot of a line that holds it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         &self,
         memory: &Memory,

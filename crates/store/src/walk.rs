@@ -124,3 +124,77 @@ fn add_up(listed: &mut Vec<Listed>) {
         same
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+
+    use super::*;
+    use crate::api::{Action, Announce, Settings};
+
+    fn info_hash(number: u32) -> InfoHash {
+        let mut bytes = [0x5a; 20];
+        bytes[8..12].copy_from_slice(&number.to_be_bytes());
+        InfoHash(bytes)
+    }
+
+    fn store(torrents: u32) -> Store {
+        let settings = Settings { memory_bytes_max: 1 << 28, peer_timeout_s: 1800, hash_key: [1, 2, 3, 4] };
+        let (store, mut rng) = (Store::new(&settings).unwrap(), fastrand::Rng::with_seed(1));
+        for number in 0..torrents {
+            let place = store.v4.locate(&info_hash(number));
+            if !number.is_multiple_of(3) {
+                let announce = Announce { peer: PeerV4([1; 6]), action: Action::Leech, peers_wanted: 0 };
+                store.v4.announce(&place, &announce, 1000, &mut rng, &mut []).unwrap();
+            }
+            if !number.is_multiple_of(5) {
+                let announce = Announce { peer: PeerV6([1; 18]), action: Action::Leech, peers_wanted: 0 };
+                store.v6.announce(&place, &announce, 1000, &mut rng, &mut []).unwrap();
+            }
+        }
+        store
+    }
+
+    /// Walks over all while the orders of all shards are renewed every so many calls, in either family.
+    fn check(torrents: u32, calls_between_renewals: u32) -> usize {
+        let store = store(torrents);
+        let (mut walk, mut listed, mut all) = (Walk::default(), Vec::new(), BTreeMap::new());
+        let (mut calls, mut has_more) = (0_u32, true);
+        while has_more {
+            calls += 1;
+            assert!(calls < 1_000_000, "the walk ends");
+            if calls.is_multiple_of(calls_between_renewals) {
+                (0..SHARDS).for_each(|shard| match calls / calls_between_renewals % 2 {
+                    0 => store.v4.renew_order(shard),
+                    _ => store.v6.renew_order(shard),
+                });
+            }
+            has_more = store.list(&mut walk, &mut listed);
+            assert!(listed.len() < 400, "a piece is bounded");
+            for torrent in &listed {
+                assert!(all.insert(torrent.info_hash, torrent.counts.leechers).is_none(), "listed twice");
+            }
+        }
+        for (hash, leechers) in &all {
+            let number = u32::from_be_bytes(hash.0[8..12].try_into().unwrap());
+            let families = u32::from(!number.is_multiple_of(3)) + u32::from(!number.is_multiple_of(5));
+            assert_eq!(*leechers, families, "both families are listed together");
+        }
+        all.len()
+    }
+
+    #[test]
+    fn a_walk_amid_renewals_lists_every_torrent_once() {
+        let there = |torrents: u32| (0..torrents).filter(|number| !number.is_multiple_of(15)).count();
+        for (torrents, calls) in [(3000, 7), (60_000, 40), (60_000, 1000)] {
+            assert_eq!(check(torrents, calls), there(torrents));
+        }
+    }
+
+    #[test]
+    fn a_walk_ends_however_often_an_order_is_renewed() {
+        assert!(check(60_000, 1) <= 56_000);
+    }
+}

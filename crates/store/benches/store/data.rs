@@ -12,6 +12,7 @@ use shoal_store::{Action, Announce, Family, Settings, Store, Swarms};
 pub(crate) trait Random: Family {
     const NAME: &'static str;
     fn random(rng: &mut fastrand::Rng) -> Self;
+    fn from_compact(bytes: &[u8]) -> Self;
     fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
@@ -22,6 +23,10 @@ impl Random for PeerV4 {
         let mut bytes = [0; 6];
         rng.fill(&mut bytes);
         Self(bytes)
+    }
+
+    fn from_compact(bytes: &[u8]) -> Self {
+        Self(bytes.try_into().expect("as many bytes as a peer has"))
     }
 
     fn swarms(store: &Store) -> &Swarms<Self> {
@@ -36,6 +41,10 @@ impl Random for PeerV6 {
         let mut bytes = [0; 18];
         rng.fill(&mut bytes);
         Self(bytes)
+    }
+
+    fn from_compact(bytes: &[u8]) -> Self {
+        Self(bytes.try_into().expect("as many bytes as a peer has"))
     }
 
     fn swarms(store: &Store) -> &Swarms<Self> {

@@ -1,9 +1,11 @@
-//! Micro-benchmarks of the store: time of every operation, memory at every size, and the longest pause.
+//! Micro-benchmarks of the store: time of every operation, memory at every size, the longest pause, and what an attacker
+//! who knows the order of a table makes of all that.
 //!
 //! `cargo bench -p shoal-store --bench store -- [--json] [--filter TEXT]`; without `--bench` (that is, under
 //! `cargo test`) every case runs once, tiny, so that it cannot rot.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
+mod attack;
 mod batch;
 mod counting;
 mod data;
@@ -49,5 +51,6 @@ fn cases(tiny: bool) -> Vec<Case> {
     cases.extend(memory::cases(tiny));
     cases.extend(pause::cases(tiny));
     cases.extend(batch::cases(tiny));
+    cases.extend(attack::cases(tiny));
     cases
 }

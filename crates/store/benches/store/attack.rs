@@ -1,0 +1,176 @@
+//! Announces whose keys were chosen by someone who knows the order of a table, beside announces of random ones: the mean
+//! of a call and the longest. The time in which the order is learned is not counted in the attacker's favour: that takes
+//! as many announces again.
+
+use std::time::Instant;
+
+use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Action, Announce, Store, Swarms, Walk};
+
+use crate::data::{self, Random};
+use crate::report::{Case, Figure};
+
+const OWN: InfoHash = InfoHash([0x31; 20]);
+const FIXED: InfoHash = InfoHash([0x32; 20]);
+
+/// Rounds of the to and fro.
+const ROUNDS: usize = 40;
+
+pub(crate) fn cases(tiny: bool) -> Vec<Case> {
+    let (ports, swarms) = if tiny { (2000, 2000) } else { (65_000, 1_000_000) };
+    vec![
+        Case::new("attack/v4/peers", move || repeated(tiny, || peers::<PeerV4>(ports))),
+        Case::new("attack/v6/peers", move || repeated(tiny, || peers::<PeerV6>(ports))),
+        Case::new("attack/v4/swarms", move || repeated(tiny, || of_swarms(swarms))),
+    ]
+}
+
+/// Repetitions. The machine may stop a process at any moment, but the store does the same at the same call of each; so of
+/// every stretch of calls the least of the maxima counts, see `pause`.
+const RUNS: usize = 4;
+
+/// Calls of a stretch.
+const STRETCH: u64 = 256;
+
+/// Calls of one kind.
+struct Calls {
+    name: String,
+    count: u64,
+    total_ns: u64,
+    longest_ns: Vec<u64>,
+}
+
+impl Calls {
+    fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), count: 0, total_ns: 0, longest_ns: Vec::new() }
+    }
+
+    fn time(&mut self, call: impl FnOnce()) {
+        let start = Instant::now();
+        call();
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if self.count.is_multiple_of(STRETCH) {
+            self.longest_ns.push(0);
+        }
+        self.count += 1;
+        self.total_ns += ns;
+        if let Some(longest) = self.longest_ns.last_mut() {
+            *longest = ns.max(*longest);
+        }
+    }
+
+    fn announce<P: Random>(&mut self, swarms: &Swarms<P>, info_hash: &InfoHash, peer: P, action: Action) {
+        let announce = Announce { peer, action, peers_wanted: 0 };
+        let mut rng = fastrand::Rng::with_seed(1);
+        self.time(|| {
+            let answer = swarms.announce(&swarms.locate(info_hash), &announce, 1000, &mut rng, &mut []);
+            assert!(answer.is_ok(), "the store has room");
+        });
+    }
+
+    /// Takes the better of two runs of the same calls.
+    fn merge(&mut self, other: &Self) {
+        self.total_ns = self.total_ns.min(other.total_ns);
+        self.longest_ns.iter_mut().zip(&other.longest_ns).for_each(|(ns, other)| *ns = (*ns).min(*other));
+    }
+
+    fn figures(&self) -> [Figure; 2] {
+        let mean = self.total_ns as f64 / self.count.max(1) as f64;
+        let longest = self.longest_ns.iter().max().copied().unwrap_or(0);
+        [
+            Figure::new(&self.name, mean, "ns each"),
+            Figure::new(
+                format!("{}/longest", self.name),
+                longest as f64 / 1e3,
+                "us, longest call of its own doing",
+            ),
+        ]
+    }
+}
+
+/// Repeats an attack, and merges its runs.
+fn repeated(tiny: bool, attack: impl Fn() -> Vec<Calls>) -> Vec<Figure> {
+    let mut merged = attack();
+    for _ in 1..if tiny { 1 } else { RUNS } {
+        merged.iter_mut().zip(attack()).for_each(|(merged, run)| merged.merge(&run));
+    }
+    merged.iter().flat_map(Calls::figures).collect()
+}
+
+/// Sequential ports of one address.
+fn port<P: Random>(number: u16) -> P {
+    let mut bytes = vec![10; size_of::<P>()];
+    let at = bytes.len() - 2;
+    bytes[at..].copy_from_slice(&number.to_be_bytes());
+    P::from_compact(&bytes)
+}
+
+/// Comes and goes: all peers in this order, then the last hundred to and fro, then all leave.
+fn come_and_go<P: Random>(name: String, swarms: &Swarms<P>, info_hash: &InfoHash, peers: &[P]) -> Calls {
+    let mut calls = Calls::new(name);
+    peers.iter().for_each(|&peer| calls.announce(swarms, info_hash, peer, Action::Leech));
+    for _ in 0..ROUNDS {
+        for action in [Action::Stop, Action::Leech] {
+            let last = peers.iter().rev().take(100);
+            last.for_each(|&peer| calls.announce(swarms, info_hash, peer, action));
+        }
+    }
+    peers.iter().for_each(|&peer| calls.announce(swarms, info_hash, peer, Action::Stop));
+    calls
+}
+
+fn peers<P: Random>(ports: u16) -> Vec<Calls> {
+    let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
+    let swarms = P::swarms(&store);
+    (0..ports).for_each(|number| data::put(swarms, &OWN, port::<P>(number), Action::Leech, &mut rng));
+    let order = swarms.learned_order(&swarms.locate(&OWN));
+    let run = &order[..order.len() / 3];
+    let mut random = run.to_vec();
+    rng.shuffle(&mut random);
+    let name = |kind: &str| format!("attack/{}/peers/{kind}", P::NAME);
+    let shuffled = come_and_go(name("random"), swarms, &FIXED, &random);
+    let elsewhere = come_and_go(name("learned elsewhere"), swarms, &FIXED, run);
+    // In the very swarm in which the order was learned: all but the run leave, which then comes and goes.
+    let mut leaving = Calls::new(name("all but neighbours leave"));
+    order[run.len()..].iter().for_each(|&peer| leaving.announce(swarms, &OWN, peer, Action::Stop));
+    let here = come_and_go(name("learned here"), swarms, &OWN, run);
+    vec![shuffled, elsewhere, leaving, here]
+}
+
+/// All info hashes in the order of a full scrape, which is that of the tables.
+fn full_scrape(store: &Store) -> Vec<InfoHash> {
+    let (mut walk, mut listed, mut all) = (Walk::default(), Vec::new(), Vec::new());
+    let mut has_more = true;
+    while has_more {
+        has_more = store.list(&mut walk, &mut listed);
+        all.extend(listed.iter().map(|torrent| torrent.info_hash));
+    }
+    all
+}
+
+fn of_swarms(count: usize) -> Vec<Calls> {
+    let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
+    let peer = PeerV4::random(&mut rng);
+    for _ in 0..count {
+        data::put(&store.v4, &data::info_hash(&mut rng), peer, Action::Leech, &mut rng);
+    }
+    let order = full_scrape(&store);
+    // Neighbours of one shard: an eighth of what lies in the first of 32.
+    let run = &order[..order.len() / 32 / 8];
+    let mut random: Vec<InfoHash> = order.iter().copied().step_by(32 * 8).collect();
+    rng.shuffle(&mut random);
+    let pass = |name: &str, hashes: &[InfoHash]| {
+        let mut calls = Calls::new(name);
+        for _ in 0..4 {
+            for action in [Action::Stop, Action::Leech] {
+                hashes.iter().for_each(|hash| calls.announce(&store.v4, hash, peer, action));
+            }
+        }
+        calls
+    };
+    let shuffled = pass("attack/v4/swarms/random", &random);
+    let mut leaving = Calls::new("attack/v4/swarms/all but neighbours leave");
+    order[run.len()..].iter().for_each(|hash| leaving.announce(&store.v4, hash, peer, Action::Stop));
+    let here = pass("attack/v4/swarms/learned here", run);
+    vec![shuffled, leaving, here]
+}
