@@ -37,7 +37,7 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Ser
     let store = shoal_store::Settings {
         memory_bytes_max: 64 << 20,
         peer_timeout_s: 2700,
-        peers_per_source_max: 0,
+        peers_per_source_max: 64,
         hash_key: [1, 2, 3, 4],
     };
     let store = Arc::new(Store::new(&store).unwrap());

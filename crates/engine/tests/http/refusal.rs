@@ -34,7 +34,7 @@ fn private_addresses_are_served_unless_the_operator_refuses_them() {
 }
 
 #[test]
-fn a_full_store_says_when_to_come_again_and_existing_swarms_go_on() {
+fn a_nearly_full_store_refuses_the_source_that_fills_it_and_serves_others() {
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
     let mut tracker = Tracker::with_store(&settings(), &store);
     tracker.announce(v4(1), &seeder(1));
@@ -49,11 +49,35 @@ fn a_full_store_says_when_to_come_again_and_existing_swarms_go_on() {
         }
     }
     let refused = refused.expect("4 MiB fill up");
+    assert_eq!(refused.text("failure reason"), Refusal::SourceOverShare.message());
+    // BEP 31, in minutes.
+    assert!((1..=60).contains(&refused.integer("retry in")));
+    assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::SourceOverShare)), 1);
+    assert_eq!(tracker.announce(v4(1), &seeder(1)).complete, 1);
+    for n in 0..200 {
+        let mut info_hash = hash(1);
+        info_hash.0[10..14].copy_from_slice(&[9, 9, 9, n]);
+        let reply = tracker.ask(v4(1), &query(&info_hash, 1, 1));
+        assert_eq!(reply.find("failure reason"), None, "a new torrent of another source");
+    }
+}
+
+#[test]
+fn a_full_store_says_when_to_come_again() {
+    let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
+    let mut tracker = Tracker::with_store(&settings(), &store);
+    let refused = (0..2_000_000_u32).find_map(|n| {
+        let mut info_hash = hash(0);
+        info_hash.0[10..14].copy_from_slice(&n.to_be_bytes());
+        let ip = core::net::Ipv4Addr::from_bits((77 << 24) + n);
+        let reply = tracker.ask(ip.into(), &query(&info_hash, 1, 1));
+        reply.find("failure reason").is_some().then_some(reply)
+    });
+    let refused = refused.expect("4 MiB fill up");
     assert_eq!(refused.text("failure reason"), "the tracker is full, try again later");
     // BEP 31, in minutes.
     assert!((1..=60).contains(&refused.integer("retry in")));
     assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::StoreFull)), 1);
-    assert_eq!(tracker.announce(v4(1), &seeder(1)).complete, 1);
 }
 
 #[test]

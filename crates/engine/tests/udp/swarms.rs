@@ -293,7 +293,7 @@ fn a_batch_is_applied_in_the_order_of_arrival() {
 }
 
 #[test]
-fn a_full_store_says_so_and_existing_swarms_go_on() {
+fn a_nearly_full_store_says_so_and_existing_swarms_go_on() {
     // The error is one of many that a strict tracker gives, but its cause is not the client.
     let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..settings() };
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
@@ -307,8 +307,11 @@ fn a_full_store_says_so_and_existing_swarms_go_on() {
         let reply = tracker.ask(client_v4(2), &announce_request(connection_id, &announce));
         (reply[3] == 3).then_some(reply)
     });
-    assert_eq!(error_of(&refused.expect("4 MiB fill up")), "the tracker is full, try again later");
-    assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::StoreFull)), 1);
+    assert_eq!(error_of(&refused.expect("4 MiB fill up")), Refusal::SourceOverShare.message());
+    assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::SourceOverShare)), 1);
     let swarm = tracker.announce(client_v4(1), &seeder(6881));
     assert_eq!((swarm.seeders, swarm.leechers), (1, 0));
+    // A new torrent of another source.
+    let announce = Announce { info_hash: InfoHash([0xee; 20]), ..leecher(6881) };
+    assert_eq!(tracker.announce(client_v4(1), &announce).leechers, 1);
 }

@@ -285,6 +285,16 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Peers forgotten because they stopped announcing without a word.",
         by_family(|totals| totals.expired),
     )?;
+    page.counters(
+        "shoal_peers_evicted",
+        "Peers forgotten early, because memory was short and their address or network held more than its share.",
+        by_family(|totals| totals.evicted),
+    )?;
+    page.counters(
+        "shoal_peers_unregistered",
+        "Announces answered without registering the peer, because its address had as many in the torrent as it may.",
+        by_family(|totals| totals.unregistered),
+    )?;
     page.gauges(
         "shoal_store_memory",
         "Memory that swarms and peers take.",

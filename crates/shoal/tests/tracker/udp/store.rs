@@ -1,10 +1,14 @@
 //! The memory of the store: its ceiling, and its way back down.
 
+use std::net::SocketAddr;
+
 use crate::client::{Announce, COMPLETED, Client, Counts, ERROR, STOPPED, word};
 use crate::harness::eventually;
-use crate::udp::{Way, hash, over_every_way};
+use crate::page::send;
+use crate::udp::{Way, hash, over_every_back_end, over_every_way};
 
-over_every_way!(a_full_store_says_so_and_existing_swarms_go_on);
+over_every_way!(a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on);
+over_every_back_end!(one_address_cannot_make_new_torrents_of_others_be_refused);
 // The store knows nothing of the back end, and this takes a while.
 over_every_way!(v4, "mmsg", false, memory_shrinks_after_a_peak);
 over_every_way!(v6, "mmsg", true, memory_shrinks_after_a_peak);
@@ -29,13 +33,13 @@ fn fill(client: &Client) -> (u32, String) {
     panic!("{SWARMS_MAX} swarms were taken");
 }
 
-fn a_full_store_says_so_and_existing_swarms_go_on(way: Way) {
+fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) {
     let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB")]);
     let client = way.client(&tracker);
     let (taken, words) = fill(&client);
     assert!(words.contains("full"), "{words}");
     assert!(taken > 10_000, "{taken}");
-    assert!(tracker.metric("shoal_replies_total", &[way.family(), "outcome=\"store_full\""]) > 0);
+    assert!(tracker.metric("shoal_replies_total", &[way.family(), "outcome=\"source_over_share\""]) > 0);
 
     // Who is in stays in, may change, and may leave.
     for number in [0, taken / 2, taken - 1] {
@@ -55,6 +59,26 @@ fn a_full_store_says_so_and_existing_swarms_go_on(way: Way) {
         (0..taken).map(|number| Announce { event: STOPPED, ..Announce::seeder(hash(number), 1001) });
     client.announce_all(leaving);
     client.announce_all((0..1000).map(|number| Announce::seeder(hash(SWARMS_MAX + number), 1001)));
+}
+
+/// The bar of one address, by UDP and by HTTP.
+fn one_address_cannot_make_new_torrents_of_others_be_refused(way: Way) {
+    const OTHERS: u32 = 5000;
+    let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB")]);
+    let greedy = way.client(&tracker);
+    fill(&greedy);
+    let other = Client::from_ip("127.0.0.2".parse().unwrap(), tracker.udp[0]);
+    other.announce_all((0..200).map(|number| Announce::seeder(hash(SWARMS_MAX + number), 1001)));
+    let announce = |address: SocketAddr, number: u32| {
+        let info_hash: String = hash(number).iter().map(|byte| format!("%{byte:02x}")).collect();
+        let path = format!("/announce?info_hash={info_hash}&peer_id=-XX0001-abcdefghijkl&port=1001&left=1");
+        send(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).body
+    };
+    // The greedy address by HTTP, and another source by HTTP.
+    let refused = announce(tracker.http[0], SWARMS_MAX + OTHERS);
+    assert!(refused.contains("nearly full"), "{refused}");
+    let taken = announce(tracker.http[1], SWARMS_MAX + OTHERS + 1);
+    assert!(taken.contains("interval"), "{taken}");
 }
 
 /// Small stores stay as they are: each of their parts keeps some pages at hand.
