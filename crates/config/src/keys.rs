@@ -266,7 +266,7 @@ settings! {
         /// other, but handed to nobody. An address has 65,535 ports, and could otherwise take all places. Where an address
         /// has three peers or more in a torrent, a reply holds two of them at most, if there are enough others. 0 turns
         /// both off, as a laboratory may need it. Carriers' NAT and VPN exits put many clients behind one address: a
-        /// tracker for those may set some hundreds. The limit is not exact: each eighth of the ports has an equal part.
+        /// tracker for those may set some hundreds. It is not exact: in a large torrent it may be half more.
         peers_per_address_max: u32 = 64, in 0..=65_535;
 
         /// Most peers for any client. A UDP reply must have room for them (udp.reply_bytes_max_v4); over IPv6 it may

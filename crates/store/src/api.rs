@@ -25,8 +25,8 @@ pub struct Settings {
     pub peer_timeout_s: u32,
     /// Secret of the keyed hashing, so that nobody can aim at one bucket.
     pub hash_key: [u64; 4],
-    /// About how many peers of one IPv4 address or one IPv6 /48 a swarm takes in; 0 is no limit. One in eight of them can
-    /// be of ports that agree in their last bits.
+    /// About how many peers of one IPv4 address or one IPv6 /48 a swarm takes in; 0 is no limit. A large swarm may
+    /// take in half as many again, or twice as many where the limit is above 128.
     pub peers_per_source_max: u32,
 }
 

@@ -83,20 +83,24 @@ impl<P: Family> Large<P> {
         self.leechers.len() + self.seeders.len()
     }
 
-    /// Whether some source has several peers once `newcomer` is in, of whose slot there are `beside`. In a very large
-    /// swarm only that slot is counted: there a few peers of one source hardly show.
-    pub(crate) fn would_be_skewed(
+    /// Peers of the newcomer's source in other slots than its own, as far as these are counted.
+    pub(crate) fn count_elsewhere(
         &self,
         memory: &Memory,
         key: &HashKey,
         newcomer: &P,
-        beside: usize,
         limit: SourceLimit,
-    ) -> bool {
+    ) -> usize {
         let slot = newcomer.slot(key);
-        let others = 1..if self.len() < COUNTED_LEN_MAX { limit.slots.min(SLOTS_COUNTED_MAX) } else { 0 };
-        let elsewhere = others.map(|other| self.count_in_slot(memory, key, newcomer, slot ^ other));
-        beside + elsewhere.sum::<usize>() + 1 >= SEVERAL
+        let others = 1..limit.slots.min(SLOTS_COUNTED_MAX);
+        others.map(|other| self.count_in_slot(memory, key, newcomer, slot ^ other)).sum()
+    }
+
+    /// Whether a source has several peers once a newcomer is in, with `beside` in its own slot. In a very large swarm
+    /// only that slot is counted: there a few peers of one source hardly show.
+    pub(crate) fn would_be_skewed(&self, beside: usize, count_elsewhere: impl FnOnce() -> usize) -> bool {
+        let elsewhere = if self.len() < COUNTED_LEN_MAX { count_elsewhere() } else { 0 };
+        beside + elsewhere + 1 >= SEVERAL
     }
 
     /// Where a peer, whose hash is given, is in the table of one role.

@@ -226,10 +226,11 @@ impl<P: Family> Shard<P> {
             let (large, memory) = (self.larges.large(index), &self.memory);
             let slot = arrival.peer.slot(&self.key);
             let beside = large.count_in_slot(memory, &self.key, &arrival.peer, slot);
-            if limit.is_slot_full(beside) {
+            let count_elsewhere = || large.count_elsewhere(memory, &self.key, &arrival.peer, limit);
+            if limit.is_reached_in_slots(beside, count_elsewhere) {
                 return Ok(self.turn_away(form));
             }
-            if !large.is_skewed && large.would_be_skewed(memory, &self.key, &arrival.peer, beside, limit) {
+            if !large.is_skewed && large.would_be_skewed(beside, count_elsewhere) {
                 self.larges.large_mut(index).is_skewed = true;
             }
         }

@@ -46,7 +46,7 @@ fn a_connection_serves_many_requests(way: Way) {
 }
 
 fn pipelined_requests_are_answered_in_order(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     let mut web = way.connect(&tracker);
     let request = |port| format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(3), port, ""));
     let requests: String = (1..=100).map(request).collect();

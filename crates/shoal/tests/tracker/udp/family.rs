@@ -38,7 +38,7 @@ fn ipv4_and_ipv6_swarms_are_apart(way: Way) {
 }
 
 fn both_families_are_served_at_once(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     std::thread::scope(|scope| {
         for (client, address) in (0_u16..).zip(tracker.udp.iter().chain(&tracker.udp)) {
             scope.spawn(move || {

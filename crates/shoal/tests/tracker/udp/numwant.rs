@@ -18,7 +18,7 @@ fn reply_bytes(way: Way, peers: usize) -> usize {
 }
 
 fn numwant_is_kept_up_to_the_cap(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     let client = way.client(&tracker);
     client.announce_all((1..=300).map(|port| Announce::leecher(hash(1), port)));
     // 67 peers of IPv6 fit the default payload limit, fewer than the cap of 200.
@@ -38,6 +38,7 @@ fn a_reply_fits_the_payload_limit(way: Way) {
         ("SHOAL_UDP_REPLY_BYTES_MAX_V6", "600"),
         ("SHOAL_ANNOUNCE_NUMWANT_MAX", "96"),
         ("SHOAL_SCRAPE_HASHES_MAX", "49"),
+        ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0"),
     ];
     let tracker = way.start(&limit);
     let client = way.client(&tracker);
@@ -54,7 +55,7 @@ fn ports(reply: &Announced) -> Vec<u16> {
 }
 
 fn no_peer_is_handed_twice_in_a_reply(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     let client = way.client(&tracker);
     for swarm_peers in [3, 20, 70, 500] {
         let swarm = hash(swarm_peers.into());
@@ -72,7 +73,7 @@ fn no_peer_is_handed_twice_in_a_reply(way: Way) {
 }
 
 fn every_peer_is_handed_out_about_equally_often(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     let client = way.client(&tracker);
     client.announce_all((1..=30).map(|port| Announce::seeder(hash(1), port)));
     client.announce_all((31..=101).map(|port| Announce::leecher(hash(1), port)));
