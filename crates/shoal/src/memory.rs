@@ -125,7 +125,8 @@ impl Division {
 impl Wishes {
     fn divide(&self, root: &Path) -> Result<Division, String> {
         let (max, because) = self.ceiling(root);
-        if max < self.least_bytes() {
+        let least_without_store = self.fixed_bytes() + with_lists(STORE_BYTES_MIN) + self.others_min();
+        if max < least_without_store {
             return Err(self.refuse_max(max, &because));
         }
         let fixed = self.fixed_bytes();
