@@ -27,7 +27,7 @@ const WATCH_PERIODS: u32 = 5;
 const TRIM_LOOKS: u32 = 20;
 
 /// What the allocator may hold for nothing before it is asked to give it back: so much, and an eighth of what is in use.
-const IDLE_BYTES_MAX: u64 = 2 << 20;
+const IDLE_BYTES_MAX: u64 = 1 << 20;
 
 /// The share of the ceiling that is kept free for what is taken between two looks.
 const RESERVE_SHARE: u64 = 32;
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn memory_is_given_back_when_more_is_idle_than_last_time() {
         let connections = connections(1);
-        assert!(!connections.is_idle_too_much(10 << 20, 0));
-        assert!(connections.is_idle_too_much(11 << 20, 0));
-        assert!(!connections.is_idle_too_much(26 << 20, 16 << 20));
+        assert!(!connections.is_idle_too_much(9 << 20, 0));
+        assert!(connections.is_idle_too_much(10 << 20, 0));
+        assert!(!connections.is_idle_too_much(27 << 20, 16 << 20));
     }
 }

@@ -125,7 +125,8 @@ impl Division {
 impl Wishes {
     fn divide(&self, root: &Path) -> Result<Division, String> {
         let (max, because) = self.ceiling(root);
-        if max < self.least_bytes() {
+        let least_without_store = self.fixed_bytes() + with_lists(STORE_BYTES_MIN) + self.others_min();
+        if max < least_without_store {
             return Err(self.refuse_max(max, &because));
         }
         let fixed = self.fixed_bytes();
@@ -381,7 +382,7 @@ mod tests {
         let root = machine(&[MEMINFO]);
         let keys = |store| [("SHOAL_MEMORY_MAX", "128MiB"), ("SHOAL_STORE_MEMORY_MAX", store)];
         let refusal = divided(&root, 2, &keys("127MiB")).unwrap_err();
-        assert!(refusal.contains("memory.max = 128MiB"), "{refusal}");
+        assert!(refusal.starts_with("store.memory_max = 127MiB"), "{refusal}");
         let refusal = divided(&root, 2, &keys("120MiB")).unwrap_err();
         assert!(refusal.contains("it accepts"), "{refusal}");
         assert_eq!(divided(&root, 2, &keys("64MiB")).unwrap().store, 64 << 20);
