@@ -76,7 +76,7 @@ impl World {
         let store = shoal_store::Settings {
             memory_bytes_max: 64 << 20,
             peer_timeout_s: 2700,
-            peers_per_source_max: 64,
+            peers_per_source_max: 0,
             hash_key: [
                 0x243f_6a88_85a3_08d3,
                 0x1319_8a2e_0370_7344,

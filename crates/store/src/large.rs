@@ -10,7 +10,7 @@ use crate::stamp::Stamp;
 use crate::table::{At, Bucket, Table};
 
 /// Most peers of a swarm in which several slots of a newcomer's source are counted.
-const COUNTED_LEN_MAX: u32 = 1024;
+const COUNTED_LEN_MAX: u32 = 512;
 
 /// A table of the peers of one role.
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
