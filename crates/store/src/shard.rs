@@ -372,9 +372,9 @@ impl<P: Family> Shard<P> {
         let stamp = Stamp::new(self.ticks.at(now_s), completes);
         let entry = PeerEntry { peer: announce.peer, stamp };
         let completed = u32::from(completes && self.counts_download(place, &announce.peer, now_s));
-        self.pressure.add(&announce.peer);
         let swarm = Swarm::new(&place.info_hash, completed, entry, seeds);
         self.insert_swarm(place, &swarm)?;
+        self.pressure.add(&announce.peer);
         self.settle_swarms();
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
