@@ -125,7 +125,9 @@ impl Stored for PeerV6 {
     fn slot(&self, key: &HashKey) -> u64 {
         let subnet = u32::from_le_bytes(word(&self.0, 6)) & 0xffff;
         let port = u32::from_le_bytes(word(&self.0, 14)) & 0xffff_0000;
-        key.slot(key.mix(u64::from_le_bytes(word(&self.0, 8)), u64::from(subnet | port)))
+        // Twice: after one fold, ports that follow each other could fall into the same few slots.
+        let mixed = key.mix(u64::from_le_bytes(word(&self.0, 8)), u64::from(subnet | port));
+        key.slot(key.mix(mixed, 0))
     }
 
     #[inline]
@@ -139,5 +141,23 @@ impl Stored for PeerV6 {
             Network { bits: u64::from_le_bytes(word(&self.0, 0)), length: 64, shares: 1 },
             Network { bits: self.source(), length: 48, shares: SITE_SHARES },
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_follow_each_other_are_spread_over_the_slots_of_their_source() {
+        for secret in 0..200 {
+            let key = HashKey::new([secret, 2, 3, 4]).with_slots(8);
+            let mut counts = [0; 8];
+            for port in 1_u16..=64 {
+                let peer = PeerV6::new("2001:db8::1".parse().unwrap(), port);
+                counts[usize::try_from(peer.slot(&key)).unwrap()] += 1;
+            }
+            assert!(counts.iter().all(|&count| count <= 24), "{secret}: {counts:?}");
+        }
     }
 }
