@@ -11,7 +11,7 @@ use std::sync::Arc;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
-use shoal_wire::stream::{Claim, Class, Handle, Next, Origin, SourceRoom};
+use shoal_wire::stream::{Claim, Class, Handle, Held, Next, Origin, SourceRoom};
 
 use crate::answer;
 use crate::conversation::{After, Conversation};
@@ -138,6 +138,16 @@ impl Service {
         if let Some(sockets) = &mut self.sockets {
             sockets.set_unsent(handle, unsent_bytes);
         }
+    }
+
+    /// How much memory a connection holds, with what waits for it and it does not take.
+    #[must_use]
+    pub fn held(&self, session: &Session) -> Held {
+        let mut held = session.held();
+        if let (Some(sockets), Stage::Socket(_)) = (&self.sockets, &session.stage) {
+            held.variable += sockets.backlog_bytes(session.handle);
+        }
+        held
     }
 
     /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked

@@ -178,6 +178,11 @@ impl Sockets {
         self.responder.set_unsent(handle, unsent_bytes);
     }
 
+    /// How many bytes wait for a connection that does not take what it is told.
+    pub(crate) fn backlog_bytes(&self, handle: Handle) -> usize {
+        self.responder.backlog_bytes(handle)
+    }
+
     /// Gives back memory that is kept for later.
     pub(crate) fn trim(&mut self) {
         self.spares.trim();

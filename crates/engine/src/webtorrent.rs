@@ -173,6 +173,12 @@ impl Responder {
         }
     }
 
+    /// How many bytes wait for a client that does not take what it is told, see [`Postroom::backlog_bytes`].
+    #[must_use]
+    pub fn backlog_bytes(&self, handle: Handle) -> usize {
+        self.desk.postroom.backlog_bytes(handle)
+    }
+
     /// Takes in what the clients of other workers have for those of this one, and calls those of which a claim is due. To
     /// be called before a turn.
     pub fn collect(&mut self, now: Now) {

@@ -34,6 +34,9 @@ impl Default for QueueLimits {
     }
 }
 
+/// What may wait for a connection in replies to its own messages however much waits for others.
+const ASSURED_BYTES: usize = 2 * 1024;
+
 /// Bytes of the payload of a challenge.
 pub const CHALLENGE_BYTES: usize = 40;
 
@@ -159,8 +162,9 @@ impl Postroom {
         self
     }
 
-    /// The same, in which no more than so many bytes of messages of others wait for all connections together, and twice as many
-    /// with replies. What would be more is lost, and the buffers that are kept for later have a quarter of it at most.
+    /// The same, in which no more than so many bytes wait for all connections that do not take them, twice as many for all,
+    /// and little more than that with the replies that each is assured of. What would be more is lost, and the buffers that
+    /// are kept for later have a quarter of it at most.
     #[must_use]
     pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -216,6 +220,13 @@ impl Postroom {
     #[must_use]
     pub fn has_unsent(&self, handle: Handle) -> bool {
         self.slot_of(handle).is_some_and(|slot| self.posts[as_usize(slot)].unsent_bytes > 0)
+    }
+
+    /// How many bytes wait here for a connection whose socket has not taken what it was told before.
+    #[must_use]
+    pub fn backlog_bytes(&self, handle: Handle) -> usize {
+        let post = self.slot_of(handle).map(|slot| &self.posts[as_usize(slot)]);
+        post.filter(|post| post.unsent_bytes > 0).map_or(0, |post| post.bytes.capacity())
     }
 
     /// Has a connection named in its turn, also if nothing waits for it.
@@ -324,14 +335,11 @@ impl Postroom {
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Unwritten> {
         let slot = self.slot_for(to).ok_or(Unwritten::Gone)?;
-        let sum_bytes_max = if class == Class::Reply { 2 * self.bytes_max } else { self.bytes_max };
-        if self.bytes >= sum_bytes_max {
-            return Err(Unwritten::MailboxFull);
-        }
         let post = &mut self.posts[as_usize(slot)];
         if !post.admits(class, &self.limits) {
             return Err(Unwritten::QueueFull);
         }
+        post.find_room(class, self.bytes, self.bytes_max)?;
         let before = post.bytes.len();
         write(&mut post.bytes);
         let written = post.bytes.len() - before;
@@ -463,6 +471,21 @@ impl Post {
                 queue_bytes < limits.queue_bytes_max / 4
                     || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !is_greedy())
             }
+        }
+    }
+
+    /// Checks that one more message may wait where so many bytes wait for all connections. Connections that take what they
+    /// are told have as much room again as those that do not, and each a little whatever the others hold: so those that
+    /// leave their replies unread cost others none of theirs.
+    const fn find_room(&self, class: Class, sum_bytes: usize, sum_bytes_max: usize) -> Result<(), Unwritten> {
+        let (is_reply, is_backlogged) = (matches!(class, Class::Reply), self.unsent_bytes > 0);
+        let bytes_max = if is_backlogged { sum_bytes_max } else { sum_bytes_max.saturating_mul(2) };
+        if sum_bytes < bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
+            Ok(())
+        } else if is_reply && is_backlogged {
+            Err(Unwritten::QueueFull)
+        } else {
+            Err(Unwritten::MailboxFull)
         }
     }
 

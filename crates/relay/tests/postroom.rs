@@ -57,18 +57,40 @@ fn round(postroom: &mut Postroom) -> Vec<(Handle, Vec<u8>)> {
 
 #[test]
 fn no_more_waits_for_all_together_than_may() {
+    let offer = |postroom: &mut Postroom, index| {
+        let to = Address { worker: 0, handle: handle(index, 0) };
+        postroom.write(to, Class::Offer(0), |out| out.extend_from_slice(&[7; 100]))
+    };
     let mut postroom = one().with_bytes_max(1000);
-    let written =
-        (0..20).filter(|index| write(&mut postroom, 0, handle(*index, 0), &[7; 100]).is_ok()).count();
-    assert_eq!(written, 10);
+    assert_eq!((0..30).filter(|&index| offer(&mut postroom, index).is_ok()).count(), 20);
     let heard: usize = round(&mut postroom).iter().map(|(_, bytes)| bytes.len()).sum();
-    assert_eq!(heard, 1000);
-    write(&mut postroom, 0, handle(1, 0), &[7; 100]).unwrap();
-    postroom.forget(handle(1, 0));
-    assert_eq!(
-        (0..10).filter(|index| write(&mut postroom, 0, handle(*index, 1), &[7; 100]).is_ok()).count(),
-        10
-    );
+    assert_eq!(heard, 2000);
+    // Sockets that take nothing have half of it.
+    for index in 0..30 {
+        postroom.set_unsent(handle(index, 0), 1);
+    }
+    assert_eq!((0..30).filter(|&index| offer(&mut postroom, index).is_ok()).count(), 10);
+    assert!(offer(&mut postroom, 40).is_ok());
+    postroom.forget(handle(3, 0));
+    assert!(offer(&mut postroom, 5).is_err());
+    postroom.forget(handle(4, 0));
+    assert!(offer(&mut postroom, 5).is_ok());
+}
+
+#[test]
+fn replies_that_others_leave_unread_cost_none_of_ones_own() {
+    let mut postroom = one().with_bytes_max(1000);
+    let reply = |postroom: &mut Postroom, index| {
+        let to = Address { worker: 0, handle: handle(index, 0) };
+        postroom.write(to, Class::Reply, |out| out.extend_from_slice(&[7; 100]))
+    };
+    postroom.set_unsent(handle(0, 0), 1);
+    let unread = (0..100).take_while(|_| reply(&mut postroom, 0).is_ok()).count();
+    assert!(unread <= 21, "{unread}");
+    assert_eq!(reply(&mut postroom, 0), Err(Unwritten::QueueFull));
+    for index in 1..50 {
+        assert_eq!(reply(&mut postroom, index), Ok(()));
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl StreamService for Desk {
     }
 
     fn held(&self, session: &Session) -> Held {
-        session.held()
+        self.connections.held(session)
     }
 
     fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>) {
