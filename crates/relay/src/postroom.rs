@@ -65,8 +65,8 @@ pub struct Postroom {
     /// The slots of the own connections, by the index of their handles.
     slots: Vec<u32>,
     posts: Vec<Post>,
-    /// What waits in all of them, and the most that may.
-    bytes: usize,
+    /// What waits in all of them, for connections without a backlog and for those with one, and the most that may for each.
+    sums: [usize; 2],
     bytes_max: usize,
     /// Slots without a post. The one that was used last is used next, since its buffer is still in the cache.
     free: Vec<u32>,
@@ -139,7 +139,7 @@ impl Postroom {
             limits: QueueLimits::default(),
             slots: Vec::new(),
             posts: Vec::new(),
-            bytes: 0,
+            sums: [0; 2],
             bytes_max: SUM_BYTES_MAX,
             free: Vec::new(),
             kept_bytes: 0,
@@ -162,9 +162,9 @@ impl Postroom {
         self
     }
 
-    /// The same, in which no more than so many bytes wait for all connections that do not take them, twice as many for all,
-    /// and little more than that with the replies that each is assured of. What would be more is lost, and the buffers that
-    /// are kept for later have a quarter of it at most.
+    /// The same, in which no more than so many bytes wait for all connections that do not take what they are told, as many
+    /// for the others, and little more with the replies that each is assured of. What would be more is lost, and the
+    /// buffers that are kept for later have a quarter of it at most.
     #[must_use]
     pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -205,7 +205,9 @@ impl Postroom {
         let slot = if unsent_bytes > 0 { self.slot_for(handle) } else { self.slot_of(handle) };
         let Some(slot) = slot else { return };
         let post = &mut self.posts[as_usize(slot)];
+        self.sums[post.sum()] -= post.bytes.len();
         post.unsent_bytes = unsent_bytes;
+        self.sums[post.sum()] += post.bytes.len();
         if unsent_bytes > 0 {
             return;
         }
@@ -339,7 +341,7 @@ impl Postroom {
         if !post.admits(class, &self.limits) {
             return Err(Unwritten::QueueFull);
         }
-        post.find_room(class, self.bytes, self.bytes_max)?;
+        post.find_room(class, self.sums[post.sum()], self.bytes_max)?;
         let before = post.bytes.len();
         write(&mut post.bytes);
         let written = post.bytes.len() - before;
@@ -351,7 +353,7 @@ impl Postroom {
             }
             Class::Answer | Class::Challenge => {}
         }
-        self.bytes += written;
+        self.sums[post.sum()] += written;
         Ok(())
     }
 
@@ -380,7 +382,7 @@ impl Postroom {
         }
         // Whom the post was for has gone, and this is who came after it.
         self.losses.gone += 1;
-        self.bytes -= post.bytes.len();
+        self.sums[post.sum()] -= post.bytes.len();
         post.clear();
         post.to = to;
         self.waiting.push_back(to);
@@ -420,7 +422,7 @@ impl Postroom {
     fn release(&mut self, slot: u32) {
         let post = &mut self.posts[as_usize(slot)];
         self.slots[as_usize(post.to.index)] = NO_SLOT;
-        self.bytes -= post.bytes.len();
+        self.sums[post.sum()] -= post.bytes.len();
         post.clear();
         let bytes = post.bytes.capacity();
         if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
@@ -474,15 +476,18 @@ impl Post {
         }
     }
 
-    /// Checks that one more message may wait where so many bytes wait for all connections. Connections that take what they
-    /// are told have as much room again as those that do not, and each a little whatever the others hold: so those that
-    /// leave their replies unread cost others none of theirs.
+    /// Whether it is among the posts with a backlog, as an index of the sums.
+    fn sum(&self) -> usize {
+        usize::from(self.unsent_bytes > 0)
+    }
+
+    /// Checks that one more message may wait where so many bytes wait for all connections like this one. Each has room for a
+    /// little in replies whatever the others hold; so those that leave theirs unread cost others none.
     const fn find_room(&self, class: Class, sum_bytes: usize, sum_bytes_max: usize) -> Result<(), Unwritten> {
-        let (is_reply, is_backlogged) = (matches!(class, Class::Reply), self.unsent_bytes > 0);
-        let bytes_max = if is_backlogged { sum_bytes_max } else { sum_bytes_max.saturating_mul(2) };
-        if sum_bytes < bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
+        let is_reply = matches!(class, Class::Reply);
+        if sum_bytes < sum_bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
             Ok(())
-        } else if is_reply && is_backlogged {
+        } else if is_reply && self.unsent_bytes > 0 {
             Err(Unwritten::QueueFull)
         } else {
             Err(Unwritten::MailboxFull)

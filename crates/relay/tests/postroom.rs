@@ -62,16 +62,15 @@ fn no_more_waits_for_all_together_than_may() {
         postroom.write(to, Class::Offer(0), |out| out.extend_from_slice(&[7; 100]))
     };
     let mut postroom = one().with_bytes_max(1000);
-    assert_eq!((0..30).filter(|&index| offer(&mut postroom, index).is_ok()).count(), 20);
+    assert_eq!((0..30).filter(|&index| offer(&mut postroom, index).is_ok()).count(), 10);
     let heard: usize = round(&mut postroom).iter().map(|(_, bytes)| bytes.len()).sum();
-    assert_eq!(heard, 2000);
-    // Sockets that take nothing have half of it.
+    assert_eq!(heard, 1000);
+    // Sockets that take nothing have as much, and others lose nothing by it.
     for index in 0..30 {
         postroom.set_unsent(handle(index, 0), 1);
     }
     assert_eq!((0..30).filter(|&index| offer(&mut postroom, index).is_ok()).count(), 10);
     assert!(offer(&mut postroom, 40).is_ok());
-    postroom.forget(handle(3, 0));
     assert!(offer(&mut postroom, 5).is_err());
     postroom.forget(handle(4, 0));
     assert!(offer(&mut postroom, 5).is_ok());
@@ -86,7 +85,7 @@ fn replies_that_others_leave_unread_cost_none_of_ones_own() {
     };
     postroom.set_unsent(handle(0, 0), 1);
     let unread = (0..100).take_while(|_| reply(&mut postroom, 0).is_ok()).count();
-    assert!(unread <= 21, "{unread}");
+    assert_eq!(unread, 21);
     assert_eq!(reply(&mut postroom, 0), Err(Unwritten::QueueFull));
     for index in 1..50 {
         assert_eq!(reply(&mut postroom, index), Ok(()));
