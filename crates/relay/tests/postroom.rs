@@ -58,17 +58,14 @@ fn round(postroom: &mut Postroom) -> Vec<(Handle, Vec<u8>)> {
 #[test]
 fn no_more_waits_for_all_together_than_may() {
     let mut postroom = one().with_bytes_max(1000);
-    let written =
-        (0..20).filter(|index| write(&mut postroom, 0, handle(*index, 0), &[7; 100]).is_ok()).count();
+    let write = |postroom: &mut Postroom, to| write_as(postroom, 0, to, Class::Answer, &[7; 100]);
+    let written = (0..20).filter(|index| write(&mut postroom, handle(*index, 0)).is_ok()).count();
     assert_eq!(written, 10);
     let heard: usize = round(&mut postroom).iter().map(|(_, bytes)| bytes.len()).sum();
     assert_eq!(heard, 1000);
-    write(&mut postroom, 0, handle(1, 0), &[7; 100]).unwrap();
+    write(&mut postroom, handle(1, 0)).unwrap();
     postroom.forget(handle(1, 0));
-    assert_eq!(
-        (0..10).filter(|index| write(&mut postroom, 0, handle(*index, 1), &[7; 100]).is_ok()).count(),
-        10
-    );
+    assert_eq!((0..10).filter(|index| write(&mut postroom, handle(*index, 1)).is_ok()).count(), 10);
 }
 
 #[test]
