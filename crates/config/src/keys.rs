@@ -199,7 +199,8 @@ settings! {
         /// Most torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
 
-        /// Most peers of all its swarms together; beyond it new ones are refused. Each takes 200 to 360 bytes, and up to 768
+        /// Most peers of all its swarms together; beyond it new ones are refused, and above half of it those of a source (an
+        /// IPv4 address, an IPv6 /64 or /48) that has more than its share. Each takes 200 to 360 bytes, and up to 768
         /// more for offers that are not answered yet. "auto" is as many as an eighth of memory.max holds, or less where
         /// memory.max is small.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;

@@ -343,6 +343,7 @@ impl Desk {
     ) -> Result<Announced, Rejection> {
         let announce = shoal_relay::Announce {
             address: member.address(self.postroom.worker()),
+            source: member.source(),
             peer_id,
             stance,
             may_join: member.peers().len() < self.settings.torrents_per_socket_max,
@@ -534,6 +535,7 @@ const fn rejected(rejection: Rejection) -> Rejected {
         Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
         Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
         Rejection::Full => Rejected::For(Refusal::StoreFull),
+        Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
     }
 }
 

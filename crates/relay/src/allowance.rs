@@ -81,9 +81,10 @@ impl Allowances {
         taken.min().unwrap_or(0)
     }
 
-    fn cells_of(&self, Source(hash): Source) -> impl Iterator<Item = &AtomicU32> {
+    fn cells_of(&self, source: Source) -> impl Iterator<Item = &AtomicU32> {
+        let hash = source.network();
         self.cells.iter().zip([hash, hash >> 16]).filter_map(|(row, hash)| {
-            let cells = row.len() as u64;
+            let cells = u32::try_from(row.len()).ok()?;
             row.get(usize::try_from(hash.checked_rem(cells)?).ok()?)
         })
     }
@@ -111,7 +112,7 @@ mod tests {
     fn a_connection_has_its_rate_and_a_burst() {
         for start_s in [0, 5, u32::MAX / TICKS_PER_S - 20, u32::MAX - 1000] {
             let allowances = Allowances::new(RATE);
-            let (source, mut bucket) = (Source(7), Bucket::default());
+            let (source, mut bucket) = (Source::of_hash(7), Bucket::default());
             assert_eq!(allowances.room_bytes(source, bucket, start_s), BURST_BYTES, "{start_s}");
             allowances.charge(source, &mut bucket, BURST_BYTES - 1000, start_s);
             assert_eq!(allowances.room_bytes(source, bucket, start_s), 1000);
@@ -130,14 +131,14 @@ mod tests {
         let allowances = Allowances::new(RATE);
         for connection in 0..CONNECTIONS_PER_SOURCE {
             let mut bucket = Bucket::default();
-            assert_eq!(allowances.room_bytes(Source(7), bucket, 10), BURST_BYTES, "{connection}");
-            allowances.charge(Source(7), &mut bucket, BURST_BYTES, 10);
+            assert_eq!(allowances.room_bytes(Source::of_hash(7), bucket, 10), BURST_BYTES, "{connection}");
+            allowances.charge(Source::of_hash(7), &mut bucket, BURST_BYTES, 10);
         }
-        assert_eq!(allowances.room_bytes(Source(7), Bucket::default(), 10), 0);
-        assert_eq!(allowances.room_bytes(Source(7), Bucket::default(), 11), 8 * u64::from(RATE));
+        assert_eq!(allowances.room_bytes(Source::of_hash(7), Bucket::default(), 10), 0);
+        assert_eq!(allowances.room_bytes(Source::of_hash(7), Bucket::default(), 11), 8 * u64::from(RATE));
         // Others are not limited, although they share one of its cells.
-        for other in [8, 7 + (8 << 16), 7 + (1 << 40) + 1] {
-            assert_eq!(allowances.room_bytes(Source(other), Bucket::default(), 10), BURST_BYTES);
+        for other in [8, 7 + (8 << 16), 7 + (1 << 30) + 1] {
+            assert_eq!(allowances.room_bytes(Source::of_hash(other), Bucket::default(), 10), BURST_BYTES);
         }
     }
 
@@ -145,7 +146,7 @@ mod tests {
     fn a_rate_of_zero_limits_nothing() {
         let allowances = Allowances::new(0);
         let mut bucket = Bucket::default();
-        allowances.charge(Source(1), &mut bucket, u64::MAX, 5);
-        assert_eq!(allowances.room_bytes(Source(1), bucket, 5), u64::MAX);
+        allowances.charge(Source::of_hash(1), &mut bucket, u64::MAX, 5);
+        assert_eq!(allowances.room_bytes(Source::of_hash(1), bucket, 5), u64::MAX);
     }
 }

@@ -5,12 +5,13 @@ use core::fmt;
 use shoal_protocol::PeerId;
 
 use crate::address::Address;
-use crate::key::OfferKey;
+use crate::key::{OfferKey, Source};
 
 /// What the operator decides about the swarms.
 #[derive(Clone)]
 pub struct Settings {
-    /// Most peers of all swarms together.
+    /// Most peers of all swarms together. Above half of them, or of the memory, a source is limited to a share that falls
+    /// as room does.
     pub peers_max: u64,
     /// Most bytes that they take, as [`Swarms::memory_bytes`](crate::Swarms::memory_bytes) counts them: [`PEER_BYTES`] for
     /// each, and 12 for each of its offers of the last two minutes that is not answered, of which 64 are remembered. At
@@ -52,7 +53,8 @@ pub enum Stance {
     Leech,
     /// It has everything.
     Seed,
-    /// It has everything since just now: as `Seed`, and one download is counted, once per peer.
+    /// It has everything since just now: as `Seed`, and one download is counted, once per peer, also if it leaves and comes
+    /// back within its lifetime, and a few times in that time per source.
     Complete,
 }
 
@@ -61,6 +63,8 @@ pub enum Stance {
 pub struct Announce<'a> {
     /// By which connection.
     pub address: Address,
+    /// Where the connection comes from.
+    pub source: Source,
     /// What the peer calls itself; with the info hash, its identity.
     pub peer_id: PeerId,
     /// What it has.
@@ -105,6 +109,8 @@ pub enum Rejection {
     MayNotJoin,
     /// As many peers as there may be are there.
     Full,
+    /// Room is short, and the source of the peer has as many peers as it may have then, or more.
+    OverShare,
 }
 
 /// What became of a peer that was to leave.
@@ -141,7 +147,7 @@ pub struct Counts {
 /// What one step of expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Peers forgotten.
+    /// Peers forgotten, those whose source had more than its share included.
     pub peers: u64,
     /// Whether more work is due already, so that the caller should come back soon.
     pub behind: bool,
@@ -156,6 +162,8 @@ pub struct Totals {
     pub seeders: u64,
     /// Leechers of all swarms.
     pub leechers: u64,
-    /// Peers forgotten by expiry since the start.
+    /// Peers forgotten by expiry since the start, for their silence.
     pub expired: u64,
+    /// Peers forgotten by expiry since the start because room was short and their source had more than its share.
+    pub evicted: u64,
 }

@@ -1,7 +1,7 @@
 //! WebTorrent swarms: who is connected, whose offers go to whom, and who is owed an answer.
 //!
-//! Owns the swarms of connected peers ([`Swarms`]), which all workers share, how much each sender may have relayed
-//! ([`Bucket`]), and the post between connections
+//! Owns the swarms of connected peers ([`Swarms`]), which all workers share, how much of them each source may have, how
+//! much each sender may have relayed ([`Bucket`]), and the post between connections
 //! ([`Postroom`]): what waits for each, and the [`Mailboxes`] by which it crosses from worker to worker. Must not touch
 //! sockets, threads or clocks, nor read or write any message but as bytes: time and randomness are arguments.
 //!
@@ -18,6 +18,7 @@ mod key;
 mod mailbox;
 mod post;
 mod postroom;
+mod pressure;
 mod shard;
 mod swarm;
 mod swarms;

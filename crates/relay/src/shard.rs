@@ -5,22 +5,30 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_protocol::{InfoHash, PeerId};
+use shoal_source::Recent;
 
 use crate::address::Address;
 use crate::api::{Announce, Announced, Counts, Left, Rejection, Settlement, Stance, Target};
 use crate::expiry::Sweep;
-use crate::key::{Name, OfferKey, Place};
+use crate::key::{Keys, Name, OfferKey, Place};
+use crate::pressure::Pressure;
 use crate::swarm::{Peer, Swarm};
 
 /// Seconds after which a peer is given away whose connection has left a challenge unanswered.
 pub const CHALLENGE_S: u32 = 5;
 
+/// Completed downloads of a torrent that one source is counted in the time of one lifetime of a peer. Behind one address
+/// there may be several that download the same.
+const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
+
 /// Some of the swarms.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) swarms: HashTable<Torrent>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
+    /// Who completed what in the last lifetime of a peer.
+    completions: Recent,
 }
 
 /// A swarm, and of which torrent it is.
@@ -37,6 +45,7 @@ pub(crate) struct Tally {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
     pub(crate) expired: u64,
+    pub(crate) evicted: u64,
     /// Memory of what is owed to the peers.
     pub(crate) debt_bytes: u64,
 }
@@ -61,6 +70,11 @@ pub(crate) struct Payment<'a> {
 }
 
 impl Tally {
+    /// Peers that the sweep has forgotten, for whatever reason.
+    pub(crate) const fn forgotten(&self) -> u64 {
+        self.expired + self.evicted
+    }
+
     pub(crate) fn of(&mut self, seeds: bool) -> &mut u64 {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
@@ -77,22 +91,31 @@ impl Torrent {
 }
 
 impl Shard {
+    pub(crate) fn new(peer_lifetime_s: u32) -> Self {
+        Self {
+            swarms: HashTable::new(),
+            sweep: Sweep::default(),
+            tally: Tally::default(),
+            completions: Recent::new(peer_lifetime_s),
+        }
+    }
+
     /// Applies an announce, draws whom its offers go to, and notes what is owed for them. Before a peer is taken in that
-    /// is new, `has_room` is asked, which is to reserve the room.
+    /// is new, `pressure` reserves the room.
     pub(crate) fn announce(
         &mut self,
         call: &Call<'_, '_>,
-        has_room: impl FnOnce() -> bool,
+        pressure: &Pressure,
         rng: &mut fastrand::Rng,
         targets: &mut Vec<Target>,
     ) -> Result<Announced, Rejection> {
         let Call { place, name, announce, now_s, .. } = call;
-        let Self { swarms, tally, .. } = self;
+        let Self { swarms, tally, completions, .. } = self;
         let admit = || {
             if !announce.may_join {
                 return Err(Rejection::MayNotJoin);
             }
-            if has_room() { Ok(()) } else { Err(Rejection::Full) }
+            pressure.admit(announce.source)
         };
         let (swarm, found) =
             match swarms.entry(place.hash, |torrent| torrent.is_at(place), |torrent| torrent.hash) {
@@ -112,16 +135,16 @@ impl Shard {
         let seeds = announce.stance != Stance::Leech;
         let (position, joined) = match found {
             Some(position) => {
-                let joined = claim(swarm.peer_mut(position), announce, *now_s)?;
+                let joined = claim(swarm.peer_mut(position), announce, pressure, *now_s)?;
                 *tally.of(swarm.seeds(position)) -= 1;
                 (swarm.set_role(position, seeds), joined)
             }
-            None => (swarm.insert(Peer::new(name, announce.address), seeds), true),
+            None => (swarm.insert(Peer::new(name, announce.address, announce.source), seeds), true),
         };
         *tally.of(seeds) += 1;
         swarm.peer_mut(position).heard_s = *now_s;
         if announce.stance == Stance::Complete {
-            swarm.complete(position);
+            swarm.complete(position, || counts_download(completions, call));
         }
         tally.debt_bytes -= swarm.peer(position).debts.memory_bytes();
         send_offers(swarm, position, call, rng, targets);
@@ -130,7 +153,13 @@ impl Shard {
     }
 
     /// Takes out a peer of the connection `address`.
-    pub(crate) fn leave(&mut self, place: &Place, name: &Name, address: Address) -> Left {
+    pub(crate) fn leave(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        address: Address,
+        pressure: &Pressure,
+    ) -> Left {
         let Ok(mut torrent) = self.swarms.find_entry(place.hash, |torrent| torrent.is_at(place)) else {
             return Left::default();
         };
@@ -139,7 +168,10 @@ impl Shard {
             return Left { counts: swarm.counts(), was_there: false };
         };
         *self.tally.of(swarm.seeds(position)) -= 1;
-        self.tally.debt_bytes -= swarm.remove(position).map_or(0, |peer| peer.debts.memory_bytes());
+        if let Some(peer) = swarm.remove(position) {
+            self.tally.debt_bytes -= peer.debts.memory_bytes();
+            pressure.release(peer.source);
+        }
         if swarm.is_empty() {
             // With its count of downloads, or anybody could fill the tables with swarms of nobody.
             torrent.remove();
@@ -214,7 +246,12 @@ fn owned(swarm: &Swarm, name: &Name, address: Address) -> Option<usize> {
 /// Checks that the peer is the announcer's, or makes it so. Returns whether it was another's: one that has left a
 /// challenge unanswered, and so is dead without our knowledge. Where it comes from is no matter, since neighbours share
 /// addresses, and the owner of a peer id moves from one to another.
-fn claim(peer: &mut Peer, announce: &Announce<'_>, now_s: u32) -> Result<bool, Rejection> {
+fn claim(
+    peer: &mut Peer,
+    announce: &Announce<'_>,
+    pressure: &Pressure,
+    now_s: u32,
+) -> Result<bool, Rejection> {
     if peer.address == announce.address {
         peer.challenged_s = None;
         return Ok(false);
@@ -225,8 +262,23 @@ fn claim(peer: &mut Peer, announce: &Announce<'_>, now_s: u32) -> Result<bool, R
     if !announce.may_join {
         return Err(Rejection::MayNotJoin);
     }
-    (peer.address, peer.challenged_s) = (announce.address, None);
+    // The number of peers stays the same, so the claim is granted whatever share the announcer has.
+    pressure.hand_over(peer.source, announce.source);
+    (peer.address, peer.source, peer.challenged_s) = (announce.address, announce.source, None);
     Ok(true)
+}
+
+/// Whether the download that the announcer has completed is to be counted.
+#[cold]
+fn counts_download(completions: &mut Recent, call: &Call<'_, '_>) -> bool {
+    let of_peer = Keys::completion(call.place, &call.name);
+    if completions.is_known(of_peer, call.now_s) {
+        return false;
+    }
+    // First the source: one that is turned away takes no more room of others.
+    let of_source = Keys::completions(call.place, call.announce.source);
+    completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, call.now_s)
+        && completions.admit(of_peer, 1, call.now_s)
 }
 
 /// Finds a peer for each offer, as far as there are as many, and notes what they then owe.

@@ -11,7 +11,7 @@ use shoal_protocol::PeerId;
 use crate::address::Address;
 use crate::api::{Counts, Target};
 use crate::debt::Debts;
-use crate::key::Name;
+use crate::key::{Name, Source};
 
 /// Peers from which on a swarm has an index, and below which it has none again.
 const INDEXED: (usize, usize) = (32, 16);
@@ -23,11 +23,13 @@ const PEERS_KEPT: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
-    /// Whether its download has been counted.
+    /// Whether its download has been counted, or is not to be.
     pub(crate) counted: bool,
     /// When it announced last.
     pub(crate) heard_s: u32,
     pub(crate) address: Address,
+    /// The source that it is counted for.
+    pub(crate) source: Source,
     /// When its connection was asked for a sign of life because another one announced the same peer id; none if it has
     /// given one since.
     pub(crate) challenged_s: Option<NonZeroU32>,
@@ -49,10 +51,10 @@ pub(crate) struct Swarm {
 }
 
 impl Peer {
-    pub(crate) fn new(name: &Name, address: Address) -> Self {
+    pub(crate) fn new(name: &Name, address: Address, source: Source) -> Self {
         let Name { peer_id, hash } = *name;
         let debts = Debts::default();
-        Self { peer_id, counted: false, heard_s: 0, address, challenged_s: None, debts, hash }
+        Self { peer_id, counted: false, heard_s: 0, address, source, challenged_s: None, debts, hash }
     }
 }
 
@@ -74,12 +76,12 @@ impl Swarm {
         }
     }
 
-    /// Counts a download of the peer, unless it is counted already.
-    pub(crate) fn complete(&mut self, position: usize) {
+    /// Counts a download of the peer, unless that has been decided already or `is_counted` says no.
+    pub(crate) fn complete(&mut self, position: usize, is_counted: impl FnOnce() -> bool) {
         let peer = &mut self.peers[position];
         if !peer.counted {
             peer.counted = true;
-            self.completed = self.completed.saturating_add(1);
+            self.completed = self.completed.saturating_add(u32::from(is_counted()));
         }
     }
 
@@ -253,7 +255,8 @@ mod tests {
 
     fn insert(swarm: &mut Swarm, name: &Name, seeds: bool) {
         let handle = Handle { index: u32::from(name.peer_id.0[0]), generation: 0 };
-        let position = swarm.insert(Peer::new(name, Address { worker: 0, handle }), seeds);
+        let position =
+            swarm.insert(Peer::new(name, Address { worker: 0, handle }, Source::of_hash(1)), seeds);
         assert_eq!((swarm.peer(position).peer_id, swarm.seeds(position)), (name.peer_id, seeds));
     }
 

@@ -10,9 +10,11 @@ use shoal_protocol::{InfoHash, PeerId};
 use crate::address::Address;
 use crate::allowance::{Allowances, Bucket};
 use crate::api::{
-    Announce, Announced, Counts, Expired, Left, PEER_BYTES, Rejection, Settings, Settlement, Target, Totals,
+    Announce, Announced, Counts, Expired, Left, Rejection, Settings, Settlement, Target, Totals,
 };
+use crate::expiry::Dues;
 use crate::key::{Keys, OfferKey, Place, Source};
+use crate::pressure::Pressure;
 use crate::shard::{Call, Payment, Shard};
 
 /// More than any machine has workers, so that two seldom want the same lock.
@@ -25,14 +27,9 @@ const BUDGET_PER_LOCK: usize = 64;
 /// takes to look a few peers up.
 pub struct Swarms {
     keys: Keys,
-    peers_max: u64,
-    memory_bytes_max: u64,
     peer_lifetime_s: u32,
     allowances: Allowances,
-    /// Peers of all shards.
-    peers: AtomicU64,
-    /// Memory of what is owed to them.
-    debt_bytes: AtomicU64,
+    pressure: Pressure,
     /// The shard at which the next call of `expire` begins.
     turn: AtomicUsize,
     shards: Box<[Cell]>,
@@ -40,7 +37,7 @@ pub struct Swarms {
 
 /// A shard with its sums beside the lock, where they can be read without it. Lines of their own: no two shards share
 /// one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Cell {
     shard: Mutex<Shard>,
@@ -48,15 +45,28 @@ struct Cell {
     seeders: AtomicU64,
     leechers: AtomicU64,
     expired: AtomicU64,
+    evicted: AtomicU64,
 }
 
 impl Cell {
+    fn new(peer_lifetime_s: u32) -> Self {
+        Self {
+            shard: Mutex::new(Shard::new(peer_lifetime_s)),
+            swarms: AtomicU64::new(0),
+            seeders: AtomicU64::new(0),
+            leechers: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        }
+    }
+
     /// Writes the sums beside the lock. Called by who holds it.
     fn publish(&self, shard: &Shard) {
         self.swarms.store(shard.swarms.len() as u64, Ordering::Relaxed);
         self.seeders.store(shard.tally.seeders, Ordering::Relaxed);
         self.leechers.store(shard.tally.leechers, Ordering::Relaxed);
         self.expired.store(shard.tally.expired, Ordering::Relaxed);
+        self.evicted.store(shard.tally.evicted, Ordering::Relaxed);
     }
 }
 
@@ -73,14 +83,11 @@ impl Swarms {
     pub fn new(settings: &Settings) -> Self {
         Self {
             keys: Keys::new(settings.hash_key),
-            peers_max: settings.peers_max,
-            memory_bytes_max: settings.memory_bytes_max,
             peer_lifetime_s: settings.peer_lifetime_s,
             allowances: Allowances::new(settings.relay_rate_max),
-            peers: AtomicU64::new(0),
-            debt_bytes: AtomicU64::new(0),
+            pressure: Pressure::new(settings),
             turn: AtomicUsize::new(0),
-            shards: (0..SHARDS).map(|_| Cell::default()).collect(),
+            shards: (0..SHARDS).map(|_| Cell::new(settings.peer_lifetime_s)).collect(),
         }
     }
 
@@ -117,13 +124,13 @@ impl Swarms {
         targets: &mut Vec<Target>,
     ) -> Result<Announced, Rejection> {
         targets.clear();
-        let may_grow = self.memory_bytes() < self.memory_bytes_max;
+        let may_grow = self.pressure.may_grow(announce.source);
         let call = Call { place, name: self.keys.name(&announce.peer_id), announce, may_grow, now_s };
         let cell = self.cell(place);
         let mut shard = cell.shard.lock();
         let debt_bytes = shard.tally.debt_bytes;
-        let announced = shard.announce(&call, || self.has_room(), rng, targets);
-        self.note_debts(debt_bytes, &shard);
+        let announced = shard.announce(&call, &self.pressure, rng, targets);
+        self.pressure.note_debts(debt_bytes, shard.tally.debt_bytes);
         cell.publish(&shard);
         announced
     }
@@ -134,10 +141,9 @@ impl Swarms {
         let cell = self.cell(place);
         let mut shard = cell.shard.lock();
         let debt_bytes = shard.tally.debt_bytes;
-        let left = shard.leave(place, &name, address);
+        let left = shard.leave(place, &name, address, &self.pressure);
         if left.was_there {
-            self.note_debts(debt_bytes, &shard);
-            self.peers.fetch_sub(1, Ordering::Relaxed);
+            self.pressure.note_debts(debt_bytes, shard.tally.debt_bytes);
             cell.publish(&shard);
         }
         left
@@ -187,7 +193,7 @@ impl Swarms {
     /// The memory that all peers take, at the most, see [`Settings::memory_bytes_max`].
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.peers.load(Ordering::Relaxed) * PEER_BYTES + self.debt_bytes.load(Ordering::Relaxed)
+        self.pressure.memory_bytes()
     }
 
     /// Whether the connection `address` has that peer.
@@ -216,10 +222,10 @@ impl Swarms {
                 // Whoever holds it will let it go before the next turn comes round.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
-                let (before, given, debt_bytes) = (shard.tally.expired, share, shard.tally.debt_bytes);
-                is_behind = shard.expire(now_s, self.peer_lifetime_s, &mut share);
-                expired.peers += shard.tally.expired - before;
-                self.note_debts(debt_bytes, &shard);
+                let (before, given) = (shard.tally, share);
+                is_behind = shard.expire(&Dues::new(&self.pressure, now_s, self.peer_lifetime_s), &mut share);
+                expired.peers += shard.tally.forgotten() - before.forgotten();
+                self.pressure.note_debts(before.debt_bytes, shard.tally.debt_bytes);
                 cell.publish(&shard);
                 left -= given - share;
             }
@@ -228,7 +234,6 @@ impl Swarms {
                 break;
             }
         }
-        self.peers.fetch_sub(expired.peers, Ordering::Relaxed);
         expired
     }
 
@@ -240,26 +245,8 @@ impl Swarms {
             seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
+            evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
         })
-    }
-
-    /// Takes note of what is owed in a shard that owed so much before. Called by who holds its lock.
-    fn note_debts(&self, before_bytes: u64, shard: &Shard) {
-        let after_bytes = shard.tally.debt_bytes;
-        if after_bytes > before_bytes {
-            self.debt_bytes.fetch_add(after_bytes - before_bytes, Ordering::Relaxed);
-        } else if after_bytes < before_bytes {
-            self.debt_bytes.fetch_sub(before_bytes - after_bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Reserves the room of one peer.
-    fn has_room(&self) -> bool {
-        if self.memory_bytes() + PEER_BYTES > self.memory_bytes_max {
-            return false;
-        }
-        let one_more = |peers| (peers < self.peers_max).then_some(peers + 1);
-        self.peers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     fn cell(&self, place: &Place) -> &Cell {

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, Announced, CHALLENGE_S, Counts, Left, OfferKey, Rejection, Settings, Settlement,
-    Stance, Swarms, Target,
+    Source, Stance, Swarms, Target,
 };
 use shoal_wire::stream::Handle;
 
@@ -36,6 +37,11 @@ fn peer_id(peer: u32) -> PeerId {
 
 fn at(connection: u32) -> Address {
     Address { worker: 3, handle: Handle { index: connection, generation: 7 } }
+}
+
+/// Some connections come from one address, all others from one of their own.
+fn is_greedy(connection: u32) -> bool {
+    connection.is_multiple_of(7)
 }
 
 #[derive(Clone, Debug)]
@@ -143,6 +149,18 @@ impl World {
         self.model.get(&swarm).map_or_else(Counts::default, ModelSwarm::counts)
     }
 
+    fn source(&self, connection: u32) -> Source {
+        self.swarms.source(Ipv4Addr::from(if is_greedy(connection) { 0 } else { connection }).into())
+    }
+
+    /// Whether one more peer of the connection would be too many of its source.
+    fn is_over_share(&self, connection: u32) -> bool {
+        let peers = || self.model.values().flat_map(|swarm| swarm.peers.values());
+        let greedy = peers().filter(|peer| is_greedy(peer.connection)).count() as u64;
+        let allowance = shoal_source::allowance(peers().count() as u64, PEERS_MAX as u64, PEERS_MAX as u64);
+        is_greedy(connection) && allowance.is_some_and(|allowance| greedy >= allowance)
+    }
+
     fn apply(&mut self, step: Step) {
         match step {
             Step::Announce { swarm, peer, by, stance, offers } => {
@@ -175,7 +193,8 @@ impl World {
         let keys: Vec<OfferKey> = names.iter().map(|name| self.swarms.offer(&name.to_be_bytes())).collect();
         let may_join = self.rng.u32(0..20) != 0;
         let address = at(connection);
-        let announce = Announce { address, peer_id: peer_id(peer), stance, may_join, offers: &keys };
+        let source = self.source(connection);
+        let announce = Announce { address, source, peer_id: peer_id(peer), stance, may_join, offers: &keys };
         let place = self.swarms.locate(&info_hash(swarm));
         let mut targets = Vec::new();
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut targets);
@@ -188,6 +207,7 @@ impl World {
         let rejection = match (joined, holder, may_join, known) {
             (true, Some(holder), ..) => Some(Rejection::PeerIdTaken(at(holder.connection))),
             (true, None, false, _) => Some(Rejection::MayNotJoin),
+            (true, _, _, None) if self.is_over_share(connection) => Some(Rejection::OverShare),
             (true, _, _, None) if peers == PEERS_MAX => Some(Rejection::Full),
             _ => None,
         };
@@ -211,7 +231,10 @@ impl World {
         entry.heard_s = self.now_s;
         if stance == Stance::Complete && !entry.counted {
             entry.counted = true;
-            known.completed += 1;
+            // One that came back, or whose source has had many, is not counted again.
+            let completed = answer.as_ref().map_or(0, |answer| answer.counts.completed);
+            assert!((known.completed..=known.completed + 1).contains(&completed));
+            known.completed = completed;
         }
         assert_eq!(answer, Ok(Announced { counts: known.counts(), joined }));
         self.check_targets(swarm, peer, &names, &targets);
@@ -322,7 +345,8 @@ impl World {
             known.peers.retain(|&peer, known| {
                 let is_there = swarms.has(&place, &peer_id(peer), at(known.connection));
                 let silent_s = now_s - known.heard_s;
-                assert!(is_there || silent_s > LIFETIME_S, "{silent_s} seconds are no time");
+                let may_go = silent_s > LIFETIME_S || is_greedy(known.connection);
+                assert!(is_there || may_go, "{silent_s} seconds are no time");
                 assert!(!is_there || silent_s <= FORGOTTEN_S, "{silent_s} seconds are too long");
                 is_there
             });
@@ -348,8 +372,9 @@ proptest! {
         // In the end everybody is forgotten, and the room can be taken anew.
         world.pass(FORGOTTEN_S + 1);
         prop_assert_eq!(world.swarms.totals().swarms, 0);
-        for peer in 0..u32::try_from(PEERS_MAX).unwrap() {
+        for peer in 0..u32::try_from(PEERS_MAX * 2).unwrap() {
             world.announce(9, peer, peer, Stance::Leech, 0);
         }
+        prop_assert_eq!(world.swarms.totals().leechers, PEERS_MAX as u64);
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{Address, Announce, OfferKey, Settings, Stance, Swarms};
@@ -39,7 +40,8 @@ impl Swarm {
         let address = Address { worker: 0, handle };
         let offers: Vec<OfferKey> =
             (0..offers).map(|offer| self.swarms.offer(&offer.to_be_bytes())).collect();
-        let announce = Announce { address, peer_id, stance, may_join: true, offers: &offers };
+        let source = self.swarms.source(Ipv4Addr::from(number).into());
+        let announce = Announce { address, source, peer_id, stance, may_join: true, offers: &offers };
         let place = self.swarms.locate(&InfoHash([7; 20]));
         let mut targets = Vec::new();
         self.swarms.announce(&place, &announce, 0, &mut self.rng, &mut targets).unwrap();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -63,6 +64,7 @@ fn announce(
     let offers: Vec<_> = (0..offers).map(|offer| swarms.offer(&offer.to_be_bytes())).collect();
     let announce = Announce {
         address: Address { worker, handle: handle(peer) },
+        source: swarms.source(Ipv4Addr::from(peer).into()),
         peer_id: peer_id(worker, peer),
         stance: [Stance::Leech, Stance::Seed, Stance::Complete][rng.usize(..3)],
         may_join: true,

@@ -356,6 +356,11 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Peers of WebTorrent forgotten because they stopped announcing although their connection stood.",
         totals.expired,
     )?;
+    page.counter(
+        "shoal_webtorrent_peers_evicted",
+        "Peers of WebTorrent forgotten early because room was short and their source had more than its share.",
+        totals.evicted,
+    )?;
     let sum = |read: &dyn Fn(&Counters) -> u64| sources.sum(Protocol::WebTorrent, read);
     let relayed = Relay::ALL.map(|relay| (relay.name(), sum(&|counters| counters.relays(relay))));
     let lost = Loss::ALL.map(|loss| (loss.name(), sum(&|counters| counters.losses(loss))));

@@ -26,6 +26,8 @@ over_every_back_end!(
     who_has_been_silent_longest_makes_room,
     a_source_has_so_many_websockets_and_no_more,
     a_websocket_through_a_proxy_counts_towards_its_client,
+    one_address_takes_no_more_than_half_of_the_peers,
+    a_download_is_counted_once_though_its_peer_leaves_and_comes_back,
 );
 
 fn too_large_a_message_closes_with_1009(way: Way) {
@@ -228,4 +230,46 @@ fn a_websocket_through_a_proxy_counts_towards_its_client(way: Way) {
     assert_eq!(knock("198.51.100.7").err(), Some(503));
     all.extend((0..2).map(|_| knock("198.51.100.8").unwrap()));
     all.iter_mut().for_each(Browser::check);
+}
+
+fn one_address_takes_no_more_than_half_of_the_peers(way: Way) {
+    let tracker = way.start(&[("SHOAL_WEBTORRENT_PEERS_MAX", "100")]);
+    let open = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]).unwrap();
+    let torrent = |number: u8| {
+        let mut announce = announce('t', 'a', 0);
+        let info_hash: String = format!("{number:020}");
+        announce["info_hash"] = json!(info_hash);
+        announce
+    };
+    let is_taken_in = |browser: &mut Browser, number| browser.ask(&torrent(number))["incomplete"] == 1;
+    let mut greedy = open(2);
+    let taken = (0..120).filter(|&number| is_taken_in(&mut greedy, number)).count();
+    assert_eq!(taken, 50);
+    let refusal = greedy.ask(&torrent(130));
+    let reason = refusal["failure reason"].as_str().unwrap();
+    assert!(reason.contains("nearly full"), "{refusal}");
+    let refused = ["protocol=\"webtorrent\"", "outcome=\"source_over_share\""];
+    assert_eq!(tracker.metric("shoal_replies_total", &refused), 71);
+    // Of others there is room for as many as are left.
+    let mut others = [open(3), open(4), open(5)];
+    for number in 140..190_u8 {
+        assert!(is_taken_in(&mut others[usize::from(number % 3)], number), "{number}");
+    }
+    assert!(others[0].ask(&torrent(200))["failure reason"].as_str().unwrap().contains("full"));
+    assert!(is_taken_in(&mut greedy, 0), "who is in stays in");
+}
+
+fn a_download_is_counted_once_though_its_peer_leaves_and_comes_back(way: Way) {
+    let tracker = way.start(&[]);
+    let (mut other, mut peer) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    other.ask(&announce('t', 'o', 0));
+    for _ in 0..3 {
+        for event in ["completed", "stopped"] {
+            let mut announce = announce('t', 'p', 0);
+            (announce["left"], announce["event"]) = (json!(0), json!(event));
+            peer.ask(&announce);
+        }
+    }
+    let scrape = other.ask(&json!({"action": "scrape", "info_hash": [name('t')]}));
+    assert_eq!(scrape["files"][name('t')]["downloaded"], 1, "{scrape}");
 }

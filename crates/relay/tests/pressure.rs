@@ -1,0 +1,226 @@
+//! How room is shared between sources when little is left, and which downloads are counted.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use shoal_protocol::{InfoHash, PeerId};
+use shoal_relay::{
+    Address, Announce, Announced, CHALLENGE_S, OfferKey, PEER_BYTES, Rejection, Settings, Stance, Swarms,
+    Target,
+};
+use shoal_wire::stream::Handle;
+
+const PEERS_MAX: u32 = 8000;
+const LIFETIME_S: u32 = 400;
+const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+struct World {
+    swarms: Swarms,
+    rng: fastrand::Rng,
+    targets: Vec<Target>,
+    now_s: u32,
+}
+
+impl World {
+    fn new(peers_max: u64, memory_bytes_max: u64) -> Self {
+        let settings = Settings {
+            peers_max,
+            memory_bytes_max,
+            relay_rate_max: 0,
+            peer_lifetime_s: LIFETIME_S,
+            hash_key: [3, 4],
+        };
+        Self {
+            swarms: Swarms::new(&settings),
+            rng: fastrand::Rng::with_seed(1),
+            targets: Vec::new(),
+            now_s: 0,
+        }
+    }
+
+    /// Announces peer `peer`, of the connection of that number, in a swarm of which there are a hundred.
+    fn announce(
+        &mut self,
+        ip: IpAddr,
+        peer: u32,
+        stance: Stance,
+        offers: &[OfferKey],
+    ) -> Result<Announced, Rejection> {
+        let announce = Announce {
+            address: at(peer),
+            source: self.swarms.source(ip),
+            peer_id: peer_id(peer),
+            stance,
+            may_join: true,
+            offers,
+        };
+        let place = self.swarms.locate(&info_hash(peer));
+        self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut self.targets)
+    }
+
+    fn join(&mut self, ip: IpAddr, peer: u32) -> Result<Announced, Rejection> {
+        self.announce(ip, peer, Stance::Leech, &[])
+    }
+
+    fn leave(&mut self, peer: u32) {
+        assert!(self.swarms.leave(&self.swarms.locate(&info_hash(peer)), &peer_id(peer), at(peer)).was_there);
+    }
+
+    /// Has peers come, each from the address that `ip` says, until one is refused. Returns how many came.
+    fn fill(&mut self, first: u32, ip: impl Fn(u32) -> IpAddr) -> (u32, Rejection) {
+        for number in 0.. {
+            if let Err(rejection) = self.join(ip(number), first + number) {
+                return (number, rejection);
+            }
+        }
+        unreachable!("there are as many peers as may be, then");
+    }
+
+    fn peers(&self) -> u64 {
+        self.swarms.totals().leechers + self.swarms.totals().seeders
+    }
+}
+
+fn at(connection: u32) -> Address {
+    Address { worker: 0, handle: Handle { index: connection, generation: 1 } }
+}
+
+fn info_hash(peer: u32) -> InfoHash {
+    InfoHash([u8::try_from(peer % 100).unwrap(); 20])
+}
+
+fn peer_id(peer: u32) -> PeerId {
+    let mut id = [b'x'; 20];
+    id[..4].copy_from_slice(&peer.to_be_bytes());
+    PeerId(id)
+}
+
+/// One of many IPv4 addresses.
+fn modest(number: u32) -> IpAddr {
+    Ipv4Addr::from(0x0a00_0000 + number).into()
+}
+
+/// One of many /64 networks of one /48.
+fn subnet(number: u32) -> IpAddr {
+    Ipv6Addr::from(0x2001_0db8_0000_0000_u128 << 64 | u128::from(number % (1 << 16)) << 64 | 1).into()
+}
+
+/// Each ceiling in turn.
+fn worlds() -> [World; 2] {
+    [World::new(PEERS_MAX.into(), u64::MAX), World::new(u64::MAX, u64::from(PEERS_MAX) * PEER_BYTES)]
+}
+
+#[test]
+fn one_address_stops_at_half_and_modest_sources_are_served_up_to_the_ceiling() {
+    for mut world in worlds() {
+        assert_eq!(world.fill(0, |_| GREEDY), (PEERS_MAX / 2, Rejection::OverShare));
+        world.join(GREEDY, 7).expect("who is in stays in");
+        assert_eq!(world.fill(PEERS_MAX, modest), (PEERS_MAX / 2, Rejection::Full));
+        assert_eq!(world.join(GREEDY, PEERS_MAX - 1), Err(Rejection::OverShare));
+    }
+}
+
+#[test]
+fn one_site_of_ipv6_is_one_source() {
+    for mut world in worlds() {
+        let (came, rejection) = world.fill(0, subnet);
+        assert_eq!(rejection, Rejection::OverShare);
+        assert!((PEERS_MAX / 2..PEERS_MAX * 6 / 10).contains(&came), "{came}");
+        assert_eq!(world.fill(PEERS_MAX, modest), (PEERS_MAX - came, Rejection::Full));
+    }
+}
+
+#[test]
+fn the_sweep_takes_from_the_greedy_what_the_modest_want() {
+    for mut world in worlds() {
+        let (greedy, _) = world.fill(0, |_| GREEDY);
+        let (came, _) = world.fill(PEERS_MAX, modest);
+        for now_s in 1..LIFETIME_S / 2 {
+            world.now_s = now_s;
+            while world.swarms.expire(now_s, 100).behind {}
+        }
+        let totals = world.swarms.totals();
+        assert_eq!((totals.expired, totals.leechers + totals.evicted), (0, (greedy + came).into()));
+        assert!((1..u64::from(greedy)).contains(&totals.evicted), "{totals:?}");
+        (PEERS_MAX..PEERS_MAX + came).for_each(|peer| world.leave(peer));
+        let left = world.peers();
+        assert_eq!(left, u64::from(greedy) - totals.evicted, "none of the modest was forgotten");
+        for peer in 0..greedy {
+            // The last ones may be over the share again.
+            let _ = world.join(GREEDY, peer);
+        }
+        assert_eq!(world.peers(), u64::from(greedy), "with room for all there is no limit");
+    }
+}
+
+#[test]
+fn what_is_owed_to_a_greedy_source_does_not_fill_the_memory() {
+    let [_, mut world] = worlds();
+    let (greedy, _) = world.fill(0, |_| GREEDY);
+    for round in 0_u32..8 {
+        let names: Vec<_> = (0_u32..10)
+            .map(|offer| world.swarms.offer(&[round, offer].map(u32::to_be_bytes).concat()))
+            .collect();
+        for peer in 0..greedy {
+            world.announce(GREEDY, peer, Stance::Leech, &names).unwrap();
+            assert_eq!(world.targets, [], "no memory for answers that would be awaited");
+        }
+    }
+    world.join(modest(1), PEERS_MAX).unwrap();
+    let name = world.swarms.offer(b"x");
+    world.announce(modest(1), PEERS_MAX, Stance::Leech, &[name]).unwrap();
+    assert_eq!(world.targets.len(), 1, "those of others are relayed");
+}
+
+/// Peers that left, or were taken over, count for their source no more, and those that took them over for theirs.
+#[test]
+fn who_goes_counts_no_more() {
+    let [mut world, _] = worlds();
+    let (greedy, _) = world.fill(0, |_| GREEDY);
+    for peer in 0..greedy {
+        let place = world.swarms.locate(&info_hash(peer));
+        assert!(world.swarms.challenge(&place, &peer_id(peer), at(peer), 10));
+    }
+    world.now_s = 10 + CHALLENGE_S;
+    for peer in 0..greedy {
+        let place = world.swarms.locate(&info_hash(peer));
+        let announce = Announce {
+            address: at(PEERS_MAX + peer),
+            source: world.swarms.source(subnet(peer)),
+            peer_id: peer_id(peer),
+            stance: Stance::Leech,
+            may_join: true,
+            offers: &[],
+        };
+        let (now_s, rng, targets) = (world.now_s, &mut world.rng, &mut world.targets);
+        assert!(world.swarms.announce(&place, &announce, now_s, rng, targets).unwrap().joined);
+    }
+    assert_eq!(world.join(subnet(1), 2 * PEERS_MAX), Err(Rejection::OverShare));
+    let (more, rejection) = world.fill(2 * PEERS_MAX, |_| GREEDY);
+    assert_eq!(rejection, Rejection::OverShare);
+    assert!(more > 100, "{more} where the address has none any more");
+    (2 * PEERS_MAX..2 * PEERS_MAX + more).for_each(|peer| world.leave(peer));
+    assert_eq!(world.fill(3 * PEERS_MAX, |_| GREEDY).0, more);
+}
+
+#[test]
+fn a_download_is_counted_once_though_the_peer_leaves_and_comes_back() {
+    let mut world = World::new(PEERS_MAX.into(), u64::MAX);
+    // Another one, so that the swarm lives on.
+    world.join(modest(9), 0).unwrap();
+    let completed = |world: &mut World, ip, peer| {
+        let counts = world.announce(ip, peer, Stance::Complete, &[]).unwrap().counts;
+        world.leave(peer);
+        counts.completed
+    };
+    for _ in 0..20 {
+        assert_eq!(completed(&mut world, modest(1), 100), 1);
+    }
+    assert_eq!(completed(&mut world, modest(2), 200), 2, "another peer is counted");
+    // By other names, one address has a few downloads counted.
+    let last = (3..60).map(|peer| completed(&mut world, GREEDY, peer * 100)).last();
+    assert_eq!(last, Some(2 + 8));
+    world.now_s = 3 * LIFETIME_S;
+    assert_eq!(completed(&mut world, modest(1), 100), 11, "much later it may be another download");
+}
