@@ -20,7 +20,7 @@ pub enum Class {
     Answer,
     /// The offer of another peer, with the group of its source, see [`Source::group`](crate::Source::group).
     Offer(u8),
-    /// No message to the receiver, but the payload of a challenge, see [`Postroom::challenges`](crate::Postroom::challenges).
+    /// No message to the receiver, but the payload of a challenge, which its worker sees to.
     Challenge,
 }
 

@@ -22,7 +22,7 @@ pub struct Sources {
     shards: [Mutex<HashMap<Network, Counts>>; SHARDS],
 }
 
-/// The most connections that one source may have over all workers. Wider networks may have [`Width::share`] times as many.
+/// The most connections that one source may have over all workers. Wider networks may have a few times as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
     /// Most connections of [`Class::Http`].
