@@ -162,9 +162,10 @@ fn who_does_not_read_its_own_replies_is_closed(way: Way) {
 fn who_asks_for_more_than_may_wait_is_closed(way: Way) {
     let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "16KiB")]);
     let mut greedy = Browser::open(way, &tracker);
-    // So short that the replies to one input of either back end are too many.
-    let senseless = frame(&json!(""));
-    drop(greedy.try_send_raw(&senseless.repeat(4000)));
+    // So much longer that the replies to one input of either back end are too many.
+    let hashes: Vec<String> = ('a'..='y').map(name).collect();
+    let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
+    drop(greedy.try_send_raw(&scrape.repeat(200)));
     assert_eq!(greedy.close_code(), Some(1008));
     assert_eq!(lost(&tracker, "reply_queue_full"), 1);
 }
