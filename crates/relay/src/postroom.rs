@@ -65,8 +65,8 @@ pub struct Postroom {
     /// The slots of the own connections, by the index of their handles.
     slots: Vec<u32>,
     posts: Vec<Post>,
-    /// What waits in all of them, for connections without a backlog and for those with one, and the most that may for each.
-    sums: [usize; 2],
+    /// What waits in all of them, and the most that may of each kind.
+    sums: Sums,
     bytes_max: usize,
     /// Slots without a post. The one that was used last is used next, since its buffer is still in the cache.
     free: Vec<u32>,
@@ -106,6 +106,37 @@ struct Post {
     is_called: bool,
 }
 
+/// How many bytes wait for all connections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// Replies to connections that take what they are told.
+    replies: usize,
+    /// Messages of others to such connections.
+    relayed: usize,
+    /// All that waits for connections with a backlog.
+    backlog: usize,
+}
+
+impl Sums {
+    const fn add(&mut self, post: &Post) {
+        if post.unsent_bytes > 0 {
+            self.backlog += post.bytes.len();
+        } else {
+            self.replies += post.reply_bytes;
+            self.relayed += post.bytes.len() - post.reply_bytes;
+        }
+    }
+
+    const fn subtract(&mut self, post: &Post) {
+        if post.unsent_bytes > 0 {
+            self.backlog -= post.bytes.len();
+        } else {
+            self.replies -= post.reply_bytes;
+            self.relayed -= post.bytes.len() - post.reply_bytes;
+        }
+    }
+}
+
 /// Why a letter cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritten {
@@ -139,7 +170,7 @@ impl Postroom {
             limits: QueueLimits::default(),
             slots: Vec::new(),
             posts: Vec::new(),
-            sums: [0; 2],
+            sums: Sums::default(),
             bytes_max: SUM_BYTES_MAX,
             free: Vec::new(),
             kept_bytes: 0,
@@ -163,8 +194,8 @@ impl Postroom {
     }
 
     /// The same, in which no more than so many bytes wait for all connections that do not take what they are told, as many
-    /// for the others, and little more with the replies that each is assured of. What would be more is lost, and the
-    /// buffers that are kept for later have a quarter of it at most.
+    /// in replies to the others and as many in messages for those, and little more with the replies that each is assured
+    /// of. What would be more is lost, and the buffers that are kept for later have a quarter of it at most.
     #[must_use]
     pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -205,9 +236,9 @@ impl Postroom {
         let slot = if unsent_bytes > 0 { self.slot_for(handle) } else { self.slot_of(handle) };
         let Some(slot) = slot else { return };
         let post = &mut self.posts[as_usize(slot)];
-        self.sums[post.sum()] -= post.bytes.len();
+        self.sums.subtract(post);
         post.unsent_bytes = unsent_bytes;
-        self.sums[post.sum()] += post.bytes.len();
+        self.sums.add(post);
         if unsent_bytes > 0 {
             return;
         }
@@ -341,7 +372,8 @@ impl Postroom {
         if !post.admits(class, &self.limits) {
             return Err(Unwritten::QueueFull);
         }
-        post.find_room(class, self.sums[post.sum()], self.bytes_max)?;
+        post.find_room(class, &self.sums, self.bytes_max)?;
+        self.sums.subtract(post);
         let before = post.bytes.len();
         write(&mut post.bytes);
         let written = post.bytes.len() - before;
@@ -353,7 +385,7 @@ impl Postroom {
             }
             Class::Answer | Class::Challenge => {}
         }
-        self.sums[post.sum()] += written;
+        self.sums.add(post);
         Ok(())
     }
 
@@ -382,7 +414,7 @@ impl Postroom {
         }
         // Whom the post was for has gone, and this is who came after it.
         self.losses.gone += 1;
-        self.sums[post.sum()] -= post.bytes.len();
+        self.sums.subtract(post);
         post.clear();
         post.to = to;
         self.waiting.push_back(to);
@@ -422,7 +454,7 @@ impl Postroom {
     fn release(&mut self, slot: u32) {
         let post = &mut self.posts[as_usize(slot)];
         self.slots[as_usize(post.to.index)] = NO_SLOT;
-        self.sums[post.sum()] -= post.bytes.len();
+        self.sums.subtract(post);
         post.clear();
         let bytes = post.bytes.capacity();
         if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
@@ -476,18 +508,18 @@ impl Post {
         }
     }
 
-    /// Whether it is among the posts with a backlog, as an index of the sums.
-    fn sum(&self) -> usize {
-        usize::from(self.unsent_bytes > 0)
-    }
-
-    /// Checks that one more message may wait where so many bytes wait for all connections like this one. Each has room for a
-    /// little in replies whatever the others hold; so those that leave theirs unread cost others none.
-    const fn find_room(&self, class: Class, sum_bytes: usize, sum_bytes_max: usize) -> Result<(), Unwritten> {
-        let is_reply = matches!(class, Class::Reply);
-        if sum_bytes < sum_bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
+    /// Checks that one more message may wait where so much waits for all connections. Each has room for a little in replies
+    /// whatever the others hold; so those that leave theirs unread, or ask for much at once, cost others nothing.
+    const fn find_room(&self, class: Class, sums: &Sums, bytes_max: usize) -> Result<(), Unwritten> {
+        let (is_reply, is_backlogged) = (matches!(class, Class::Reply), self.unsent_bytes > 0);
+        let sum_bytes = match (is_backlogged, is_reply) {
+            (true, _) => sums.backlog,
+            (false, true) => sums.replies,
+            (false, false) => sums.relayed,
+        };
+        if sum_bytes < bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
             Ok(())
-        } else if is_reply && self.unsent_bytes > 0 {
+        } else if is_reply && is_backlogged {
             Err(Unwritten::QueueFull)
         } else {
             Err(Unwritten::MailboxFull)

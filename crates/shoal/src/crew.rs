@@ -268,7 +268,8 @@ impl WebTorrent {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes))
             .with_limits(self.queue_limits)
-            .with_bytes_max(self.posts_bytes_max);
+            // It holds to this limit for each of three kinds, and buffers may have room for twice of what is in them.
+            .with_bytes_max(self.posts_bytes_max * 2 / 3);
         Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
     }
 }
