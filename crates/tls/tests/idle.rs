@@ -11,6 +11,7 @@ mod peer;
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 
 use rustls::SupportedProtocolVersion;
 use shoal_counting::{Counting, allocations};
@@ -52,8 +53,12 @@ fn resident_bytes() -> u64 {
     resident * 4096
 }
 
+/// The tests measure the memory of the process, so one of them runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn an_idle_session_takes_little() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const SESSIONS: u64 = 1_000;
     let (server, identity) = server();
     // All of them are kept, so that none moves in where another was.
@@ -72,6 +77,7 @@ fn an_idle_session_takes_little() {
 
 #[test]
 fn a_session_within_its_handshake_tells_what_it_takes() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const SESSIONS: u64 = 500;
     let (server, identity) = server();
     for version in BOTH {
@@ -97,6 +103,7 @@ fn a_session_within_its_handshake_tells_what_it_takes() {
 /// A `Vec` for the record that is opened and one for the record that is sealed are inside rustls.
 #[test]
 fn a_request_costs_two_allocations() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (server, identity) = server();
     for version in BOTH {
         let (mut session, mut client) = idle(&server, &identity, version);

@@ -165,7 +165,7 @@ impl House {
     fn serve(&self, number: u64, mut stream: &TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(Duration::from_millis(20)))?;
         // Who takes nothing for so long is let go.
-        stream.set_write_timeout(Some(Duration::from_millis(300)))?;
+        stream.set_write_timeout(Some(Duration::from_millis(100)))?;
         stream.set_nodelay(true)?;
         // Nor does the kernel take it for him.
         rustix::net::sockopt::set_socket_send_buffer_size(stream, 16 * 1024)?;
