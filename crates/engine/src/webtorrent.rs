@@ -136,7 +136,7 @@ impl Responder {
         let Desk { swarms, postroom, claims, .. } = &mut self.desk;
         postroom.forget(member.handle());
         if member.claims > 0 {
-            claims.forget(member.handle());
+            claims.forget(&member);
         }
         let address = member.address(postroom.worker());
         for Peer { info_hash, peer_id } in member.peers() {

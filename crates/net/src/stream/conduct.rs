@@ -305,7 +305,7 @@ pub(super) trait Conduct<S: StreamService> {
         }
     }
 
-    /// Notes what a connection holds after something has happened on it, and closes those that hold most while that is too
+    /// Notes what a connection holds after something has happened on it, and closes some of the sources that hold most while that is too
     /// much for all.
     fn note_held(&mut self, key: Key, service: &mut S) {
         let link_bytes = self.link_bytes(key);
