@@ -1,20 +1,19 @@
 //! Attacks by what WebTorrent passes from one client to another.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use shoal_wire::websocket::frame::Opcode;
 
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, PATIENCE};
 use crate::number::count;
 use crate::source::{honest_v4, hostile_v4};
-use crate::websocket::{WebSocket, announce, answer, fragment, name, text};
+use crate::websocket::{WebSocket, announce, answer, name, text};
 use crate::{clock, socket};
 
 /// Offers within `webtorrent.offer_max`.
@@ -28,14 +27,6 @@ const READ_EVERY: Duration = Duration::from_millis(10);
 
 /// Longest wait for a message that has to come.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(8);
-
-/// What each of the sockets holds that are to leave too little memory: less than the queue of the peer that is attacked.
-const HALF_MESSAGE_BYTES: usize = 20 << 10;
-
-/// Memory that so many sockets of one source take several times over.
-const HOARDING_SOCKETS: usize = 600;
-const LITTLE_MEMORY: &[Setting] =
-    &[("memory.max", "64MiB"), ("store.memory_max", "8MiB"), ("http.connections_per_source_max", "100000")];
 
 const FEW_PEERS: &[Setting] = &[("webtorrent.peers_max", "400")];
 
@@ -59,26 +50,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         "third-party-queue",
         "twelve sockets of one address fill the queue of a peer that reads 10 Mbit/s",
         "the peer stays connected, and its announces are answered",
-        |context| third_party(context, &[hostile_v4(1)], STEADY_BYTES_PER_S, 0),
+        |context| third_party(context, &[hostile_v4(1)], STEADY_BYTES_PER_S),
     ),
     relay(
         "third-party-queue-slow",
         "the same against a peer that reads 1 Mbit/s, from four addresses",
         "the peer stays connected, and its announces are answered",
-        |context| third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10, 0),
+        |context| third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10),
     ),
-    Attack {
-        settings: LITTLE_MEMORY,
-        bars: Bars { resident_bytes_max: 64 << 20, ..Bars::USUAL },
-        ..relay(
-            "third-party-memory",
-            "the same while hundreds of sockets of another address hold all memory in small pieces",
-            "the peer stays connected, and its announces are answered",
-            |context| {
-                third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10, HOARDING_SOCKETS)
-            },
-        )
-    },
     relay(
         "hot-target",
         "sixty sockets send all their offers to the one other peer of a swarm",
@@ -155,40 +134,10 @@ fn offer_without_pause(
     }
 }
 
-/// Keeps so many sockets open that hold half a message each, until `is_over`.
-fn hoard(context: &Context<'_>, source: IpAddr, sockets_max: usize, is_over: &AtomicBool) {
-    let half = fragment(Opcode::Text, false, &vec![b' '; HALF_MESSAGE_BYTES]);
-    let mut streams: Vec<TcpStream> = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        // Those that were closed make room.
-        streams
-            .retain_mut(|stream| !matches!(stream.read(&mut [0; 256]), Ok(0)) && stream.take_error().is_ok());
-        if streams.len() >= sockets_max {
-            thread::sleep(Duration::from_millis(1));
-            continue;
-        }
-        let Ok(mut stream) = crate::websocket::bare(source, context.http(source), PATIENCE) else { continue };
-        if stream.write_all(&half).is_ok() && stream.set_nonblocking(true).is_ok() {
-            context.spend(1, count(half.len()));
-            streams.push(stream);
-        }
-    }
-}
-
-/// Floods a swarm in which one peer reads at a steady rate, and announces all the while. `hoarding_sockets` of another
-/// source leave too little memory meanwhile.
-fn third_party(
-    context: &Context<'_>,
-    sources: &[IpAddr],
-    bytes_per_s: usize,
-    hoarding_sockets: usize,
-) -> Result<()> {
+/// Floods a swarm in which one peer reads at a steady rate, and announces all the while.
+fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) -> Result<()> {
     let (hash, is_over) = (name(), AtomicBool::new(false));
     let outcome = thread::scope(|scope| {
-        if hoarding_sockets > 0 {
-            let is_over = &is_over;
-            scope.spawn(move || hoard(context, hostile_v4(9), hoarding_sockets, is_over));
-        }
         for number in 0..12 {
             let (source, hash, is_over) = (sources[number % sources.len()], &hash, &is_over);
             scope.spawn(move || offer_without_pause(context, source, hash, LARGE_SDP_BYTES, is_over));
