@@ -305,8 +305,8 @@ pub(super) trait Conduct<S: StreamService> {
         }
     }
 
-    /// Notes what a connection holds after something has happened on it, and closes some of the sources that hold most while that is too
-    /// much for all.
+    /// Notes what a connection holds after something has happened on it, and closes connections of the sources that hold
+    /// most while that is too much for all.
     fn note_held(&mut self, key: Key, service: &mut S) {
         let link_bytes = self.link_bytes(key);
         let Some(connection) = self.roster().get_mut(key) else { return };
