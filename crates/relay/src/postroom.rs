@@ -509,7 +509,8 @@ impl Post {
     }
 
     /// Checks that one more message may wait where so much waits for all connections. Each has room for a little in replies
-    /// whatever the others hold; so those that leave theirs unread, or ask for much at once, cost others nothing.
+    /// whatever the others hold, and whatever the others have for it; so those that leave theirs unread, or ask for much at
+    /// once, cost others nothing.
     const fn find_room(&self, class: Class, sums: &Sums, bytes_max: usize) -> Result<(), Unwritten> {
         let (is_reply, is_backlogged) = (matches!(class, Class::Reply), self.unsent_bytes > 0);
         let sum_bytes = match (is_backlogged, is_reply) {
@@ -517,7 +518,7 @@ impl Post {
             (false, true) => sums.replies,
             (false, false) => sums.relayed,
         };
-        if sum_bytes < bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
+        if sum_bytes < bytes_max || is_reply && self.reply_bytes < ASSURED_BYTES {
             Ok(())
         } else if is_reply && is_backlogged {
             Err(Unwritten::QueueFull)
