@@ -47,7 +47,9 @@ const SUM_BYTES_MAX: usize = 64 << 20;
 /// Largest buffer that is kept for the next post.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes of all buffers that are kept: enough for a thousand connections that are told something in each turn.
+/// Most bytes of all buffers that are kept: enough for a thousand connections that are told something in each turn. Never
+/// more than may wait: what comes to wait fills the kept buffers first, so the two together stay within what buffers of
+/// messages may take.
 const KEPT_BYTES_SUM_MAX: usize = 32 << 20;
 
 /// Turns after which buffers are given back that were not needed meanwhile.
@@ -457,7 +459,7 @@ impl Postroom {
         self.sums.subtract(post);
         post.clear();
         let bytes = post.bytes.capacity();
-        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
+        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max) {
             post.bytes = Vec::new();
         }
         self.kept_bytes += post.bytes.capacity();
