@@ -184,9 +184,9 @@ pub struct Version {
     /// Arguments by which the program prints it. None: it is not asked.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Another command that tells it, where the program does not.
+    /// The Debian package whose version it has, where the program is one of the files of that package.
     #[serde(default)]
-    pub command: Vec<String>,
+    pub package: Option<String>,
     /// Versions that the description was written for; a word of what is printed begins with one of them.
     #[serde(default)]
     pub written_for: Vec<String>,
