@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod dribble;
 mod fault;
 mod http;
 mod http_faults;
