@@ -62,7 +62,10 @@ fn seen(cases: &[&Case], mut target: Target) -> String {
 fn a_tracker_that_dribbles_does_not_hold_up_a_case() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX-Header: ";
     let up = "the time is up";
-    assert!(seen(&udp::cases()[..2], Target::new(dribble_udp(), 1)).contains(up));
+    // Some cases of UDP judge the first datagram, whatever it is.
+    let patient: Vec<&Case> =
+        udp::cases().into_iter().filter(|case| case.id.contains("-announce-")).collect();
+    assert!(seen(&patient[..2], Target::new(dribble_udp(), 1)).contains(up));
     assert!(seen(&http::cases()[..2], Target::http(dribble_tcp(HEAD), false, 1)).contains(up));
     assert!(seen(&webtorrent::cases()[..2], Target::webtorrent(dribble_tcp(HEAD), false, 1)).contains(up));
 }
