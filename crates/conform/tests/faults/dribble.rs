@@ -54,7 +54,6 @@ fn seen(cases: &[&Case], mut target: Target) -> String {
     target.timing.case = CASE;
     let findings = run(cases, &target, |_| {});
     assert!(findings.iter().all(|finding| finding.verdict == Verdict::Fail), "{findings:#?}");
-    assert!(findings.last().unwrap().seen.contains("has not answered any request since"), "{findings:#?}");
     findings[0].seen.clone()
 }
 
