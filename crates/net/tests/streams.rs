@@ -255,7 +255,7 @@ fn unix_sockets() {
 #[test]
 fn workers_share_a_unix_socket() {
     let (path, listeners) = listen_unix("two", 2);
-    let servers: Vec<_> = listeners.into_iter().map(|listeners| run(listeners)).collect();
+    let servers: Vec<_> = listeners.into_iter().map(run).collect();
     for _ in 0..100 {
         ask_unix(&path);
     }
@@ -267,7 +267,7 @@ fn workers_share_a_unix_socket() {
 
 #[test]
 fn workers_share_a_port() {
-    let servers: Vec<_> = listen_shared(BOTH, 2).into_iter().map(|listeners| run(listeners)).collect();
+    let servers: Vec<_> = listen_shared(BOTH, 2).into_iter().map(run).collect();
     assert_eq!(servers[0].addrs, servers[1].addrs);
     for addr in &servers[0].addrs {
         for _ in 0..100 {

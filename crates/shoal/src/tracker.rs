@@ -192,7 +192,7 @@ fn greet(config: &Config, file: Option<&Path>) {
 fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     let (backend, reason) = match settings::backend(config) {
         Some(backend) => {
-            backend.probe().map_err(|error| advice::backend(error))?;
+            backend.probe().map_err(advice::backend)?;
             (backend, "udp.io asks for it".to_owned())
         }
         None => {
