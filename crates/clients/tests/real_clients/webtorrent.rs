@@ -100,8 +100,7 @@ mod proxied {
 mod across_workers {
     use super::*;
 
-    /// By epoll, because there the kernel tells which worker serves whom.
-    const SETTINGS: [Setting; 2] = [("SHOAL_WORKERS_COUNT", "2"), ("SHOAL_HTTP_IO", "epoll")];
+    const SETTINGS: [Setting; 1] = [("SHOAL_WORKERS_COUNT", "2")];
 
     fn run(seeder: Participant, leechers: &[Participant]) -> Result<()> {
         Sharing { settings: &SETTINGS, ..sharing(seeder, leechers, Seeder, Family::V4) }.run_across_workers()
