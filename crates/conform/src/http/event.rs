@@ -41,8 +41,8 @@ pub(super) const OWN_CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-unknown-event-is-an-update",
-        "practice: it leaves a way to add an event, as BEP 21 did",
-        "An announce with an event that nobody knows is a regular one.",
+        "practice: this leaves room to add events, as BEP 21 did",
+        "An announce with an unknown event is a regular one.",
         |context| is_an_update(context, &["started2", "STARTED", "%00", "%3Cregular%3E"]),
     )
     .with_info_hashes(1),

@@ -28,7 +28,7 @@ pub(super) const OWN_CASES: &[Case] = &[
     Case::should(
         "udp-unknown-event-is-an-update",
         "BEP 15, \"Extensions\"",
-        "An announce with an event that the BEP does not know is a regular one.",
+        "An announce with an event that the BEP does not define is a regular one.",
         unknown_event_is_an_update,
     )
     .with_info_hashes(1),
