@@ -7,9 +7,9 @@ pub(crate) mod identity;
 pub(crate) mod numwant;
 pub(crate) mod swarm;
 
-use crate::case::Checked;
+use crate::case::{Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, Announced, Counts};
+use crate::peer::{Announce, Announced, Counts, counts};
 
 /// A protocol in which peers announce themselves.
 pub(crate) trait Protocol {
@@ -40,5 +40,18 @@ pub(crate) trait Client {
     /// Scrapes one torrent.
     fn scrape_one(&self, info_hash: [u8; 20]) -> Checked<Counts> {
         Ok(self.scrape(&[info_hash])?.pop().unwrap_or_default())
+    }
+
+    /// Scrapes one torrent and fails the case unless it has these counts.
+    fn ensure_scraped(
+        &self,
+        info_hash: [u8; 20],
+        seeders: u32,
+        leechers: u32,
+        expected: impl Into<String>,
+    ) -> Checked {
+        let seen = self.scrape_one(info_hash)?;
+        let is_expected = (seen.seeders, seen.leechers) == (seeders, leechers);
+        ensure(is_expected, expected, counts(seen.seeders, seen.leechers))
     }
 }

@@ -2,9 +2,9 @@
 
 use super::Http;
 use super::client::Client;
-use crate::case::{Case, Checked, ensure};
+use crate::case::{Case, Checked};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 use crate::rules::event;
 
@@ -53,11 +53,11 @@ fn is_an_update(context: &Context<'_>, events: &[&str]) -> Checked {
     for event in events {
         let announce = Announce::leecher(context.hash(0), 1001);
         client.announce_with(&announce, |parameters| parameters.with("event", event))?;
-        let seen = client.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (0, 1),
+        client.ensure_scraped(
+            context.hash(0),
+            0,
+            1,
             format!("seeders 0, leechers 1 after event {event:?}"),
-            counts(seen.seeders, seen.leechers),
         )?;
     }
     Ok(())

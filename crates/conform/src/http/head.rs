@@ -5,7 +5,7 @@ use super::reply::announced;
 use super::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
 /// More bytes than any request of a client has.
@@ -361,12 +361,7 @@ fn body_is_no_request(context: &Context<'_>) -> Checked {
         connection.send(&request);
         connection.receive().ok();
         connection.drain().ok();
-        let seen = client.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (0, 0),
-            "an empty swarm: the body is not a request",
-            counts(seen.seeders, seen.leechers),
-        )?;
+        client.ensure_scraped(context.hash(0), 0, 0, "an empty swarm: the body is not a request")?;
     }
     Ok(())
 }

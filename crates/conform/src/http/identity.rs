@@ -6,7 +6,7 @@ use super::Http;
 use super::client::Client;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, STOPPED, counts};
+use crate::peer::{Announce, STOPPED};
 use crate::rules::Client as _;
 use crate::rules::identity;
 
@@ -135,10 +135,5 @@ fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {
     let headers = forwarding(&victims.to_string());
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     attacker.announce_with_headers(&peer.with_event(STOPPED), &headers)?;
-    let seen = victim.scrape_one(context.hash(0))?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        "seeders 1, leechers 0 after another host has sent stopped",
-        counts(seen.seeders, seen.leechers),
-    )
+    victim.ensure_scraped(context.hash(0), 1, 0, "seeders 1, leechers 0 after another host has sent stopped")
 }

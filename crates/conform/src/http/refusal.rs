@@ -6,7 +6,7 @@ use super::request::{Parameters, escaped};
 use super::response::Response;
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
 pub(super) const CASES: &[Case] = &[
@@ -124,8 +124,7 @@ fn joins_nothing(context: &Context<'_>, edits: &[Edit]) -> Checked {
         });
         ensure(!is_reply, "no announce reply", response.describe())?;
     }
-    let seen = client.scrape_one(hash)?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
 /// Checks the responses to bad announces.

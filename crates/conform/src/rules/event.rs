@@ -4,7 +4,7 @@ use super::swarm::ensure_counts;
 use super::{Client, Protocol};
 use crate::case::{Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, COMPLETED, STARTED, STOPPED, counts};
+use crate::peer::{Announce, COMPLETED, STARTED, STOPPED};
 
 /// Expands to the cases whose rules and sources are the same in all protocols.
 macro_rules! event_cases {
@@ -89,11 +89,11 @@ pub(crate) fn stopped_removes_the_peer<P: Protocol>(context: &Context<'_>) -> Ch
     client.announce(&Announce::seeder(hash, 1003))?;
     client.announce(&Announce::leecher(hash, 1001).with_event(STOPPED))?;
     client.announce(&Announce::seeder(hash, 1003).with_event(STOPPED))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
+    client.ensure_scraped(
+        hash,
+        0,
+        1,
         "seeders 0, leechers 1 after a seeder and one of two leechers have stopped",
-        counts(seen.seeders, seen.leechers),
     )?;
     let ports = client.announce(&Announce::leecher(hash, 1004).wanting(10))?.ports();
     ensure(
@@ -109,8 +109,7 @@ pub(crate) fn stopped_creates_no_swarm<P: Protocol>(context: &Context<'_>) -> Ch
         let reply = client.announce(&announce.with_event(STOPPED))?;
         ensure_counts(&reply, 0, 0, "in the reply to event stopped")?;
     }
-    let seen = client.scrape_one(context.hash(0))?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(context.hash(0), 0, 0, "an empty swarm")
 }
 
 pub(crate) fn completed_makes_a_seeder<P: Protocol>(context: &Context<'_>, left: i64) -> Checked {
@@ -118,12 +117,7 @@ pub(crate) fn completed_makes_a_seeder<P: Protocol>(context: &Context<'_>, left:
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001).with_event(STARTED))?;
     client.announce(&Announce { left, ..Announce::seeder(hash, 1001) }.with_event(COMPLETED))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        format!("seeders 1, leechers 0 after completed with left {left}"),
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 0, format!("seeders 1, leechers 0 after completed with left {left}"))
 }
 
 /// Returns by how much these announces increase the completed count of the torrent.

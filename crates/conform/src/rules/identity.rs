@@ -34,18 +34,18 @@ pub(crate) fn peer_of_another_host_is_out_of_reach<P: Protocol>(context: &Contex
     };
     for ip in [[0; 4], ip] {
         attacker.announce(&Announce { ip, ..peer }.with_event(STOPPED))?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 0),
+        victim.ensure_scraped(
+            context.hash(0),
+            1,
+            0,
             "seeders 1, leechers 0 after another host has sent stopped",
-            counts(seen.seeders, seen.leechers),
         )?;
         attacker.announce(&Announce { ip, left: 1, ..peer })?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 1),
+        victim.ensure_scraped(
+            context.hash(0),
+            1,
+            1,
             "seeders 1, leechers 1 after another host has announced a leecher",
-            counts(seen.seeders, seen.leechers),
         )?;
     }
     Ok(())

@@ -115,12 +115,7 @@ pub(crate) fn second_announce_counts_once<P: Protocol>(context: &Context<'_>) ->
         client.announce(&Announce::leecher(hash, 1001))?;
         client.announce(&Announce::seeder(hash, 1002))?;
     }
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 1),
-        "one seeder and one leecher after four announces of each",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 1, "one seeder and one leecher after four announces of each")
 }
 
 pub(crate) fn is_not_handed_to_itself<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -186,12 +181,7 @@ pub(crate) fn leecher_turns_seeder<P: Protocol>(context: &Context<'_>) -> Checke
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
     client.announce(&Announce::seeder(hash, 1001))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        "seeders 1, leechers 0 after left 0",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 0, "seeders 1, leechers 0 after left 0")
 }
 
 pub(crate) fn seeder_turns_leecher<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -199,12 +189,7 @@ pub(crate) fn seeder_turns_leecher<P: Protocol>(context: &Context<'_>) -> Checke
     let hash = context.hash(0);
     client.announce(&Announce::seeder(hash, 1001))?;
     client.announce(&Announce::leecher(hash, 1001))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
-        "seeders 0, leechers 1 after left is not 0 again",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 0, 1, "seeders 0, leechers 1 after left is not 0 again")
 }
 
 pub(crate) fn info_hashes_are_independent<P: Protocol>(context: &Context<'_>) -> Checked {

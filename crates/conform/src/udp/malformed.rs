@@ -5,7 +5,7 @@ use super::describe;
 use super::packet::{ANNOUNCE, ERROR, header, scrape, u32_at};
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
 /// The number of random datagrams.
@@ -77,12 +77,7 @@ fn truncated_announce_gets_no_peers(context: &Context<'_>) -> Checked {
             )?;
         }
     }
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
-        "seeders 0, leechers 1: the one that announced properly",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 0, 1, "seeders 0, leechers 1: the one that announced properly")
 }
 
 /// The body is that of an announce, which reveals a tracker that treats the action as one.
@@ -103,8 +98,7 @@ fn action_gets_error_or_silence(context: &Context<'_>, actions: &[u32]) -> Check
             }
         }
     }
-    let seen = client.scrape_one(hash)?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
 /// Sends requests that a tracker might answer with an error. It need not answer at all.
