@@ -246,7 +246,7 @@ fn reply_with_peers(
 
 fn compact_form(context: &Context<'_>, edit: impl FnOnce(Parameters) -> Parameters) -> Checked {
     let (reply, text) = reply_with_peers(context, edit)?;
-    // BEP 7 has a key of its own for IPv6 peers.
+    // BEP 7 defines a separate key for IPv6 peers.
     let key = if context.target.address.is_ipv4() { "peers" } else { "peers6" };
     let bytes = reply.bytes(key).map(<[u8]>::len);
     ensure(

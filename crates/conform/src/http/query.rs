@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-repeated-parameters-are-answered",
-        "practice: tracker URLs with a query of their own",
+        "practice: some tracker URLs contain a query",
         "A parameter that comes twice with the same value does not matter.",
         |context| {
             takes(

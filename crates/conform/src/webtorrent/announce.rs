@@ -98,7 +98,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-unknown-fields-are-ignored",
-        "practice: clients send fields of their own, of any type",
+        "practice: clients send their own fields, of any type",
         "A message with unknown fields is answered like any other.",
         unknown_fields,
     )

@@ -250,8 +250,8 @@ fn with_a_bad_key(context: &Context<'_>) -> Checked {
 
 fn gets_400(context: &Context<'_>, headers: &[&str]) -> Checked {
     let response = refusal(context, headers)?;
-    let words = response.as_ref().map_or_else(|| "no response".to_owned(), Response::describe);
-    ensure(response.is_some_and(|response| response.status == 400), format!("400 for {headers:?}"), words)
+    let text = response.as_ref().map_or_else(|| "no response".to_owned(), Response::describe);
+    ensure(response.is_some_and(|response| response.status == 400), format!("400 for {headers:?}"), text)
 }
 
 fn in_single_bytes(context: &Context<'_>) -> Checked {

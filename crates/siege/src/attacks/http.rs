@@ -168,7 +168,7 @@ const SMUGGLING: &[(&str, &str, usize)] = &[
         "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
         0,
     ),
-    ("HTTP/2 in words", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+    ("an HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
 ];
 
 fn smuggling(context: &Context<'_>) -> Result<()> {
