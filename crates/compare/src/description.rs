@@ -10,13 +10,16 @@ use serde::Deserialize;
 use crate::template::{self, UnknownPlaceholder};
 
 /// The descriptions that come with the laboratory, in the order of presentation: name and text.
-pub const SHIPPED: [(&str, &str); 16] = [
+pub const SHIPPED: [(&str, &str); 19] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
     ("aquatic_udp-mio", include_str!("../trackers/aquatic_udp-mio.toml")),
     ("aquatic_udp-io_uring", include_str!("../trackers/aquatic_udp-io_uring.toml")),
     ("aquatic_http", include_str!("../trackers/aquatic_http.toml")),
+    ("aquatic_udp-mio-dev", include_str!("../trackers/aquatic_udp-mio-dev.toml")),
+    ("aquatic_udp-io_uring-dev", include_str!("../trackers/aquatic_udp-io_uring-dev.toml")),
+    ("aquatic_http-dev", include_str!("../trackers/aquatic_http-dev.toml")),
     ("aquatic_ws", include_str!("../trackers/aquatic_ws.toml")),
     ("opentracker", include_str!("../trackers/opentracker.toml")),
     ("chihaya", include_str!("../trackers/chihaya.toml")),
@@ -181,9 +184,9 @@ pub struct Version {
     /// Arguments by which the program prints it. None: it is not asked.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Another command that tells it, where the program does not.
+    /// The Debian package whose version it has, where the program is one of the files of that package.
     #[serde(default)]
-    pub command: Vec<String>,
+    pub package: Option<String>,
     /// Versions that the description was written for; a word of what is printed begins with one of them.
     #[serde(default)]
     pub written_for: Vec<String>,

@@ -1,10 +1,12 @@
 //! A tracker's process: pinned to its processors, its errors kept, its end made sure of.
 //!
 //! It is the leader of a process group, so that a Ctrl-C at the terminal does not reach it, and whatever it starts
-//! ends with it. Who leaves the group, as a daemon does, is known by a variable of the environment and ends, too. Only
-//! a laboratory that is killed itself (SIGKILL) leaves its tracker behind.
+//! ends with it. Who leaves the group, as a daemon does, is known by a variable of the environment and ends, too. If the
+//! laboratory itself is killed (SIGKILL), the kernel kills the tracker: `setpriv` of util-linux asks for that. What a
+//! tracker has started is not included, since the kernel does not pass the request on.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::iter;
@@ -18,7 +20,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::clock;
-use crate::topology::keep_on;
+use crate::find::on_path;
+use crate::topology::{allowed, keep_on};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -75,16 +78,27 @@ impl Program {
     fn spawn(&self, output: &Path, group: i32) -> io::Result<Child> {
         // Whoever shares it appends to it, so that nobody overwrites what another one said.
         let file = File::options().append(true).create(true).open(output)?;
-        let mut command = Command::new(&self.file);
+        let mut command = self.command();
         command.args(&self.arguments).current_dir(&self.folder).process_group(group);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).env_clear();
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env(MARK, &self.folder);
-        // A child inherits the processors of the thread that starts it.
-        let start = || keep_on(&self.processors).and_then(|()| command.spawn());
-        let child = thread::scope(|scope| scope.spawn(start).join());
-        child.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        // A child inherits the processors of the thread that starts it. It has to be this thread: the kernel kills the
+        // child when the thread ends that started it, not when the process does (prctl(2), PR_SET_PDEATHSIG).
+        let own_processors = allowed()?;
+        keep_on(&self.processors)?;
+        let child = command.spawn();
+        keep_on(&own_processors)?;
+        child
+    }
+
+    /// Returns the command without arguments. Where there is no `setpriv`, the program may outlive the laboratory.
+    fn command(&self) -> Command {
+        let Some(setpriv) = on_path(OsStr::new("setpriv")) else { return Command::new(&self.file) };
+        let mut command = Command::new(setpriv);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.file);
+        command
     }
 }
 
@@ -212,7 +226,6 @@ pub fn in_words(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::allowed;
 
     fn shell(folder: &tempfile::TempDir, script: &str) -> Process {
         let program = Program {

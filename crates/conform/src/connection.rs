@@ -11,7 +11,8 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use crate::case::Unmet;
-use crate::context::Target;
+use crate::context::{Context, Target};
+use crate::deadline::{Deadline, TimedSocket};
 use crate::trust;
 
 /// The outcome of a read.
@@ -28,11 +29,20 @@ pub(crate) enum ReadOutcome {
 pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
+    /// The deadline of the case.
+    deadline: Deadline,
+    /// The time after which an unfinished write fails.
+    write_timeout: Duration,
 }
 
 impl Connection {
     /// Connects to `tracker` from `source`, or from an address that the kernel chooses.
-    pub(crate) fn open(target: &Target, tracker: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn open(
+        context: &Context<'_>,
+        tracker: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> io::Result<Self> {
+        let (target, deadline) = (context.target, context.deadline);
         let timeout = target.timing.reply * 3;
         // The kernel finds a free port much faster when it connects than when it binds.
         let socket = match source.filter(|&source| usual_source(tracker).ok() != Some(source)) {
@@ -41,10 +51,13 @@ impl Connection {
         };
         // A case that splits a request relies on separate segments.
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(timeout))?;
-        let tls =
-            if target.scheme.is_tls() { Some(Box::new(handshake(target, &socket, timeout)?)) } else { None };
-        Ok(Self { socket, tls })
+        let tls = if target.scheme.is_tls() {
+            let socket = TimedSocket { socket: &socket, deadline: deadline.within(timeout) };
+            Some(Box::new(handshake(target, socket)?))
+        } else {
+            None
+        };
+        Ok(Self { socket, tls, deadline, write_timeout: timeout })
     }
 
     /// Returns the local address.
@@ -54,10 +67,12 @@ impl Connection {
 
     /// Writes all bytes, in one segment as far as the kernel permits.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut socket =
+            TimedSocket { socket: &self.socket, deadline: self.deadline.within(self.write_timeout) };
         match &mut self.tls {
-            None => self.socket.write_all(bytes),
+            None => socket.write_all(bytes),
             Some(tls) => {
-                let mut stream = rustls::Stream::new(&mut **tls, &mut self.socket);
+                let mut stream = rustls::Stream::new(&mut **tls, &mut socket);
                 stream.write_all(bytes)?;
                 stream.flush()
             }
@@ -67,9 +82,11 @@ impl Connection {
     /// Closes the sending side; the connection can still be read. Over TLS this sends a close_notify (RFC 8446, 6.1).
     pub(crate) fn close_write(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
+            let mut socket =
+                TimedSocket { socket: &self.socket, deadline: self.deadline.within(self.write_timeout) };
             tls.send_close_notify();
             while tls.wants_write() {
-                tls.write_tls(&mut self.socket)?;
+                tls.write_tls(&mut socket)?;
             }
         }
         self.socket.shutdown(Shutdown::Write)
@@ -77,12 +94,12 @@ impl Connection {
 
     /// Reads what arrives within `timeout`.
     pub(crate) fn read(&mut self, timeout: Duration) -> io::Result<ReadOutcome> {
-        // A timeout of zero would mean no timeout.
-        self.socket.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+        let timeout = timeout.max(Duration::from_millis(1));
+        let mut socket = TimedSocket { socket: &self.socket, deadline: self.deadline.within(timeout) };
         let mut buffer = [0; 16_384];
         let read = match &mut self.tls {
-            None => self.socket.read(&mut buffer),
-            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.socket).read(&mut buffer),
+            None => socket.read(&mut buffer),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut socket).read(&mut buffer),
         };
         match read {
             Ok(0) => Ok(ReadOutcome::End),
@@ -133,13 +150,11 @@ fn connect_from(source: IpAddr, tracker: SocketAddr, timeout: Duration) -> io::R
 }
 
 /// Completes the handshake, so that a tracker without TLS is detected here and not in the first case.
-fn handshake(target: &Target, socket: &TcpStream, timeout: Duration) -> io::Result<ClientConnection> {
+fn handshake(target: &Target, mut socket: TimedSocket<'_>) -> io::Result<ClientConnection> {
     let name = ServerName::try_from(name(&target.host).to_owned())
         .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
     let mut tls =
         ClientConnection::new(Arc::clone(trust::any_certificate()), name).map_err(io::Error::other)?;
-    let mut socket = socket;
-    socket.set_read_timeout(Some(timeout))?;
     while tls.is_handshaking() {
         tls.complete_io(&mut socket)?;
     }

@@ -2,10 +2,12 @@
 //!
 //! This crate owns the rules and checks each of them with nothing but sockets. It encodes and decodes the protocols by
 //! hand, byte by byte: it does not depend on the codecs of the tracker, since a suite that shares them would share their
-//! mistakes. It prints nothing, reads no clock and ends no process; its caller does.
+//! mistakes. It prints nothing and ends no process; its caller does. It reads the clock only to limit the duration of a
+//! case (`deadline`).
 //!
 //! A case uses its own info hashes, and its peers leave when it ends. The suite can therefore run repeatedly against a
-//! tracker that serves others. Nothing that a tracker sends can make a case panic, and every wait has a limit.
+//! tracker that serves others. Nothing that a tracker sends can make a case panic, and every wait and every case has a
+//! limit.
 //!
 //! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. TLS is not a protocol of its own:
 //! the cases of the latter two run over plain TCP and over TLS.
@@ -14,6 +16,7 @@
 mod case;
 mod connection;
 mod context;
+mod deadline;
 pub mod http;
 mod junit;
 mod peer;

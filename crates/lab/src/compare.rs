@@ -181,7 +181,7 @@ time of a reply, memory, latency; of WebTorrent, messages in place of replies. T
 
 Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being \
 measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left \
-behind, unless the laboratory itself is killed (SIGKILL): then end the present one yourself.
+behind, even if the laboratory itself is killed (SIGKILL), as long as `setpriv` of util-linux is on the PATH.
 
 Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that \
 makes no sense.

@@ -19,6 +19,9 @@ use shoal_conform::{
 use self::url::TrackerUrl;
 use crate::output;
 
+/// The limit of a case, as a multiple of the patience with a reply, where that is longer than the default.
+const CASE_REPLIES: u32 = 120;
+
 /// What `--help` adds, a paragraph in a line: clap fits it to the terminal.
 const NOTES: &str = "\
 Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
@@ -138,6 +141,7 @@ impl Conform {
             target.other_family =
                 addresses.iter().copied().find(|other| other.is_ipv4() != address.is_ipv4());
             target.timing.reply = Duration::from_millis(self.reply_ms);
+            target.timing.case = target.timing.case.max(CASE_REPLIES * target.timing.reply);
             let is_of_family = |source: &&IpAddr| source.is_ipv4() == address.is_ipv4();
             let sources: Vec<IpAddr> = self.source.iter().filter(is_of_family).copied().collect();
             if !sources.is_empty() {

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs the short form of the attacks whose name contains `filter`.
+/// Runs the attacks whose name contains `filter` in short mode.
 fn siege(filter: &str, settings: &[&str]) -> (Option<i32>, Value) {
     let shoal = shoal_clients::tools::shoal().expect("the tracker builds");
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-siege"));

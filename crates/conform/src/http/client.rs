@@ -137,7 +137,7 @@ impl HttpConnection<'_> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.read(timeout) {
+        match self.connection.read(self.context.deadline.bound(timeout)?) {
             Ok(ReadOutcome::Bytes(bytes)) => {
                 self.unread.extend(bytes);
                 Ok(true)
@@ -204,7 +204,7 @@ impl<'c> Client<'c> {
 
     /// Opens a new connection.
     pub(super) fn connect(&self) -> Checked<HttpConnection<'c>> {
-        let connection = Connection::open(self.context.target, self.tracker, self.source);
+        let connection = Connection::open(self.context, self.tracker, self.source);
         let connection = connection.map_err(|error| connect_error(&error, self.tracker))?;
         Ok(HttpConnection { context: self.context, connection, unread: Vec::new(), has_ended: false })
     }

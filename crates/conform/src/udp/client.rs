@@ -96,7 +96,7 @@ impl<'c> Client<'c> {
     pub(crate) fn receive(&self, timeout: Duration) -> Checked<Option<Datagram>> {
         let mut buffer = [0; 65_536];
         // A timeout of zero would mean no timeout.
-        let timeout = timeout.max(Duration::from_millis(1));
+        let timeout = self.context.deadline.bound(timeout)?.max(Duration::from_millis(1));
         let received = self.socket.set_read_timeout(Some(timeout));
         match received.and_then(|()| self.socket.recv_from(&mut buffer)) {
             Ok((bytes, from)) => {

@@ -84,7 +84,7 @@ impl<'c> Socket<'c> {
     }
 
     fn connect_from(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Checked<Self> {
-        let connection = Connection::open(context.target, tracker, source);
+        let connection = Connection::open(context, tracker, source);
         let connection = connection.map_err(|error| connect_error(&error, tracker))?;
         Ok(Self {
             context,
@@ -243,7 +243,7 @@ impl<'c> Socket<'c> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.read(timeout) {
+        match self.connection.read(self.context.deadline.bound(timeout)?) {
             Ok(ReadOutcome::Bytes(bytes)) => self.unread.extend(bytes),
             Ok(ReadOutcome::End) => self.has_ended = true,
             Ok(ReadOutcome::Timeout) => return Ok(false),
