@@ -12,7 +12,13 @@ use crate::socket;
 use crate::tls::TlsClient;
 
 /// The maximum size of a response.
-const RESPONSE_BYTES_MAX: usize = 8 << 20;
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+
+/// The size from which a response is parsed only when it ends like one. Responses of this size are chunked.
+const LARGE_BYTES_MIN: usize = 1 << 20;
+
+/// The end of a chunked response (RFC 9112, 7.1).
+const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
 /// A connection, plain or TLS.
 pub(crate) trait Stream: Read + Write + Send {}
@@ -73,7 +79,9 @@ impl HttpClient {
     /// Waits for a response, or returns `None` if the connection ends before its first byte.
     pub(crate) fn receive(&mut self) -> Result<Option<Response>> {
         loop {
-            if let Some((response, length)) = parse(&self.unread)? {
+            // A full scrape has tens of megabytes: parsing it again with each piece would take minutes.
+            let may_be_complete = self.unread.len() < LARGE_BYTES_MIN || self.unread.ends_with(LAST_CHUNK);
+            if may_be_complete && let Some((response, length)) = parse(&self.unread)? {
                 self.unread.drain(..length);
                 return Ok(Some(response));
             }
