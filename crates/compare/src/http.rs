@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use crate::certificate::server_name;
 

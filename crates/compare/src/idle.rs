@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
 use shoal_load::info_hash;
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 
 use crate::http::{Client, Event};
 use crate::load::Transport;
@@ -93,7 +93,7 @@ fn over_ws(
     let torrent = u32::try_from(number / PEERS_OF_TORRENT).unwrap_or(0);
     let mut peer_id = PeerId(*b"-SL0001-000000000000");
     peer_id.0[12..].copy_from_slice(format!("{:08}", number % 100_000_000).as_bytes());
-    let refusal = connection.announce(info_hash(seed, torrent), peer_id, shoal_protocol::Event::Started)?;
+    let refusal = connection.announce(info_hash(seed, torrent), peer_id, shoal_types::Event::Started)?;
     Ok((refusal, connection.into_idle()))
 }
 

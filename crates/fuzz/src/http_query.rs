@@ -1,6 +1,6 @@
 //! Queries of announces and scrapes, against a reading as simple as can be.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HeaderStorage, RequestHead};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};

@@ -8,8 +8,8 @@ use shoal_engine::connection::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_engine::{Now, Settings, WrongConnectionId};
-use shoal_protocol::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_store::Store;
+use shoal_types::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, AnnounceHead, Peers, Reply, Request, RequestError, TransactionId};
 

@@ -1,6 +1,6 @@
 //! Messages to WebTorrent clients, as a client reads them.
 
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 use shoal_wire::webtorrent::received::{self, Received, ReceivedError, ScrapeReply};
 use shoal_wire::webtorrent::{Answer, Offer, reply};
 

@@ -1,6 +1,6 @@
 //! The info hashes and peer ids of the load, each a function of the seed.
 
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 
 /// The info hash of torrent `torrent` of a load with this seed: for trackers that want a list of those they serve.
 #[must_use]

@@ -5,7 +5,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use shoal_protocol::Event;
+use shoal_types::Event;
 
 use crate::Population;
 use crate::popularity::Chooser;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
 use shoal_load::udp::Session;
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn nothing_is_allocated_per_request() {

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
 use shoal_load::http::{Reuse, Session, Settings};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const CONNECTIONS: usize = 4;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
 use shoal_load::ws::{Session, Settings};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
@@ -18,7 +18,7 @@ use shoal_wire::websocket::{Event, Reader, Role, frame, handshake};
 use shoal_wire::webtorrent::{Limits, Request, Storage, decode, reply};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const CONNECTIONS: usize = 4;
 

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::stream::{LIMITS, StreamKind, addrs, listen};
-use shoal_counting::{Counting, allocations};
+use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::stream::{AnyStreamIo, StreamIo, StreamService};
 use shoal_wire::stream::{Handle, Next, Origin};
 
@@ -18,7 +18,7 @@ over_every_stream_back_end! {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const REQUEST: [u8; 300] = [7; 300];
 const ANSWER: [u8; 400] = [8; 400];

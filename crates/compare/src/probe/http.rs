@@ -1,6 +1,6 @@
 //! Over HTTP (BEP 3): an announce that joins a swarm, and one that leaves it.
 
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use super::Answer;
 use crate::http::{Client, Event};

@@ -7,7 +7,7 @@ mod ws;
 use std::io;
 use std::net::SocketAddr;
 
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use crate::http::Client;
 

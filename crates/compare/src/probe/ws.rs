@@ -1,7 +1,7 @@
 //! Over WebSockets (WebTorrent): an announce that joins a swarm, which the end of the connection
 //! leaves.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 
 use super::Answer;
 use crate::http::Client;

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use shoal_protocol::PeerV4;
+use shoal_types::PeerV4;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;

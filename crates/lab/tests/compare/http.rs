@@ -1,6 +1,6 @@
 //! Comparisons over HTTP and HTTPS: Shoal itself, trackers made for the test, and what stands before them.
 
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 

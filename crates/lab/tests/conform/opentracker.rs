@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use shoal_clients::tools;
+use shoal_interop::tools;
 use tempfile::TempDir;
 
 use crate::{conform, stderr, stdout};

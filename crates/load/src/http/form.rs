@@ -1,6 +1,6 @@
 //! Requests on paper: encoded once, and patched where one differs from the next.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::request::{AnnounceRequest, AnnounceSlots, ScrapeSlots, Target, encode_scrape};

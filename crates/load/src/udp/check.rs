@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use shoal_net::Service;
-use shoal_protocol::{PeerV4, PeerV6};
+use shoal_types::{PeerV4, PeerV6};
 use shoal_wire::datagram::Exchange;
 use shoal_wire::udp::{ConnectionId, Peers, Reply, TransactionId};
 

@@ -3,7 +3,7 @@
 //! Owns a sheet for each kind of request, on which datagrams lie back to back as a bundle takes them.
 
 use shoal_net::BUNDLE_MAX;
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 use zerocopy::FromBytes;
 

@@ -1,7 +1,7 @@
 //! How a worker asks: on which connection, which peer, with what offers.
 
 use rand::RngExt;
-use shoal_protocol::Event;
+use shoal_types::Event;
 
 use super::seat::Asked;
 use super::worker::Worker;

@@ -4,7 +4,7 @@
 //! has been written.
 
 use arrayvec::ArrayVec;
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::request::{AnnounceRequest, AnswerRequest, OfferRequest, Style, scrape};
 

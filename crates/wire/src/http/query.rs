@@ -4,7 +4,7 @@
 //! each has to be right): a client appends its own parameters to those that stand in the URL of a torrent. Parameters
 //! that nobody needs are skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 
 use super::number;
 use super::percent::{self, Fault};

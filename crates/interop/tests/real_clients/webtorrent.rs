@@ -11,16 +11,16 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_clients::bridging::Bridging;
-use shoal_clients::client::Client::{Libtorrent, Transmission, WebTorrent};
-use shoal_clients::client::Participant;
-use shoal_clients::client::Role::{Leecher, Seeder};
-use shoal_clients::network::Family;
-use shoal_clients::sharing::Sharing;
-use shoal_clients::signalling;
-use shoal_clients::tracker::Setting;
-use shoal_clients::way::Way;
-use shoal_clients::way::Way::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
+use shoal_interop::bridging::Bridging;
+use shoal_interop::client::Client::{Libtorrent, Transmission, WebTorrent};
+use shoal_interop::client::Participant;
+use shoal_interop::client::Role::{Leecher, Seeder};
+use shoal_interop::network::Family;
+use shoal_interop::sharing::Sharing;
+use shoal_interop::signalling;
+use shoal_interop::tracker::Setting;
+use shoal_interop::way::Way;
+use shoal_interop::way::Way::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
 
 use super::{VIEW, sharing};
 

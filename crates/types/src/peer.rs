@@ -1,18 +1,18 @@
-//! Peer addresses in the compact form of the wire, which is also the form in which they are stored.
+//! Peer addresses in the compact format of the wire, which is also the format of the store.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An IPv4 peer: 4 bytes of address, 2 of port, both big-endian (BEP 23).
+/// An IPv4 peer: 4 bytes of address and 2 bytes of port, both big-endian (BEP 23).
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(transparent)]
 pub struct PeerV4(pub [u8; 6]);
 
-/// An IPv6 peer: 16 bytes of address, 2 of port, both big-endian (BEP 7).
+/// An IPv6 peer: 16 bytes of address and 2 bytes of port, both big-endian (BEP 7).
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -20,14 +20,14 @@ pub struct PeerV4(pub [u8; 6]);
 pub struct PeerV6(pub [u8; 18]);
 
 impl PeerV4 {
-    /// Puts address and port into the compact form.
+    /// Encodes an address and a port.
     #[must_use]
     pub fn new(ip: Ipv4Addr, port: u16) -> Self {
         let ([a, b, c, d], [high, low]) = (ip.octets(), port.to_be_bytes());
         Self([a, b, c, d, high, low])
     }
 
-    /// The address and port again.
+    /// Returns the address and the port.
     #[must_use]
     pub fn addr(self) -> SocketAddrV4 {
         let [a, b, c, d, high, low] = self.0;
@@ -36,7 +36,7 @@ impl PeerV4 {
 }
 
 impl PeerV6 {
-    /// Puts address and port into the compact form.
+    /// Encodes an address and a port.
     #[must_use]
     pub fn new(ip: Ipv6Addr, port: u16) -> Self {
         let mut bytes = [0; 18];
@@ -45,7 +45,7 @@ impl PeerV6 {
         Self(bytes)
     }
 
-    /// The address and port again.
+    /// Returns the address and the port.
     #[must_use]
     pub fn addr(self) -> SocketAddrV6 {
         let mut ip = [0; 16];

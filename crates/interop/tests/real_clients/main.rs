@@ -27,13 +27,13 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_clients::client::Client::{Aria2, Libtorrent, Rtorrent, Transmission};
-use shoal_clients::client::Participant;
-use shoal_clients::client::Role::{self, Leecher, Seeder};
-use shoal_clients::network::Family;
-use shoal_clients::payload::Pieces;
-use shoal_clients::sharing::Sharing;
-use shoal_clients::way::Way::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
+use shoal_interop::client::Client::{Aria2, Libtorrent, Rtorrent, Transmission};
+use shoal_interop::client::Participant;
+use shoal_interop::client::Role::{self, Leecher, Seeder};
+use shoal_interop::network::Family;
+use shoal_interop::payload::Pieces;
+use shoal_interop::sharing::Sharing;
+use shoal_interop::way::Way::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
 
 /// The program that looks at the tracker.
 const VIEW: &str = env!("CARGO_BIN_EXE_tracker-view");

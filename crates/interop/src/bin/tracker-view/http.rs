@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
-use shoal_clients::bencode::read;
+use shoal_interop::bencode::read;
 
 use super::{ANSWER_WAIT, OBSERVER_ID, OBSERVER_PORT, compact_peers};
 
