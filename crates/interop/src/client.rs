@@ -1,14 +1,8 @@
-//! The real clients, each told to take peers from the tracker alone.
+//! The real clients, each configured to take peers from the tracker only.
 //!
-//! This module owns the knowledge of every client's options. What a client does over the network is the client's
-//! own business, and nothing is worked around here.
+//! This module owns the options of every client. It does not work around anything that a client does over the network.
 
-mod aria2;
-mod libtorrent;
-mod rtorrent;
-mod transmission;
-mod webtorrent;
-
+mod command;
 use std::path::Path;
 use std::process::Command;
 
@@ -16,12 +10,12 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use crate::network::Host;
-use crate::way::{Protocol, Swarm, Way};
+use crate::route::{Protocol, Route, Swarm};
 
-/// The port on which every client takes connections from peers.
+/// The port on which every client accepts connections from peers.
 pub const PEER_PORT: u16 = 6881;
 
-/// The signal on which every client leaves its swarms before it exits.
+/// The signal that makes every client leave its swarms and exit.
 pub const QUIT_SIGNAL: Signal = Signal::INT;
 
 /// A BitTorrent client.
@@ -29,13 +23,13 @@ pub const QUIT_SIGNAL: Signal = Signal::INT;
 pub enum Client {
     /// libtorrent-rasterbar, as in qBittorrent and Deluge, through its Python binding.
     Libtorrent,
-    /// Transmission, by its command line program.
+    /// Transmission's daemon.
     Transmission,
     /// aria2.
     Aria2,
     /// rTorrent, without its screen.
     Rtorrent,
-    /// WebTorrent (npm package `webtorrent`) in Chromium, without a window.
+    /// WebTorrent (npm package `webtorrent`) in headless Chromium.
     WebTorrent,
 }
 
@@ -44,49 +38,49 @@ pub enum Client {
 pub struct Participant {
     /// The client.
     pub client: Client,
-    /// What its torrent has for a tracker.
-    pub way: Way,
-    /// What its torrent has for another tracker, if it has one.
-    pub also: Option<Way>,
+    /// The route to the first tracker of its torrent.
+    pub route: Route,
+    /// The route to the second tracker, if it has one.
+    pub second_route: Option<Route>,
 }
 
 impl Participant {
-    /// This participant, whose torrent has the tracker by `way` as well.
+    /// Adds a second tracker to the torrent of this participant.
     #[must_use]
-    pub fn and_by(self, way: Way) -> Self {
-        Self { also: Some(way), ..self }
+    pub fn and_via(self, route: Route) -> Self {
+        Self { second_route: Some(route), ..self }
     }
 
-    /// All that its torrent has for trackers.
-    pub fn ways(self) -> impl Iterator<Item = Way> {
-        [self.way].into_iter().chain(self.also)
+    /// Returns the routes to all trackers of its torrent.
+    pub fn routes(self) -> impl Iterator<Item = Route> {
+        [self.route].into_iter().chain(self.second_route)
     }
 
-    /// Whether it announces by `protocol`.
+    /// Returns whether it announces over `protocol`.
     #[must_use]
-    pub fn speaks(self, protocol: Protocol) -> bool {
-        self.ways().any(|way| way.protocol() == protocol)
+    pub fn announces_over(self, protocol: Protocol) -> bool {
+        self.routes().any(|route| route.protocol() == protocol)
     }
 
-    /// Whether it is one of `swarm`.
+    /// Returns whether it is in `swarm`.
     #[must_use]
-    pub fn is_of(self, swarm: Swarm) -> bool {
-        self.ways().any(|way| way.protocol().swarm() == swarm)
+    pub fn is_in(self, swarm: Swarm) -> bool {
+        self.routes().any(|route| route.protocol().swarm() == swarm)
     }
 
-    /// A command that has a client on `host` leave the swarm, where it cannot do so as it quits.
+    /// Returns a command that makes the client on `host` leave the swarm, if it does not do so when it quits.
     ///
     /// # Errors
-    /// Where the command is missing.
+    /// Returns an error if the command is missing.
     pub fn pause(self, host: &Host) -> Result<Option<Command>> {
-        match (self.client, self.way.protocol()) {
-            (Client::Transmission, Protocol::Http) => transmission::pause(host).map(Some),
+        match (self.client, self.route.protocol()) {
+            (Client::Transmission, Protocol::Http) => command::pause_transmission(host).map(Some),
             _ => Ok(None),
         }
     }
 }
 
-/// Which part a client plays.
+/// The role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It has all files when it starts.
@@ -95,46 +89,45 @@ pub enum Role {
     Leecher,
 }
 
-/// What one client is to do.
+/// How to launch a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct LaunchOptions<'a> {
     /// The `.torrent` file.
     pub torrent: &'a Path,
-    /// Where the files are, or will be.
+    /// The directory of the shared files.
     pub downloads: &'a Path,
     /// An empty directory for the client's own files.
     pub state: &'a Path,
     /// Seeder or leecher.
     pub role: Role,
-    /// The certificate that it is to trust, where it may need one. Every client is to check certificates.
+    /// The certificate to trust, if the client may need one. Every client has to verify certificates.
     pub certificate: Option<&'a Path>,
 }
 
 impl Client {
-    /// This client, whose torrent has the tracker by `way`.
+    /// Creates a participant that reaches its tracker by `route`.
     #[must_use]
-    pub fn by(self, way: Way) -> Participant {
-        Participant { client: self, way, also: None }
+    pub fn via(self, route: Route) -> Participant {
+        Participant { client: self, route, second_route: None }
     }
 
-    /// Whether it tells the tracker of a completed download when it finds that it has all files already, though BEP 3
-    /// says not to.
+    /// Returns whether it reports a completed download when it has all files from the start, against BEP 3.
     #[must_use]
-    pub fn boasts(self) -> bool {
+    pub fn reports_completed_as_seeder(self) -> bool {
         self == Self::WebTorrent
     }
 
-    /// The command that does `job` on `host` until it is told to quit.
+    /// Returns the command that runs the client on `host` until it is told to quit.
     ///
     /// # Errors
-    /// Where the client is not installed, or its settings cannot be written.
-    pub fn command(self, host: &Host, job: &Job<'_>) -> Result<Command> {
+    /// Returns an error if the client is not installed, or its configuration cannot be written.
+    pub fn command(self, host: &Host, options: &LaunchOptions<'_>) -> Result<Command> {
         match self {
-            Self::Libtorrent => libtorrent::command(host, job),
-            Self::Transmission => transmission::command(host, job),
-            Self::Aria2 => aria2::command(host, job),
-            Self::Rtorrent => rtorrent::command(host, job),
-            Self::WebTorrent => webtorrent::command(host, job),
+            Self::Libtorrent => command::libtorrent(host, options),
+            Self::Transmission => command::transmission(host, options),
+            Self::Aria2 => command::aria2(host, options),
+            Self::Rtorrent => command::rtorrent(host, options),
+            Self::WebTorrent => command::webtorrent(host, options),
         }
     }
 }

@@ -1,25 +1,23 @@
-//! Real BitTorrent clients against the real tracker: a test harness.
+//! Interoperability tests: real BitTorrent clients against the real tracker.
 //!
-//! Owns the means to run clients as processes on a network of their own, and the story that each test tells. It must
-//! not know the tracker's insides: it sees the tracker as clients and operators do.
+//! This crate owns the means to run clients as processes on their own network, and the scenarios of the tests. It does
+//! not use the tracker's internals: it sees the tracker as clients and operators do.
 #![forbid(unsafe_code)]
 
 pub mod bencode;
-pub mod bridging;
-pub mod certificate;
+pub mod bridge;
 pub mod client;
-pub mod front;
+pub mod ingress;
 pub mod metrics;
 pub mod namespace;
 pub mod network;
-pub mod patience;
 pub mod payload;
 pub mod process;
 pub mod proxies;
-pub mod sharing;
+pub mod route;
 pub mod signalling;
-pub mod stage;
+pub mod testbed;
 pub mod tools;
 pub mod tracker;
-pub mod way;
+pub mod transfer;
 pub mod workers;

@@ -1,22 +1,22 @@
-//! The tracker's own account of itself, as Prometheus would read it.
+//! The metrics of the tracker, read as Prometheus reads them.
 
 use anyhow::{Context, Result};
 
-/// Everything that `/metrics` said at one moment.
+/// The text of `/metrics` at one moment.
 #[derive(Debug)]
 pub struct Metrics(String);
 
 impl Metrics {
-    /// Takes the text format of Prometheus or OpenMetrics.
+    /// Wraps the text format of Prometheus or OpenMetrics.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The sum over all series of this name whose labels (`{…}`, as text, or nothing) please `is_wanted`.
+    /// Returns the sum over all series of this name whose labels (`{…}` as text, or nothing) satisfy `is_wanted`.
     ///
     /// # Errors
-    /// Where there is no such series, because then a sum of 0 would mean nothing.
+    /// Returns an error if there is no such series, because a sum of 0 would be meaningless then.
     pub fn sum(&self, name: &str, is_wanted: impl Fn(&str) -> bool) -> Result<f64> {
         let series = self.0.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
         let wanted =
@@ -24,7 +24,7 @@ impl Metrics {
         let values: Vec<f64> = wanted.map(|(_, value)| value.parse()).collect::<Result<_, _>>()?;
         (!values.is_empty())
             .then(|| values.iter().sum())
-            .with_context(|| format!("no metric {name} is like that"))
+            .with_context(|| format!("there is no such series of {name}"))
     }
 }
 

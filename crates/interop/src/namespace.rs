@@ -1,8 +1,8 @@
-//! Network namespaces that live no longer than the test that made them.
+//! Network namespaces that live no longer than the test that created them.
 //!
-//! A namespace is held by an idle process that reads a pipe from the test. However the test ends, the pipe closes,
-//! the process exits, and the kernel takes the namespace with every device in it. Nothing of the host's own network
-//! is touched. Where the test does not run as root, everything happens inside a user namespace.
+//! An idle process holds each namespace and reads a pipe from the test. However the test ends, the pipe closes, the
+//! process exits, and the kernel removes the namespace with every device in it. The network of the host itself is
+//! never changed. If the test does not run as root, everything happens inside a user namespace.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,20 +12,20 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tools;
 
-/// One network namespace, and a mount namespace that it shares with the others of the test.
+/// A network namespace, and a mount namespace that it shares with the other namespaces of the test.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Child,
-    /// Whether it belongs to a user namespace that has to be entered as well.
+    /// Whether it belongs to a user namespace that a process has to enter as well.
     in_user_namespace: bool,
 }
 
 impl Namespace {
-    /// The first namespace of a test, in which `hosts` is seen as `/etc/hosts`. All others come from it.
+    /// Creates the first namespace of a test. Its processes see `hosts` as `/etc/hosts`, as do those of its siblings.
     ///
     /// # Errors
-    /// Where the kernel refuses, with what could be done about it.
-    pub fn first(hosts: &Path) -> Result<Self> {
+    /// Returns an error, with advice, if the kernel refuses.
+    pub fn with_hosts(hosts: &Path) -> Result<Self> {
         let in_user_namespace = !rustix::process::geteuid().is_root();
         let mut command = Command::new(tools::program("unshare")?);
         if in_user_namespace {
@@ -33,26 +33,26 @@ impl Namespace {
         }
         command.args(["--mount", "--net", "--", "sh", "-c"]);
         command.arg("mount --bind \"$0\" /etc/hosts && echo ready && exec cat").arg(hosts);
-        Self::hold(command, in_user_namespace).context(
-            "cannot make namespaces: run the tests as root, or allow unprivileged user namespaces \
+        Self::spawn_holder(command, in_user_namespace).context(
+            "cannot create namespaces: run the tests as root, or allow unprivileged user namespaces \
              (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0)",
         )
     }
 
-    /// A namespace beside this one, connected with nothing yet.
+    /// Creates a namespace that is not connected to this one yet.
     ///
     /// # Errors
-    /// Where the kernel refuses.
-    pub fn another(&self) -> Result<Self> {
+    /// Returns an error if the kernel refuses.
+    pub fn sibling(&self) -> Result<Self> {
         let mut command = self.command(&tools::program("unshare")?)?;
         command.args(["--net", "--", "sh", "-c", "echo ready && exec cat"]);
-        Self::hold(command, self.in_user_namespace)
+        Self::spawn_holder(command, self.in_user_namespace)
     }
 
-    /// A command that will run inside, and be killed should the test die.
+    /// Returns a command that runs inside the namespace and is killed if the test dies.
     ///
     /// # Errors
-    /// Where the tools to enter a namespace are missing.
+    /// Returns an error if the tools to enter a namespace are missing.
     pub fn command(&self, program: &Path) -> Result<Command> {
         let mut command = Command::new(tools::program("nsenter")?);
         command.args(["--target", &self.pid(), "--mount", "--net"]);
@@ -63,10 +63,10 @@ impl Namespace {
         Ok(command)
     }
 
-    /// Runs lines of `ip -batch`.
+    /// Runs the lines of an `ip -batch` script.
     ///
     /// # Errors
-    /// Where one of them fails.
+    /// Returns an error if a line fails.
     pub fn ip(&self, lines: &str) -> Result<()> {
         let mut command = self.command(&tools::program("ip")?)?;
         let mut child = command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -76,14 +76,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// The process id by which `ip` names the namespace.
+    /// Returns the process id that names the namespace for `ip`.
     #[must_use]
     pub fn pid(&self) -> String {
         self.holder.id().to_string()
     }
 
-    /// Starts the holder. It says when its namespace exists; until then its process id stands for the old one.
-    fn hold(mut command: Command, in_user_namespace: bool) -> Result<Self> {
+    /// Starts the holder and waits for its message that the namespace exists. Until then its process id stands for the
+    /// old namespace.
+    fn spawn_holder(mut command: Command, in_user_namespace: bool) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut holder = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         let mut line = String::new();
@@ -98,7 +99,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // It may be gone already, if somebody else ended it.
+        // The holder may already be gone, if something else killed it.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }

@@ -1,4 +1,4 @@
-//! What is shared: some files of pseudo-random bytes, and the torrent that describes them (BEP 3).
+//! The shared content: files of pseudo-random bytes, and the torrent that describes them (BEP 3).
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 
 use crate::bencode::Value;
 
-/// Path components and sizes of the files. Pieces span files, since nothing here is a multiple of a piece.
+/// Path components and sizes of the files. Pieces span files, since no size is a multiple of the piece length.
 const FILES: [(&[&str], usize); 3] =
     [(&["large.bin"], 3_500_001), (&["deep", "down", "medium.bin"], 1_234_567), (&["small.txt"], 99)];
 
@@ -20,13 +20,13 @@ pub struct Payload {
     files: Vec<File>,
 }
 
-/// How the payload is cut.
+/// How the payload is split into pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pieces {
-    /// Into as many pieces as usual.
+    /// Pieces of the usual length.
     #[default]
     Many,
-    /// Not at all.
+    /// A single piece.
     One,
 }
 
@@ -36,7 +36,7 @@ struct File {
     bytes: Vec<u8>,
 }
 
-/// A torrent file and the hash by which trackers know it.
+/// A torrent file, and the hash by which trackers know it.
 #[derive(Debug)]
 pub struct Torrent {
     /// SHA-1 of the info dictionary.
@@ -46,7 +46,7 @@ pub struct Torrent {
 }
 
 impl Payload {
-    /// A payload of some megabytes. Another name means other bytes, and so another info hash.
+    /// Generates a payload of some megabytes. Another name gives other bytes and so another info hash.
     #[must_use]
     pub fn generate(name: &str, pieces: Pieces) -> Self {
         let seed = name.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -59,10 +59,10 @@ impl Payload {
         Self { name: name.to_owned(), pieces, files: files.collect() }
     }
 
-    /// Writes the files below `downloads`, where a client that seeds them will look.
+    /// Writes the files below `downloads`, where a seeding client looks for them.
     ///
     /// # Errors
-    /// Where the file system refuses.
+    /// Returns an error if the file system refuses.
     pub fn write_below(&self, downloads: &Path) -> io::Result<()> {
         for file in &self.files {
             let path = self.path_of(file, downloads);
@@ -74,7 +74,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Whether every file has arrived below `downloads`, byte for byte.
+    /// Returns whether every file has arrived below `downloads`, byte for byte.
     #[must_use]
     pub fn is_below(&self, downloads: &Path) -> bool {
         self.files
@@ -82,8 +82,8 @@ impl Payload {
             .all(|file| fs::read(self.path_of(file, downloads)).is_ok_and(|bytes| bytes == file.bytes))
     }
 
-    /// The torrent of these files. It has one tracker, or several, which are all of equal rank (BEP 12, each a tier of its
-    /// own). It is private (BEP 27), so that no client looks elsewhere.
+    /// Creates the torrent of these files. It has any number of trackers of equal rank (BEP 12, each in its own tier).
+    /// It is private (BEP 27), so that no client looks for peers elsewhere.
     #[must_use]
     pub fn torrent(&self, announce_urls: &[String]) -> Torrent {
         let files = self.files.iter().map(|file| {
@@ -135,7 +135,7 @@ mod tests {
     use super::{Payload, Pieces};
 
     #[test]
-    fn one_wrong_byte_is_noticed() {
+    fn one_wrong_byte_is_detected() {
         let downloads = tempfile::tempdir().expect("a temporary directory");
         let payload = Payload::generate("one_wrong_byte", Pieces::Many);
         assert!(!payload.is_below(downloads.path()));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tracker_is_no_part_of_the_info_hash() {
+    fn the_info_hash_does_not_depend_on_the_tracker() {
         let payload = Payload::generate("info_hash", Pieces::Many);
         let (one, other) = (payload.torrent(&["udp://a:1".into()]), payload.torrent(&["udp://b:2".into()]));
         assert_eq!(one.info_hash, other.info_hash);

@@ -1,18 +1,19 @@
-//! A process of a test: its output kept for the case of failure, its end made sure of.
+//! The processes of a test: their logs, their end, and bounded waits for what they do.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::patience::wait_for;
 
 const LOG_LINES_MAX: usize = 60;
 
-/// A running program. Killed when dropped.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A running program. It is killed on drop.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -21,13 +22,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, with all its output going to a file in `directory`.
+    /// Starts `command` and sends all its output to a file in `directory`.
     ///
     /// # Errors
-    /// Where the log cannot be created or the program not be started.
+    /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn spawn(name: &str, mut command: Command, directory: &Path) -> Result<Self> {
         let log = directory.join(format!("{name}.log"));
-        // For appending, because some programs open their output once more by the name that the kernel gives it.
+        // Opened for appending, because some programs reopen their output by the name that the kernel shows.
         let output = OpenOptions::new().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("cannot create {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log of a process")?;
@@ -36,24 +37,24 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// The name given at the start.
+    /// Returns the name given at the start.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns the exit status, if the process has ended.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// Returns an error if the kernel does not report it.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// Asks it to quit by `signal` and waits until it has.
+    /// Sends `signal` and waits until the process has ended.
     ///
     /// # Errors
-    /// Where it has ended before, or is still there after `limit`.
+    /// Returns an error if it had already ended, or still runs after `limit`.
     pub fn quit(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
         if let Some(status) = self.ended()? {
             anyhow::bail!("{} should still be running, but ended: {status}", self.name);
@@ -62,9 +63,9 @@ impl Process {
         wait_for(&format!("{} should quit", self.name), limit, || self.ended())
     }
 
-    /// The last lines of its output, under its name.
+    /// Returns the last lines of the output, with the name of the process as the heading.
     #[must_use]
-    pub fn tail(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let output = fs::read(&self.log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output);
         let lines = output.split(['\n', '\r']).map(str::trim_end).filter(|line| !line.is_empty());
@@ -74,7 +75,7 @@ impl Process {
         format!("--- {} ({skipped} earlier lines left out)\n{}\n", self.name, lines[skipped..].join("\n"))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
@@ -83,8 +84,32 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nobody to kill.
+        // Both calls fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+/// Calls `probe` repeatedly until it returns a value.
+///
+/// # Errors
+/// Returns the first error of `probe`, or an error that names `what` if there is no value after `limit`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = now() + limit;
+    loop {
+        if let Some(answer) = probe()? {
+            return Ok(answer);
+        }
+        if now() >= deadline {
+            bail!("timed out after {} s: {what}", limit.as_secs());
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clients run in real time, and so do the timeouts of the tests"
+)]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -1,5 +1,6 @@
-//! The story of a client that nobody downloads with: npm's `bittorrent-tracker`, of which WebTorrent's clients are made,
-//! without a browser. Two of them are counted and introduced to each other, with descriptions made up by the test.
+//! The scenario of the signalling client: npm's `bittorrent-tracker`, on which WebTorrent's clients are built,
+//! without a browser. The tracker counts two of them and relays descriptions that the test makes up. Nothing is
+//! downloaded.
 
 use std::path::Path;
 
@@ -7,35 +8,35 @@ use anyhow::Result;
 
 use crate::network::Family;
 use crate::payload::{Payload, Pieces};
-use crate::stage::Stage;
+use crate::route::Route;
+use crate::testbed::Testbed;
 use crate::tools;
-use crate::way::Way;
 
 /// The directory of the package below `node_modules`.
 const PACKAGE: &str = "bittorrent-tracker";
 
-/// Plays it, with a tracker that is reached by `way`. `view` is the `tracker-view` program.
+/// Runs the scenario with a tracker that is reached by `route`. `tracker_view` is the `tracker-view` program.
 ///
 /// # Errors
-/// Where anything goes otherwise than it should, with the output of all programs.
-pub fn run(family: Family, way: Way, view: &Path) -> Result<()> {
+/// Returns an error, with the output of all programs, if a step fails.
+pub fn run(family: Family, route: Route, tracker_view: &Path) -> Result<()> {
     let payload = Payload::generate(PACKAGE, Pieces::One);
-    let mut stage = Stage::new(family, payload, &[way], &[], view)?;
-    play(&mut stage, way).map_err(|error| error.context(stage.tails()))
+    let mut testbed = Testbed::new(family, payload, &[route], &[], tracker_view)?;
+    run_on(&mut testbed, route).map_err(|error| error.context(testbed.log_tails()))
 }
 
-fn play(stage: &mut Stage, way: Way) -> Result<()> {
-    stage.perform(PACKAGE, |host, info_hash, certificate| {
+fn run_on(testbed: &mut Testbed, route: Route) -> Result<()> {
+    testbed.run_program(PACKAGE, |host, info_hash, certificate| {
         let mut node = host.command("node")?;
         node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/signalling/client.mjs"));
-        node.arg(tools::node_module(PACKAGE)?).arg(info_hash).arg(way.url());
+        node.arg(tools::node_module(PACKAGE)?).arg(info_hash).arg(route.url());
         if let Some(certificate) = certificate {
             node.env("NODE_EXTRA_CA_CERTS", certificate);
         }
         Ok(node)
     })?;
-    stage.wait_for_those_left()?;
-    stage.check_metrics()?;
-    stage.check_swarm_is_gone()?;
-    stage.stop_tracker()
+    testbed.wait_for_remaining_seeders()?;
+    testbed.check_metrics()?;
+    testbed.check_swarm_is_gone()?;
+    testbed.stop_tracker()
 }

@@ -1,4 +1,4 @@
-//! The tracker under test, on a host of its own, and what another host sees of it.
+//! The tracker under test on its own host, and how another host sees it.
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,53 +11,52 @@ use rustix::process::Signal;
 
 use crate::metrics::Metrics;
 use crate::network::Host;
-use crate::patience::wait_for;
-use crate::process::Process;
+use crate::process::{Process, wait_for};
+use crate::route::{HTTPS_PORT, Protocol, TRACKER_PORT};
 use crate::tools;
-use crate::way::{HTTPS_PORT, Protocol, TRACKER_PORT};
 use crate::workers;
 
-/// Where `shoal` tells of itself by default.
+/// The default address of the control listener of `shoal`.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
 
-const START_WAIT: Duration = Duration::from_secs(20);
-/// What the tracker promises of SIGTERM, and as much again for a busy machine.
-const STOP_WAIT: Duration = Duration::from_secs(2);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Twice the time in which the tracker promises to end after SIGTERM, because the machine may be busy.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The built tracker. Where no test asks for more, it is started as a newcomer would: without a configuration file.
+/// The running tracker. Unless a test needs more, it runs without a configuration file, as for a new user.
 #[derive(Debug)]
 pub struct Tracker {
     process: Process,
     host: Host,
     observer: Host,
-    view: PathBuf,
+    tracker_view: PathBuf,
 }
 
-/// A key of the tracker's configuration, as its environment names it, and the value.
+/// A configuration key, as its environment variable, and the value.
 pub type Setting = (&'static str, &'static str);
 
-/// The scrape of one torrent.
+/// The counts of a torrent in a scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Peers that have everything.
     pub seeders: u32,
-    /// Downloads completed.
+    /// Completed downloads.
     pub completed: u32,
     /// Peers that do not have everything.
     pub leechers: u32,
 }
 
 impl Tracker {
-    /// Starts it on `host` and waits until it is healthy. `view` is the `tracker-view` program, which runs on
-    /// `observer` as well.
+    /// Starts it on `host` and waits until it is healthy. `tracker_view` is the program that queries it, on `observer`
+    /// and on `host`.
     ///
     /// # Errors
-    /// Where it does not build, start or answer.
+    /// Returns an error if the tracker does not build, start or answer.
     pub fn start(
         [host, observer]: [Host; 2],
         configuration: Option<&Path>,
         settings: &[Setting],
-        view: &Path,
+        tracker_view: &Path,
         directory: &Path,
     ) -> Result<Self> {
         let mut command = host.command_at(tools::shoal()?)?;
@@ -68,87 +67,90 @@ impl Tracker {
         configured.for_each(|(name, _)| _ = command.env_remove(name));
         command.envs(settings.iter().copied());
         let process = Process::spawn("shoal", command, directory)?;
-        let mut tracker = Self { process, host, observer, view: view.to_owned() };
-        let healthy = wait_for("the tracker should be healthy", START_WAIT, || {
+        let mut tracker = Self { process, host, observer, tracker_view: tracker_view.to_owned() };
+        let healthy = wait_for("the tracker should be healthy", START_TIMEOUT, || {
             let status = tracker.process.ended()?;
             ensure!(status.is_none(), "the tracker has ended");
             Ok(tracker.control("/health").ok())
         });
-        healthy.with_context(|| tracker.process.tail())?;
+        healthy.with_context(|| tracker.process.log_tail())?;
         Ok(tracker)
     }
 
-    /// Its address.
+    /// Returns its address.
     #[must_use]
     pub fn ip(&self) -> IpAddr {
         self.host.address
     }
 
-    /// A torrent's counts.
+    /// Returns the counts of a torrent.
     ///
     /// # Errors
-    /// Where the tracker does not answer as it should.
+    /// Returns an error if the tracker does not answer correctly.
     pub fn scrape(&self, protocol: Protocol, info_hash: &[u8; 20]) -> Result<Counts> {
-        let output = self.look(&self.observer, ["scrape", &self.url(protocol), &hex(info_hash)])?;
+        let output = self.view(&self.observer, ["scrape", &self.url(protocol), &hex(info_hash)])?;
         let numbers: Vec<u32> = output.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [seeders, completed, leechers] = numbers[..] else { anyhow::bail!("a strange scrape: {output}") };
+        let [seeders, completed, leechers] = numbers[..] else {
+            anyhow::bail!("an unexpected scrape: {output}")
+        };
         Ok(Counts { seeders, completed, leechers })
     }
 
-    /// The peers that the tracker hands to a newcomer, sorted.
+    /// Returns the peers that the tracker hands to a new peer, sorted.
     ///
     /// # Errors
-    /// Where the tracker does not answer as it should.
+    /// Returns an error if the tracker does not answer correctly.
     pub fn peers(&self, protocol: Protocol, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
-        let output = self.look(&self.observer, ["peers", &self.url(protocol), &hex(info_hash)])?;
+        let output = self.view(&self.observer, ["peers", &self.url(protocol), &hex(info_hash)])?;
         let mut peers: Vec<SocketAddr> = output.lines().map(str::parse).collect::<Result<_, _>>()?;
         peers.sort_unstable();
         Ok(peers)
     }
 
-    /// Its own account.
+    /// Returns its metrics.
     ///
     /// # Errors
-    /// Where it gives none.
+    /// Returns an error if it does not serve them.
     pub fn metrics(&self) -> Result<Metrics> {
         self.control("/metrics").map(Metrics::new)
     }
 
-    /// A page of the control listener; an error unless its status is 200.
+    /// Returns a page of the control listener. Any status other than 200 is an error.
     fn control(&self, path: &str) -> Result<String> {
-        self.look(&self.host, ["get", &format!("http://{CONTROL}"), path])
+        self.view(&self.host, ["get", &format!("http://{CONTROL}"), path])
     }
 
-    /// How many of its workers hold connections of clients.
+    /// Returns the number of its workers that hold connections of clients.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// Returns an error if the kernel does not provide the information.
     pub fn workers_in_use(&self) -> Result<usize> {
         workers::in_use(self.process.pid(), &[TRACKER_PORT, HTTPS_PORT])
     }
 
-    /// Ends it, as the operator would, and makes sure that it ends well.
+    /// Stops it as an operator would, and checks its exit status.
     ///
     /// # Errors
-    /// Where it takes too long or exits with another code than 0.
+    /// Returns an error if it takes too long or does not exit with code 0.
     pub fn stop(&mut self) -> Result<()> {
-        let status = self.process.quit(Signal::TERM, STOP_WAIT)?;
+        let status = self.process.quit(Signal::TERM, STOP_TIMEOUT)?;
         ensure!(status.success(), "the tracker should exit with code 0: {status}");
         Ok(())
     }
 
-    /// Its last words.
+    /// Returns the end of its log.
     #[must_use]
-    pub fn tail(&self) -> String {
-        self.process.tail()
+    pub fn log_tail(&self) -> String {
+        self.process.log_tail()
     }
 
     fn url(&self, protocol: Protocol) -> String {
         format!("{}://{}", protocol.scheme(), SocketAddr::new(self.host.address, TRACKER_PORT))
     }
 
-    fn look<const N: usize>(&self, from: &Host, arguments: [&str; N]) -> Result<String> {
-        let mut command: Command = from.command_at(&self.view)?;
+    /// Runs `tracker-view` on the host `from` and returns its output.
+    fn view<const N: usize>(&self, from: &Host, arguments: [&str; N]) -> Result<String> {
+        let mut command: Command = from.command_at(&self.tracker_view)?;
         let output = command.args(arguments).output().context("cannot run tracker-view")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "tracker-view {}: {}", arguments.join(" "), errors.trim());
@@ -156,7 +158,7 @@ impl Tracker {
     }
 }
 
-/// An info hash in hexadecimal digits.
+/// Returns an info hash as hexadecimal digits.
 pub(crate) fn hex(info_hash: &[u8; 20]) -> String {
     info_hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

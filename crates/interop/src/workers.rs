@@ -1,7 +1,7 @@
-//! Which workers of the tracker serve, as the kernel tells it.
+//! Finds out which workers of the tracker hold connections, from the kernel's view of its epoll instances.
 //!
-//! The tracker does not say which of its workers holds a connection, since that is nobody's business. But each worker
-//! that serves by epoll waits at an instance of its own, and the kernel lists what is waited for there.
+//! The tracker does not reveal which of its workers holds a connection. But each worker that uses epoll waits at its
+//! own instance, and the kernel lists the descriptors that an instance watches.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +13,10 @@ use rustix::process::Pid;
 /// `TCP_ESTABLISHED` of `net/tcp_states.h`, as `/proc/net/tcp` writes it.
 const ESTABLISHED: &str = "01";
 
-/// How many workers of `process`, which serves by epoll, hold connections to one of `ports`.
+/// Returns the number of workers of `process` that hold connections to one of `ports`. The process has to use epoll.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// Returns an error if the kernel does not provide the information.
 pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
     let process = Path::new("/proc").join(process.as_raw_nonzero().to_string());
     let connections = connections(&process, ports)?;
@@ -29,27 +29,27 @@ pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
         }
     }
     let held = instances.iter().map(|instance| {
-        // One that was closed meanwhile holds nothing.
+        // An instance that was closed in the meantime watches nothing.
         let watched = fs::read_to_string(process.join("fdinfo").join(instance)).unwrap_or_default();
         let watched = watched.lines().filter_map(watched_descriptor);
         watched.filter(|&descriptor| descriptors.contains(descriptor)).map(str::to_owned).collect()
     });
-    // A worker has several descriptors of its instance, through each of which the same connections are seen.
+    // A worker may have several descriptors for its instance, all of which show the same connections.
     let distinct: BTreeSet<BTreeSet<String>> = held.filter(|held: &BTreeSet<_>| !held.is_empty()).collect();
     Ok(distinct.len())
 }
 
-/// The descriptors of a process by their numbers, and what they stand for.
+/// Returns the descriptors of a process by their numbers, and what they refer to.
 fn descriptors_of(process: &Path) -> Result<Vec<(String, String)>> {
     let entries = fs::read_dir(process.join("fd")).context("cannot list descriptors")?;
     let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    // Those that were closed meanwhile are left out.
+    // Descriptors that were closed in the meantime are left out.
     let targets = paths.iter().filter_map(|path| Some((path.file_name()?, fs::read_link(path).ok()?)));
     let text = targets.map(|(name, target)| (name.to_string_lossy().into(), target.to_string_lossy().into()));
     Ok(text.collect())
 }
 
-/// The inodes of all connections to `ports` in the network of a process.
+/// Returns the inodes of all connections to `ports` in the network namespace of a process.
 fn connections(process: &Path, ports: &[u16]) -> Result<Vec<String>> {
     let mut inodes = Vec::new();
     for family in ["tcp", "tcp6"] {
@@ -60,8 +60,8 @@ fn connections(process: &Path, ports: &[u16]) -> Result<Vec<String>> {
     Ok(inodes)
 }
 
-/// The inode of a line of `/proc/net/tcp`, if it is a connection to one of `ports`: number, local address, remote address,
-/// state, and what else there is, with the inode as the tenth.
+/// Returns the inode from a line of `/proc/net/tcp`, if the line is a connection to one of `ports`. The fields are the
+/// number, the local address, the remote address, the state, and so on; the tenth is the inode.
 fn connection<'a>(line: &'a str, ports: &[u16]) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     let local = words.nth(1)?;
@@ -70,7 +70,7 @@ fn connection<'a>(line: &'a str, ports: &[u16]) -> Option<&'a str> {
     (is_wanted && state == ESTABLISHED).then(|| words.nth(5)).flatten()
 }
 
-/// What a line of the `fdinfo` of an epoll instance says is waited for: `tfd: 7 events: …`.
+/// Returns the watched descriptor from a line of the `fdinfo` of an epoll instance: `tfd: 7 events: …`.
 fn watched_descriptor(line: &str) -> Option<&str> {
     line.strip_prefix("tfd:")?.split_whitespace().next()
 }

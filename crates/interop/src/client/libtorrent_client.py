@@ -1,4 +1,4 @@
-"""A BitTorrent client of a few lines: shares one torrent until it is told to quit (SIGINT or SIGTERM).
+"""A minimal BitTorrent client: shares one torrent until it is told to quit (SIGINT or SIGTERM).
 
 Usage: libtorrent_client.py TORRENT DIRECTORY PORT
 """
@@ -18,12 +18,12 @@ ALERTS = (
     | CATEGORIES.tracker_notification
 )
 QUIT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GOODBYE_S_MAX = 10
+LEAVE_S_MAX = 10
 
 
 def main(torrent, directory, port):
-    # Waited for rather than handled: a handler could interrupt the very lock that it needs. Before there are threads,
-    # because these inherit it.
+    # Signals are waited for instead of handled, because a handler could interrupt a thread that holds the lock it needs.
+    # They are blocked before any thread starts, since threads inherit the mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, QUIT_SIGNALS)
     session = libtorrent.session(
         {
@@ -32,7 +32,7 @@ def main(torrent, directory, port):
             "enable_lsd": False,
             "enable_upnp": False,
             "enable_natpmp": False,
-            # Nobody is asked about addresses: there is no internet here.
+            # There is no internet here, so no server can be asked for the address.
             "webtorrent_stun_server": "",
             "announce_to_all_tiers": True,
             "alert_mask": ALERTS,
@@ -42,7 +42,7 @@ def main(torrent, directory, port):
     announces = Announces(session)
     while signal.sigtimedwait(QUIT_SIGNALS, 0.1) is None:
         announces.follow()
-    say_goodbye(session, announces)
+    leave(session, announces)
 
 
 def share(session, torrent, directory):
@@ -53,17 +53,17 @@ def share(session, torrent, directory):
     session.add_torrent(parameters)
 
 
-def say_goodbye(session, announces):
-    """Leaves the swarm, and waits until the tracker has confirmed it."""
+def leave(session, announces):
+    """Leaves the swarm and waits until the tracker has confirmed it."""
     session.pause()
-    deadline = time.monotonic() + GOODBYE_S_MAX
+    deadline = time.monotonic() + LEAVE_S_MAX
     while not announces.all_done() and time.monotonic() < deadline:
         time.sleep(0.1)
         announces.follow()
 
 
 class Announces:
-    """Keeps account of announces by the alerts of the session, and shows these. Each address announces by itself."""
+    """Tracks announces by the alerts of the session, and prints the alerts. Each address announces separately."""
 
     def __init__(self, session):
         self.session = session
@@ -81,7 +81,7 @@ class Announces:
                 self.unanswered[alert.local_endpoint] -= 1
 
     def all_done(self):
-        """Whether the last announces are out, and the tracker has answered them and all before."""
+        """Returns whether the last announces are sent, and the tracker has answered them and all earlier ones."""
         return self.stopped and not any(self.unanswered[address] for address in self.stopped)
 
 

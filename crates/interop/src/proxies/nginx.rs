@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 
-use super::{Surroundings, directory_of};
+use super::{ProxyEnvironment, create_directory};
 use crate::process::Process;
+use crate::route::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
 use crate::tools::{NGINX, NGINX_STREAM};
-use crate::way::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
 
-pub(super) fn start(around: Surroundings<'_>) -> Result<Process> {
-    let directory = directory_of(around, "nginx")?;
-    let (path, certificate) = (directory.display(), around.certificate);
-    let by_http = SocketAddr::new(around.tracker, TRACKER_PORT);
-    let by_proxy_header = SocketAddr::new(around.tracker, PROXY_HEADER_TLS_PORT);
-    // One process alone, so that nobody is left should the test die. It stays root, because who only plays root in a
-    // user namespace can become nobody else, nor give files away.
+pub(super) fn start(environment: ProxyEnvironment<'_>) -> Result<Process> {
+    let directory = create_directory(environment, "nginx")?;
+    let (path, certificate) = (directory.display(), environment.certificate);
+    let by_http = SocketAddr::new(environment.tracker, TRACKER_PORT);
+    let by_proxy_header = SocketAddr::new(environment.tracker, PROXY_HEADER_TLS_PORT);
+    // A single process, so that none outlives the test. It stays root, because root of a user namespace can neither
+    // become another user nor give files away.
     let settings = format!(
         "load_module {module};
         daemon off;
@@ -62,14 +62,14 @@ pub(super) fn start(around: Surroundings<'_>) -> Result<Process> {
             }}
         }}\n",
         module = NGINX.module(NGINX_STREAM)?.display(),
-        socket = around.socket.display(),
+        socket = environment.socket.display(),
         certificate = certificate.certificate.display(),
         key = certificate.key.display(),
     );
     let file = directory.join("nginx.conf");
-    fs::write(&file, settings).context("cannot write nginx's settings")?;
-    let mut nginx = around.host.command_at(&NGINX.path()?)?;
-    NGINX.lend_libraries(&mut nginx)?;
+    fs::write(&file, settings).context("cannot write the configuration of nginx")?;
+    let mut nginx = environment.host.command_at(&NGINX.path()?)?;
+    NGINX.set_library_path(&mut nginx)?;
     nginx.args(["-e", "stderr", "-p"]).arg(&directory).arg("-c").arg(&file);
-    Process::spawn("nginx", nginx, around.directory)
+    Process::spawn("nginx", nginx, environment.directory)
 }

@@ -1,5 +1,5 @@
-// Two clients of npm's `bittorrent-tracker` meet at a tracker: they are counted, introduced to each other, and leave.
-// Ends with 0 if all goes as it should.
+// Two clients of npm's `bittorrent-tracker` meet at a tracker: it counts them, relays their signalling, and sees them
+// leave. The exit code is 0 if every check passes.
 //
 // Usage: client.mjs PACKAGE INFO_HASH ANNOUNCE_URL
 
@@ -13,20 +13,20 @@ const [directory, infoHash, announce] = process.argv.slice(2)
 register('./hooks.mjs', import.meta.url)
 const { default: Client } = await import(pathToFileURL(join(directory, 'client.js')))
 
-// Bytes that JSON has to escape, that UTF-8 writes in two, and that are no text at all.
+// Bytes that JSON has to escape, that take two bytes in UTF-8, and that are not text at all.
 const LEECHER = '002209' + '0d5c2f' + '7f80ff' + 'c328'.repeat(5) + '01'
 const SEEDER = '2d5757' + 'e28082' + 'edbfbf' + '00ff'.repeat(5) + '02'
 const UNKNOWN = 'ff'.repeat(20)
 
-// Clients of one URL share a socket, so each has a URL of its own: the path does not matter.
+// Clients with the same URL share a socket, so each has its own URL. The tracker ignores the path.
 const leecher = client(LEECHER, `${announce}/leecher`)
 const seeder = client(SEEDER, `${announce}/seeder`)
 
-step('the leecher is counted')
+step('the tracker counts the leecher')
 leecher.start({ left: 1000 })
 await counted(leecher, { complete: 0, incomplete: 1 })
 
-step('the seeder is counted, and both are introduced')
+step('the tracker counts the seeder and relays an offer and an answer')
 const [asked, answered] = [once(leecher, 'peer'), once(seeder, 'peer')]
 seeder.start({ left: 0 })
 await counted(seeder, { complete: 1, incomplete: 1 })
@@ -34,8 +34,8 @@ const [[byOffer], [byAnswer]] = await Promise.all([asked, answered])
 assert.equal(byOffer.id, SEEDER)
 assert.equal(byAnswer.id, LEECHER)
 const [offering, answering] = [byAnswer._pc, byOffer._pc]
-assert.equal(answering.remoteDescription.sdp, offering.localDescription.sdp, 'the offer arrives as it was')
-assert.equal(offering.remoteDescription.sdp, answering.localDescription.sdp, 'the answer arrives as it was')
+assert.equal(answering.remoteDescription.sdp, offering.localDescription.sdp, 'the offer arrives unchanged')
+assert.equal(offering.remoteDescription.sdp, answering.localDescription.sdp, 'the answer arrives unchanged')
 assert.equal(answering.remoteDescription.type, 'offer')
 assert.equal(offering.remoteDescription.type, 'answer')
 
@@ -43,15 +43,15 @@ step('the leecher completes')
 leecher.complete({ left: 0 })
 await counted(leecher, { complete: 2, incomplete: 0 })
 
-step('one torrent is scraped, and several')
+step('one torrent is scraped, then several')
 assert.deepEqual(await scraped(leecher, [infoHash]), { [infoHash]: [2, 0, 1] })
 assert.deepEqual(await scraped(seeder, [infoHash, UNKNOWN]), { [infoHash]: [2, 0, 1], [UNKNOWN]: [0, 0, 0] })
 
-step('the seeder leaves by a word, the other without one')
+step('the seeder announces that it stops, the leecher just disconnects')
 seeder.stop()
 await counted(seeder, { complete: 1, incomplete: 0 })
 await Promise.all([seeder, leecher].map(client => new Promise(resolve => client.destroy(resolve))))
-step('all went well')
+step('every check passed')
 process.exit(0)
 
 function client (peerId, url) {
@@ -60,14 +60,14 @@ function client (peerId, url) {
   return client
 }
 
-/** Waits for the next answer to an announce. */
+/** Waits for the reply to the next announce and checks its counts. */
 async function counted (client, counts) {
   const [{ complete, incomplete, interval }] = await once(client, 'update')
   assert.deepEqual({ complete, incomplete }, counts)
   assert.ok(interval > 0, `an interval of ${interval}`)
 }
 
-/** Complete, incomplete and downloaded of each torrent. */
+/** Scrapes torrents and returns complete, downloaded and incomplete counts of each. */
 function scraped (client, infoHashes) {
   const files = {}
   return new Promise(resolve => {

@@ -1,4 +1,4 @@
-// Lets the client have the WebRTC beside this file. The one that it would load is a program that its package downloads.
+// Makes the client load the WebRTC stub beside this file. Its own WebRTC is a program that the package downloads.
 
 export function resolve (specifier, context, next) {
   if (specifier !== 'webrtc-polyfill') return next(specifier, context)

@@ -1,4 +1,4 @@
-// As much of WebRTC as it takes to be introduced: descriptions are made and kept, but nobody is ever connected.
+// A WebRTC stub that suffices for signalling: it creates and stores descriptions, but never connects.
 
 let made = 0
 
@@ -24,7 +24,7 @@ export class RTCPeerConnection {
 
   async setLocalDescription (own) {
     this.localDescription = own
-    // There are no addresses to be gathered.
+    // There are no addresses to gather.
     queueMicrotask(() => this.onicecandidate?.({ candidate: null }))
   }
 
@@ -45,7 +45,7 @@ export class RTCSessionDescription {
 
 export class RTCIceCandidate {}
 
-/** As long as real ones, different from all others, and of all characters that JSON writes in some way of its own. */
+/** As long as a real one, unique, and with every kind of character that JSON escapes. */
 function description (type) {
   made += 1
   const lines = Array.from({ length: 40 }, (_, line) => `a=candidate:${line} 1 udp 2122260223 192.0.2.1 ${made} typ host`)

@@ -1,36 +1,36 @@
-//! HTTP (BEP 3, BEP 48), a connection for each request.
+//! Queries over HTTP (BEP 3, BEP 48), with a connection for each request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
-use shoal_interop::bencode::read;
+use shoal_interop::bencode;
 
 use super::{ANSWER_WAIT, OBSERVER_ID, OBSERVER_PORT, compact_peers};
 
-/// BEP 48: seeders, completed and leechers.
+/// Scrapes a torrent (BEP 48) and returns its seeders, completed downloads and leechers.
 pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
     let reply = get(tracker, &format!("/scrape?info_hash={}", percent_encoded(info_hash)))?;
-    let counts = read::entry(&reply, b"files").and_then(|files| read::entry(files, info_hash));
+    let counts = bencode::entry(&reply, b"files").and_then(|files| bencode::entry(files, info_hash));
     let counts = counts.with_context(|| format!("no counts: {}", String::from_utf8_lossy(&reply)))?;
     let count = |key: &str| {
-        let value = read::entry(counts, key.as_bytes()).and_then(read::integer);
-        u32::try_from(value.with_context(|| format!("no {key}"))?).context("a strange count")
+        let value = bencode::entry(counts, key.as_bytes()).and_then(bencode::integer);
+        u32::try_from(value.with_context(|| format!("no {key}"))?).context("an unexpected count")
     };
     Ok([count("complete")?, count("downloaded")?, count("incomplete")?])
 }
 
-/// BEP 3: joins as a leecher, sees who else is there, of either family (BEP 23, BEP 7), leaves.
+/// Joins a swarm as a leecher (BEP 3), returns the other peers of both families (BEP 23, BEP 7), and leaves.
 pub(crate) fn peers(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
     let reply = announce(tracker, info_hash, "started")?;
     announce(tracker, info_hash, "stopped")?;
-    let list = |key: &[u8]| read::entry(&reply, key).and_then(read::bytes);
+    let list = |key: &[u8]| bencode::entry(&reply, key).and_then(bencode::bytes);
     let v4 = list(b"peers").with_context(|| format!("no peers: {}", String::from_utf8_lossy(&reply)))?;
     let v6 = list(b"peers6").unwrap_or_default();
     Ok([compact_peers(v4, 6)?, compact_peers(v6, 18)?].concat())
 }
 
-/// The body of a resource, if it is there and well.
+/// Returns the body of a resource. Any status other than 200 is an error.
 pub(crate) fn get(listener: SocketAddr, target: &str) -> Result<Vec<u8>> {
     let mut stream = connect(listener)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -43,7 +43,7 @@ pub(crate) fn get(listener: SocketAddr, target: &str) -> Result<Vec<u8>> {
     Ok(response.split_off(end + 4))
 }
 
-/// A connection, if somebody listens.
+/// Opens a connection.
 pub(crate) fn connect(listener: SocketAddr) -> Result<TcpStream> {
     TcpStream::connect_timeout(&listener, ANSWER_WAIT).context("cannot connect")
 }

@@ -1,8 +1,7 @@
-//! The tracker as one more host of the network sees it. A program of its own, because it has to run inside a network
-//! namespace.
+//! Queries the tracker as another host of the network sees it. It is a separate program, because it has to run inside a
+//! network namespace.
 //!
-//! It has its own notion of the protocols rather than share the tracker's codecs, so that a fault of these cannot
-//! hide.
+//! It implements the protocols itself instead of using the tracker's codecs, so that their bugs cannot hide.
 #![forbid(unsafe_code)]
 
 mod http;
@@ -20,10 +19,10 @@ const USAGE: &str = "usage: tracker-view scrape udp://ADDRESS|http://ADDRESS|ws:
                      \x20      tracker-view get|connect http://ADDRESS PATH";
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// The peer id that the observer gives for itself.
+/// The peer id of the observer.
 const OBSERVER_ID: &[u8; 20] = b"-TV0100-tracker-view";
 
-/// The port that the observer gives for itself; nobody listens there.
+/// The port that the observer announces. It is never connected to.
 const OBSERVER_PORT: u16 = 9;
 
 fn main() -> Result<()> {
@@ -44,7 +43,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Seeders, completed and leechers.
+/// Prints seeders, completed downloads and leechers.
 fn print_counts([seeders, completed, leechers]: [u32; 3]) {
     println!("{seeders} {completed} {leechers}");
 }
@@ -53,19 +52,18 @@ fn print_peers(peers: &[SocketAddr]) {
     peers.iter().for_each(|peer| println!("{peer}"));
 }
 
-/// Peers as BEP 15, BEP 23 and BEP 7 put them: address and port.
+/// Decodes peers in the format of BEP 15, BEP 23 and BEP 7: address and port.
 fn compact_peers(bytes: &[u8], peer_bytes: usize) -> Result<Vec<SocketAddr>> {
-    bytes.chunks(peer_bytes).map(compact_peer).collect()
-}
-
-fn compact_peer(bytes: &[u8]) -> Result<SocketAddr> {
-    let (ip, port) = bytes.split_last_chunk::<2>().context("a peer without a port")?;
-    let ip: IpAddr = match ip.len() {
-        4 => <[u8; 4]>::try_from(ip)?.into(),
-        16 => <[u8; 16]>::try_from(ip)?.into(),
-        length => bail!("a peer with an address of {length} bytes"),
+    let peer = |bytes: &[u8]| {
+        let (ip, port) = bytes.split_last_chunk::<2>().context("a peer without a port")?;
+        let ip: IpAddr = match ip.len() {
+            4 => <[u8; 4]>::try_from(ip)?.into(),
+            16 => <[u8; 16]>::try_from(ip)?.into(),
+            length => bail!("a peer with an address of {length} bytes"),
+        };
+        Ok(SocketAddr::new(ip, u16::from_be_bytes(*port)))
     };
-    Ok(SocketAddr::new(ip, u16::from_be_bytes(*port)))
+    bytes.chunks(peer_bytes).map(peer).collect()
 }
 
 fn parse_info_hash(text: &str) -> Result<[u8; 20]> {

@@ -1,4 +1,4 @@
-//! UDP (BEP 15).
+//! Queries over UDP (BEP 15).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -16,7 +16,7 @@ const SCRAPE: u32 = 2;
 const EVENT_STARTED: u32 = 2;
 const EVENT_STOPPED: u32 = 3;
 
-/// BEP 15, "scrape": seeders, completed and leechers.
+/// Scrapes a torrent (BEP 15, "scrape") and returns its seeders, completed downloads and leechers.
 pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
     let session = Session::open(tracker)?;
     let reply = session.ask(SCRAPE, info_hash)?;
@@ -24,7 +24,7 @@ pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 
     Ok([number(&reply, 8)?, number(&reply, 12)?, number(&reply, 16)?])
 }
 
-/// BEP 15, "announce": joins as a leecher, sees who else is there, leaves.
+/// Joins a swarm as a leecher (BEP 15, "announce"), returns the other peers, and leaves.
 pub(crate) fn peers(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
     let session = Session::open(tracker)?;
     let reply = session.ask(ANNOUNCE, &announce(info_hash, EVENT_STARTED))?;
@@ -33,7 +33,7 @@ pub(crate) fn peers(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<Vec<Soc
     compact_peers(&reply[20..], if tracker.is_ipv4() { 6 } else { 18 })
 }
 
-/// A connection id, and the socket that it was given to.
+/// A connection id, and the socket to which it was issued.
 struct Session {
     socket: UdpSocket,
     connection_id: u64,
@@ -52,7 +52,7 @@ impl Session {
         Ok(Self { connection_id: u64::from_be_bytes(connection_id), ..unconnected })
     }
 
-    /// Sends a request until a reply comes that belongs to it.
+    /// Sends a request until its reply arrives, and returns the reply.
     fn ask(&self, action: u32, rest: &[u8]) -> Result<Vec<u8>> {
         let transaction = fastrand::u32(..);
         let mut request = self.connection_id.to_be_bytes().to_vec();
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-/// The body of an announce request: all that follows the transaction id.
+/// Encodes the body of an announce request: everything behind the transaction id.
 fn announce(info_hash: &[u8; 20], event: u32) -> Vec<u8> {
     let mut body = info_hash.to_vec();
     body.extend_from_slice(OBSERVER_ID);

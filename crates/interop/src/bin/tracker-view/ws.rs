@@ -1,4 +1,4 @@
-//! WebTorrent: JSON over WebSockets (RFC 6455), a connection for each request.
+//! Queries over WebTorrent: JSON over WebSockets (RFC 6455), with a connection for each request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::{ANSWER_WAIT, http};
 
-/// RFC 6455, 5.2: the only frame of a message, which is text.
+/// RFC 6455, 5.2: the only frame of a text message.
 const TEXT: u8 = 0x81;
-/// RFC 6455, 5.2: a mask follows.
+/// RFC 6455, 5.2: the flag that a mask follows.
 const MASKED: u8 = 0x80;
-/// RFC 6455, 5.2: lengths that mean "the length follows", in two bytes and in eight.
+/// RFC 6455, 5.2: the lengths that stand for a length in the next two or eight bytes.
 const LENGTH_IN_2: u8 = 126;
 const LENGTH_IN_8: u8 = 127;
-/// Longer messages are none that anybody asked for.
+/// No reply to these requests is longer.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// Seeders, completed and leechers.
+/// Scrapes a torrent and returns its seeders, completed downloads and leechers.
 pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
     let name = code_points(info_hash);
     let mut stream = upgrade(tracker)?;
@@ -29,12 +29,12 @@ pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 
     let counts = &reply["files"][&name];
     let count = |key: &str| {
         let value = counts[key].as_u64().with_context(|| format!("no {key}: {reply}"))?;
-        u32::try_from(value).context("a strange count")
+        u32::try_from(value).context("an unexpected count")
     };
     Ok([count("complete")?, count("downloaded")?, count("incomplete")?])
 }
 
-/// RFC 6455, 4.1. What the tracker makes of the key is for the real clients to check.
+/// Opens a WebSocket (RFC 6455, 4.1). The real clients check the tracker's response to the key.
 fn upgrade(tracker: SocketAddr) -> Result<BufReader<TcpStream>> {
     let mut stream = http::connect(tracker)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -57,7 +57,7 @@ fn line(stream: &mut impl BufRead) -> Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// RFC 6455, 5.2 and 5.3: the length takes no more bytes than it needs, and what a client sends is masked.
+/// Encodes a text frame (RFC 6455, 5.2 and 5.3). The length takes as few bytes as possible, and the payload is masked.
 fn text_frame(text: &[u8]) -> Result<Vec<u8>> {
     let mask: [u8; 4] = fastrand::u32(..).to_be_bytes();
     let mut frame = vec![TEXT];
@@ -65,7 +65,7 @@ fn text_frame(text: &[u8]) -> Result<Vec<u8>> {
         Ok(length) if length < LENGTH_IN_2 => frame.push(MASKED | length),
         _ => {
             frame.push(MASKED | LENGTH_IN_2);
-            frame.extend(u16::try_from(text.len()).context("too long a request")?.to_be_bytes());
+            frame.extend(u16::try_from(text.len()).context("the request is too long")?.to_be_bytes());
         }
     }
     frame.extend_from_slice(&mask);
@@ -73,10 +73,10 @@ fn text_frame(text: &[u8]) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The next message, which has to be a text of one frame.
+/// Reads the next message, which has to be a single text frame.
 fn message(stream: &mut impl Read) -> Result<Vec<u8>> {
     let [first, length] = bytes(stream)?;
-    ensure!(first == TEXT, "a frame that begins with {first:#x}");
+    ensure!(first == TEXT, "the frame begins with {first:#x}");
     let length = match length {
         LENGTH_IN_2 => u16::from_be_bytes(bytes(stream)?).into(),
         LENGTH_IN_8 => u64::from_be_bytes(bytes(stream)?),
@@ -96,7 +96,7 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Bytes as WebTorrent writes them: each is the character of its number.
+/// Returns bytes as WebTorrent writes them: each byte is the character with its number.
 fn code_points(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }

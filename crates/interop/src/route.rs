@@ -1,77 +1,77 @@
-//! The ways by which a client can reach the tracker, and the addresses where each begins.
+//! The routes by which announces reach the tracker, and the URLs of each.
 
 use crate::network::{PROXY_NAME, TRACKER_NAME};
 
-/// How a client's announces reach the tracker.
+/// How the announces of a client reach the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// By UDP.
+pub enum Route {
+    /// UDP.
     Udp,
-    /// By HTTP.
+    /// HTTP.
     Http,
-    /// By HTTPS, to the tracker's own TLS.
+    /// HTTPS, with the tracker's own TLS.
     Https,
-    /// By HTTP to nginx, which names the client in a header, over TCP.
+    /// HTTP to nginx, which names the client in a header and uses TCP.
     NginxHttp,
-    /// By HTTPS to nginx, which takes TLS off and names the client in a header, over a Unix socket.
+    /// HTTPS to nginx, which terminates TLS, names the client in a header and uses a Unix socket.
     NginxHttps,
-    /// By HTTPS to the tracker's own TLS; nginx passes the bytes on behind a PROXY header (version 1).
+    /// HTTPS with the tracker's own TLS; nginx forwards the bytes behind a PROXY header (version 1).
     NginxStream,
-    /// By HTTPS to hitch, which takes TLS off and passes the bytes on behind a PROXY header of version 1.
+    /// HTTPS to hitch, which terminates TLS and forwards the bytes behind a PROXY header of version 1.
     HitchV1,
     /// The same with a header of version 2.
     HitchV2,
-    /// By WebSocket, where HTTP is served as well.
+    /// A WebSocket, on the port of HTTP.
     Ws,
-    /// By WebSocket over the tracker's own TLS.
+    /// A WebSocket over the tracker's own TLS.
     Wss,
-    /// By WebSocket to nginx, which names the client in a header, over TCP.
+    /// A WebSocket to nginx, which names the client in a header and uses TCP.
     NginxWs,
-    /// By WebSocket over TLS to nginx, which takes TLS off and names the client in a header, over a Unix socket.
+    /// A WebSocket over TLS to nginx, which terminates TLS, names the client in a header and uses a Unix socket.
     NginxWss,
-    /// By WebSocket over TLS to hitch, which takes TLS off and passes the bytes on behind a PROXY header (version 2).
+    /// A WebSocket over TLS to hitch, which terminates TLS and forwards the bytes behind a PROXY header (version 2).
     HitchWss,
 }
 
-/// What the tracker is asked by.
+/// A tracker protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// BEP 15.
     Udp,
-    /// BEP 3, in the open or over TLS.
+    /// BEP 3, plain or over TLS.
     Http,
-    /// JSON over WebSockets, in the open or over TLS.
+    /// JSON over WebSockets, plain or over TLS.
     WebTorrent,
 }
 
-/// Peers of one kind, who can reach each other. Those of the other kind have nothing to do with them.
+/// The kinds of peers. Peers of one kind can reach each other, but none of the other kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swarm {
-    /// Peers with an address and a port that others dial.
-    Dialled,
-    /// Peers that are introduced to each other by offers and answers, and then speak WebRTC.
-    Introduced,
+    /// Peers with an address and a port to which others connect.
+    Dialable,
+    /// Peers that exchange offers and answers through the tracker and then connect by WebRTC.
+    WebRtc,
 }
 
-/// Where `shoal` serves UDP, and HTTP as well, by default.
+/// The port on which `shoal` serves UDP and HTTP by default.
 pub const TRACKER_PORT: u16 = 6969;
-/// Where it is told to take PROXY headers before HTTP.
+/// The port on which the tests make it expect PROXY headers before HTTP.
 pub const PROXY_HEADER_PORT: u16 = 7000;
-/// Where it is told to take PROXY headers before TLS.
+/// The port on which the tests make it expect PROXY headers before TLS.
 pub const PROXY_HEADER_TLS_PORT: u16 = 7001;
-/// Where HTTPS is by custom; URLs leave it out.
+/// The default port of HTTPS, which URLs omit.
 pub const HTTPS_PORT: u16 = 443;
-/// Where HTTP is by custom.
+/// The default port of HTTP.
 pub const HTTP_PORT: u16 = 80;
-/// Where nginx passes bytes on.
+/// The port on which nginx forwards bytes.
 pub const NGINX_STREAM_PORT: u16 = 8443;
-/// Where hitch listens that writes headers of version 1.
+/// The port of the hitch that writes headers of version 1.
 pub const HITCH_V1_PORT: u16 = 8441;
-/// Where hitch listens that writes headers of version 2.
+/// The port of the hitch that writes headers of version 2.
 pub const HITCH_V2_PORT: u16 = 8442;
 
-impl Way {
-    /// The announce URL.
+impl Route {
+    /// Returns the announce URL.
     #[must_use]
     pub fn url(self) -> String {
         let start = match self {
@@ -92,7 +92,7 @@ impl Way {
         format!("{start}/announce")
     }
 
-    /// What the tracker is asked by in the end.
+    /// Returns the protocol in which the tracker receives the announces.
     #[must_use]
     pub fn protocol(self) -> Protocol {
         match self {
@@ -102,13 +102,13 @@ impl Way {
         }
     }
 
-    /// Whether the tracker serves it without a word of configuration.
+    /// Returns whether the tracker serves this route without any configuration.
     #[must_use]
     pub fn is_default(self) -> bool {
         matches!(self, Self::Udp | Self::Http | Self::Ws)
     }
 
-    /// Whether it leads through nginx.
+    /// Returns whether it leads through nginx.
     #[must_use]
     pub fn needs_nginx(self) -> bool {
         matches!(
@@ -117,7 +117,7 @@ impl Way {
         )
     }
 
-    /// Whether it leads through the hitch that writes headers of version 2.
+    /// Returns whether it leads through the hitch that writes headers of version 2.
     #[must_use]
     pub fn needs_hitch_v2(self) -> bool {
         matches!(self, Self::HitchV2 | Self::HitchWss)
@@ -125,47 +125,47 @@ impl Way {
 }
 
 impl Swarm {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Dialled, Self::Introduced];
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Dialable, Self::WebRtc];
 
-    /// The other kind.
+    /// Returns the other kind.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
-            Self::Dialled => Self::Introduced,
-            Self::Introduced => Self::Dialled,
+            Self::Dialable => Self::WebRtc,
+            Self::WebRtc => Self::Dialable,
         }
     }
 
-    /// What its peers announce by.
+    /// Returns the protocols by which its peers announce.
     pub fn protocols(self) -> impl Iterator<Item = Protocol> {
         Protocol::ALL.into_iter().filter(move |protocol| protocol.swarm() == self)
     }
 
-    /// The metrics that count such swarms and the peers in them.
+    /// Returns the metrics that count its swarms and the peers in them.
     #[must_use]
     pub fn metrics(self) -> [&'static str; 2] {
         match self {
-            Self::Dialled => ["shoal_swarms", "shoal_peers"],
-            Self::Introduced => ["shoal_webtorrent_swarms", "shoal_webtorrent_peers"],
+            Self::Dialable => ["shoal_swarms", "shoal_peers"],
+            Self::WebRtc => ["shoal_webtorrent_swarms", "shoal_webtorrent_peers"],
         }
     }
 
-    /// The protocol by which an observer asks for it again and again: where possible, one that takes no connection.
+    /// Returns the protocol for repeated scrapes: one without connections, if possible.
     #[must_use]
-    pub fn observed_by(self) -> Protocol {
+    pub fn scraped_over(self) -> Protocol {
         match self {
-            Self::Dialled => Protocol::Udp,
-            Self::Introduced => Protocol::WebTorrent,
+            Self::Dialable => Protocol::Udp,
+            Self::WebRtc => Protocol::WebTorrent,
         }
     }
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::WebTorrent];
 
-    /// Its name in the metrics.
+    /// Returns its name in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -175,7 +175,7 @@ impl Protocol {
         }
     }
 
-    /// What a URL of it begins with.
+    /// Returns the scheme of its URLs.
     #[must_use]
     pub fn scheme(self) -> &'static str {
         match self {
@@ -185,12 +185,12 @@ impl Protocol {
         }
     }
 
-    /// Whom those who speak it can find.
+    /// Returns the kind of peers that announce by it.
     #[must_use]
     pub fn swarm(self) -> Swarm {
         match self {
-            Self::Udp | Self::Http => Swarm::Dialled,
-            Self::WebTorrent => Swarm::Introduced,
+            Self::Udp | Self::Http => Swarm::Dialable,
+            Self::WebTorrent => Swarm::WebRtc,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Real clients find each other through the tracker, and through nothing else.
 //!
-//! Which client can do what, found out with Debian 12's packages and the libtorrent of `requirements.txt`:
+//! The abilities of the clients, as observed with Debian 12's packages and the libtorrent of `requirements.txt`:
 //!
 //! | client | announces over UDP and IPv4 | over UDP and IPv6 | takes IPv6 peers from a reply over UDP |
 //! |---|---|---|---|
@@ -9,20 +9,20 @@
 //! | rTorrent 0.9.8 | yes | yes | no |
 //! | aria2 1.36.0 | yes | no | no |
 //!
-//! A client that takes no peers from the reply over UDP and IPv6 is handed to others, who dial it: so as a leecher it
-//! has to come first, and the seeder after it.
+//! A client that takes no peers from a reply over UDP and IPv6 depends on others to connect to it. So as a leecher it
+//! has to start before the seeder.
 //!
-//! Over HTTP and over HTTPS, each of them announces over IPv4 and IPv6 and takes the IPv6 peers of a reply (BEP 7).
-//! What it needs to trust a certificate that no authority signed, and whether the tracker hears of it when it quits:
+//! Over HTTP and HTTPS, each of them announces over IPv4 and IPv6 and takes the IPv6 peers of a reply (BEP 7). This
+//! table shows which setting makes it trust a self-signed certificate, and whether it tells the tracker when it quits:
 //!
-//! | client | trusts by | leaves over HTTP when it quits |
+//! | client | trust setting | leaves over HTTP when it quits |
 //! |---|---|---|
 //! | libtorrent 2.1.1 | `SSL_CERT_FILE` | yes |
-//! | Transmission 3.00 | `CURL_CA_BUNDLE`; checks if `TR_CURL_SSL_VERIFY` is set | no: to be stopped first |
+//! | Transmission 3.00 | `CURL_CA_BUNDLE`; verifies if `TR_CURL_SSL_VERIFY` is set | no: has to be stopped first |
 //! | rTorrent 0.9.8 | `network.http.cacert` | yes |
 //! | aria2 1.36.0 | `--ca-certificate` | yes |
 //!
-//! What they can do over WebSockets stands in the module `webtorrent`.
+//! The module `webtorrent` lists their abilities over WebSockets.
 
 use std::path::Path;
 
@@ -32,23 +32,31 @@ use shoal_interop::client::Participant;
 use shoal_interop::client::Role::{self, Leecher, Seeder};
 use shoal_interop::network::Family;
 use shoal_interop::payload::Pieces;
-use shoal_interop::sharing::Sharing;
-use shoal_interop::way::Way::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
+use shoal_interop::route::Route::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
+use shoal_interop::transfer::Transfer;
 
-/// The program that looks at the tracker.
-const VIEW: &str = env!("CARGO_BIN_EXE_tracker-view");
+/// The program that queries the tracker.
+const TRACKER_VIEW: &str = env!("CARGO_BIN_EXE_tracker-view");
 
-fn sharing(seeder: Participant, leechers: &[Participant], first: Role, family: Family) -> Sharing<'_> {
-    Sharing { seeder, leechers, first, family, pieces: Pieces::Many, settings: &[], view: Path::new(VIEW) }
+fn transfer(seeder: Participant, leechers: &[Participant], first: Role, family: Family) -> Transfer<'_> {
+    Transfer {
+        seeder,
+        leechers,
+        first,
+        family,
+        pieces: Pieces::Many,
+        settings: &[],
+        tracker_view: Path::new(TRACKER_VIEW),
+    }
 }
 
-/// A test for each line: who seeds to whom, and who of them comes first.
+/// Declares a test for each line: the seeder, the leecher, and the one that starts first.
 macro_rules! pairs {
-    ($family:ident by $way:ident: $($name:ident: $seeder:ident to $leecher:ident, $first:ident first;)*) => {
+    ($family:ident via $route:ident: $($name:ident: $seeder:ident to $leecher:ident, $first:ident first;)*) => {
         $(
             #[test]
             fn $name() -> Result<()> {
-                sharing($seeder.by($way), &[$leecher.by($way)], $first, Family::$family).run()
+                transfer($seeder.via($route), &[$leecher.via($route)], $first, Family::$family).run()
             }
         )*
     };
@@ -59,7 +67,7 @@ mod webtorrent;
 mod udp_v4 {
     use super::*;
 
-    pairs! { V4 by Udp:
+    pairs! { V4 via Udp:
         libtorrent_to_libtorrent: Libtorrent to Libtorrent, Seeder first;
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         libtorrent_to_aria2: Libtorrent to Aria2, Seeder first;
@@ -77,32 +85,32 @@ mod udp_v4 {
         rtorrent_to_rtorrent: Rtorrent to Rtorrent, Seeder first;
     }
 
-    /// aria2 tells of several new pieces at once by a second bitfield, on which rTorrent hangs up, since BEP 3 allows
-    /// a bitfield only as the first message. With a single piece there is nothing to tell before the end.
+    /// aria2 reports several new pieces at once with a second bitfield. rTorrent then disconnects, since BEP 3 allows a
+    /// bitfield only as the first message. With a single piece there is nothing to report before the end.
     #[test]
     fn rtorrent_to_aria2() -> Result<()> {
-        Sharing { pieces: Pieces::One, ..sharing(Rtorrent.by(Udp), &[Aria2.by(Udp)], Seeder, Family::V4) }
+        Transfer { pieces: Pieces::One, ..transfer(Rtorrent.via(Udp), &[Aria2.via(Udp)], Seeder, Family::V4) }
             .run()
     }
 
     #[test]
     fn one_swarm_of_all_clients() -> Result<()> {
-        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.by(Udp));
-        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run()
+        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.via(Udp));
+        transfer(Libtorrent.via(Udp), &leechers, Seeder, Family::V4).run()
     }
 
-    /// Whatever the other tests show, they show of the tracker.
+    /// Shows that the results of the other tests are due to the tracker.
     #[test]
-    fn nobody_finds_anybody_without_the_tracker() -> Result<()> {
-        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.by(Udp));
-        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run_without_tracker()
+    fn clients_do_not_meet_without_the_tracker() -> Result<()> {
+        let leechers = [Libtorrent, Transmission, Aria2, Rtorrent].map(|client| client.via(Udp));
+        transfer(Libtorrent.via(Udp), &leechers, Seeder, Family::V4).run_without_tracker()
     }
 }
 
 mod udp_v6 {
     use super::*;
 
-    pairs! { V6 by Udp:
+    pairs! { V6 via Udp:
         libtorrent_to_libtorrent: Libtorrent to Libtorrent, Seeder first;
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         libtorrent_to_rtorrent: Libtorrent to Rtorrent, Leecher first;
@@ -114,7 +122,7 @@ mod udp_v6 {
 mod http_v4 {
     use super::*;
 
-    pairs! { V4 by Http:
+    pairs! { V4 via Http:
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         transmission_to_aria2: Transmission to Aria2, Seeder first;
         aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
@@ -125,7 +133,7 @@ mod http_v4 {
 mod https_v4 {
     use super::*;
 
-    pairs! { V4 by Https:
+    pairs! { V4 via Https:
         libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
         transmission_to_aria2: Transmission to Aria2, Seeder first;
         aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
@@ -136,7 +144,7 @@ mod https_v4 {
 mod http_v6 {
     use super::*;
 
-    pairs! { V6 by Http:
+    pairs! { V6 via Http:
         libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
         transmission_to_aria2: Transmission to Aria2, Seeder first;
         aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
@@ -147,7 +155,7 @@ mod http_v6 {
 mod https_v6 {
     use super::*;
 
-    pairs! { V6 by Https:
+    pairs! { V6 via Https:
         libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
         transmission_to_aria2: Transmission to Aria2, Seeder first;
         aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
@@ -155,18 +163,18 @@ mod https_v6 {
     }
 }
 
-/// Every client behind a proxy: the tracker has to hand out each by its own address, or nobody finds anybody.
+/// Every client is behind a proxy. They meet only if the tracker hands out the address of each client.
 mod proxied {
     use super::*;
 
     fn run(family: Family) -> Result<()> {
         let leechers = [
-            Libtorrent.by(NginxStream),
-            Transmission.by(NginxHttps),
-            Aria2.by(HitchV1),
-            Rtorrent.by(HitchV2),
+            Libtorrent.via(NginxStream),
+            Transmission.via(NginxHttps),
+            Aria2.via(HitchV1),
+            Rtorrent.via(HitchV2),
         ];
-        sharing(Libtorrent.by(NginxHttp), &leechers, Seeder, family).run()
+        transfer(Libtorrent.via(NginxHttp), &leechers, Seeder, family).run()
     }
 
     #[test]
@@ -180,33 +188,33 @@ mod proxied {
     }
 }
 
-/// One swarm of clients that reach the tracker by all ways.
+/// One swarm whose clients reach the tracker by all routes.
 mod mixed {
     use super::*;
 
     #[test]
     fn v4() -> Result<()> {
         let leechers = [
-            Transmission.by(Http),
-            Aria2.by(Https),
-            Rtorrent.by(NginxHttps),
-            Libtorrent.by(HitchV2),
-            Transmission.by(NginxStream),
-            Aria2.by(Udp),
-            Rtorrent.by(Https),
+            Transmission.via(Http),
+            Aria2.via(Https),
+            Rtorrent.via(NginxHttps),
+            Libtorrent.via(HitchV2),
+            Transmission.via(NginxStream),
+            Aria2.via(Udp),
+            Rtorrent.via(Https),
         ];
-        sharing(Libtorrent.by(Udp), &leechers, Seeder, Family::V4).run()
+        transfer(Libtorrent.via(Udp), &leechers, Seeder, Family::V4).run()
     }
 
     #[test]
     fn v6() -> Result<()> {
         let leechers = [
-            Transmission.by(Https),
-            Aria2.by(Http),
-            Rtorrent.by(HitchV1),
-            Libtorrent.by(Udp),
-            Transmission.by(NginxHttp),
+            Transmission.via(Https),
+            Aria2.via(Http),
+            Rtorrent.via(HitchV1),
+            Libtorrent.via(Udp),
+            Transmission.via(NginxHttp),
         ];
-        sharing(Libtorrent.by(Https), &leechers, Seeder, Family::V6).run()
+        transfer(Libtorrent.via(Https), &leechers, Seeder, Family::V6).run()
     }
 }

@@ -1,33 +1,33 @@
-//! WebTorrent: real clients are introduced to each other over WebSockets (`ws://`, `wss://`), and then meet by WebRTC. So
-//! their swarms are their own. Which client can do what:
+//! WebTorrent: real clients exchange offers and answers over WebSockets (`ws://`, `wss://`), and then connect by
+//! WebRTC. So their swarms are separate from the others. The abilities of the clients:
 //!
-//! | client | announces | exchanges files by WebRTC | trusts by |
+//! | client | announces | exchanges files by WebRTC | trust setting |
 //! |---|---|---|---|
 //! | WebTorrent 3.0.21 (npm) in Chromium | yes; `completed` even if it had all files from the start | yes | `--ignore-certificate-errors-spki-list` |
 //! | libtorrent 2.1.1 (PyPI) | yes | yes | `SSL_CERT_FILE` |
 //! | libtorrent 2.0.8 (Debian) | no: built without WebTorrent | no | |
-//! | bittorrent-tracker 11.2.3 (npm) in Node.js | yes | no: its WebRTC is a program that it would download | `NODE_EXTRA_CA_CERTS` |
+//! | bittorrent-tracker 11.2.3 (npm) in Node.js | yes | no: its WebRTC is a program that the package would download | `NODE_EXTRA_CA_CERTS` |
 
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_interop::bridging::Bridging;
+use shoal_interop::bridge::BridgedTransfer;
 use shoal_interop::client::Client::{Libtorrent, Transmission, WebTorrent};
 use shoal_interop::client::Participant;
 use shoal_interop::client::Role::{Leecher, Seeder};
 use shoal_interop::network::Family;
-use shoal_interop::sharing::Sharing;
+use shoal_interop::route::Route;
+use shoal_interop::route::Route::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
 use shoal_interop::signalling;
 use shoal_interop::tracker::Setting;
-use shoal_interop::way::Way;
-use shoal_interop::way::Way::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
+use shoal_interop::transfer::Transfer;
 
-use super::{VIEW, sharing};
+use super::{TRACKER_VIEW, transfer};
 
 mod ws_v4 {
     use super::*;
 
-    pairs! { V4 by Ws:
+    pairs! { V4 via Ws:
         webtorrent_to_webtorrent: WebTorrent to WebTorrent, Seeder first;
         webtorrent_to_libtorrent: WebTorrent to Libtorrent, Leecher first;
         libtorrent_to_webtorrent: Libtorrent to WebTorrent, Seeder first;
@@ -36,21 +36,21 @@ mod ws_v4 {
 
     #[test]
     fn one_swarm() -> Result<()> {
-        let leechers = [WebTorrent, Libtorrent, Libtorrent].map(|client| client.by(Ws));
-        sharing(WebTorrent.by(Ws), &leechers, Seeder, Family::V4).run()
+        let leechers = [WebTorrent, Libtorrent, Libtorrent].map(|client| client.via(Ws));
+        transfer(WebTorrent.via(Ws), &leechers, Seeder, Family::V4).run()
     }
 
     #[test]
-    fn nobody_finds_anybody_without_the_tracker() -> Result<()> {
-        let leechers = [WebTorrent, Libtorrent].map(|client| client.by(Ws));
-        sharing(WebTorrent.by(Ws), &leechers, Seeder, Family::V4).run_without_tracker()
+    fn clients_do_not_meet_without_the_tracker() -> Result<()> {
+        let leechers = [WebTorrent, Libtorrent].map(|client| client.via(Ws));
+        transfer(WebTorrent.via(Ws), &leechers, Seeder, Family::V4).run_without_tracker()
     }
 }
 
 mod wss_v4 {
     use super::*;
 
-    pairs! { V4 by Wss:
+    pairs! { V4 via Wss:
         webtorrent_to_webtorrent: WebTorrent to WebTorrent, Leecher first;
         webtorrent_to_libtorrent: WebTorrent to Libtorrent, Seeder first;
         libtorrent_to_webtorrent: Libtorrent to WebTorrent, Leecher first;
@@ -60,7 +60,7 @@ mod wss_v4 {
 mod ws_v6 {
     use super::*;
 
-    pairs! { V6 by Ws:
+    pairs! { V6 via Ws:
         webtorrent_to_webtorrent: WebTorrent to WebTorrent, Leecher first;
         libtorrent_to_webtorrent: Libtorrent to WebTorrent, Seeder first;
     }
@@ -69,20 +69,20 @@ mod ws_v6 {
 mod wss_v6 {
     use super::*;
 
-    pairs! { V6 by Wss:
+    pairs! { V6 via Wss:
         webtorrent_to_webtorrent: WebTorrent to WebTorrent, Seeder first;
         webtorrent_to_libtorrent: WebTorrent to Libtorrent, Leecher first;
     }
 }
 
-/// By all ways that lead to WebTorrent, straight and through proxies.
+/// All routes of WebTorrent, direct and through proxies.
 mod proxied {
     use super::*;
 
     fn run(family: Family) -> Result<()> {
         let leechers =
-            [Libtorrent.by(NginxWss), WebTorrent.by(HitchWss), Libtorrent.by(Wss), Libtorrent.by(Ws)];
-        sharing(WebTorrent.by(NginxWs), &leechers, Seeder, family).run()
+            [Libtorrent.via(NginxWss), WebTorrent.via(HitchWss), Libtorrent.via(Wss), Libtorrent.via(Ws)];
+        transfer(WebTorrent.via(NginxWs), &leechers, Seeder, family).run()
     }
 
     #[test]
@@ -100,30 +100,31 @@ mod proxied {
 mod across_workers {
     use super::*;
 
-    /// By epoll, because there the kernel tells which worker serves whom.
+    /// With epoll, because there the kernel shows which worker holds which connection.
     const SETTINGS: [Setting; 2] = [("SHOAL_WORKERS_COUNT", "2"), ("SHOAL_HTTP_IO", "epoll")];
 
     fn run(seeder: Participant, leechers: &[Participant]) -> Result<()> {
-        Sharing { settings: &SETTINGS, ..sharing(seeder, leechers, Seeder, Family::V4) }.run_across_workers()
+        Transfer { settings: &SETTINGS, ..transfer(seeder, leechers, Seeder, Family::V4) }
+            .run_across_workers()
     }
 
     #[test]
     fn webtorrent_to_libtorrent() -> Result<()> {
-        run(WebTorrent.by(Ws), &[Libtorrent.by(Ws)])
+        run(WebTorrent.via(Ws), &[Libtorrent.via(Ws)])
     }
 
     #[test]
     fn libtorrent_to_webtorrent_over_tls() -> Result<()> {
-        run(Libtorrent.by(Wss), &[WebTorrent.by(Wss)])
+        run(Libtorrent.via(Wss), &[WebTorrent.via(Wss)])
     }
 }
 
-/// A client of which only the signalling is real.
+/// A client with real signalling and a WebRTC stub.
 mod tracker_client {
     use super::*;
 
-    fn run(family: Family, way: Way) -> Result<()> {
-        signalling::run(family, way, Path::new(VIEW))
+    fn run(family: Family, route: Route) -> Result<()> {
+        signalling::run(family, route, Path::new(TRACKER_VIEW))
     }
 
     #[test]
@@ -142,18 +143,18 @@ mod tracker_client {
     }
 }
 
-/// Who is in both swarms carries files from the one to the other.
+/// A client in both swarms passes files from one to the other.
 mod bridged {
     use super::*;
 
     #[test]
     fn from_transmission_by_libtorrent_to_webtorrent() -> Result<()> {
-        Bridging {
-            seeder: Transmission.by(Udp),
-            bridge: Libtorrent.by(Udp).and_by(Ws),
-            leecher: WebTorrent.by(Wss),
+        BridgedTransfer {
+            seeder: Transmission.via(Udp),
+            bridge: Libtorrent.via(Udp).and_via(Ws),
+            leecher: WebTorrent.via(Wss),
             family: Family::V4,
-            view: Path::new(VIEW),
+            tracker_view: Path::new(TRACKER_VIEW),
         }
         .run()
     }
