@@ -1,4 +1,4 @@
-//! The load of each protocol behind one face.
+//! The load generators of all protocols behind one interface.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -6,26 +6,26 @@ use std::num::NonZeroUsize;
 use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
 use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Stop, Watch, WrongReplies, http, udp, ws};
 
-use crate::load::{Http, Transport, Ws};
+use crate::load::{HttpTransport, Transport, WsTransport};
 use crate::ws::PATH;
 
-/// The generator, ready for the runs of one tracker.
-pub(crate) enum Session {
+/// A load generator, ready for the runs of one tracker.
+pub(crate) enum Generator {
     /// See [`udp::Session`].
     Udp(udp::Session),
     /// See [`http::Session`].
     Http(http::Session),
     /// See [`ws::Session`].
     Ws(ws::Session),
-    /// The same on an echo, which is no tracker.
+    /// The same against an echo, which is not a tracker.
     WsEcho(ws::Session),
 }
 
-impl Session {
-    /// Opens it, with so many connections for each worker over HTTP.
+impl Generator {
+    /// Opens it. Over HTTP, each worker has `connections`.
     ///
     /// # Errors
-    /// Where the plan is impossible, this host lacks something, or the tracker does not answer.
+    /// Returns an error if the plan is impossible, this host lacks something, or the tracker does not answer.
     pub(crate) fn open(
         plan: &Plan,
         transport: Transport,
@@ -35,22 +35,22 @@ impl Session {
         Ok(match transport {
             Transport::Udp => Self::Udp(udp::Session::open(plan)?),
             Transport::Http(http) => {
-                Self::Http(http::Session::open(plan, &settings(http, plan.target, connections))?)
+                Self::Http(http::Session::open(plan, &http_settings(http, plan.target, connections))?)
             }
             Transport::Ws(ws) => {
-                let session = ws::Session::open(plan, &trade(ws, plan.target))?;
+                let session = ws::Session::open(plan, &ws_settings(ws, plan.target))?;
                 if is_echo { Self::WsEcho(session) } else { Self::Ws(session) }
             }
         })
     }
 
-    /// Has every peer announce that it starts.
+    /// Makes every peer announce its start.
     pub(crate) fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
         match self {
             Self::Udp(session) => session.fill(watch),
             Self::Http(session) => session.fill(watch),
             Self::Ws(session) => session.fill(watch),
-            Self::WsEcho(session) => of_echo(session.fill(watch)),
+            Self::WsEcho(session) => echo_report(session.fill(watch)),
         }
     }
 
@@ -60,13 +60,13 @@ impl Session {
             Self::Udp(session) => session.run(pace, stop, watch),
             Self::Http(session) => session.run(pace, stop, watch),
             Self::Ws(session) => session.run(pace, stop, watch),
-            Self::WsEcho(session) => of_echo(session.run(pace, stop, watch)),
+            Self::WsEcho(session) => echo_report(session.run(pace, stop, watch)),
         }
     }
 }
 
-/// What an echo says is what it was told, and no reply of a tracker: here it counts as one.
-fn of_echo(mut report: Report) -> Report {
+/// Adjusts the report about an echo, which returns announces instead of replies: each of them counts as a response.
+fn echo_report(mut report: Report) -> Report {
     let WrongReplies { malformed, .. } = report.wrong;
     report.responses = Kinds { announce: malformed, ..report.responses };
     report.wrong = WrongReplies { malformed: 0, ..report.wrong };
@@ -77,8 +77,8 @@ fn of_echo(mut report: Report) -> Report {
     report
 }
 
-/// As ordinary clients do it: one request at a time, and connections that end in good order.
-fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
+/// Connections of ordinary clients: one request at a time, and closed in order.
+fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
     Settings {
         host: tracker.to_string(),
         announce_path: "/announce".to_owned(),
@@ -91,8 +91,8 @@ fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Setti
     }
 }
 
-/// As peers do it that stay: connections that are all there before anything is measured.
-fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
+/// Connections of peers that stay: all of them are open before the measurement begins.
+fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> ws::Settings {
     ws::Settings {
         host: tracker.to_string(),
         path: PATH.to_owned(),
@@ -105,7 +105,7 @@ fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
         answer_share: ws.answer_share,
         held: 0,
         held_announce: false,
-        deaf: ws.deaf,
+        deaf: ws.slow_readers,
     }
 }
 
@@ -113,7 +113,7 @@ fn tls(tracker: SocketAddr, resumption: bool) -> TlsSettings {
     TlsSettings {
         version: TlsVersion::Tls13,
         resumption,
-        // The probe has seen that it is the certificate that everybody was given.
+        // The probe has verified that the tracker uses the certificate of the comparison.
         trusted: None,
         name: tracker.ip().to_string(),
     }
