@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use shoal_wire::http::bencode::{self, BencodeError, Dictionary, Value};
+use shoal_wire::http::bencode::{self, BencodeError, Value};
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedError, ReceivedPeers, ReceivedScrape};
 use shoal_wire::http::reply::{AnnounceReply, scrape_begin, scrape_end, scrape_file};

@@ -1,6 +1,6 @@
 //! The headers in which proxies name the client: forwarding headers of HTTP, and the PROXY protocol.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 
 use shoal_wire::http::forwarded::{HOPS_MAX, NoAddress, address, forwarded, x_forwarded_for};
 use shoal_wire::http::head::HEAD_BYTES_MAX;
