@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result, ensure};
 use shoal_load::udp::Echo as UdpEcho;
 use shoal_net::stream::{ListenAddress, StreamBackend, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};

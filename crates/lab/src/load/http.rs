@@ -215,7 +215,7 @@ impl HttpArgs {
             announce_path: path.clone(),
             scrape_path: scrape_path.unwrap_or(path),
             tls,
-            connections: hold.map_or(*connections, |hold| share(hold)),
+            connections: hold.map_or(*connections, share),
             pipelining: *pipelining,
             reuse: self.reuse(),
             reset: *reset,
