@@ -3,22 +3,18 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
-use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
+use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion};
+use shoal_load::ws::WsSettings;
 use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Stop, Watch, WrongReplies, http, udp, ws};
 
 use crate::load::{Http, Transport, Ws};
 use crate::ws::PATH;
 
 /// The generator, ready for the runs of one tracker.
-pub(crate) enum Session {
-    /// See [`udp::Session`].
-    Udp(udp::Session),
-    /// See [`http::Session`].
-    Http(http::Session),
-    /// See [`ws::Session`].
-    Ws(ws::Session),
-    /// The same on an echo, which is no tracker.
-    WsEcho(ws::Session),
+pub(crate) struct Session {
+    session: shoal_load::Session,
+    /// Whether the tracker is an echo of WebSocket messages, which is no tracker.
+    is_ws_echo: bool,
 }
 
 impl Session {
@@ -32,36 +28,24 @@ impl Session {
         connections: NonZeroUsize,
         is_echo: bool,
     ) -> Result<Self, OpenError> {
-        Ok(match transport {
-            Transport::Udp => Self::Udp(udp::Session::open(plan)?),
-            Transport::Http(http) => {
-                Self::Http(http::Session::open(plan, &settings(http, plan.target, connections))?)
-            }
-            Transport::Ws(ws) => {
-                let session = ws::Session::open(plan, &trade(ws, plan.target))?;
-                if is_echo { Self::WsEcho(session) } else { Self::Ws(session) }
-            }
-        })
+        let session = match transport {
+            Transport::Udp => udp::open(plan)?,
+            Transport::Http(http) => http::open(plan, &settings(http, plan.target, connections))?,
+            Transport::Ws(ws) => ws::open(plan, &trade(ws, plan.target))?,
+        };
+        Ok(Self { session, is_ws_echo: is_echo && matches!(transport, Transport::Ws(_)) })
     }
 
     /// Has every peer announce that it starts.
     pub(crate) fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.fill(watch),
-            Self::Http(session) => session.fill(watch),
-            Self::Ws(session) => session.fill(watch),
-            Self::WsEcho(session) => of_echo(session.fill(watch)),
-        }
+        let report = self.session.fill(watch);
+        if self.is_ws_echo { of_echo(report) } else { report }
     }
 
     /// Puts load on the tracker.
     pub(crate) fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.run(pace, stop, watch),
-            Self::Http(session) => session.run(pace, stop, watch),
-            Self::Ws(session) => session.run(pace, stop, watch),
-            Self::WsEcho(session) => of_echo(session.run(pace, stop, watch)),
-        }
+        let report = self.session.run(pace, stop, watch);
+        if self.is_ws_echo { of_echo(report) } else { report }
     }
 }
 
@@ -78,8 +62,8 @@ fn of_echo(mut report: Report) -> Report {
 }
 
 /// As ordinary clients do it: one request at a time, and connections that end in good order.
-fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
-    Settings {
+fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> HttpSettings {
+    HttpSettings {
         host: tracker.to_string(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -92,8 +76,8 @@ fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Setti
 }
 
 /// As peers do it that stay: connections that are all there before anything is measured.
-fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
-    ws::Settings {
+fn trade(ws: Ws, tracker: SocketAddr) -> WsSettings {
+    WsSettings {
         host: tracker.to_string(),
         path: PATH.to_owned(),
         origin: None,
@@ -105,7 +89,7 @@ fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
         answer_share: ws.answer_share,
         held: 0,
         held_announce: false,
-        deaf: ws.deaf,
+        slow_readers: ws.deaf,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Decides which rounds count. Knows nothing of medians or of how figures are shown.
 
-use shoal_load::{LatencySummary, Report, Verdict};
+use shoal_load::{Bottleneck, LatencySummary, Report};
 
 use crate::result::{BesideDeaf, Cell, IdleConnections, Round, Usage, spent};
 
@@ -291,8 +291,8 @@ fn deaf_figures(round: &Round, beside: &BesideDeaf) -> Option<Deaf> {
         [without, with, with.zip(without).and_then(|(with, without)| ratio(with, without))]
     };
     Some(Deaf {
-        deaf: as_f64(last.deaf),
-        closed: as_f64(last.deaf_closed),
+        deaf: as_f64(last.slow_readers),
+        closed: as_f64(last.slow_readers_closed),
         p99_us: pair(round.latency.as_ref(), beside.latency.as_ref()),
         loaded_p99_us: pair(round.load.as_ref(), beside.load.as_ref()),
         resident_mb: beside.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
@@ -318,7 +318,7 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
         return Err(failure.clone());
     }
     let load = round.load.as_ref().ok_or("the load was never run")?;
-    if load.verdict == Verdict::Unanswered {
+    if load.verdict == Bottleneck::Unanswered {
         return Err("the tracker never answered the load".into());
     }
     if let Some(failure) = &load.failure {
@@ -378,7 +378,7 @@ fn latency(report: &Report) -> Option<Latency> {
 
 fn marks(report: &Report) -> Marks {
     Marks {
-        generator_bound: report.verdict == Verdict::GeneratorBound,
+        generator_bound: report.verdict == Bottleneck::GeneratorBound,
         stolen: false,
         cut_short: report.ended_early,
         unsaturated: false,

@@ -1,7 +1,7 @@
 //! A made-up comparison. Its figures resemble real ones, so that the plots can be judged, and are nobody's.
 
 use shoal_compare::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker, Usage};
-use shoal_load::{Kinds, LatencySummary, Percentile, Report, Verdict, WrongReplies};
+use shoal_load::{Bottleneck, Kinds, LatencySummary, Percentile, Report, WrongReplies};
 
 /// Name, title, and on one core: responses a second, µs in user mode, µs in the kernel, MB, µs at the median.
 type Line = (&'static str, &'static str, f64, f64, f64, u64, f64);
@@ -100,7 +100,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         send_delay: None,
         generator_cpu_s: 7.0,
         generator_busy: 0.7,
-        verdict: Verdict::Tracker,
+        verdict: Bottleneck::Tracker,
         ended_early: false,
         failure: None,
     }
@@ -157,7 +157,7 @@ fn round(line: &Line, cores: usize, number: usize) -> Round {
     load.lost = good.total() / 400;
     load.requests.announce += load.lost;
     if name == "aquatic_udp-mio" && cores == 4 {
-        load.verdict = Verdict::GeneratorBound;
+        load.verdict = Bottleneck::GeneratorBound;
     }
     let mut used = usage(replies * user_us * wobble / 1e6, replies * system_us / wobble / 1e6, None);
     used.processors = (0..cores).map(|cpu| (cpu, 0.99)).chain((4..8).map(|cpu| (cpu, 0.6))).collect();

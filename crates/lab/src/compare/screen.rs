@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use shoal_compare::order::{Event, Phase};
 use shoal_compare::result::{IdleConnections, Round, Usage, spent};
-use shoal_load::{Report, Verdict};
+use shoal_load::{Bottleneck, Report};
 
 use crate::load::live::Line;
 use crate::output;
@@ -80,7 +80,7 @@ fn in_words(round: &Round, processors: usize) -> String {
     if let Some(load) = &round.load {
         words.push(rate(load));
         words.extend(round.usage.as_ref().and_then(|usage| cost(load, usage)));
-        if load.verdict == Verdict::GeneratorBound {
+        if load.verdict == Bottleneck::GeneratorBound {
             words.push("generator bound".to_owned());
         }
         let share = round.usage.as_ref().and_then(|usage| usage.share_of(processors));

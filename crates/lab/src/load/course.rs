@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use shoal_load::{OpenError, Pace, Plan, Report, Stop, Verdict, Watch, http, udp, ws};
+use shoal_load::{Bottleneck, OpenError, Pace, Plan, Report, Session, Stop, Watch};
 
 use super::spelling::{duration, rate};
 use super::{live, table};
@@ -43,12 +43,6 @@ pub(super) struct Course {
     json: bool,
 }
 
-/// A session of either protocol.
-pub(super) trait Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report;
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report;
-}
-
 /// What is to be measured.
 pub(super) struct Subject<'s, L> {
     pub(super) target: String,
@@ -78,10 +72,10 @@ struct Document<'d, L> {
 
 impl Course {
     /// Opens a session and carries the measurement out.
-    pub(super) fn measure<S: Session>(
+    pub(super) fn measure(
         &self,
         subject: &Subject<'_, impl Serialize>,
-        open: impl FnOnce() -> Result<S, OpenError>,
+        open: impl FnOnce() -> Result<Session, OpenError>,
     ) -> Result<ExitCode> {
         let pace = match self.rate {
             Some(rate) => Pace::Open { rate },
@@ -111,7 +105,7 @@ impl Course {
         drop(session);
         self.print(subject, pace, fill.as_ref(), &run)?;
         let is_good =
-            run.failure.is_none() && run.responses.total() > 0 && run.verdict != Verdict::Unanswered;
+            run.failure.is_none() && run.responses.total() > 0 && run.verdict != Bottleneck::Unanswered;
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -130,36 +124,6 @@ impl Course {
             table::text(pace, plan.population.peers, fill, run)
         };
         output::print(&text)
-    }
-}
-
-impl Session for udp::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
-    }
-}
-
-impl Session for http::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
-    }
-}
-
-impl Session for ws::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
     }
 }
 

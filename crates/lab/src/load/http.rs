@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use shoal_load::Plan;
-use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings};
+use shoal_load::http::{HttpSettings, PRESETS, Preset, Reuse, open};
 use shoal_net::Backend;
 
 use super::course::{Course, Subject, USAGE};
@@ -152,7 +152,7 @@ impl Http {
             window,
             load: document(&plan, &settings),
         };
-        self.course.measure(&subject, || Session::open(&plan, &settings))
+        self.course.measure(&subject, || open(&plan, &settings))
     }
 
     /// What connections are used for, the preset included.
@@ -168,7 +168,7 @@ impl Http {
         Preset::find(self.shape.preset.name)
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<HttpSettings> {
         let Transport { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
         let target = &self.target;
         let path = match (path, &target.path) {
@@ -183,7 +183,7 @@ impl Http {
              without scrapes"
         );
         let tls = tls.settings(target, self.preset().is_some_and(|preset| preset.tls))?;
-        Ok(Settings {
+        Ok(HttpSettings {
             host: target.host.clone(),
             announce_path: path.clone(),
             scrape_path: scrape_path.unwrap_or(path),
@@ -226,7 +226,7 @@ impl Http {
     }
 }
 
-fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
+fn document(plan: &Plan, settings: &HttpSettings) -> LoadDocument {
     let tls = settings.tls.as_ref();
     LoadDocument {
         population: plan.population,

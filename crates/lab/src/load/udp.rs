@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::udp::{Session, WINDOW_MAX};
+use shoal_load::udp::{WINDOW_MAX, open};
 use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
@@ -119,7 +119,7 @@ impl Udp {
             own_address_is_wrong: plan.own_address_is_wrong,
         };
         let subject = Subject { target: plan.target.to_string(), plan: &plan, window: self.window, load };
-        self.course.measure(&subject, || Session::open(&plan))
+        self.course.measure(&subject, || open(&plan))
     }
 
     fn plan(&self) -> Result<Plan> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::ws::{PRESETS, Preset, Session, Settings};
+use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
 use shoal_load::{Plan, Population};
 use shoal_net::Backend;
 
@@ -179,15 +179,15 @@ impl Ws {
             window: settings.connections.get().div_ceil(plan.workers.len().max(1)),
             load: document(&plan, &settings),
         };
-        self.course.measure(&subject, || Session::open(&plan, &settings))
+        self.course.measure(&subject, || open(&plan, &settings))
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<WsSettings> {
         let Transport { connections, ramp, hold, hold_announce, deaf, tls, path, origin } = &self.transport;
         let preset = Preset::find(self.shape.preset.name).context("the command line takes no other")?;
         let of_preset = usize::try_from(preset.shape.population.peers).ok().and_then(NonZeroUsize::new);
         let path = path.as_ref().or(self.target.path.as_ref());
-        Ok(Settings {
+        Ok(WsSettings {
             host: self.target.host.clone(),
             path: path.map_or_else(|| "/announce".to_owned(), Clone::clone),
             origin: origin.clone(),
@@ -199,15 +199,15 @@ impl Ws {
             answer_share: self.trade.answers.unwrap_or(preset.answer_share),
             held: *hold,
             held_announce: *hold_announce,
-            deaf: *deaf,
+            slow_readers: *deaf,
         })
     }
 
-    fn plan(&self, settings: &Settings) -> Result<Plan> {
+    fn plan(&self, settings: &WsSettings) -> Result<Plan> {
         let load = self.shape.load();
         let connections = settings.connections.get();
         let peers = self.shape.peers.unwrap_or_else(|| u32::try_from(connections).unwrap_or(u32::MAX));
-        let seats = connections.saturating_add(settings.held).saturating_add(settings.deaf);
+        let seats = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
         // An address has about 28,000 ports for one tracker; a share of that leaves some for whoever dials again.
         let fitting = seats.div_ceil(8192);
         Ok(Plan {
@@ -226,7 +226,7 @@ impl Ws {
     }
 }
 
-fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
+fn document(plan: &Plan, settings: &WsSettings) -> LoadDocument {
     let tls = settings.tls.as_ref();
     LoadDocument {
         population: plan.population,
@@ -239,7 +239,7 @@ fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
         ramp: settings.ramp,
         held: settings.held,
         held_announce: settings.held_announce,
-        deaf: settings.deaf,
+        deaf: settings.slow_readers,
         offers: settings.offers,
         sdp_bytes: settings.sdp_bytes,
         answer_share: settings.answer_share,
