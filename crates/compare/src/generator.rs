@@ -3,22 +3,18 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
-use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
-use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Stop, Watch, WrongReplies, http, udp, ws};
+use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion};
+use shoal_load::ws::WsSettings;
+use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, WrongReplies, http, udp, ws};
 
 use crate::load::{HttpTransport, Transport, WsTransport};
 use crate::ws::PATH;
 
 /// A load generator, ready for the runs of one tracker.
-pub(crate) enum Generator {
-    /// See [`udp::Session`].
-    Udp(udp::Session),
-    /// See [`http::Session`].
-    Http(http::Session),
-    /// See [`ws::Session`].
-    Ws(ws::Session),
-    /// The same against an echo, which is not a tracker.
-    WsEcho(ws::Session),
+pub(crate) struct Generator {
+    session: Session,
+    /// Whether the tracker is an echo of WebSocket messages, which is not a tracker.
+    is_ws_echo: bool,
 }
 
 impl Generator {
@@ -32,36 +28,24 @@ impl Generator {
         connections: NonZeroUsize,
         is_echo: bool,
     ) -> Result<Self, OpenError> {
-        Ok(match transport {
-            Transport::Udp => Self::Udp(udp::Session::open(plan)?),
-            Transport::Http(http) => {
-                Self::Http(http::Session::open(plan, &http_settings(http, plan.target, connections))?)
-            }
-            Transport::Ws(ws) => {
-                let session = ws::Session::open(plan, &ws_settings(ws, plan.target))?;
-                if is_echo { Self::WsEcho(session) } else { Self::Ws(session) }
-            }
-        })
+        let session = match transport {
+            Transport::Udp => udp::open(plan)?,
+            Transport::Http(http) => http::open(plan, &http_settings(http, plan.target, connections))?,
+            Transport::Ws(ws) => ws::open(plan, &ws_settings(ws, plan.target))?,
+        };
+        Ok(Self { session, is_ws_echo: is_echo && matches!(transport, Transport::Ws(_)) })
     }
 
     /// Makes every peer announce its start.
     pub(crate) fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.fill(watch),
-            Self::Http(session) => session.fill(watch),
-            Self::Ws(session) => session.fill(watch),
-            Self::WsEcho(session) => echo_report(session.fill(watch)),
-        }
+        let report = self.session.fill(watch);
+        if self.is_ws_echo { echo_report(report) } else { report }
     }
 
     /// Puts load on the tracker.
     pub(crate) fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.run(pace, stop, watch),
-            Self::Http(session) => session.run(pace, stop, watch),
-            Self::Ws(session) => session.run(pace, stop, watch),
-            Self::WsEcho(session) => echo_report(session.run(pace, stop, watch)),
-        }
+        let report = self.session.run(pace, stop, watch);
+        if self.is_ws_echo { echo_report(report) } else { report }
     }
 }
 
@@ -78,8 +62,8 @@ fn echo_report(mut report: Report) -> Report {
 }
 
 /// Connections of ordinary clients: one request at a time, and closed in order.
-fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
-    Settings {
+fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroUsize) -> HttpSettings {
+    HttpSettings {
         host: tracker.to_string(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -92,8 +76,8 @@ fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroU
 }
 
 /// Connections of peers that stay: all of them are open before the measurement begins.
-fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> ws::Settings {
-    ws::Settings {
+fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> WsSettings {
+    WsSettings {
         host: tracker.to_string(),
         path: PATH.to_owned(),
         origin: None,
@@ -105,7 +89,7 @@ fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> ws::Settings {
         answer_share: ws.answer_share,
         held: 0,
         held_announce: false,
-        deaf: ws.slow_readers,
+        slow_readers: ws.slow_readers,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! This module decides which rounds count. It does not know about medians or presentation.
 
-use shoal_load::{LatencySummary, Report, Verdict};
+use shoal_load::{Bottleneck, LatencySummary, Report};
 
 use crate::result::{Cell, IdleConnections, Round, SlowReaderRound, Usage, spent};
 
@@ -296,8 +296,8 @@ fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<SlowRe
         [without, with, with.zip(without).and_then(|(with, without)| ratio(with, without))]
     };
     Some(SlowReaders {
-        count: as_f64(last.deaf),
-        closed: as_f64(last.deaf_closed),
+        count: as_f64(last.slow_readers),
+        closed: as_f64(last.slow_readers_closed),
         p99_us: pair(round.latency.as_ref(), second.latency.as_ref()),
         loaded_p99_us: pair(round.load.as_ref(), second.load.as_ref()),
         resident_mb: second.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
@@ -323,7 +323,7 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
         return Err(failure.clone());
     }
     let load = round.load.as_ref().ok_or("the load was never run")?;
-    if load.verdict == Verdict::Unanswered {
+    if load.verdict == Bottleneck::Unanswered {
         return Err("the tracker never answered the load".into());
     }
     if let Some(failure) = &load.failure {
@@ -373,7 +373,7 @@ fn latency(report: &Report) -> Option<Latency> {
 
 fn marks(report: &Report) -> Marks {
     Marks {
-        generator_bound: report.verdict == Verdict::GeneratorBound,
+        generator_bound: report.verdict == Bottleneck::GeneratorBound,
         stolen: false,
         cut_short: report.ended_early,
         unsaturated: false,

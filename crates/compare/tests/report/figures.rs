@@ -2,7 +2,7 @@
 
 use shoal_compare::report;
 use shoal_compare::result::{Cell, Comparison, Round};
-use shoal_load::{Kinds, Verdict, WrongReplies};
+use shoal_load::{Bottleneck, Kinds, WrongReplies};
 
 use crate::sample::{self, cell_of, empty_round, report, usage};
 
@@ -135,7 +135,7 @@ fn absent_and_failed_are_never_zero() {
 #[test]
 fn a_tracker_without_a_good_reply_has_failed() {
     let mut silent = round(1, None);
-    silent.load.as_mut().unwrap().verdict = Verdict::Unanswered;
+    silent.load.as_mut().unwrap().verdict = Bottleneck::Unanswered;
     let mut refusing = round(2, None);
     let load = refusing.load.as_mut().unwrap();
     (load.responses, load.responses_per_s) = (Kinds::default(), 0.0);
@@ -152,7 +152,7 @@ fn a_tracker_without_a_good_reply_has_failed() {
 #[test]
 fn doubtful_rounds_are_marked_and_not_hidden() {
     let mut bound = round(1, None);
-    bound.load.as_mut().unwrap().verdict = Verdict::GeneratorBound;
+    bound.load.as_mut().unwrap().verdict = Bottleneck::GeneratorBound;
     let mut stolen = round(2, None);
     stolen.usage.as_mut().unwrap().steal = 0.11;
     let mut waiting = round(3, None);

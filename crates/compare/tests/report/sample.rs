@@ -1,7 +1,7 @@
 //! An invented comparison. Its figures resemble real ones, so that the plots can be judged.
 
 use shoal_compare::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker, Usage};
-use shoal_load::{Kinds, LatencySummary, Percentile, Report, Verdict, WrongReplies};
+use shoal_load::{Bottleneck, Kinds, LatencySummary, Percentile, Report, WrongReplies};
 
 /// Name, title, and the figures on one core: responses a second, µs in user mode, µs in the kernel, MB, median µs.
 type Line = (&'static str, &'static str, f64, f64, f64, u64, f64);
@@ -101,7 +101,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         send_delay: None,
         generator_cpu_s: 7.0,
         generator_busy: 0.7,
-        verdict: Verdict::Tracker,
+        verdict: Bottleneck::Tracker,
         ended_early: false,
         failure: None,
     }
@@ -158,7 +158,7 @@ fn round(line: &Line, cores: usize, number: usize) -> Round {
     load.lost = good.total() / 400;
     load.requests.announce += load.lost;
     if name == "aquatic_udp-mio" && cores == 4 {
-        load.verdict = Verdict::GeneratorBound;
+        load.verdict = Bottleneck::GeneratorBound;
     }
     let mut used = usage(replies * user_us * deviation / 1e6, replies * system_us / deviation / 1e6, None);
     used.processors = (0..cores).map(|cpu| (cpu, 0.99)).chain((4..8).map(|cpu| (cpu, 0.6))).collect();

@@ -87,7 +87,7 @@ fn a_round_is_shown_without_and_with_slow_readers() {
     let mut slower = signalled();
     let relays = slower.relays.as_mut().unwrap();
     relays.offer_latency.p99_us = 1350.0;
-    (relays.deaf, relays.deaf_closed) = (1000, 998);
+    (relays.slow_readers, relays.slow_readers_closed) = (1000, 998);
     let second = SlowReaderRound {
         fill: None,
         load: Some(slower.clone()),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use shoal_compare::plan::{ComparisonEvent, Phase};
 use shoal_compare::result::{IdleConnections, Round, Usage, spent};
-use shoal_load::{Report, Verdict};
+use shoal_load::{Bottleneck, Report};
 
 use crate::terminal::{self, ProgressLine};
 
@@ -87,7 +87,7 @@ fn summary(round: &Round, processors: usize) -> String {
             let unit = if load.relays.is_some() { "message" } else { "reply" };
             (count > 0.0).then(|| format!("{us:.2} µs CPU a {unit}"))
         }));
-        if load.verdict == Verdict::GeneratorBound {
+        if load.verdict == Bottleneck::GeneratorBound {
             words.push("generator bound".to_owned());
         }
         let share = round.usage.as_ref().and_then(|usage| usage.share_of(processors));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use shoal_load::Plan;
-use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings};
+use shoal_load::http::{HttpSettings, PRESETS, Preset, Reuse, open};
 use shoal_net::Backend;
 
 use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
@@ -177,7 +177,7 @@ impl HttpArgs {
             window,
             load,
         };
-        self.measurement.run(&run, || Session::open(&plan, &settings))
+        self.measurement.run(&run, || open(&plan, &settings))
     }
 
     /// Returns how connections are used, taking the preset into account.
@@ -193,7 +193,7 @@ impl HttpArgs {
         Preset::find(self.shape.preset.name)
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<HttpSettings> {
         let HttpTransportArgs { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
         let target = &self.target;
         let path = match (path, &target.path) {
@@ -210,7 +210,7 @@ impl HttpArgs {
         let tls = tls.settings(target, self.preset().is_some_and(|preset| preset.tls))?;
         let workers = self.generator.threads.workers().len().max(1);
         let share = |held: NonZeroUsize| NonZeroUsize::new(held.get().div_ceil(workers)).unwrap_or(held);
-        Ok(Settings {
+        Ok(HttpSettings {
             host: target.host.clone(),
             announce_path: path.clone(),
             scrape_path: scrape_path.unwrap_or(path),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use shoal_load::{OpenError, Pace, Plan, Report, Stop, Verdict, Watch, http, udp, ws};
+use shoal_load::{Bottleneck, OpenError, Pace, Plan, Report, Session, Stop, Watch};
 
 use super::args::{duration, rate};
 use super::table;
@@ -43,12 +43,6 @@ pub(super) struct MeasureArgs {
     json: bool,
 }
 
-/// A session of any protocol.
-pub(super) trait LoadSession {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report;
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report;
-}
-
 /// The parameters of a measurement.
 pub(super) struct LoadRun<'s, L> {
     pub(super) target: String,
@@ -78,10 +72,10 @@ struct Document<'d, L> {
 
 impl MeasureArgs {
     /// Opens a session and runs the measurement.
-    pub(super) fn run<S: LoadSession>(
+    pub(super) fn run(
         &self,
         load_run: &LoadRun<'_, impl Serialize>,
-        open: impl FnOnce() -> Result<S, OpenError>,
+        open: impl FnOnce() -> Result<Session, OpenError>,
     ) -> Result<ExitCode> {
         let pace = match self.rate {
             Some(rate) => Pace::Open { rate },
@@ -110,7 +104,7 @@ impl MeasureArgs {
         drop(session);
         self.print(load_run, pace, fill.as_ref(), &run)?;
         let is_good =
-            run.failure.is_none() && run.responses.total() > 0 && run.verdict != Verdict::Unanswered;
+            run.failure.is_none() && run.responses.total() > 0 && run.verdict != Bottleneck::Unanswered;
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -129,36 +123,6 @@ impl MeasureArgs {
             table::text(pace, plan.population.peers, fill, run)
         };
         terminal::print(&text)
-    }
-}
-
-impl LoadSession for udp::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
-    }
-}
-
-impl LoadSession for http::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
-    }
-}
-
-impl LoadSession for ws::Session {
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        self.fill(watch)
-    }
-
-    fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        self.run(pace, stop, watch)
     }
 }
 

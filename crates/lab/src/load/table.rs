@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use shoal_load::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Relays, Report, Verdict, WrongRelays,
+    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Relays, Report, WrongRelays,
     WrongReplies,
 };
 
@@ -113,12 +113,16 @@ fn relay_lines(out: &mut String, relayed: &Relays) {
     if !wrong.is_empty() {
         line(out, "wrong relays", &wrong);
     }
-    let Relays { held, held_alive, deaf, deaf_closed, .. } = relayed;
+    let Relays { held, held_alive, slow_readers, slow_readers_closed, .. } = relayed;
     if *held > 0 {
         line(out, "held", &format!("{held_alive} of {held} alive at the end"));
     }
-    if *deaf > 0 {
-        line(out, "slow readers", &format!("{deaf}, {deaf_closed} of them closed by the tracker"));
+    if *slow_readers > 0 {
+        line(
+            out,
+            "slow readers",
+            &format!("{slow_readers}, {slow_readers_closed} of them closed by the tracker"),
+        );
     }
 }
 
@@ -202,17 +206,17 @@ pub(super) fn wrong(wrong: &WrongReplies) -> String {
 
 fn conclusion_lines(out: &mut String, pace: Pace, run: &Report) {
     let text = match run.verdict {
-        _ if run.verdict != Verdict::Unanswered && run.responses.total() == 0 => "not one good reply",
-        Verdict::Tracker => match pace {
+        _ if run.verdict != Bottleneck::Unanswered && run.responses.total() == 0 => "not one good reply",
+        Bottleneck::Tracker => match pace {
             Pace::Closed { .. } => {
                 "the tracker's limit with so many in flight; the generator had time to spare"
             }
             Pace::Open { .. } => "the tracker at this rate; requests were sent on time",
         },
-        Verdict::GeneratorBound => {
+        Bottleneck::GeneratorBound => {
             "THE GENERATOR WAS THE BOTTLENECK: give it its own processors (--cpus), or a smaller load (--rate, or fewer in flight)"
         }
-        Verdict::Unanswered => "the tracker did not answer",
+        Bottleneck::Unanswered => "the tracker did not answer",
     };
     if run.failure.is_none() {
         line(out, "this shows", text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::udp::{Session, WINDOW_MAX};
+use shoal_load::udp::{WINDOW_MAX, open};
 use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
@@ -119,7 +119,7 @@ impl UdpArgs {
         };
         let target = plan.target.to_string();
         let run = LoadRun { target, plan: &plan, window: self.window, load };
-        self.measurement.run(&run, || Session::open(&plan))
+        self.measurement.run(&run, || open(&plan))
     }
 
     fn plan(&self) -> Result<Plan> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::ws::{PRESETS, Preset, Session, Settings};
+use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
 use shoal_load::{Plan, Population};
 use shoal_net::Backend;
 
@@ -187,7 +187,7 @@ impl WsArgs {
             ramp: settings.ramp,
             held: settings.held,
             held_announce: settings.held_announce,
-            slow_readers: settings.deaf,
+            slow_readers: settings.slow_readers,
             offers: settings.offers,
             sdp_bytes: settings.sdp_bytes,
             answer_share: settings.answer_share,
@@ -207,16 +207,16 @@ impl WsArgs {
             window: settings.connections.get().div_ceil(plan.workers.len().max(1)),
             load,
         };
-        self.measurement.run(&run, || Session::open(&plan, &settings))
+        self.measurement.run(&run, || open(&plan, &settings))
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<WsSettings> {
         let WsTransportArgs { connections, ramp, hold, hold_announce, slow_readers, tls, path, origin } =
             &self.transport;
         let preset = Preset::find(self.shape.preset.name).context("the value parser accepts no other")?;
         let of_preset = usize::try_from(preset.shape.population.peers).ok().and_then(NonZeroUsize::new);
         let path = path.as_ref().or(self.target.path.as_ref());
-        Ok(Settings {
+        Ok(WsSettings {
             host: self.target.host.clone(),
             path: path.map_or_else(|| "/announce".to_owned(), Clone::clone),
             origin: origin.clone(),
@@ -228,15 +228,15 @@ impl WsArgs {
             answer_share: self.signalling.answers.unwrap_or(preset.answer_share),
             held: *hold,
             held_announce: *hold_announce,
-            deaf: *slow_readers,
+            slow_readers: *slow_readers,
         })
     }
 
-    fn plan(&self, settings: &Settings) -> Result<Plan> {
+    fn plan(&self, settings: &WsSettings) -> Result<Plan> {
         let load = self.shape.load();
         let connections = settings.connections.get();
         let peers = self.shape.peers.unwrap_or_else(|| u32::try_from(connections).unwrap_or(u32::MAX));
-        let all = connections.saturating_add(settings.held).saturating_add(settings.deaf);
+        let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
         // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
         let fitting = all.div_ceil(8192);
         Ok(Plan {

@@ -1,7 +1,7 @@
-//! Writes what a worker says, each message as one masked frame.
+//! Encodes the messages of a worker, each as one masked frame.
 //!
-//! The large parts, offers and answers, lie ready and are only signed anew. Nothing is allocated once the longest message
-//! has been written.
+//! The large parts, offers and answers, are encoded once, and only their stamps are replaced. Nothing is allocated
+//! once the longest message has been encoded.
 
 use arrayvec::ArrayVec;
 use shoal_types::{InfoHash, PeerId};
@@ -10,29 +10,28 @@ use shoal_wire::webtorrent::request::{AnnounceRequest, AnswerRequest, OfferReque
 
 use super::description::{Description, Side};
 use super::stamp::{STAMP_BYTES, Stamp};
-use super::{OFFERS_MAX, Settings};
-use crate::hash::{info_hash, mix, peer_id};
-use crate::population::Say;
+use super::{OFFERS_MAX, WsSettings};
+use crate::population::{PeerAnnounce, info_hash, mix, peer_id};
 
-/// What one worker writes with.
+/// The encoder of one worker.
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct Encoder {
     seed: u64,
     worker: usize,
     numwant: Option<u32>,
-    /// Those of an announce, in order, and their ids.
+    /// The offers of an announce, in order, and their ids.
     offers: Vec<Description>,
     offer_ids: Vec<[u8; STAMP_BYTES]>,
     answer: Description,
-    /// The torrents of a scrape.
+    /// The torrents of the next scrape.
     pub(super) scraped: Vec<InfoHash>,
     message: Vec<u8>,
     frame: Vec<u8>,
-    masks: u64,
+    mask_state: u64,
 }
 
-impl Pen {
-    pub(super) fn new(settings: &Settings, seed: u64, worker: usize, numwant: i32) -> Self {
+impl Encoder {
+    pub(super) fn new(settings: &WsSettings, seed: u64, worker: usize, numwant: i32) -> Self {
         let offer = Description::new(Side::Offer, settings.sdp_bytes);
         Self {
             seed,
@@ -44,11 +43,11 @@ impl Pen {
             scraped: Vec::new(),
             message: Vec::new(),
             frame: Vec::new(),
-            masks: mix(seed ^ worker as u64),
+            mask_state: mix(seed ^ worker as u64),
         }
     }
 
-    /// What the connection in a place calls itself.
+    /// Returns the peer id that a connection uses.
     pub(super) fn peer_id(&self, worker: usize, slot: usize) -> PeerId {
         peer_id(self.seed, (worker as u64) << 40 | slot as u64)
     }
@@ -57,40 +56,47 @@ impl Pen {
         info_hash(self.seed, torrent)
     }
 
-    /// An announce that makes the first `count` offers.
-    pub(super) fn announce(&mut self, slot: usize, say: &Say, count: usize, sent_ns: u64) -> &[u8] {
-        let mut stamp = Stamp { sent_ns, worker: self.worker, slot, index: 0, torrent: say.torrent };
+    /// Encodes an announce with `count` offers.
+    pub(super) fn announce(
+        &mut self,
+        slot: usize,
+        announce: &PeerAnnounce,
+        count: usize,
+        sent_ns: u64,
+    ) -> &[u8] {
+        let PeerAnnounce { torrent, event, left_bytes, .. } = *announce;
+        let mut stamp = Stamp { sent_ns, worker: self.worker, slot, index: 0, torrent };
         for (index, id) in self.offer_ids.iter_mut().take(count).enumerate() {
             stamp.index = index;
             *id = stamp.write(self.seed);
-            self.offers[index].sign(id);
+            self.offers[index].set_stamp(id);
         }
-        let made = self.offers.iter().zip(&self.offer_ids).take(count);
+        let offers = self.offers.iter().zip(&self.offer_ids).take(count);
         let offers: ArrayVec<_, OFFERS_MAX> =
-            made.map(|(offer, id)| OfferRequest { offer_id: id, offer: offer.json() }).collect();
+            offers.map(|(offer, id)| OfferRequest { offer_id: id, offer: offer.json() }).collect();
         let request = AnnounceRequest {
-            info_hash: self.info_hash(say.torrent),
+            info_hash: self.info_hash(torrent),
             peer_id: self.peer_id(self.worker, slot),
-            event: say.event,
-            left_bytes: Some(say.left_bytes.unsigned_abs()),
-            // Whoever has nothing to offer can have nobody.
+            event,
+            left_bytes: Some(left_bytes.unsigned_abs()),
+            // A peer without offers cannot be given other peers.
             numwant: if count == 0 { Some(0) } else { self.numwant },
             offers: &offers,
         };
         self.message.clear();
         request.encode(Style::Raw, &mut self.message);
         drop(offers);
-        self.seal()
+        self.frame_message()
     }
 
-    /// A scrape of the torrents that were noted.
+    /// Encodes a scrape of the torrents in `scraped`.
     pub(super) fn scrape(&mut self) -> &[u8] {
         self.message.clear();
         scrape(&self.scraped, Style::Raw, &mut self.message);
-        self.seal()
+        self.frame_message()
     }
 
-    /// An answer to the offer `offer_id` of `to_peer_id`.
+    /// Encodes an answer to the offer `offer_id` of `to_peer_id`.
     pub(super) fn answer(
         &mut self,
         slot: usize,
@@ -100,7 +106,7 @@ impl Pen {
         sent_ns: u64,
     ) -> &[u8] {
         let stamp = Stamp { sent_ns, worker: self.worker, slot, index: 0, torrent };
-        self.answer.sign(&stamp.write(self.seed));
+        self.answer.set_stamp(&stamp.write(self.seed));
         let request = AnswerRequest {
             info_hash: self.info_hash(torrent),
             peer_id: self.peer_id(self.worker, slot),
@@ -110,44 +116,45 @@ impl Pen {
         };
         self.message.clear();
         request.encode(Style::Raw, &mut self.message);
-        self.seal()
+        self.frame_message()
     }
 
-    /// A control frame.
+    /// Encodes a control frame.
     pub(super) fn control(&mut self, opcode: Opcode, payload: &[u8]) -> &[u8] {
-        let mask = self.mask();
+        let mask = self.next_mask();
         self.frame.clear();
         frame::encode(opcode, payload, Some(mask), &mut self.frame);
         &self.frame
     }
 
-    /// Who made an offer, where it is whole and of this generator.
+    /// Returns the stamp of an offer id, if this generator has made it.
     pub(super) fn read_stamp(&self, text: &[u8]) -> Option<Stamp> {
         Stamp::read(text, self.seed)
     }
 
-    /// Whether an offer is what was signed so.
+    /// Returns whether an offer is unchanged, given its stamp.
     pub(super) fn is_offer(&self, offer: &[u8], stamp: &[u8]) -> bool {
-        self.offers[0].is(offer, stamp)
+        self.offers[0].matches(offer, stamp)
     }
 
-    /// Who wrote an answer, where it is to the byte what he wrote.
+    /// Returns the stamp of an answer, if the answer is unchanged.
     pub(super) fn read_answer(&self, answer: &[u8]) -> Option<Stamp> {
         let stamp = self.answer.stamp(answer)?;
-        if self.answer.is(answer, stamp) { Stamp::read(stamp, self.seed) } else { None }
+        if self.answer.matches(answer, stamp) { Stamp::read(stamp, self.seed) } else { None }
     }
 
-    fn seal(&mut self) -> &[u8] {
-        let mask = self.mask();
+    /// Encodes the message as a frame.
+    fn frame_message(&mut self) -> &[u8] {
+        let mask = self.next_mask();
         self.frame.clear();
         frame::encode(Opcode::Text, &self.message, Some(mask), &mut self.frame);
         &self.frame
     }
 
-    /// Another mask for each frame (RFC 6455, 5.3), though one that can be foreseen.
-    fn mask(&mut self) -> [u8; 4] {
-        self.masks = mix(self.masks);
-        let [a, b, c, d, ..] = self.masks.to_le_bytes();
+    /// Returns a new mask for each frame (RFC 6455, 5.3). It is predictable, which does not matter here.
+    fn next_mask(&mut self) -> [u8; 4] {
+        self.mask_state = mix(self.mask_state);
+        let [a, b, c, d, ..] = self.mask_state.to_le_bytes();
         [a, b, c, d]
     }
 }

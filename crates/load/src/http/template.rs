@@ -1,67 +1,68 @@
-//! Requests on paper: encoded once, and patched where one differs from the next.
+//! Request templates: encoded once, and patched where requests differ.
 
 use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::request::{AnnounceRequest, AnnounceSlots, ScrapeSlots, Target, encode_scrape};
 
-use crate::hash::{info_hash, peer_id};
-use crate::population::{LEFT_BYTES, Say};
+use crate::population::{LEFT_BYTES, PeerAnnounce, info_hash, peer_id};
 
-/// The forms of one worker.
+/// The request templates of one worker.
 #[derive(Debug)]
-pub(super) struct Forms {
+pub(super) struct Templates {
     seed: u64,
-    /// Peers of different workers have the same numbers, and must not have the same ids.
+    /// Distinguishes the peer ids of workers, whose peers have the same numbers.
     worker: u64,
-    kept: Set,
-    last: Set,
+    keep_alive: TemplateSet,
+    /// With `Connection: close`.
+    close: TemplateSet,
 }
 
-/// Where requests go.
+/// The parameters that all requests share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letterhead<'l> {
-    pub(super) host: &'l str,
-    pub(super) announce_path: &'l str,
-    pub(super) scrape_path: &'l str,
+pub(super) struct TemplateParameters<'p> {
+    pub(super) host: &'p str,
+    pub(super) announce_path: &'p str,
+    pub(super) scrape_path: &'p str,
     pub(super) numwant: i32,
     pub(super) scrape_hashes_max: usize,
 }
 
-/// The forms of all kinds of request, either for connections that are kept or for those that are not.
+/// The templates of all kinds of request, either with keep-alive or with `Connection: close`.
 #[derive(Debug)]
-struct Set {
-    /// By event, and by whether nothing is left to download.
+struct TemplateSet {
+    /// By event, and by whether the peer is a seeder.
     announces: Vec<[(Vec<u8>, AnnounceSlots); 2]>,
-    /// By number of info hashes, from one on.
+    /// By number of info hashes, from 1 on.
     scrapes: Vec<(Vec<u8>, ScrapeSlots)>,
 }
 
-/// In the order of the forms.
+/// The events in the order of the templates.
 const EVENTS: [Event; 4] = [Event::Update, Event::Started, Event::Completed, Event::Stopped];
 
 const AGENT: (&str, &str) = ("User-Agent", "shoal-lab");
 
 const NO_HASH: InfoHash = InfoHash([0; 20]);
 
-impl Forms {
-    pub(super) fn new(letterhead: &Letterhead<'_>, seed: u64, worker: usize) -> Self {
-        let set = |keep_alive| Set::new(letterhead, keep_alive);
-        Self { seed, worker: worker as u64, kept: set(true), last: set(false) }
+impl Templates {
+    pub(super) fn new(parameters: &TemplateParameters<'_>, seed: u64, worker: usize) -> Self {
+        let set = |keep_alive| TemplateSet::new(parameters, keep_alive);
+        Self { seed, worker: worker as u64, keep_alive: set(true), close: set(false) }
     }
 
-    /// Appends an announce; where it `is_last`, with the wish that the connection be closed.
-    pub(super) fn announce(&self, say: &Say, is_last: bool, out: &mut Vec<u8>) {
-        let event = EVENTS.iter().position(|event| *event == say.event).expect("these are all events");
-        let (form, slots) = &self.set(is_last).announces[event][usize::from(say.left_bytes == 0)];
-        let number = self.worker << 40 | u64::from(say.peer) << 8 | u64::from(say.generation);
-        let request = append(form, out);
-        slots.set_info_hash(request, info_hash(self.seed, say.torrent));
+    /// Appends an announce. If it `is_last`, it asks the tracker to close the connection.
+    pub(super) fn announce(&self, announce: &PeerAnnounce, is_last: bool, out: &mut Vec<u8>) {
+        let PeerAnnounce { peer, generation, torrent, port, event, left_bytes } = *announce;
+        let event = EVENTS.iter().position(|other| *other == event).expect("these are all events");
+        let (template, slots) = &self.set(is_last).announces[event][usize::from(left_bytes == 0)];
+        let number = self.worker << 40 | u64::from(peer) << 8 | u64::from(generation);
+        let request = append(template, out);
+        slots.set_info_hash(request, info_hash(self.seed, torrent));
         slots.set_peer_id(request, peer_id(self.seed, number));
-        slots.set_port(request, say.port);
+        slots.set_port(request, port);
     }
 
-    /// Appends a scrape of so many torrents.
+    /// Appends a scrape of `hashes` torrents.
     pub(super) fn scrape(
         &self,
         hashes: u8,
@@ -69,21 +70,21 @@ impl Forms {
         is_last: bool,
         out: &mut Vec<u8>,
     ) {
-        let (form, slots) = &self.set(is_last).scrapes[usize::from(hashes) - 1];
-        let request = append(form, out);
+        let (template, slots) = &self.set(is_last).scrapes[usize::from(hashes) - 1];
+        let request = append(template, out);
         for index in 0..usize::from(hashes) {
             slots.set_info_hash(request, index, info_hash(self.seed, torrent()));
         }
     }
 
-    fn set(&self, is_last: bool) -> &Set {
-        if is_last { &self.last } else { &self.kept }
+    fn set(&self, is_last: bool) -> &TemplateSet {
+        if is_last { &self.close } else { &self.keep_alive }
     }
 }
 
-impl Set {
-    fn new(letterhead: &Letterhead<'_>, keep_alive: bool) -> Self {
-        let Letterhead { host, announce_path, scrape_path, numwant, scrape_hashes_max } = *letterhead;
+impl TemplateSet {
+    fn new(parameters: &TemplateParameters<'_>, keep_alive: bool) -> Self {
+        let TemplateParameters { host, announce_path, scrape_path, numwant, scrape_hashes_max } = *parameters;
         let target = |path| Target { path, host, version: Version::Http11, keep_alive, fields: &[AGENT] };
         let announce = |event, left_bytes: i64| {
             let request = AnnounceRequest {
@@ -111,10 +112,10 @@ impl Set {
     }
 }
 
-/// Appends a copy of a form and hands it out to be filled in.
-fn append<'o>(form: &[u8], out: &'o mut Vec<u8>) -> &'o mut [u8] {
+/// Appends a copy of a template. Returns the copy.
+fn append<'o>(template: &[u8], out: &'o mut Vec<u8>) -> &'o mut [u8] {
     let start = out.len();
-    out.extend_from_slice(form);
+    out.extend_from_slice(template);
     &mut out[start..]
 }
 
@@ -124,15 +125,15 @@ mod tests {
 
     use super::*;
 
-    fn forms() -> Forms {
-        let letterhead = Letterhead {
+    fn templates() -> Templates {
+        let parameters = TemplateParameters {
             host: "tracker.example",
             announce_path: "/announce",
             scrape_path: "/scrape?key=1",
             numwant: 30,
             scrape_hashes_max: 3,
         };
-        Forms::new(&letterhead, 9, 2)
+        Templates::new(&parameters, 9, 2)
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -142,18 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn an_announce_says_what_the_peer_says() {
+    fn an_announce_is_that_of_the_peer() {
         for event in EVENTS {
             for left_bytes in [0, LEFT_BYTES] {
-                let say = Say { peer: 5, generation: 1, torrent: 77, port: 81, event, left_bytes };
-                let text = written(|out| forms().announce(&say, false, out));
+                let announce =
+                    PeerAnnounce { peer: 5, generation: 1, torrent: 77, port: 81, event, left_bytes };
+                let text = written(|out| templates().announce(&announce, false, out));
                 let query = text.strip_prefix("GET /announce?").and_then(|rest| rest.split(' ').next());
-                let announce = AnnounceQuery::decode(query.unwrap().as_bytes()).unwrap();
-                assert_eq!(announce.info_hash, info_hash(9, 77));
-                assert_eq!(announce.peer_id, Some(peer_id(9, 2 << 40 | 5 << 8 | 1)));
-                assert_eq!((announce.port, announce.event), (81, event));
-                assert_eq!(announce.left_bytes, Some(left_bytes.unsigned_abs()));
-                assert_eq!((announce.numwant, announce.form), (Some(30), PeersForm::Compact));
+                let query = AnnounceQuery::decode(query.unwrap().as_bytes()).unwrap();
+                assert_eq!(query.info_hash, info_hash(9, 77));
+                assert_eq!(query.peer_id, Some(peer_id(9, 2 << 40 | 5 << 8 | 1)));
+                assert_eq!((query.port, query.event), (81, event));
+                assert_eq!(query.left_bytes, Some(left_bytes.unsigned_abs()));
+                assert_eq!((query.numwant, query.form), (Some(30), PeersForm::Compact));
                 assert!(!text.contains("Connection"), "{text}");
             }
         }
@@ -163,7 +165,8 @@ mod tests {
     fn a_scrape_asks_for_each_torrent_and_may_be_the_last_request() {
         for hashes in 1..=3 {
             let mut torrents = 7..;
-            let text = written(|out| forms().scrape(hashes, || torrents.next().unwrap(), hashes == 3, out));
+            let text =
+                written(|out| templates().scrape(hashes, || torrents.next().unwrap(), hashes == 3, out));
             assert!(text.starts_with("GET /scrape?key=1&info_hash="), "{text}");
             assert_eq!(text.matches("&info_hash=").count(), usize::from(hashes), "{text}");
             assert_eq!(text.contains("\r\nConnection: close\r\n"), hashes == 3, "{text}");
