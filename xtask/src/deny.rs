@@ -2,16 +2,18 @@
 
 use anyhow::Result;
 
-use crate::setup::cargo_tool;
-use crate::shell::{self, cargo, command, output, title};
+use crate::setup::tool;
+use crate::shell::{self, command, output, title};
 
 pub(crate) fn run() -> Result<()> {
     title("dependencies");
-    cargo_tool("cargo-deny")?;
-    shell::run(&mut cargo(&["deny", "--locked", "check", "licenses", "bans", "sources"]))?;
+    let cargo_deny = tool("cargo-deny")?.display().to_string();
+    shell::run(&mut command(&cargo_deny, &["--locked", "check", "licenses", "bans", "sources"]))?;
     // The database of advisories comes from GitHub, which not every machine reaches.
-    match output(&mut command("timeout", &["60", "cargo", "deny", "fetch", "db"])) {
-        Ok(_) => shell::run(&mut cargo(&["deny", "--locked", "check", "--disable-fetch", "advisories"])),
+    match output(&mut command("timeout", &["60", &cargo_deny, "fetch", "db"])) {
+        Ok(_) => {
+            shell::run(&mut command(&cargo_deny, &["--locked", "check", "--disable-fetch", "advisories"]))
+        }
         Err(error) => {
             eprintln!(
                 "advisories NOT checked, because their database cannot be fetched: {}",

@@ -8,6 +8,7 @@ mod fuzz;
 mod setup;
 mod shell;
 mod siege;
+mod steps;
 mod test;
 mod tidy;
 
@@ -25,7 +26,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// All checks and all tests, as CI runs them: set-up, format, tidy, lints, docs, dependencies, tests
+    /// All checks and all tests, as CI runs them: set-up, format, tidy, lints, docs, dependencies, siege, tests
     Ci,
     /// All tests: units, properties, fuzz corpora, the binary over every back end, real clients
     Test,

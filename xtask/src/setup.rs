@@ -1,13 +1,16 @@
 //! Installs what the tests need, on Debian, Ubuntu and their kin. Does nothing, fast, where all is there.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
 
-use crate::shell::{self, cargo, command, output, title};
+use crate::shell::{self, cargo, command, output, root, title};
+
+/// The developer tools that come from PyPI, as `pip` reads them.
+const DEVELOPER_TOOLS: &str = include_str!("../tools.txt");
 
 pub(crate) fn run() -> Result<()> {
     title("set-up");
@@ -21,7 +24,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs a subcommand of cargo by cargo itself, unless it is there.
+/// Builds and installs a subcommand of cargo, unless it is there.
 pub(crate) fn cargo_tool(name: &str) -> Result<()> {
     if tools::find(name).is_some() {
         return Ok(());
@@ -102,16 +105,30 @@ fn add_component(component: &str, subcommand: &str) -> Result<()> {
 fn make_python_environment() -> Result<()> {
     let environment = tools::python_environment()?;
     let stamp = environment.join("requirements.txt");
-    if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == PYTHON_REQUIREMENTS) {
+    let requirements = [PYTHON_REQUIREMENTS, DEVELOPER_TOOLS].concat();
+    if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == requirements) {
         return Ok(());
     }
     eprintln!("making a Python environment in {}", environment.display());
     shell::run(command("python3", &["-m", "venv", "--clear"]).arg(&environment))?;
-    let python = tools::python()?;
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    shell::run(pip.args(PYTHON_REQUIREMENTS.split_whitespace()))?;
-    fs::write(&stamp, PYTHON_REQUIREMENTS).with_context(|| format!("cannot write {}", stamp.display()))
+    let pip_install = || -> Result<Command> {
+        let mut pip = Command::new(tools::python()?);
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        Ok(pip)
+    };
+    shell::run(pip_install()?.args(PYTHON_REQUIREMENTS.split_whitespace()))?;
+    let of_tools = root().join("xtask/tools.txt");
+    shell::run(
+        pip_install()?.args(["--only-binary=:all:", "--require-hashes", "--requirement"]).arg(of_tools),
+    )?;
+    fs::write(&stamp, requirements).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Installs the developer tools from PyPI, unless they are there, and returns the path of one of them. Their directory
+/// is not on the `PATH`, since it has a `python3` of its own.
+pub(crate) fn tool(name: &str) -> Result<PathBuf> {
+    make_python_environment()?;
+    Ok(tools::python_environment()?.join("bin").join(name))
 }
 
 /// Installs the npm packages, unless they were installed from the same requirements.

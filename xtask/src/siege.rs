@@ -36,10 +36,10 @@ pub(crate) struct Siege {
 /// The exit code of a siege that could not be run.
 const NOT_RUN: u8 = 2;
 
-/// The short form, as a step of CI.
+/// Runs the short form, as a step of CI, with the programs that the build of the tests has left.
 pub(crate) fn run_short() -> Result<()> {
     title("siege");
-    let mut command = Siege { short: true, ..Siege::default() }.command()?;
+    let mut command = Siege { short: true, ..Siege::default() }.attack()?;
     shell::run(&mut command)
 }
 
@@ -58,20 +58,30 @@ impl Siege {
         }
     }
 
-    /// Builds the tracker and the program that attacks it, and returns the command that does it.
+    /// Builds the tracker and the program that attacks it, and returns the command that does so.
     fn command(&self) -> Result<Command> {
+        self.build()?;
+        self.attack()
+    }
+
+    fn build(&self) -> Result<()> {
         let mut packages = vec!["shoal-siege"];
         if !self.list {
             packages.push("shoal");
         }
-        let profile: &[&str] = if self.short || self.list { &[] } else { &["--release"] };
+        let profile: &[&str] = if self.is_debug() { &[] } else { &["--release"] };
         // One after the other, so that neither is built with features that only the other needs.
         for package in packages {
             let mut build = cargo(&["build", "--locked", "--quiet", "--package", package]);
             let status = build.args(profile).status().context("cannot run cargo")?;
             ensure!(status.success(), "`{}` failed", shell::line(&build));
         }
-        let folder = tools::target_directory()?.join(if profile.is_empty() { "debug" } else { "release" });
+        Ok(())
+    }
+
+    /// Returns the command that attacks the tracker. Both programs are built.
+    fn attack(&self) -> Result<Command> {
+        let folder = tools::target_directory()?.join(if self.is_debug() { "debug" } else { "release" });
         let mut command = Command::new(folder.join("shoal-siege"));
         command.arg("--program").arg(folder.join("shoal"));
         for (name, is_set) in [("--short", self.short), ("--json", self.json), ("--list", self.list)] {
@@ -81,5 +91,9 @@ impl Siege {
         self.setting.iter().for_each(|setting| _ = command.args(["--setting", setting]));
         self.out.iter().for_each(|folder| _ = command.arg("--out").arg(folder));
         Ok(command)
+    }
+
+    const fn is_debug(&self) -> bool {
+        self.short || self.list
     }
 }

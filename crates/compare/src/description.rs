@@ -10,13 +10,16 @@ use serde::Deserialize;
 use crate::template::{self, UnknownPlaceholder};
 
 /// The names and texts of the built-in descriptions, in the order of presentation.
-pub const BUILT_IN: [(&str, &str); 16] = [
+pub const BUILT_IN: [(&str, &str); 19] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
     ("aquatic_udp-mio", include_str!("../trackers/aquatic_udp-mio.toml")),
     ("aquatic_udp-io_uring", include_str!("../trackers/aquatic_udp-io_uring.toml")),
     ("aquatic_http", include_str!("../trackers/aquatic_http.toml")),
+    ("aquatic_udp-mio-dev", include_str!("../trackers/aquatic_udp-mio-dev.toml")),
+    ("aquatic_udp-io_uring-dev", include_str!("../trackers/aquatic_udp-io_uring-dev.toml")),
+    ("aquatic_http-dev", include_str!("../trackers/aquatic_http-dev.toml")),
     ("aquatic_ws", include_str!("../trackers/aquatic_ws.toml")),
     ("opentracker", include_str!("../trackers/opentracker.toml")),
     ("chihaya", include_str!("../trackers/chihaya.toml")),
@@ -170,8 +173,8 @@ pub struct ProgramSearch {
 pub struct VersionQuery {
     /// Arguments with which the program prints it. If empty, the program is not run for it.
     pub arguments: Vec<String>,
-    /// Another command that prints it, if the program does not.
-    pub command: Vec<String>,
+    /// The Debian package whose version it has, if the program is one of the files of that package.
+    pub package: Option<String>,
     /// Versions for which the description was written. A word of the output has to begin with one of them.
     pub written_for: Vec<String>,
     /// Words in the output of a build that should not be measured.

@@ -17,6 +17,9 @@ use crate::machine;
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_POLL: Duration = Duration::from_millis(10);
 
+/// Digits of a hash in a version.
+const HASH_DIGITS: usize = 12;
+
 /// Most bytes that are read of a program's version.
 const VERSION_BYTES_MAX: u64 = 4096;
 
@@ -103,18 +106,19 @@ impl SearchPaths {
         Err(format!("not installed{}", advice.unwrap_or_default()))
     }
 
-    /// Returns the version that the program prints, or the one that `--install` noted in a file `NAME.version` beside
-    /// it.
+    /// Returns the version that `--install` noted in a file `NAME.version` beside the program; or the one that the
+    /// program prints; or that of its Debian package; or, if it has none of them, the beginning of its hash.
     fn version(&self, version: &VersionQuery, program: &Path) -> Option<String> {
         let mut beside = program.as_os_str().to_owned();
         beside.push(".version");
         if let Ok(text) = fs::read_to_string(beside) {
             return first_line(&text);
         }
-        if let Some((command, arguments)) = version.command.split_first() {
-            return ask(Path::new(command), arguments);
+        if !version.arguments.is_empty() {
+            return ask(program, &version.arguments);
         }
-        if version.arguments.is_empty() { None } else { ask(program, &version.arguments) }
+        let of_package = version.package.as_deref().and_then(|package| package_version(package, program));
+        of_package.or_else(|| version.package.as_ref().and_then(|_| hash(program)))
     }
 }
 
@@ -175,6 +179,23 @@ fn version_warnings(expected: &VersionQuery, version: Option<&str>) -> Vec<Strin
         None => {}
     }
     warnings
+}
+
+/// Returns the version of a Debian package, if `program` is one of its files.
+fn package_version(package: &str, program: &Path) -> Option<String> {
+    let program = fs::canonicalize(program).ok()?;
+    let arguments = ["--search".to_owned(), program.to_str()?.to_owned()];
+    // "PACKAGE: FILE", or "PACKAGE:ARCHITECTURE: FILE".
+    let owner = ask(Path::new("dpkg-query"), &arguments)?;
+    let is_owner = owner.split(':').next() == Some(package) && owner.ends_with(&arguments[1]);
+    let show = ["--show", "--showformat=${Version}", package].map(str::to_owned);
+    if is_owner { ask(Path::new("dpkg-query"), &show) } else { None }
+}
+
+/// Returns the beginning of the SHA-256 of a program, which distinguishes two builds.
+fn hash(program: &Path) -> Option<String> {
+    let line = ask(Path::new("sha256sum"), &["--binary".to_owned(), program.to_str()?.to_owned()])?;
+    Some(format!("unknown (sha256 {}…)", line.trim_start_matches('\\').get(..HASH_DIGITS)?))
 }
 
 /// Returns the first line that `program` prints, if it exits in time. It prints into a file, because a pipe would stay
@@ -259,6 +280,30 @@ mod tests {
         let found =
             search_paths(directory.path()).find(&description("tools = [\"mine\"]"), Protocol::Udp).unwrap();
         assert_eq!((found.version.as_deref(), found.warnings.len()), (Some("1.2.9-3"), 0));
+    }
+
+    /// The `opentracker` on the `PATH` may have been built from source while Debian's package is installed.
+    #[test]
+    fn a_package_gives_the_version_of_its_own_files_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let described = |path: &str| {
+            let text = format!(
+                "name = \"mine\"\ntitle = \"Mine\"\nprotocols = [\"udp\"]\n[version]\npackage = \"dpkg\"\n\
+                 written_for = [\"1.\"]\n[find]\npath = [\"{path}\"]\ntools = [\"mine\"]\n"
+            );
+            search_paths(directory.path()).find(&Description::parse(&text).unwrap(), Protocol::Udp).unwrap()
+        };
+        // A machine without dpkg has no packages.
+        if on_path(OsStr::new("dpkg-query")).is_some() {
+            let of_package = described("dpkg-query");
+            assert!(of_package.version.unwrap().starts_with("1."), "{:?}", of_package.program);
+            assert_eq!(of_package.warnings, [""; 0]);
+        }
+        script(directory.path(), "tools/mine", "echo");
+        let built = described("dpkg-query");
+        let version = built.version.unwrap();
+        assert!(version.starts_with("unknown (sha256 "), "{version}");
+        assert!(built.warnings[0].contains("but described for 1."), "{:?}", built.warnings);
     }
 
     #[test]

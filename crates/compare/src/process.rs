@@ -1,10 +1,12 @@
 //! A tracker's process: pinned to its processors, with its output kept and its end guaranteed.
 //!
 //! It leads a process group, so that a Ctrl-C at the terminal does not reach it, and its child processes end with it. A
-//! process that leaves the group, such as a daemon, is found by an environment variable and ends as well. Only if
-//! `shoal-lab` itself is killed (SIGKILL) does the tracker keep running.
+//! process that leaves the group, such as a daemon, is found by an environment variable and ends as well. If `shoal-lab`
+//! itself is killed (SIGKILL), the kernel kills the tracker: `setpriv` of util-linux requests that. The processes that a
+//! tracker started keep running, because they do not inherit the request.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::iter;
@@ -17,8 +19,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::installation::on_path;
 use crate::machine;
-use crate::topology::keep_on;
+use crate::topology::{allowed, keep_on};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -75,16 +78,27 @@ impl Program {
     fn spawn(&self, output: &Path, group: i32) -> io::Result<Child> {
         // All programs of a group append to the same file, so that none overwrites the output of another.
         let file = File::options().append(true).create(true).open(output)?;
-        let mut command = Command::new(&self.file);
+        let mut command = self.command();
         command.args(&self.arguments).current_dir(&self.folder).process_group(group);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).env_clear();
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env(RUN_VARIABLE, &self.folder);
-        // A child inherits the processors of the thread that starts it.
-        let start = || keep_on(&self.processors).and_then(|()| command.spawn());
-        let child = thread::scope(|scope| scope.spawn(start).join());
-        child.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        // A child inherits the processors of the thread that starts it. It has to be this thread: the kernel kills the
+        // child when the thread that started it ends, not when the process does (prctl(2), PR_SET_PDEATHSIG).
+        let own_processors = allowed()?;
+        keep_on(&self.processors)?;
+        let child = command.spawn();
+        keep_on(&own_processors)?;
+        child
+    }
+
+    /// Returns the command without arguments. Without `setpriv`, the program may outlive `shoal-lab`.
+    fn command(&self) -> Command {
+        let Some(setpriv) = on_path(OsStr::new("setpriv")) else { return Command::new(&self.file) };
+        let mut command = Command::new(setpriv);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.file);
+        command
     }
 }
 
@@ -208,7 +222,6 @@ pub fn describe_exit(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::allowed;
 
     fn shell(folder: &tempfile::TempDir, script: &str) -> Process {
         let program = Program {

@@ -192,8 +192,9 @@ settings! {
         /// beyond is dropped, and counted; the client stays connected. One more always fits.
         queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16);
 
-        /// Most bytes a second of offers that are handed on for one connection, averaged over eight seconds; of one source
-        /// (an IPv4 address or an IPv6 /64) eight times as many. Its announces are answered all the same. 0 is no limit.
+        /// Most bytes a second of offers that are handed on for one connection, with the messages around them, averaged over
+        /// eight seconds; of one source (an IPv4 address or an IPv6 /64) eight times as many. Its announces are answered all
+        /// the same. 0 is no limit.
         relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1);
 
         /// Most torrents that a client may announce on one connection.

@@ -10,7 +10,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use crate::context::Target;
+use crate::context::{Context, Target};
+use crate::deadline::{Deadline, Timed};
 use crate::trust;
 
 /// What came of waiting for bytes.
@@ -27,11 +28,20 @@ pub(crate) enum Heard {
 pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
+    /// The deadline of the case.
+    deadline: Deadline,
+    /// The longest time that sending may take.
+    send_time_max: Duration,
 }
 
 impl Connection {
     /// Connects to `tracker` from `source`, or from where the kernel chooses.
-    pub(crate) fn open(target: &Target, tracker: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn open(
+        context: &Context<'_>,
+        tracker: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> io::Result<Self> {
+        let (target, deadline) = (context.target, context.deadline);
         let patience = target.timing.reply * 3;
         // The kernel finds a free port much faster when it connects than when it binds.
         let socket = match source.filter(|&source| usual_source(tracker).ok() != Some(source)) {
@@ -40,10 +50,13 @@ impl Connection {
         };
         // Cases that split a request mean it.
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(patience))?;
-        let tls =
-            if target.scheme.is_tls() { Some(Box::new(handshake(target, &socket, patience)?)) } else { None };
-        Ok(Self { socket, tls })
+        let tls = if target.scheme.is_tls() {
+            let socket = Timed { socket: &socket, deadline: deadline.within(patience) };
+            Some(Box::new(handshake(target, socket)?))
+        } else {
+            None
+        };
+        Ok(Self { socket, tls, deadline, send_time_max: patience })
     }
 
     /// Where it comes from.
@@ -53,10 +66,11 @@ impl Connection {
 
     /// Sends all of it at once, as far as the kernel does so.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut socket = Timed { socket: &self.socket, deadline: self.deadline.within(self.send_time_max) };
         match &mut self.tls {
-            None => self.socket.write_all(bytes),
+            None => socket.write_all(bytes),
             Some(tls) => {
-                let mut stream = rustls::Stream::new(&mut **tls, &mut self.socket);
+                let mut stream = rustls::Stream::new(&mut **tls, &mut socket);
                 stream.write_all(bytes)?;
                 stream.flush()
             }
@@ -66,9 +80,11 @@ impl Connection {
     /// Says that nothing more will be sent, and still hears. Over TLS this is a close_notify (RFC 8446, 6.1).
     pub(crate) fn finish_sending(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
+            let mut socket =
+                Timed { socket: &self.socket, deadline: self.deadline.within(self.send_time_max) };
             tls.send_close_notify();
             while tls.wants_write() {
-                tls.write_tls(&mut self.socket)?;
+                tls.write_tls(&mut socket)?;
             }
         }
         self.socket.shutdown(Shutdown::Write)
@@ -76,12 +92,12 @@ impl Connection {
 
     /// Waits for bytes.
     pub(crate) fn hear(&mut self, patience: Duration) -> io::Result<Heard> {
-        // A wait of zero would be one without end.
-        self.socket.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        let patience = patience.max(Duration::from_millis(1));
+        let mut socket = Timed { socket: &self.socket, deadline: self.deadline.within(patience) };
         let mut buffer = [0; 16_384];
         let read = match &mut self.tls {
-            None => self.socket.read(&mut buffer),
-            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.socket).read(&mut buffer),
+            None => socket.read(&mut buffer),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut socket).read(&mut buffer),
         };
         match read {
             Ok(0) => Ok(Heard::End),
@@ -121,12 +137,10 @@ fn connect_from(source: IpAddr, tracker: SocketAddr, patience: Duration) -> io::
 }
 
 /// The whole handshake, so that a tracker without TLS shows here and not in the first case.
-fn handshake(target: &Target, socket: &TcpStream, patience: Duration) -> io::Result<ClientConnection> {
+fn handshake(target: &Target, mut socket: Timed<'_>) -> io::Result<ClientConnection> {
     let name = ServerName::try_from(name(&target.host).to_owned())
         .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
     let mut tls = ClientConnection::new(Arc::clone(trust::anybody()), name).map_err(io::Error::other)?;
-    let mut socket = socket;
-    socket.set_read_timeout(Some(patience))?;
     while tls.is_handshaking() {
         tls.complete_io(&mut socket)?;
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::case::{Case, Checked, Unmet};
+use crate::deadline::Deadline;
 use crate::trace::Trace;
 
 /// How long the suite waits for what.
@@ -17,7 +18,13 @@ pub struct Timing {
     pub quiet: Duration,
     /// A minute in the life of a connection id. Shorter only where the suite itself is tested.
     pub minute: Duration,
+    /// For a whole case, however often the tracker sends something. A slow case has four minutes of a connection id in
+    /// addition.
+    pub case: Duration,
 }
+
+/// Minutes of a connection id that a slow case may take in addition.
+const SLOW_CASE_MINUTES: u32 = 4;
 
 impl Timing {
     /// What suits a tracker at this address.
@@ -28,6 +35,7 @@ impl Timing {
             reply: Duration::from_secs(1),
             quiet: Duration::from_millis(quiet_ms),
             minute: Duration::from_secs(60),
+            case: Duration::from_secs(120),
         }
     }
 }
@@ -182,6 +190,7 @@ pub(crate) struct Context<'t> {
     pub(crate) tries: u32,
     /// How many requests got no answer at all.
     pub(crate) silences: Cell<u32>,
+    pub(crate) deadline: Deadline,
     case: &'t Case,
     rng: RefCell<fastrand::Rng>,
 }
@@ -189,7 +198,9 @@ pub(crate) struct Context<'t> {
 impl<'t> Context<'t> {
     pub(crate) fn new(target: &'t Target, case: &'t Case, tries: u32) -> Self {
         let rng = RefCell::new(fastrand::Rng::new());
-        Self { target, case, rng, tries, silences: Cell::new(0), trace: RefCell::default() }
+        let slow = if case.is_slow { target.timing.minute * SLOW_CASE_MINUTES } else { Duration::ZERO };
+        let deadline = Deadline::after(target.timing.case + slow);
+        Self { target, case, rng, tries, silences: Cell::new(0), deadline, trace: RefCell::default() }
     }
 
     /// The same case with another target.
@@ -197,7 +208,7 @@ impl<'t> Context<'t> {
     where
         't: 'o,
     {
-        Context::new(target, self.case, self.tries)
+        Context { deadline: self.deadline, ..Context::new(target, self.case, self.tries) }
     }
 
     /// An info hash of this case.

@@ -77,7 +77,7 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let no_case = Case::must("http-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
     // First by itself, because what a connection fails of says what to mend.
-    if let Err(error) = Connection::open(target, address, target.sources.first().copied()) {
+    if let Err(error) = Connection::open(&context, address, target.sources.first().copied()) {
         return Err(match (error.kind(), target.scheme) {
             (ErrorKind::ConnectionRefused, _) => format!(
                 "nothing listens on TCP {address} (connection refused): start the tracker, or mend the port"

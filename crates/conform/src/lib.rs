@@ -2,11 +2,12 @@
 //!
 //! Owns the rules, and how each is checked with nothing but sockets. Speaks the protocols by hand, byte by byte: the
 //! codecs of the tracker are no dependency, since a suite that shares them would share their mistakes. Prints
-//! nothing, reads no clock and ends no process; that is the business of whoever runs it.
+//! nothing and ends no process; that is the business of the program that runs it. Reads the clock only to bound a case
+//! (`deadline`).
 //!
 //! A case uses info hashes of its own, and its peers leave when it ends. So the suite may be run against a tracker
-//! that serves others, and again and again. Nothing that a tracker sends can make a case panic, and every wait has an
-//! end.
+//! that serves others, and again and again. Nothing that a tracker sends can make a case panic, and every wait and
+//! every case has an end.
 //!
 //! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. TLS is no protocol of its own but
 //! what the cases of the latter two are carried by.
@@ -15,6 +16,7 @@
 mod case;
 mod connection;
 mod context;
+mod deadline;
 pub mod http;
 mod junit;
 mod peer;

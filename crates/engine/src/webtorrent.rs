@@ -23,7 +23,7 @@ use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
-    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Request, Storage, Unreadable, reply,
+    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Request, Storage, Unreadable, reply,
 };
 
 use self::claim::{Claim, Claims};
@@ -33,6 +33,10 @@ pub use self::settings::Settings;
 use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
 use crate::refusal::Refusal;
 use crate::{Now, policy};
+
+/// What stands around an offer and its id in the message by which it is relayed, where no byte of the info hash and the peer
+/// id has to be escaped, with the head of its frame.
+const OFFER_HEAD_BYTES: usize = 114;
 
 /// Answers the WebTorrent clients of one worker.
 #[derive(Debug)]
@@ -132,7 +136,7 @@ impl Responder {
         let Desk { swarms, postroom, claims, .. } = &mut self.desk;
         postroom.forget(member.handle());
         if member.claims > 0 {
-            claims.forget(member.handle());
+            claims.forget(&member);
         }
         let address = member.address(postroom.worker());
         for Peer { info_hash, peer_id } in member.peers() {
@@ -377,7 +381,7 @@ impl Desk {
                 refused += 1;
                 continue;
             }
-            bytes_left = bytes_left.saturating_sub(offer.offer.len() as u64);
+            bytes_left = bytes_left.saturating_sub(relayed_bytes(&offer));
             self.offers.push(swarms.offer(offer.offer_id.bytes(&mut room)));
         }
         self.tally.lose(Loss::RateLimited, refused);
@@ -390,7 +394,7 @@ impl Desk {
         let class = Class::Offer(member.source().group());
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
-            bytes += offer.offer.len() as u64;
+            bytes += relayed_bytes(&offer);
             let written = self.postroom.write(target.address, class, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
@@ -545,6 +549,11 @@ const fn loss(unwritten: Unwritten) -> Loss {
         Unwritten::QueueFull => Loss::QueueFull,
         Unwritten::MailboxFull => Loss::MailboxFull,
     }
+}
+
+/// How many bytes a sender is charged for an offer: those of the message by which it goes to another client.
+const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
+    (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
 }
 
 fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), Unwritten>) {

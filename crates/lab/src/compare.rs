@@ -180,8 +180,8 @@ time per reply, memory and latency; with WebTorrent, messages instead of replies
 configurations, tables, plots and an HTML page.
 
 Trackers that are not installed are reported as absent. The failure of a tracker does not affect the others. Ctrl-C ends \
-the comparison after the current run, a second one at once; the measurements are kept. No tracker keeps running, unless \
-shoal-lab itself is killed (SIGKILL): then stop the current one yourself.
+the comparison after the current run, a second one at once; the measurements are kept. No tracker keeps running, even if \
+shoal-lab itself is killed (SIGKILL), as long as `setpriv` of util-linux is on the PATH.
 
 Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for an invalid command line.
 

@@ -19,6 +19,9 @@ use shoal_conform::{
 use self::url::TrackerUrl;
 use crate::terminal;
 
+/// The minimum of the time limit of a case, as a multiple of the timeout of a reply.
+const CASE_REPLIES: u32 = 120;
+
 /// The end of the help, with a paragraph per line: clap wraps it to the terminal.
 const NOTES: &str = "\
 Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
@@ -138,6 +141,7 @@ impl ConformArgs {
             target.other_family =
                 addresses.iter().copied().find(|other| other.is_ipv4() != address.is_ipv4());
             target.timing.reply = Duration::from_millis(self.reply_ms);
+            target.timing.case = target.timing.case.max(CASE_REPLIES * target.timing.reply);
             let is_of_family = |source: &&IpAddr| source.is_ipv4() == address.is_ipv4();
             let sources: Vec<IpAddr> = self.source.iter().filter(is_of_family).copied().collect();
             if !sources.is_empty() {

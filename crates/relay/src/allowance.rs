@@ -60,14 +60,17 @@ impl Allowances {
     pub(crate) fn charge(&self, source: Source, bucket: &mut Bucket, bytes: u64, now_s: u32) {
         let Some(rate) = self.rate else { return };
         let now = ticks(now_s);
-        let cost = bytes.saturating_mul(TICKS_PER_S.into()) / u64::from(rate.get());
+        // Rounded up: what takes less than a tick must not be free, or a flood of small messages would be.
+        let byte_ticks = bytes.saturating_mul(TICKS_PER_S.into());
+        let cost = byte_ticks.div_ceil(rate.get().into());
+        let cost_of_source = byte_ticks.div_ceil(u64::from(rate.get()) * u64::from(CONNECTIONS_PER_SOURCE));
         let fill = |taken_ticks: u32, cost: u64| {
             let cost = u32::try_from(cost).unwrap_or(u32::MAX).min(BURST_TICKS);
             now.wrapping_add(taken_ticks.min(BURST_TICKS) + cost)
         };
         bucket.0 = fill(taken(bucket.0, now), cost);
         let taken_ticks = self.taken_by(source, now);
-        let full_again = fill(taken_ticks, cost / u64::from(CONNECTIONS_PER_SOURCE));
+        let full_again = fill(taken_ticks, cost_of_source);
         for cell in self.cells_of(source) {
             // What another worker notes at the same moment may be lost, which happens seldom and favours the sender.
             if taken(cell.load(Ordering::Relaxed), now) < full_again.wrapping_sub(now) {
@@ -140,6 +143,20 @@ mod tests {
         for other in [8, 7 + (8 << 16), 7 + (1 << 30) + 1] {
             assert_eq!(allowances.room_bytes(Source::of_hash(other), Bucket::default(), 10), BURST_BYTES);
         }
+    }
+
+    #[test]
+    fn small_messages_are_not_free() {
+        let allowances = Allowances::new(256 * 1024);
+        let source = Source::of_hash(7);
+        let burst_bytes = 256 * 1024 * u64::from(BURST_S);
+        let mut bucket = Bucket::default();
+        (0..burst_bytes / 50).for_each(|_| allowances.charge(source, &mut bucket, 50, 10));
+        assert!(allowances.room_bytes(source, bucket, 10) < 100);
+        for _ in 0..burst_bytes * u64::from(CONNECTIONS_PER_SOURCE) / 50 {
+            allowances.charge(source, &mut Bucket::default(), 50, 10);
+        }
+        assert!(allowances.room_bytes(source, Bucket::default(), 10) < 1000);
     }
 
     #[test]

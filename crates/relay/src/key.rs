@@ -35,6 +35,13 @@ impl Source {
         self.network[3] >> 5
     }
 
+    /// Which of so many parts it falls into, by its IPv4 address or /48. Zero where there are none.
+    #[must_use]
+    pub fn part(self, parts: usize) -> usize {
+        let hash = self.site_hash().unwrap_or_else(|| self.network_hash());
+        usize::try_from(hash % (parts as u64).max(1)).unwrap_or(0)
+    }
+
     /// The hash of the address or /64.
     pub(crate) const fn network(self) -> u32 {
         u32::from_le_bytes(self.network)

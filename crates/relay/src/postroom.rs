@@ -47,7 +47,9 @@ const SUM_BYTES_MAX: usize = 64 << 20;
 /// Largest buffer that is kept for the next post.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes of all buffers that are kept: enough for a thousand connections that are told something in each turn.
+/// Most bytes of all buffers that are kept: enough for a thousand connections that are told something in each turn. Never
+/// more than may wait: what comes to wait fills the kept buffers first, so the two together stay within what buffers of
+/// messages may take.
 const KEPT_BYTES_SUM_MAX: usize = 32 << 20;
 
 /// Turns after which buffers are given back that were not needed meanwhile.
@@ -457,7 +459,7 @@ impl Postroom {
         self.sums.subtract(post);
         post.clear();
         let bytes = post.bytes.capacity();
-        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max / 4) {
+        if bytes > KEPT_BYTES_MAX || self.kept_bytes + bytes > KEPT_BYTES_SUM_MAX.min(self.bytes_max) {
             post.bytes = Vec::new();
         }
         self.kept_bytes += post.bytes.capacity();
@@ -509,7 +511,8 @@ impl Post {
     }
 
     /// Checks that one more message may wait where so much waits for all connections. Each has room for a little in replies
-    /// whatever the others hold; so those that leave theirs unread, or ask for much at once, cost others nothing.
+    /// whatever the others hold, and whatever the others have for it; so those that leave theirs unread, or ask for much at
+    /// once, cost others nothing.
     const fn find_room(&self, class: Class, sums: &Sums, bytes_max: usize) -> Result<(), Unwritten> {
         let (is_reply, is_backlogged) = (matches!(class, Class::Reply), self.unsent_bytes > 0);
         let sum_bytes = match (is_backlogged, is_reply) {
@@ -517,7 +520,7 @@ impl Post {
             (false, true) => sums.replies,
             (false, false) => sums.relayed,
         };
-        if sum_bytes < bytes_max || is_reply && self.bytes.len() < ASSURED_BYTES {
+        if sum_bytes < bytes_max || is_reply && self.reply_bytes < ASSURED_BYTES {
             Ok(())
         } else if is_reply && is_backlogged {
             Err(Unwritten::QueueFull)

@@ -93,6 +93,20 @@ fn replies_that_others_leave_unread_cost_none_of_ones_own() {
 }
 
 #[test]
+fn what_others_have_for_a_connection_costs_it_none_of_its_replies() {
+    let mut postroom = one().with_bytes_max(6000);
+    let victim = handle(0, 0);
+    postroom.set_unsent(victim, 1);
+    for _ in 0..30 {
+        write_as(&mut postroom, 0, victim, Class::Offer(1), &[7; 100]).unwrap();
+    }
+    // Another one leaves so much unread that there is room for nothing more.
+    postroom.set_unsent(handle(1, 0), 1);
+    while write_as(&mut postroom, 0, handle(1, 0), Class::Answer, &[7; 100]).is_ok() {}
+    assert_eq!(write_as(&mut postroom, 0, victim, Class::Reply, &[7; 100]), Ok(()));
+}
+
+#[test]
 fn what_waits_together_is_fetched_together_and_each_is_named_once() {
     let mut postroom = one();
     let (first, second) = (handle(7, 0), handle(2, 5));

@@ -308,8 +308,8 @@ fn spawn(
     thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
 }
 
-/// What a panic says.
-fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+/// Returns the text of a panic.
+pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
 }

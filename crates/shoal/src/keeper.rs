@@ -6,16 +6,19 @@
 //! sees in what is resident, and takes it off what connections may hold.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use shoal_net::stream::Budget;
 use shoal_store::Store;
+use tokio::sync::oneshot;
 
 use crate::memory::Division;
-use crate::{allocator, process};
+use crate::{allocator, crew, process};
 
 /// How often it looks. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -36,6 +39,8 @@ const RESERVE_SHARE: u64 = 32;
 pub(crate) struct Keeper {
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Receives the text of a panic of the thread.
+    panicked: oneshot::Receiver<String>,
 }
 
 /// What connections may hold, as far as the keeper decides it.
@@ -58,20 +63,44 @@ impl Keeper {
     /// # Errors
     /// Where the kernel has no thread to give.
     pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<Self> {
+        let mut periods = 0_u32;
+        Self::start_with(move || {
+            store.make_ready();
+            if periods.is_multiple_of(WATCH_PERIODS) {
+                connections.watch(&store);
+            }
+            periods = periods.wrapping_add(1);
+        })
+    }
+
+    /// Starts a thread that does `work` once a period.
+    fn start_with(mut work: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopping);
-        let thread = thread::Builder::new().name("keeper".to_owned()).spawn(move || {
-            let mut periods = 0_u32;
-            while !stop.load(Ordering::Acquire) {
-                store.make_ready();
-                if periods.is_multiple_of(WATCH_PERIODS) {
-                    connections.watch(&store);
+        let (sender, panicked) = oneshot::channel();
+        let body = move || {
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                while !stop.load(Ordering::Acquire) {
+                    work();
+                    thread::park_timeout(PERIOD);
                 }
-                periods = periods.wrapping_add(1);
-                thread::park_timeout(PERIOD);
+            }));
+            if let Err(panic) = outcome {
+                // If the receiver is gone, the tracker is stopping anyway.
+                let _ = sender.send(crew::words(&*panic).to_owned());
             }
-        })?;
-        Ok(Self { stopping, thread: Some(thread) })
+        };
+        let thread = thread::Builder::new().name("keeper".to_owned()).spawn(body)?;
+        Ok(Self { stopping, thread: Some(thread), panicked })
+    }
+
+    /// Waits until the thread fails, and says why. Without it `memory.max` would not be enforced.
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        match (&mut self.panicked).await {
+            Ok(text) => anyhow!("it panicked: {text}").context("the keeper of the memory failed"),
+            // The thread ended because it was told to.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -133,7 +162,7 @@ impl Drop for Keeper {
         self.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It cannot panic; and if it did, that is no reason to panic while all else ends.
+            // A panic of the thread was caught there.
             let _ended = thread.join();
         }
     }
@@ -152,6 +181,19 @@ mod tests {
             floor_bytes: 8 << 20,
             looks: 0,
         }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_is_reported_with_its_text() {
+        let mut rounds = 0;
+        let mut keeper = Keeper::start_with(move || {
+            rounds += 1;
+            assert!(rounds < 3, "round {rounds}");
+        })
+        .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let failure = runtime.block_on(keeper.failure());
+        assert_eq!(format!("{failure:#}"), "the keeper of the memory failed: it panicked: round 3");
     }
 
     #[test]

@@ -56,12 +56,12 @@ async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     division.log();
     let hangups = Hangups::take().context("cannot take over SIGHUP")?;
     let certificates = Certificates::load(config).await?;
-    let Running { mut crew, control, keeper: _keeper } =
-        start(config, &division, certificates.as_ref()).await?;
+    let Running { mut crew, control, mut keeper } = start(config, &division, certificates.as_ref()).await?;
     drop(tokio::spawn(hangups.obey(move || reload(certificates.as_ref()))));
     let signal = tokio::select! {
         signal = signals.next() => signal,
         error = crew.failure() => return Err(error.into()),
+        error = keeper.failure() => return Err(error.into()),
     };
     tracing::info!(%signal, "stopping: what has arrived is answered, a second signal stops at once");
     // Nobody is to hear that the tracker is healthy from here on.

@@ -341,13 +341,16 @@ impl<B: Bucket> Rows<B> {
     #[inline]
     pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
         let home = self.home(hash);
+        let mut last = home;
         for number in home..=home + u32::from(self.reach) {
+            last = number;
             let line = self.line(memory, number);
             line.into_iter().for_each(&mut visit);
             if line.is_none_or(|line| line.len() < B::SLOTS) && !self.holed {
                 break;
             }
         }
+        self.charge(last - home);
     }
 
     /// Visits every entry whose position is among `positions`, by its line and slot. Looks at the lines that are home

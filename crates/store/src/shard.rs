@@ -526,6 +526,7 @@ impl<P: Family> Shard<P> {
     }
 
     /// Samples a small swarm, by the rules for skewed ones if it is one. Returns the bytes written.
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "those of a sample, and whether the swarm is skewed")]
     fn sample_small(
         &self,
@@ -537,13 +538,16 @@ impl<P: Family> Shard<P> {
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> usize {
-        let sample = |wanted, rng: &mut fastrand::Rng, out: &mut [u8]| {
+        if !is_skewed {
+            return sample::sample_small_for(small, seeds, member, wanted, rng, out);
+        }
+        select::<P>(wanted, rng, out, |wanted, rng, out| {
             sample::sample_small_for(small, seeds, member, wanted, rng, out)
-        };
-        if is_skewed { select::<P>(wanted, rng, out, sample) } else { sample(wanted, rng, out) }
+        })
     }
 
     /// As `sample_small`, of a large swarm.
+    #[inline(always)]
     fn sample_large(
         &self,
         large: &Large<P>,
@@ -553,9 +557,11 @@ impl<P: Family> Shard<P> {
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> usize {
-        let sample = |wanted, rng: &mut fastrand::Rng, out: &mut [u8]| {
+        if !large.is_skewed {
+            return sample::sample_large_for(large, &self.memory, seeds, member, wanted, rng, out);
+        }
+        select::<P>(wanted, rng, out, |wanted, rng, out| {
             sample::sample_large_for(large, &self.memory, seeds, member, wanted, rng, out)
-        };
-        if large.is_skewed { select::<P>(wanted, rng, out, sample) } else { sample(wanted, rng, out) }
+        })
     }
 }

@@ -105,31 +105,35 @@ impl<B: Bucket> Table<B> {
     }
 
     /// A line, if its place has memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line<'a>(&'a self, memory: &'a Memory, at: At) -> Option<&'a B> {
         self.rows_of(at).line(memory, at.line)
     }
 
     /// The line of an entry that was just found.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, at: At) -> &'a mut B {
         self.rows_of_mut(at).line_mut(memory, at.line)
     }
 
-    #[inline]
+    #[inline(always)]
     fn rows_of(&self, at: At) -> &Rows<B> {
-        match at.is_former {
-            false => &self.rows,
-            true => self.former.as_deref().unwrap_or(&self.rows),
-        }
+        if at.is_former { self.former_rows() } else { &self.rows }
     }
 
-    #[inline]
+    #[inline(always)]
     fn rows_of_mut(&mut self, at: At) -> &mut Rows<B> {
-        match at.is_former {
-            false => &mut self.rows,
-            true => self.former.as_deref_mut().unwrap_or(&mut self.rows),
-        }
+        if at.is_former { self.former_rows_mut() } else { &mut self.rows }
+    }
+
+    #[cold]
+    fn former_rows(&self) -> &Rows<B> {
+        self.former.as_deref().unwrap_or(&self.rows)
+    }
+
+    #[cold]
+    fn former_rows_mut(&mut self) -> &mut Rows<B> {
+        self.former.as_deref_mut().unwrap_or(&mut self.rows)
     }
 
     /// Starts loading the line that a hash calls home.

@@ -141,7 +141,7 @@ impl Line<'_> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.hear(patience) {
+        match self.connection.hear(self.context.deadline.bound(patience)?) {
             Ok(Heard::Bytes(bytes)) => {
                 self.unread.extend(bytes);
                 Ok(true)
@@ -208,7 +208,7 @@ impl<'c> Client<'c> {
 
     /// A new connection.
     pub(super) fn connect(&self) -> Checked<Line<'c>> {
-        let connection = Connection::open(self.context.target, self.tracker, self.source);
+        let connection = Connection::open(self.context, self.tracker, self.source);
         let connection = connection.map_err(|error| self.no_connection(&error))?;
         Ok(Line { context: self.context, connection, unread: Vec::new(), has_ended: false, is_fresh: true })
     }

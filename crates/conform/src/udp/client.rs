@@ -96,7 +96,7 @@ impl<'c> Client<'c> {
     pub(crate) fn receive(&self, patience: Duration) -> Checked<Option<Datagram>> {
         let mut buffer = [0; 65_536];
         // A wait of zero would be one without end.
-        let patience = patience.max(Duration::from_millis(1));
+        let patience = self.context.deadline.bound(patience)?.max(Duration::from_millis(1));
         let received = self.socket.set_read_timeout(Some(patience));
         match received.and_then(|()| self.socket.recv_from(&mut buffer)) {
             Ok((bytes, from)) => {

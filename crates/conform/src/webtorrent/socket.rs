@@ -84,7 +84,7 @@ impl<'c> Socket<'c> {
     }
 
     fn connect_from(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Checked<Self> {
-        let connection = Connection::open(context.target, tracker, source);
+        let connection = Connection::open(context, tracker, source);
         let connection = connection.map_err(|error| no_connection(&error, tracker))?;
         Ok(Self {
             context,
@@ -243,7 +243,7 @@ impl<'c> Socket<'c> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.hear(patience) {
+        match self.connection.hear(self.context.deadline.bound(patience)?) {
             Ok(connection::Heard::Bytes(bytes)) => self.unread.extend(bytes),
             Ok(connection::Heard::End) => self.has_ended = true,
             Ok(connection::Heard::Silence) => return Ok(false),

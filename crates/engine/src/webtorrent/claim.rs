@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Stance};
+use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source, Stance};
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
@@ -18,6 +18,12 @@ const CLAIMS_MAX: usize = 1024;
 
 /// Most claims that wait for one connection.
 const CLAIMS_PER_MEMBER_MAX: u8 = 16;
+
+/// Most claims that wait for the connections of one source, so that one source leaves room for others.
+const CLAIMS_PER_SOURCE_MAX: u8 = 64;
+
+/// Counters of claims by source, a power of two. Sources that share one share its claims.
+const COUNTERS: usize = 1024;
 
 /// Seconds after which a claim is decided. The challenge may take a moment to get to its worker, and seconds are whole.
 const CLAIM_S: u32 = CHALLENGE_S + 2;
@@ -32,12 +38,20 @@ pub(super) struct Claim {
 }
 
 /// The claims of the connections of a worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Claims {
     /// With the seconds at which they are to be decided, in that order.
     waiting: VecDeque<(u32, Claim)>,
     /// Those of which the connection has been called.
     due: Vec<Claim>,
+    /// How many claims there are of each source.
+    of_sources: Box<[u8; COUNTERS]>,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), due: Vec::new(), of_sources: Box::new([0; COUNTERS]) }
+    }
 }
 
 impl Claims {
@@ -47,11 +61,13 @@ impl Claims {
         let has_room =
             self.waiting.len() + self.due.len() < CLAIMS_MAX && member.claims < CLAIMS_PER_MEMBER_MAX;
         if !has_room
+            || *self.of_source(member.source()) >= CLAIMS_PER_SOURCE_MAX
             || member.claims > 0
                 && (self.waiting.iter().any(|(_, other)| is_same(other)) || self.due.iter().any(is_same))
         {
             return false;
         }
+        *self.of_source(member.source()) += 1;
         member.claims += 1;
         self.waiting.push_back((now_s.saturating_add(CLAIM_S), claim));
         true
@@ -72,13 +88,19 @@ impl Claims {
         let handle = member.handle();
         let place = self.due.iter().position(|claim| claim.handle == handle)?;
         member.claims -= 1;
+        *self.of_source(member.source()) -= 1;
         Some(self.due.swap_remove(place))
     }
 
     /// The client has gone.
-    pub(super) fn forget(&mut self, handle: Handle) {
-        self.waiting.retain(|(_, claim)| claim.handle != handle);
-        self.due.retain(|claim| claim.handle != handle);
+    pub(super) fn forget(&mut self, member: &Member) {
+        self.waiting.retain(|(_, claim)| claim.handle != member.handle());
+        self.due.retain(|claim| claim.handle != member.handle());
+        *self.of_source(member.source()) -= member.claims;
+    }
+
+    fn of_source(&mut self, source: Source) -> &mut u8 {
+        &mut self.of_sources[source.part(COUNTERS)]
     }
 }
 

@@ -131,6 +131,44 @@ fn claims_are_bounded_and_go_with_their_connection() {
 }
 
 #[test]
+fn a_source_of_many_claims_leaves_room_for_those_of_others() {
+    let mut tracker = Tracker::new(&settings());
+    let mut owner = tracker.connect(v4(1));
+    for n in 0..17 {
+        tracker.ask(&mut owner, &leecher(n, ""));
+    }
+    let mut thieves: Vec<_> = (0..70).map(|_| tracker.connect(v4(66))).collect();
+    let waiting = |tracker: &mut Tracker, thieves: &mut [Client]| {
+        let mut waiting = 0;
+        for thief in thieves {
+            waiting += (0..16).filter(|n| tracker.ask(thief, &leecher(*n, "")).is_empty()).count();
+        }
+        waiting
+    };
+    assert_eq!(waiting(&mut tracker, &mut thieves), 64);
+    let mut honest = tracker.connect(v4(7));
+    assert_eq!(tracker.ask(&mut honest, &leecher(16, "")), [""; 0], "it waits");
+    // They count no more once they are decided, or their connections have gone.
+    for thief in thieves.drain(..2) {
+        tracker.leave(thief);
+    }
+    assert_eq!(waiting(&mut tracker, &mut thieves), 32);
+    tracker.pass(CLAIM_S);
+    for thief in &mut thieves {
+        tracker.decided(thief);
+    }
+    let mut thieves: Vec<_> = (0..70).map(|_| tracker.connect(v4(66))).collect();
+    owner = tracker.connect(v4(2));
+    for n in 100..116 {
+        tracker.ask(&mut owner, &leecher(n, ""));
+    }
+    let again = thieves
+        .iter_mut()
+        .map(|thief| (100..116).filter(|n| tracker.ask(thief, &leecher(*n, "")).is_empty()).count());
+    assert_eq!(again.sum::<usize>(), 64);
+}
+
+#[test]
 fn one_socket_may_carry_several_peers_and_torrents() {
     let mut tracker = Tracker::new(&settings());
     let (mut socket, mut other) = (tracker.newcomer(), tracker.newcomer());

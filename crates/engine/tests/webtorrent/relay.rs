@@ -229,7 +229,7 @@ fn torrents_do_not_hear_of_each_other() {
 
 #[test]
 fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
-    let relay = shoal_relay::Settings { relay_rate_max: 100, ..relay_settings() };
+    let relay = shoal_relay::Settings { relay_rate_max: 300, ..relay_settings() };
     let mut tracker = Tracker::of(1, &settings(), &relay);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
@@ -239,7 +239,7 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
         all_heard(tracker, &others).concat().len()
     };
     // Eight seconds of the rate, and the last one may be larger.
-    let burst = 800_usize.div_ceil(SDP.len());
+    let burst = 2400_usize.div_ceil(offer_heard(1, "a-0").len());
     assert!((5..18).contains(&burst));
     let first = announce(&mut tracker, "a");
     assert_eq!(first + announce(&mut tracker, "b"), burst);
@@ -247,6 +247,24 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
     assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 27 - burst as u64);
     tracker.pass(60);
     assert_eq!(announce(&mut tracker, "d"), burst.min(9));
+}
+
+#[test]
+fn offers_of_next_to_nothing_are_limited_by_what_others_hear() {
+    let rate_bytes: u32 = 64 * 1024;
+    let relay = shoal_relay::Settings { relay_rate_max: rate_bytes, ..relay_settings() };
+    let mut tracker = Tracker::of(1, &settings(), &relay);
+    let others = leechers(&mut tracker, 9);
+    let mut client = tracker.newcomer();
+    let tiny: Vec<String> = (0..9).map(|n| format!(r#"{{"offer":{{}},"offer_id":"{n}"}}"#)).collect();
+    let more = format!(r#","offers":[{}]"#, tiny.join(","));
+    let mut heard_bytes = 0;
+    for _ in 0..2000 {
+        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
+        heard_bytes += all_heard(&mut tracker, &others).concat().concat().len();
+    }
+    let burst_bytes = 8 * usize::try_from(rate_bytes).unwrap();
+    assert!(heard_bytes <= burst_bytes * 5 / 4, "{heard_bytes} of {burst_bytes} bytes");
 }
 
 #[test]

@@ -80,6 +80,28 @@ fn the_second_ends_at_once_and_leaves_no_tracker_behind() {
     assert!(laboratory.path().join("bench-runs").read_dir().unwrap().count() == 1);
 }
 
+#[test]
+fn a_killed_laboratory_leaves_no_tracker_behind() {
+    let laboratory = Laboratory::new();
+    let marker = format!("killed-marker-{}", std::process::id());
+    let script = format!(": {marker}; while :; do sleep 0.1; done");
+    let tracker = laboratory.describe("slow", &script, "");
+    let arguments = format!("--trackers slow {tracker} --duration 600s");
+    let (mut child, _lines) = start(&laboratory, &arguments, "[1/1]");
+    while !is_running(&marker) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    for _ in 0..500 {
+        if !is_running(&marker) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the tracker is still there");
+}
+
 /// `shoal-lab compare … 2>&1 | head -1`: the reader closes its end early.
 #[test]
 fn readers_that_leave_do_not_end_it() {

@@ -25,7 +25,7 @@ impl Budget {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What they may hold. When they hold more, the worker closes those that hold most.
+    /// What they may hold. When they hold more, the worker closes connections of the sources that hold most.
     #[must_use]
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max.load(Ordering::Relaxed)

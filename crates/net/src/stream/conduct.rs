@@ -13,7 +13,7 @@ use shoal_wire::stream::{Next, Origin};
 
 use super::accept::Trouble;
 use super::phase::Phase;
-use super::roster::{Admission, Refused, Roster, Spare};
+use super::roster::{Admission, GiveBack, Refused, Roster, Spare};
 use super::slab::Key;
 use super::{StreamCounters, StreamService, TURN_EVENTS_MAX};
 
@@ -247,15 +247,20 @@ pub(super) trait Conduct<S: StreamService> {
 
     fn admit(&mut self, origin: &Origin, service: &mut S) -> Result<Admission, Refused> {
         let limited = service.is_limited(origin);
-        if self.roster().is_out_of_memory() && !self.make_memory(service) {
-            return Err(Refused::Memory);
-        }
-        let admitted = self.roster().admit(origin, limited);
+        let mut admitted = self.roster().admit(origin, limited);
         if matches!(admitted, Err(Refused::Full))
             && let Some(spare) = self.roster().spare_for(origin, limited)
         {
             self.evict(spare, service);
-            return self.roster().admit(origin, limited);
+            admitted = self.roster().admit(origin, limited);
+        }
+        // Last, so that no other connection makes room for one that does not enter anyway.
+        if let Ok(admission) = &admitted
+            && self.roster().is_out_of_memory()
+            && !self.make_memory(service)
+        {
+            self.roster().withdraw(admission);
+            return Err(Refused::Memory);
         }
         admitted
     }
@@ -300,8 +305,8 @@ pub(super) trait Conduct<S: StreamService> {
         }
     }
 
-    /// Notes what a connection holds after something has happened on it, and closes those that hold most while that is too
-    /// much for all.
+    /// Notes what a connection holds after something has happened on it, and closes connections of the sources that hold
+    /// most while that is too much for all.
     fn note_held(&mut self, key: Key, service: &mut S) {
         let link_bytes = self.link_bytes(key);
         let Some(connection) = self.roster().get_mut(key) else { return };
@@ -311,16 +316,16 @@ pub(super) trait Conduct<S: StreamService> {
         while self.roster().is_over_budget() && self.make_memory(service) {}
     }
 
-    /// Closes the connection that holds most, or where none holds more than it has to, the one that can be spared first.
-    /// Returns whether there was one.
+    /// Closes a connection of the source that holds most, see [`Roster::first_to_give_back`]. Returns whether there was one.
     fn make_memory(&mut self, service: &mut S) -> bool {
-        let Some(key) = self.roster().largest_holder() else {
-            let Some(spare) = self.roster().first_to_go() else { return false };
-            self.evict(spare, service);
-            return true;
-        };
-        self.roster().counters().evicted_memory.add(1);
-        self.close_with_words(key, service, S::shed);
+        match self.roster().first_to_give_back() {
+            Some(GiveBack::Holder(key)) => {
+                self.roster().counters().evicted_memory.add(1);
+                self.close_with_words(key, service, S::shed);
+            }
+            Some(GiveBack::Spare(spare)) => self.evict(spare, service),
+            None => return false,
+        }
         true
     }
 

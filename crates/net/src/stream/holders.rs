@@ -1,11 +1,13 @@
 //! How many bytes each connection of a worker holds, and which holds most.
 //!
 //! Owns an account for each place of the roster. The accounts stand in classes by the power of two of what their peers
-//! are answerable for ([`Held::variable`]), so that a largest one is found in a step, however many there are. Must not
+//! are answerable for ([`Held::variable`]), so that large ones are found in a few steps, however many there are. Must not
 //! know what the bytes are.
 //!
-//! Among those of the largest class, the one whose source holds most goes first. To find it exactly would take an order
-//! of sources in each class; instead a few are looked at, others each time.
+//! The one whose source holds most goes first, not the largest: a source that divides what it holds between many
+//! connections must not outlast another one that holds more on a single connection, perhaps because others have much to
+//! say to it. To find it exactly would take an order of sources in each class; instead a few accounts of the largest
+//! classes are looked at, others each time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,8 +17,11 @@ use shoal_wire::stream::Held;
 
 use super::sources::Network;
 
-/// Most accounts of the largest class that are looked at for the one whose source holds most.
+/// Most accounts of a class that are looked at for the one whose source holds most.
 const LOOKS_MAX: usize = 16;
+
+/// How many classes are looked at, the largest first. Accounts below hold so little beside that they are not worth it.
+const CLASSES_LOOKED_AT: u32 = 8;
 
 /// Classes: one for each length of a number in bits. The first is for those that hold nothing, and is not kept.
 const CLASSES: usize = usize::BITS as usize + 1;
@@ -34,9 +39,21 @@ pub(super) struct Holders {
     occupied: u128,
     /// What all connections hold.
     bytes: usize,
+    /// What of that their peers are answerable for.
+    variable_bytes: usize,
     /// What each source is answerable for, and each wider network, if that is anything. Keyed at random by the standard library, so that no
     /// choice of addresses collides.
     sources: HashMap<Network, usize>,
+}
+
+/// The connection that is to give back what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) place: u32,
+    /// Its source, if that is limited.
+    pub(super) ip: Option<IpAddr>,
+    /// What its source is answerable for, for each of its shares.
+    pub(super) source_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +84,7 @@ impl Holders {
             classes: [EMPTY; CLASSES],
             occupied: 0,
             bytes: 0,
+            variable_bytes: 0,
             sources: HashMap::new(),
         }
     }
@@ -74,6 +92,11 @@ impl Holders {
     /// What all connections hold.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What all connections hold for which no peer is answerable.
+    pub(super) const fn fixed_bytes(&self) -> usize {
+        self.bytes - self.variable_bytes
     }
 
     /// Opens the account of the connection at `place`.
@@ -114,6 +137,7 @@ impl Holders {
         if before.variable == held.variable {
             return;
         }
+        self.variable_bytes = self.variable_bytes + held.variable - before.variable;
         self.charge(ip, before.variable, held.variable);
         if class_of(before.variable) != class_of(held.variable) {
             self.unlink(place, class_of(before.variable));
@@ -121,26 +145,28 @@ impl Holders {
         }
     }
 
-    /// The connection that holds most of what depends on its peer, by classes; of some of the same class the one whose
-    /// source holds most. None where no connection holds any.
-    pub(super) fn largest(&mut self) -> Option<u32> {
-        let class = as_usize(self.occupied.checked_ilog2()?);
-        let first = self.classes[class].first;
-        let (mut largest, mut most_bytes) = (first, 0);
-        for look in 0..LOOKS_MAX {
-            let place = self.classes[class].first;
-            if look > 0 && place == first {
-                break;
+    /// Of the connections that hold most of what depends on their peers, the one whose source holds most, and the largest
+    /// of its own where that is looked at. None where no connection holds any.
+    pub(super) fn largest(&mut self) -> Option<Holder> {
+        let top = self.occupied.checked_ilog2()?;
+        let mut largest: Option<Holder> = None;
+        for class in (0..=top).rev().take(as_usize(CLASSES_LOOKED_AT)).map(as_usize) {
+            let first = self.classes[class].first;
+            for look in 0..LOOKS_MAX {
+                let place = self.classes[class].first;
+                if place == NONE || look > 0 && place == first {
+                    break;
+                }
+                let holder = self.holder(place);
+                if largest.is_none_or(|largest| holder.source_bytes > largest.source_bytes) {
+                    largest = Some(holder);
+                }
+                // Behind, so that others are looked at next time.
+                self.unlink(place, class);
+                self.push(place, class);
             }
-            let bytes = self.source_bytes(place);
-            if bytes > most_bytes {
-                (largest, most_bytes) = (place, bytes);
-            }
-            // Behind, so that others are looked at next time.
-            self.unlink(place, class);
-            self.push(place, class);
         }
-        Some(largest)
+        largest
     }
 
     /// Gives back the room of places that are not used, which end at `places`.
@@ -150,14 +176,14 @@ impl Holders {
         self.sources.shrink_to(2 * self.sources.len());
     }
 
-    /// What the source of a connection is answerable for, on all its connections; or a wider network of it for each of its
-    /// shares, where that is more.
-    fn source_bytes(&self, place: u32) -> usize {
-        let Account { held, ip, .. } = &self.accounts[as_usize(place)];
-        let networks = ip.iter().flat_map(|ip| Network::all(*ip));
+    /// A connection with what its source is answerable for, on all its connections; or a wider network of it for each of
+    /// its shares, where that is more.
+    fn holder(&self, place: u32) -> Holder {
+        let &Account { held, ip, .. } = &self.accounts[as_usize(place)];
+        let networks = ip.into_iter().flat_map(Network::all);
         let shares =
             networks.filter_map(|network| Some(self.sources.get(&network)? / network.width().share()));
-        shares.max().unwrap_or(held.variable)
+        Holder { place, ip, source_bytes: shares.max().unwrap_or(held.variable) }
     }
 
     fn charge(&mut self, ip: Option<IpAddr>, before: usize, after: usize) {
@@ -232,6 +258,29 @@ mod tests {
         Held { fixed: 0, variable }
     }
 
+    fn largest(holders: &mut Holders) -> Option<u32> {
+        holders.largest().map(|holder| holder.place)
+    }
+
+    #[test]
+    fn a_source_that_divides_what_it_holds_goes_before_one_that_holds_less() {
+        let mut holders = Holders::new();
+        for place in 0..100 {
+            holders.open(place, source(1));
+            holders.note(place, variable(2000));
+        }
+        // Others have much to say to it.
+        holders.open(100, source(2));
+        holders.note(100, variable(150_000));
+        for _ in 0..25 {
+            let place = largest(&mut holders).unwrap();
+            assert_ne!(place, 100);
+            holders.close(place);
+        }
+        assert_eq!(holders.bytes(), 300_000);
+        assert_eq!(largest(&mut holders), Some(100));
+    }
+
     #[test]
     fn the_largest_goes_first_and_then_the_next() {
         let mut holders = Holders::new();
@@ -241,7 +290,7 @@ mod tests {
         }
         assert_eq!(holders.bytes(), 9600);
         for place in [2, 3, 0] {
-            assert_eq!(holders.largest(), Some(place));
+            assert_eq!(largest(&mut holders), Some(place));
             holders.close(place);
         }
         // Who is only there is answerable for nothing.
@@ -257,7 +306,7 @@ mod tests {
             holders.open(place, if [4, 7].contains(&place) { source(2) } else { source(number + 10) });
             holders.note(place, variable(5000));
         }
-        let first = holders.largest().unwrap();
+        let first = largest(&mut holders).unwrap();
         assert!([4, 7].contains(&first), "{first}");
         holders.close(first);
         // Now all sources hold the same.
@@ -276,7 +325,7 @@ mod tests {
             holders.open(place, Some(ip));
             holders.note(place, variable(if place < 10 { 5000 } else { 5500 }));
         }
-        assert!(holders.largest().is_some_and(|place| place < 10));
+        assert!(largest(&mut holders).is_some_and(|place| place < 10));
     }
 
     #[test]
@@ -301,7 +350,7 @@ mod tests {
             holders.open(place, if is_greedy { source(1) } else { None });
             holders.note(place, variable(5000));
         }
-        let found = (0..5).filter(|_| holders.largest().is_some_and(|place| place >= places - 2)).count();
+        let found = (0..5).filter(|_| largest(&mut holders).is_some_and(|place| place >= places - 2)).count();
         assert_eq!(found, 1);
     }
 
@@ -333,9 +382,30 @@ mod tests {
             }
             let sum: usize = book.iter().flatten().map(|held| held.fixed + held.variable).sum();
             assert_eq!(holders.bytes(), sum);
-            let most = book.iter().flatten().map(|held| class_of(held.variable)).max().unwrap_or(0);
-            let largest = holders.largest().map(|place| book[as_usize(place)].unwrap().variable);
-            assert_eq!(largest.map_or(0, class_of), most);
+            let fixed: usize = book.iter().flatten().map(|held| held.fixed).sum();
+            assert_eq!(holders.fixed_bytes(), fixed);
+            let top = book.iter().flatten().map(|held| class_of(held.variable)).max().unwrap_or(0);
+            let Some(largest) = holders.largest() else {
+                assert_eq!(top, 0);
+                continue;
+            };
+            let class = class_of(book[as_usize(largest.place)].unwrap().variable);
+            assert!(class > 0 && class + as_usize(CLASSES_LOOKED_AT) > top);
+            assert_eq!(
+                holders.sources[&Network::all(largest.ip.unwrap()).next().unwrap()],
+                largest.source_bytes
+            );
+            // Where all that are looked at stand in short classes, its source is the one that holds most.
+            let looked_at = |place: &u32| {
+                let class = book[as_usize(*place)].map_or(0, |held| class_of(held.variable));
+                class > 0 && class + as_usize(CLASSES_LOOKED_AT) > top
+            };
+            let count =
+                |class: usize| book.iter().flatten().filter(|held| class_of(held.variable) == class).count();
+            if (1..CLASSES).all(|class| count(class) <= LOOKS_MAX) {
+                let most = (0..64).filter(looked_at).map(|place| holders.holder(place).source_bytes).max();
+                assert_eq!(most, Some(largest.source_bytes));
+            }
         }
         let charged: usize = holders.sources.values().sum();
         assert_eq!(charged, book.iter().flatten().map(|held| held.variable).sum::<usize>());

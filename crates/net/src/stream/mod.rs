@@ -68,7 +68,7 @@ pub const TURN_EVENTS_MAX: usize = 256;
 ///   is tended; when there are too many, one of the source that has most of them goes, and what its source has least need
 ///   of goes first ([`StreamLimits::connections_max`]);
 /// - after each event of a connection it notes what that holds, with output that was not taken; when all together hold
-///   more than the [`Budget`] of the worker, those that hold most are closed;
+///   more than the [`Budget`] of the worker, those of the sources that hold most are closed;
 /// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
 ///   reset overtakes the answer;
 /// - a turn is bounded, and no listener or connection starves another;

@@ -55,6 +55,15 @@ pub(super) struct Spare {
     pub(super) greed: usize,
 }
 
+/// A connection that makes room in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GiveBack {
+    /// It holds more than it has to.
+    Holder(Key),
+    /// Its source has many connections.
+    Spare(Spare),
+}
+
 /// The connections of a worker, with a `T` for each that the back end needs.
 #[derive(Debug)]
 pub(super) struct Roster<T> {
@@ -176,6 +185,11 @@ impl<T> Roster<T> {
         Err(Refused::Full)
     }
 
+    /// An admitted connection does not enter.
+    pub(super) fn withdraw(&self, admission: &Admission) {
+        networks(admission.ip).for_each(|network| self.sources.leave(network, Class::Http));
+    }
+
     /// The connection that makes room for one from `origin`, if one does: the first to go, unless the source of `origin` is
     /// as greedy as that of the first to go. Such a source can only replace a connection of its own with nothing half done.
     pub(super) fn spare_for(&mut self, origin: &Origin, limited: bool) -> Option<Spare> {
@@ -244,10 +258,20 @@ impl<T> Roster<T> {
         self.holders.bytes() + Self::CONNECTION_BYTES > self.budget.held_bytes_max()
     }
 
-    /// The connection that holds most of what depends on its peer.
-    pub(super) fn largest_holder(&mut self) -> Option<Key> {
-        let place = self.holders.largest()?;
-        Some(self.slab.at(place).0)
+    /// Which connection makes room in memory: of the source that holds most, by what depends on its peers and by how many
+    /// connections it has.
+    pub(super) fn first_to_give_back(&mut self) -> Option<GiveBack> {
+        let spare = self.first_to_go();
+        let Some(holder) = self.holders.largest() else { return spare.map(GiveBack::Spare) };
+        let fixed_bytes = self.holders.fixed_bytes() / self.len().max(1);
+        let of_holder =
+            self.shares.greed(networks(holder.ip)).saturating_mul(fixed_bytes) + holder.source_bytes;
+        match spare {
+            Some(spare) if spare.greed > 1 && spare.greed.saturating_mul(fixed_bytes) > of_holder => {
+                Some(GiveBack::Spare(spare))
+            }
+            _ => Some(GiveBack::Holder(self.slab.at(holder.place).0)),
+        }
     }
 
     /// Gives back the memory of places that are not used.
@@ -455,6 +479,33 @@ mod tests {
         roster.enter(a, Phase::Linger, 2);
         assert_eq!(spare_for(&mut roster, "192.0.2.1:2", true), Some(a));
         assert_eq!(spare_for(&mut roster, "192.0.2.2:3", true), None);
+    }
+
+    #[test]
+    fn a_source_of_many_connections_makes_room_in_memory_before_one_that_holds_little_more() {
+        let limits = StreamLimits {
+            connections_max: 300,
+            per_source: SourceLimits { http_max: 200, websockets_max: 200 },
+            ..LIMITS
+        };
+        let mut roster = Roster::new(limits, Arc::default(), Arc::default(), Arc::default());
+        let idle: Vec<Key> = (0..100)
+            .map(|port| {
+                let key = enter(&mut roster, "idle", &format!("192.0.2.1:{}", 1000 + port), 0);
+                roster.note_held(key, Held { fixed: 10_000, variable: 0 });
+                roster.enter(key, Phase::Idle, 0);
+                key
+            })
+            .collect();
+        let busy = enter(&mut roster, "busy", "192.0.2.2:1", 0);
+        roster.note_held(busy, Held { fixed: 10_000, variable: 100_000 });
+        let Some(GiveBack::Spare(spare)) = roster.first_to_give_back() else { panic!("the busy one goes") };
+        assert_eq!((spare.key, spare.greed), (idle[0], 100));
+        // Of a source that is the greediest anyway the one that holds most goes.
+        roster.note_held(idle[7], Held { fixed: 10_000, variable: 200_000 });
+        assert_eq!(roster.first_to_give_back(), Some(GiveBack::Holder(idle[7])));
+        roster.note_held(busy, Held { fixed: 10_000, variable: 2_000_000 });
+        assert_eq!(roster.first_to_give_back(), Some(GiveBack::Holder(busy)));
     }
 
     #[test]

@@ -13,8 +13,10 @@ use super::StreamCounters;
 /// Parts with a lock each, so that workers seldom meet.
 const SHARDS: usize = 16;
 
-/// Connections by network, shared by all workers. Takes memory in proportion to the most networks that have been
-/// connected at once.
+/// Networks for which a shard keeps room that it does not need.
+const KEPT_NETWORKS: usize = 256;
+
+/// Connections by network, shared by all workers. Takes memory in proportion to the networks that are connected.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Keyed at random, so that an attacker cannot choose addresses that collide.
@@ -164,6 +166,11 @@ impl Sources {
         *count = count.saturating_sub(1);
         if *counts == Counts::default() {
             shard.remove(&network);
+            // Rarely, as the room halves each time.
+            if shard.capacity() > KEPT_NETWORKS && shard.len() < shard.capacity() / 8 {
+                let kept = (2 * shard.len()).max(KEPT_NETWORKS / 2);
+                shard.shrink_to(kept);
+            }
         }
     }
 
@@ -255,6 +262,21 @@ mod tests {
             (0..2).for_each(|_| leave(&sources, ip, Class::Http));
         }
         assert!(is_empty(&sources));
+    }
+
+    #[test]
+    fn room_goes_back_after_a_peak() {
+        let sources = Sources::default();
+        let ips: Vec<_> = (0..20_000_u32).map(|number| IpAddr::from(number.to_be_bytes())).collect();
+        assert!(ips.iter().all(|ip| sources.enter(*ip, Class::Http, LIMITS)));
+        let room = || sources.shards.iter().map(|shard| shard.lock().unwrap().capacity()).sum::<usize>();
+        assert!(room() >= ips.len());
+        for ip in &ips[..19_990] {
+            Network::all(*ip).for_each(|network| sources.leave(network, Class::Http));
+        }
+        assert!(room() <= SHARDS * 2 * KEPT_NETWORKS, "{}", room());
+        assert!(ips[19_990..].iter().all(|ip| sources.enter(*ip, Class::Http, LIMITS)));
+        assert!(!sources.enter(ips[19_995], Class::Http, LIMITS));
     }
 
     #[test]

@@ -260,6 +260,7 @@ for_every_line! {
     entries_of_one_home_line_are_bounded: equal_homes;
     to_and_fro_around_a_border_costs_little: to_and_fro;
     a_long_run_that_is_only_just_full_is_bounded: dense_run;
+    visits_of_a_long_run_are_charged: visits_of_a_run;
     a_renewal_at_the_ceiling_stays_correct: renewal_at_the_ceiling;
     a_renewal_amid_growth_and_shrinking_stays_correct: renewal_amid_changes;
 }
@@ -338,6 +339,29 @@ fn equal_homes<B: Numbered>() {
     }
     assert!(world.renewals > 0);
     world.finish();
+}
+
+/// Looks again and again at a run that is long but allowed, as refused announces of a source do.
+fn visits_of_a_run<B: Numbered>() {
+    let mut world = World::<B>::new(1 << 16);
+    let target = u32::MAX / 2;
+    let mut order = world.in_order(200_000);
+    order.sort_by_key(|&number| world.position(number).abs_diff(target));
+    let entries = B::SLOTS * 400;
+    for &number in &order[..entries] {
+        let hash = B::hash_of(number, &world.key);
+        assert!(world.memory.has_room_for(Purpose::Growing));
+        world.table.insert(&mut world.memory, hash, &B::numbered(number)).unwrap();
+    }
+    world.table.forgive();
+    let hash = B::hash_of(order[0], &world.key);
+    let mut visits = 0;
+    while !world.table.is_due() && visits < 1_000_000 {
+        world.table.visit_run(&world.memory, hash, |_| {});
+        visits += 1;
+    }
+    assert!(world.table.is_due(), "{visits} visits");
+    world.table.release(&mut world.memory);
 }
 
 /// A run at the border between the zones, and entries that make the table grow and shrink across it.

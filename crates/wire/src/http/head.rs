@@ -10,6 +10,7 @@
 use core::mem::MaybeUninit;
 
 use httparse::{EMPTY_HEADER, Error, Header, Status as Parsed};
+use memchr::memchr;
 
 use super::Version;
 use super::field::{self, Length};
@@ -346,7 +347,7 @@ const fn is_token_byte(byte: u8) -> bool {
 
 /// Authority, path and query of a target in origin-form or absolute-form (RFC 9112, 3.2).
 fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
-    let target = target.split(|&byte| byte == b'#').next().unwrap_or_default();
+    let target = memchr(b'#', target).map_or(target, |fragment| &target[..fragment]);
     let (authority, target) = match after_scheme(target) {
         Some(rest) => {
             let end = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
@@ -355,8 +356,7 @@ fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
         }
         None => (None, target),
     };
-    let question_mark = target.iter().position(|&byte| byte == b'?');
-    let (path, query) = match question_mark {
+    let (path, query) = match memchr(b'?', target) {
         Some(at) => (&target[..at], &target[at + 1..]),
         None => (target, &[][..]),
     };

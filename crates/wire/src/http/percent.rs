@@ -36,12 +36,12 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     let mut bytes = [0; 20];
     let mut rest = value;
     for byte in &mut bytes {
-        (*byte, rest) = match rest {
-            [] => return Err(Fault::Length),
-            [b'%', high, low, after @ ..] => (unescape(*high, *low).ok_or(Fault::Escape)?, after),
-            [b'%', ..] => return Err(Fault::Escape),
-            [b'+', after @ ..] => (b' ', after),
-            [plain, after @ ..] => (*plain, after),
+        let (&first, after) = rest.split_first().ok_or(Fault::Length)?;
+        (*byte, rest) = match (first, after) {
+            (b'%', [high, low, after @ ..]) => (unescape(*high, *low).ok_or(Fault::Escape)?, after),
+            (b'%', _) => return Err(Fault::Escape),
+            (b'+', _) => (b' ', after),
+            (plain, _) => (plain, after),
         };
     }
     if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }

@@ -4,6 +4,7 @@
 //! each has to be right): a client appends its own parameters to those that stand in the URL of a torrent. Parameters
 //! that nobody needs are skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
 
+use memchr::memchr;
 use shoal_types::{Event, InfoHash, PeerId};
 
 use super::number;
@@ -144,10 +145,12 @@ impl<'q> Iterator for Parameters<'q> {
             if self.rest.is_empty() {
                 return None;
             }
-            let (parameter, rest) = split_at_byte(self.rest, b'&');
+            let (parameter, rest) = split_around(self.rest, memchr(b'&', self.rest));
             self.rest = rest;
             if !parameter.is_empty() {
-                return Some(split_at_byte(parameter, b'='));
+                // Names are short: a search of this kind finds their end sooner.
+                let equals_sign = parameter.iter().position(|&byte| byte == b'=');
+                return Some(split_around(parameter, equals_sign));
             }
         }
     }
@@ -170,12 +173,9 @@ impl Iterator for ScrapeQuery<'_> {
     }
 }
 
-/// What stands before and behind the first `byte`; all and nothing where there is none.
-fn split_at_byte(bytes: &[u8], byte: u8) -> (&[u8], &[u8]) {
-    match bytes.iter().position(|&other| other == byte) {
-        Some(at) => (&bytes[..at], &bytes[at + 1..]),
-        None => (bytes, &[]),
-    }
+/// Returns what stands before and after a separator: everything and nothing where there is none.
+fn split_around(bytes: &[u8], separator: Option<usize>) -> (&[u8], &[u8]) {
+    separator.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
 
 fn decode_20(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryError> {

@@ -1,0 +1,117 @@
+//! The report of a test run, which nextest writes as JUnit XML.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::io::BufRead;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quick_junit::{TestCase, TestCaseStatus};
+
+/// A test run.
+pub(crate) struct Report {
+    pub(crate) counts: Counts,
+    /// What tests printed about being skipped.
+    pub(crate) skipped: Vec<String>,
+    /// The slowest come first.
+    tests: Vec<Test>,
+}
+
+/// How many tests passed and how many did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+}
+
+/// A test and its duration.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    name: String,
+    duration: Duration,
+}
+
+/// Reads a report.
+///
+/// # Errors
+/// Fails if it is not JUnit XML.
+pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
+    let report = quick_junit::Report::deserialize(xml).context("the report of the tests is malformed")?;
+    let cases =
+        report.test_suites.iter().flat_map(|suite| suite.test_cases.iter().map(move |case| (suite, case)));
+    let (mut counts, mut skipped, mut tests) = (Counts::default(), Vec::new(), Vec::new());
+    for (suite, case) in cases {
+        match case.status {
+            TestCaseStatus::Success { .. } => counts.passed += 1,
+            TestCaseStatus::NonSuccess { .. } => counts.failed += 1,
+            TestCaseStatus::Skipped { .. } => {
+                skipped.push(format!("{} {}", suite.name.as_str(), case.name.as_str()))
+            }
+        }
+        skipped.extend(skips(case).map(str::to_owned));
+        let duration = case.time.unwrap_or_default();
+        tests.push(Test { name: format!("{} {}", suite.name.as_str(), case.name.as_str()), duration });
+    }
+    tests.sort_by_key(|test| Reverse(test.duration));
+    Ok(Report { counts, skipped, tests })
+}
+
+/// Returns the lines by which a test says that it, or a part of it, was skipped.
+fn skips(case: &TestCase) -> impl Iterator<Item = &str> {
+    let outputs = [&case.system_out, &case.system_err].into_iter().flatten();
+    let lines = outputs.flat_map(|output| output.as_str().lines());
+    lines.filter(|line| line.to_ascii_lowercase().starts_with("skipped"))
+}
+
+impl Report {
+    /// Returns the `count` slowest tests, the slowest first.
+    pub(crate) fn slowest(&self, count: usize) -> impl Iterator<Item = &Test> {
+        self.tests.iter().take(count)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8.1} s  {}", self.duration.as_secs_f64(), self.name)
+    }
+}
+
+/// A line that tools which read the output of CI understand.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const XML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="nextest-run" tests="3" failures="1" errors="0" time="9.5">
+    <testsuite name="shoal-net::streams" tests="3" disabled="0" errors="0" failures="1">
+        <testcase name="quick" classname="shoal-net::streams" time="0.250">
+            <system-out>running 1 test
+skipped: no io_uring
+</system-out>
+        </testcase>
+        <testcase name="hangs" classname="shoal-net::streams" time="180.020">
+            <failure type="test timeout"/>
+        </testcase>
+        <testcase name="slow" classname="shoal-net::streams" time="9.100">
+            <system-err>nothing was skipped
+</system-err>
+        </testcase>
+    </testsuite>
+</testsuites>
+"#;
+
+    #[test]
+    fn tests_are_counted_and_the_slowest_come_first() {
+        let report = read(XML.as_bytes()).unwrap();
+        assert_eq!(report.counts.to_string(), "2 passed, 1 failed");
+        let slowest: Vec<String> = report.slowest(2).map(ToString::to_string).collect();
+        assert_eq!(slowest, ["   180.0 s  shoal-net::streams hangs", "     9.1 s  shoal-net::streams slow"]);
+        assert_eq!(report.skipped, ["skipped: no io_uring"]);
+    }
+}
