@@ -105,6 +105,20 @@ fn a_round_is_shown_without_and_with_slow_readers() {
     assert_eq!(line(&markdown, heading, "opentracker")[2], "not measured");
 }
 
+/// Results up to 2026-11-22 called slow readers `deaf`.
+#[test]
+fn slow_readers_of_an_earlier_result_are_read() {
+    let mut slower = signalled();
+    let relays = slower.relays.as_mut().unwrap();
+    (relays.slow_readers, relays.slow_readers_closed) = (1000, 998);
+    let second = SlowReaderRound { load: Some(slower), ..SlowReaderRound::default() };
+    let json = serde_json::to_string(&Round { slow_readers: Some(second), ..round(1.0) }).unwrap();
+    let earlier = json.replace("\"slow_readers", "\"deaf");
+    assert!(earlier.contains("\"deaf_closed\":998"), "{earlier}");
+    let read: Round = serde_json::from_str(&earlier).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), json);
+}
+
 #[test]
 fn the_memory_of_idle_connections_has_a_step() {
     let idle = IdleConnections {

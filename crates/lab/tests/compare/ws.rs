@@ -67,8 +67,8 @@ fn a_round_is_repeated_with_slow_readers() {
         let measured = round(&result, tracker);
         assert_eq!(measured["failure"], Value::Null, "{measured:#}");
         check_load(&measured["load"]);
-        assert_eq!(measured["load"]["relays"]["deaf"], 0, "{measured:#}");
-        assert_eq!(measured["slow_readers"]["load"]["relays"]["deaf"], 1000, "{measured:#}");
+        assert_eq!(measured["load"]["relays"]["slow_readers"], 0, "{measured:#}");
+        assert_eq!(measured["slow_readers"]["load"]["relays"]["slow_readers"], 1000, "{measured:#}");
         assert!(
             measured["slow_readers"]["latency"]["relays"]["offers"].as_u64().unwrap() > 0,
             "{measured:#}"
