@@ -87,8 +87,7 @@ settings! {
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
         ], in 0..=LISTEN_ADDRESSES_MAX;
 
-        /// How connections are served, plain and TLS: by "epoll", which works everywhere, or "uring" (io_uring), which
-        /// containers often forbid. "auto" takes the one that costs less of those that work, and logs the choice.
+        /// How connections are served, plain and TLS. "epoll" is the only way at present, and "auto" takes it.
         io: StreamBackend = StreamBackend::Auto;
 
         /// Leave a connection open for further requests, as HTTP/1.1 clients expect. Proxies gain most by it. An idle

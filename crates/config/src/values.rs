@@ -85,10 +85,8 @@ choice! {
 choice! {
     /// How connections are served.
     StreamBackend {
-        /// The one that costs less of those that work.
+        /// The one that costs least, which is epoll.
         Auto = "auto",
-        /// io_uring, or no start.
-        Uring = "uring",
         /// epoll.
         Epoll = "epoll",
     }

@@ -96,6 +96,14 @@ fn a_wrong_value_is_told_with_key_value_place_and_what_is_accepted() {
 }
 
 #[test]
+fn connections_are_not_served_by_io_uring_any_more() {
+    assert_eq!(
+        refusal("[http]\nio = \"uring\""),
+        "http.io = \"uring\" (shoal.toml, line 2): not accepted; accepts one of \"auto\", \"epoll\""
+    );
+}
+
+#[test]
 fn a_wrong_type_is_refused() {
     assert!(refusal("[announce]\ninterval_s = \"often\"").contains("accepts an integer, 1 to 21600"));
     assert!(refusal("[announce]\ninterval_s = \"600\"").contains("accepts an integer"));

@@ -190,9 +190,9 @@ Examples:
   shoal-lab compare --list
   shoal-lab compare --trackers shoal-mmsg,opentracker,aquatic_udp-mio,echo-mmsg --rounds 7
   shoal-lab compare --cores 1,2,4,8 --cpu-mode subsequent-one-per-pair --preset announces
-  shoal-lab compare --preset http-keep-alive --trackers shoal-epoll,shoal-uring,aquatic_http,echo-epoll
+  shoal-lab compare --preset http-keep-alive --trackers shoal-epoll,aquatic_http,echo-epoll
   shoal-lab compare --preset https-idle --connections 10000
-  shoal-lab compare --preset webtorrent-tls --trackers shoal-epoll,shoal-uring,aquatic_ws
+  shoal-lab compare --preset webtorrent-tls --trackers shoal-epoll,aquatic_ws
   shoal-lab compare --print-tracker opentracker > mine.toml";
 
 /// The help of --preset.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use shoal_load::udp::Echo as UdpEcho;
-use shoal_net::stream::{ListenAddress, StreamBackend, StreamListeners};
+use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
 use shoal_tls::{CertificateFiles, Server, self_signed};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -39,9 +39,9 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6969", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
 
-    /// The back end: mmsg or uring for datagrams, epoll or uring for connections [default: mmsg, or epoll]
-    #[arg(long, value_name = "BACKEND")]
-    io: Option<String>,
+    /// The back end for datagrams: mmsg or uring
+    #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0], conflicts_with = "connections")]
+    io: Backend,
 
     /// Threads, each with its own sockets
     #[arg(long, value_name = "N", default_value = "1")]
@@ -101,7 +101,7 @@ impl EchoArgs {
     }
 
     fn run_udp(&self, stop: &AtomicBool) -> Result<()> {
-        let io = self.io.as_deref().map_or(Ok(Backend::ALL[0]), str::parse)?;
+        let io = self.io;
         let settings = |addr: &SocketAddr| SocketSettings {
             addr: *addr,
             recv_buffer_bytes: BUFFER_BYTES,
@@ -128,15 +128,14 @@ impl EchoArgs {
     where
         P: EchoProtocol + Clone + Sync,
     {
-        let io = self.io.as_deref().map_or(Ok(StreamBackend::ALL[0]), str::parse)?;
         let tls = if self.tls { Some(self.tls_server()?) } else { None };
         let addresses: Vec<_> = self.listen.iter().copied().map(ListenAddress::Tcp).collect();
         let listeners = StreamListeners::bind(&addresses, self.workers)?;
         let listening = listeners.first().map(|first| first.local_addresses().map(ListenAddress::to_string));
         let secure = if self.tls { "S" } else { "" };
-        note_listening(&format!("{protocol_name}{secure}"), listening.into_iter().flatten(), io);
+        note_listening(&format!("{protocol_name}{secure}"), listening.into_iter().flatten(), "epoll");
         let service = EchoService::new(protocol, tls);
-        on_threads(listeners, |listeners| stream::serve(io, listeners, service.clone(), stop))
+        on_threads(listeners, |listeners| stream::serve(listeners, service.clone(), stop))
     }
 
     fn tls_server(&self) -> Result<Server> {

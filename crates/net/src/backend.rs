@@ -31,12 +31,10 @@ pub enum AnyIo {
 
 /// The name of no back end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no back end {name:?}: use {known}")]
+#[error("there is no back end {name:?}: use \"mmsg\" or \"uring\"")]
 pub struct UnknownBackend {
     /// What was asked for.
     pub name: String,
-    /// What there is, in words.
-    pub known: &'static str,
 }
 
 /// Why a back end does not work on this host.
@@ -44,7 +42,7 @@ pub struct UnknownBackend {
 #[error("the back end {backend} does not work here: {reason}")]
 pub struct Unsupported {
     /// Which one.
-    pub backend: &'static str,
+    pub backend: Backend,
     /// Why, in words for the operator.
     pub reason: String,
 }
@@ -97,7 +95,7 @@ impl Backend {
         // call the thread that had it is blocked in.
         let probe = std::thread::Builder::new().spawn(move || echo_once(self));
         let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one datagram"));
-        outcome.map_err(|error| Unsupported { backend: self.name(), reason: explain(&error) })
+        outcome.map_err(|error| Unsupported { backend: self, reason: explain(&error) })
     }
 
     /// Opens a back end of this kind on the sockets of a worker, on the thread of the worker.
@@ -135,7 +133,7 @@ impl FromStr for Backend {
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
         let named = Self::ALL.into_iter().find(|backend| backend.to_string() == name);
-        named.ok_or_else(|| UnknownBackend { name: name.to_owned(), known: r#""mmsg" or "uring""# })
+        named.ok_or_else(|| UnknownBackend { name: name.to_owned() })
     }
 }
 
@@ -167,7 +165,7 @@ fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
 }
 
 /// What the error of a probe means to the operator.
-pub(crate) fn explain(error: &io::Error) -> String {
+fn explain(error: &io::Error) -> String {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
         return "what was sent to this host itself was not answered".to_owned();
     }
@@ -204,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_reason_names_what_to_change() {
-        let forbidden = Unsupported { backend: Backend::Uring.name(), reason: explain(&Errno::PERM.into()) };
+        let forbidden = Unsupported { backend: Backend::Uring, reason: explain(&Errno::PERM.into()) };
         assert!(forbidden.to_string().contains("kernel.io_uring_disabled"), "{forbidden}");
         assert!(explain(&io::ErrorKind::WouldBlock.into()).contains("not answered"));
     }

@@ -1,4 +1,4 @@
-//! I/O back ends for datagrams, each behind one short trait; those for streams are in [`stream`].
+//! I/O back ends for datagrams behind one short trait; the I/O of streams is in [`stream`].
 //!
 //! Owns sockets and rings, and moves bytes between them and a [`Service`]. It must not look into a datagram, nor
 //! decide anything about its sender: what an answer is, is the business of whoever implements [`Service`].
@@ -12,8 +12,7 @@
 //! sends from them, and [`DatagramIo::turn`] hands the replies to a [`Service`] that leaves `reply_len` at 0.
 //!
 //! `unsafe` lives in the modules that talk to the kernel by pointers, and nowhere else: `shared`,
-//! `ring`, `ring::provided`, `socket::options`, `bundle`, `mmsg::{inbox, outbox}`, `uring::{receive, slot}` and
-//! `stream::uring::{outbox, submit}`.
+//! `ring`, `ring::provided`, `socket::options`, `bundle`, `mmsg::{inbox, outbox}` and `uring::{receive, slot}`.
 
 mod backend;
 mod bundle;

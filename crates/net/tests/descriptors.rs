@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::stream::{BYE, Client, LIMITS, Script, StreamKind, addrs, is_ready, listen};
+use common::stream::{BYE, Client, LIMITS, Script, addrs, is_ready, listen};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_net::stream::{AnyStreamIo, StreamCounters, StreamIo, StreamListeners};
+use shoal_net::stream::{StreamCounters, StreamIo, StreamListeners};
 
 /// A worker whose turns the test takes.
 struct Worker {
-    io: AnyStreamIo<Script>,
+    io: StreamIo<Script>,
     readiness: OwnedFd,
     service: Script,
     now_ms: u64,
@@ -25,13 +25,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn open(kind: StreamKind) -> Self {
-        Self::over(kind, listen(&["127.0.0.1:0"]))
+    fn open() -> Self {
+        Self::over(listen(&["127.0.0.1:0"]))
     }
 
-    fn over(kind: StreamKind, listeners: StreamListeners) -> Self {
+    fn over(listeners: StreamListeners) -> Self {
         let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
-        let io = kind.open(listeners, LIMITS).unwrap();
+        let io = StreamIo::open(listeners, LIMITS).unwrap();
         let (readiness, service) = (io.readiness().unwrap(), Script::default());
         Self { io, readiness, service, now_ms: 0, addr, counters }
     }
@@ -56,16 +56,14 @@ fn descriptors() -> usize {
 
 #[test]
 fn descriptors_are_given_back_and_their_want_is_survived() {
-    for kind in StreamKind::ALL.into_iter().filter(|kind| kind.works()) {
-        two_thousand_connections_leave_nothing_behind(kind);
-        an_end_amid_everything_leaves_nothing_behind(kind);
-        without_descriptors_and_without_idlers_the_oldest_makes_room(kind);
-        without_descriptors_an_idler_makes_room(kind);
-    }
+    two_thousand_connections_leave_nothing_behind();
+    an_end_amid_everything_leaves_nothing_behind();
+    without_descriptors_and_without_idlers_the_oldest_makes_room();
+    without_descriptors_an_idler_makes_room();
 }
 
-fn two_thousand_connections_leave_nothing_behind(kind: StreamKind) {
-    let mut worker = Worker::open(kind);
+fn two_thousand_connections_leave_nothing_behind() {
+    let mut worker = Worker::open();
     let before = descriptors();
     for round in 0..20 {
         let mut clients: Vec<_> = (0..100).map(|_| Client::connect(worker.addr)).collect();
@@ -86,12 +84,12 @@ fn two_thousand_connections_leave_nothing_behind(kind: StreamKind) {
     }
     worker.settle();
     assert_eq!(worker.counters.closed.read(), 2000);
-    assert_eq!(descriptors(), before, "{kind}");
+    assert_eq!(descriptors(), before);
 }
 
-fn an_end_amid_everything_leaves_nothing_behind(kind: StreamKind) {
+fn an_end_amid_everything_leaves_nothing_behind() {
     let before = descriptors();
-    let mut worker = Worker::open(kind);
+    let mut worker = Worker::open();
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(worker.addr)).collect();
     for (index, client) in clients.iter_mut().enumerate() {
         client.say(["big 9000000\nclose\n", "echo x\n", "ech", "linger x\n", "big 9000000\n"][index % 5]);
@@ -105,7 +103,7 @@ fn an_end_amid_everything_leaves_nothing_behind(kind: StreamKind) {
     clients.iter_mut().skip(50).for_each(|client| client.say("echo x\n"));
     drop(worker);
     drop(clients);
-    assert_eq!(descriptors(), before, "{kind}");
+    assert_eq!(descriptors(), before);
 }
 
 /// While it lives, there is room for so many descriptors beside those that are open.
@@ -137,29 +135,24 @@ impl Drop for Want {
     }
 }
 
-/// What a back end itself takes: its descriptor, and that of its readiness.
-const OF_BACK_END: u64 = 2;
+/// What a worker itself takes: the descriptor of its epoll set, and that of its readiness.
+const OF_WORKER: u64 = 2;
 
-fn without_descriptors_and_without_idlers_the_oldest_makes_room(kind: StreamKind) {
+fn without_descriptors_and_without_idlers_the_oldest_makes_room() {
     const CLIENTS: usize = 10;
     let listeners = listen(&["127.0.0.1:0"]);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(addrs(&listeners)[0])).collect();
-    // The kernel looks at the limit when an accept is submitted, so the worker has to come after it.
-    let want = Want::but_for(OF_BACK_END + 4);
-    let mut worker = Worker::over(kind, listeners);
+    let want = Want::but_for(OF_WORKER + 4);
+    let mut worker = Worker::over(listeners);
     clients.iter_mut().for_each(|client| client.say("ech"));
     while worker.counters.accepted.read() < CLIENTS as u64 {
         worker.settle();
         worker.now_ms += 100;
     }
     let evicted = usize::try_from(worker.counters.evicted.read()).unwrap();
-    assert_eq!(worker.io.connections() + evicted, CLIENTS, "{kind}");
+    assert_eq!(worker.io.connections() + evicted, CLIENTS);
     assert!(worker.counters.accept_failed.read() < 50, "it tries again and again");
-    match kind {
-        // Each needs a descriptor for a moment only.
-        StreamKind::Uring => assert_eq!(evicted, 0),
-        _ => assert!((1..=7).contains(&evicted), "{kind}: {evicted}"),
-    }
+    assert!((1..=7).contains(&evicted), "{evicted}");
     drop(want);
     for (index, client) in clients.iter_mut().enumerate() {
         if index < evicted {
@@ -172,11 +165,11 @@ fn without_descriptors_and_without_idlers_the_oldest_makes_room(kind: StreamKind
     }
 }
 
-fn without_descriptors_an_idler_makes_room(kind: StreamKind) {
+fn without_descriptors_an_idler_makes_room() {
     let listeners = listen(&["127.0.0.1:0"]);
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(addrs(&listeners)[0])).collect();
-    let _want = Want::but_for(OF_BACK_END + 4);
-    let mut worker = Worker::over(kind, listeners);
+    let _want = Want::but_for(OF_WORKER + 4);
+    let mut worker = Worker::over(listeners);
     for (count, client) in (1..).zip(&mut clients) {
         client.say("echo made it\n");
         while worker.counters.accepted.read() < count {
@@ -184,10 +177,6 @@ fn without_descriptors_an_idler_makes_room(kind: StreamKind) {
         }
         worker.settle();
         client.hear("made it\n");
-    }
-    if kind == StreamKind::Uring {
-        assert_eq!(worker.io.connections(), 20);
-        return;
     }
     let evicted = worker.counters.evicted.read();
     assert!((14..20).contains(&evicted), "{:?}", worker.counters);

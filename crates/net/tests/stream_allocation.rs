@@ -1,4 +1,4 @@
-//! A stream back end allocates nothing for a request or for what is said unasked, in the settled state.
+//! A worker allocates nothing on its connections for a request or for what is said unasked, in the settled state.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -6,16 +6,10 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::stream::{LIMITS, StreamKind, addrs, listen};
+use common::stream::{LIMITS, addrs, listen};
 use shoal_counting_allocator::{CountingAllocator, allocations};
-use shoal_net::stream::{AnyStreamIo, StreamIo, StreamService};
+use shoal_net::stream::{StreamIo, StreamService};
 use shoal_wire::stream::{Handle, Next, Origin};
-
-over_every_stream_back_end! {
-    requests_allocate_nothing,
-    connections_allocate_nothing,
-    speech_allocates_nothing,
-}
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -73,14 +67,14 @@ impl StreamService for Responder {
     }
 }
 
-fn exchange(io: &mut AnyStreamIo<Responder>, service: &mut Responder, clients: &mut [TcpStream]) {
+fn exchange(io: &mut StreamIo<Responder>, service: &mut Responder, clients: &mut [TcpStream]) {
     for client in &mut *clients {
         client.write_all(&REQUEST).unwrap();
     }
     clients.iter_mut().for_each(|client| hear(io, service, client, ANSWER.len()));
 }
 
-fn hear(io: &mut AnyStreamIo<Responder>, service: &mut Responder, client: &mut TcpStream, bytes: usize) {
+fn hear(io: &mut StreamIo<Responder>, service: &mut Responder, client: &mut TcpStream, bytes: usize) {
     let (mut buffer, mut heard) = ([0; SPEECH.len()], 0);
     while heard < bytes {
         io.turn(0, service).unwrap();
@@ -88,10 +82,11 @@ fn hear(io: &mut AnyStreamIo<Responder>, service: &mut Responder, client: &mut T
     }
 }
 
-fn requests_allocate_nothing(kind: StreamKind) {
+#[test]
+fn requests_allocate_nothing() {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Idle));
     let addr = addrs(&listeners)[0];
-    let mut io = kind.open(listeners, LIMITS).unwrap();
+    let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
     clients.iter().for_each(|client| client.set_nonblocking(true).unwrap());
     let mut exchange = |io: &mut _| exchange(io, &mut service, &mut clients);
@@ -102,10 +97,11 @@ fn requests_allocate_nothing(kind: StreamKind) {
     assert_eq!(allocations() - before, 0);
 }
 
-fn connections_allocate_nothing(kind: StreamKind) {
+#[test]
+fn connections_allocate_nothing() {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Close));
     let addr = addrs(&listeners)[0];
-    let mut io = kind.open(listeners, LIMITS).unwrap();
+    let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let mut round = |io: &mut _| {
         for _ in 0..50 {
             let client = TcpStream::connect(addr).unwrap();
@@ -119,10 +115,11 @@ fn connections_allocate_nothing(kind: StreamKind) {
     assert_eq!(allocations() - before, 0);
 }
 
-fn speech_allocates_nothing(kind: StreamKind) {
+#[test]
+fn speech_allocates_nothing() {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Standing));
     let addr = addrs(&listeners)[0];
-    let mut io = kind.open(listeners, LIMITS).unwrap();
+    let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();
     clients.iter().for_each(|client| client.set_nonblocking(true).unwrap());
     exchange(&mut io, &mut service, &mut clients);

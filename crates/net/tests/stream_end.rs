@@ -1,4 +1,4 @@
-//! The end of a stream back end: what is still done before a worker stops, over every back end.
+//! The end of the stream I/O: what is still done before a worker stops.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -6,20 +6,14 @@ mod common;
 use std::io::Read;
 use std::net::TcpStream;
 
-use common::stream::{BYE, Client, LIMITS, Script, StreamKind, StreamServer, addrs, listen, until};
+use common::stream::{BYE, Client, LIMITS, Script, StreamServer, addrs, listen, until};
 use shoal_net::stream::{StreamIo, TURN_EVENTS_MAX};
-
-over_every_stream_back_end! {
-    retiring_finishes_what_is_under_way,
-    idlers_are_closed_a_few_at_a_time,
-    in_the_end_the_rest_is_closed_with_last_words,
-    who_waits_is_accepted_before_the_end,
-}
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
-fn retiring_finishes_what_is_under_way(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, LIMITS);
+#[test]
+fn retiring_finishes_what_is_under_way() {
+    let server = StreamServer::start(LOOPBACK, LIMITS);
     let (mut idle, mut asking, mut slow) = (server.connect(), server.connect(), server.connect());
     idle.ask("echo\n", "");
     asking.say("echo some");
@@ -41,11 +35,12 @@ fn retiring_finishes_what_is_under_way(kind: StreamKind) {
 }
 
 /// A worker that stops has little time, and more to do than to close tens of thousands of connections.
-fn idlers_are_closed_a_few_at_a_time(kind: StreamKind) {
+#[test]
+fn idlers_are_closed_a_few_at_a_time() {
     const COUNT: usize = 2 * TURN_EVENTS_MAX + 10;
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let (mut io, mut service) = (kind.open(listeners, LIMITS).unwrap(), Script::default());
+    let (mut io, mut service) = (StreamIo::open(listeners, LIMITS).unwrap(), Script::default());
     let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
     clients.iter_mut().for_each(|client| client.say("echo hello\n"));
     while io.connections() < COUNT || io.turn(0, &mut service).unwrap() > 0 {
@@ -64,10 +59,11 @@ fn idlers_are_closed_a_few_at_a_time(kind: StreamKind) {
     clients.iter_mut().for_each(|client| client.hear_last(BYE));
 }
 
-fn in_the_end_the_rest_is_closed_with_last_words(kind: StreamKind) {
+#[test]
+fn in_the_end_the_rest_is_closed_with_last_words() {
     let listeners = listen(LOOPBACK);
     let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
-    let (mut io, mut service) = (kind.open(listeners, LIMITS).unwrap(), Script::default());
+    let (mut io, mut service) = (StreamIo::open(listeners, LIMITS).unwrap(), Script::default());
     let [mut idle, mut asking, mut deaf, mut lingering] = [(); 4].map(|()| Client::connect(addr));
     idle.say("echo\n");
     asking.say("ech");
@@ -78,7 +74,7 @@ fn in_the_end_the_rest_is_closed_with_last_words(kind: StreamKind) {
     }
     io.turn(0, &mut service).unwrap();
     io.retire(0, &mut service).unwrap();
-    while io.finish(0, &mut service).unwrap() > 0 {}
+    while io.finish(&mut service) > 0 {}
     assert_eq!(io.connections(), 0);
     assert_eq!(counters.closed.read(), 4);
     drop(io);
@@ -89,11 +85,12 @@ fn in_the_end_the_rest_is_closed_with_last_words(kind: StreamKind) {
     assert!(deaf.0.read_to_end(&mut Vec::new()).is_err());
 }
 
-fn who_waits_is_accepted_before_the_end(kind: StreamKind) {
+#[test]
+fn who_waits_is_accepted_before_the_end() {
     const COUNT: usize = 300;
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let mut io = kind.open(listeners, LIMITS).unwrap();
+    let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
     clients.iter_mut().for_each(|client| client.say("close at last\n"));
     let mut service = Script::default();

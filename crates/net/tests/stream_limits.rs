@@ -1,5 +1,4 @@
-//! The limits of stream back ends: how long a connection may take, and how many there may be, over every back end and by
-//! a clock that is handed in.
+//! The limits of connections: how long one may take, and how many there may be, by a clock that is handed in.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -7,33 +6,9 @@ mod common;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
-use common::stream::{
-    BYE, Client, FULL, LIMITS, Script, StreamKind, StreamServer, listen, listen_shared, until,
-};
+use common::stream::{BYE, Client, FULL, LIMITS, Script, StreamServer, listen, listen_shared, until};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
 use shoal_net::stream::{SourceLimits, StreamLimits};
-
-over_every_stream_back_end! {
-    who_idles_too_long_is_closed,
-    each_request_begins_a_new_time,
-    a_request_that_never_ends_is_closed,
-    more_of_a_request_does_not_prolong_it,
-    who_never_reads_is_closed,
-    who_never_reads_what_is_the_last_is_closed,
-    a_reader_that_keeps_up_has_time,
-    the_time_for_answers_adds_up,
-    who_never_stops_sending_is_closed,
-    the_oldest_idle_makes_room,
-    each_phase_makes_room,
-    the_greediest_source_makes_room,
-    a_source_that_is_as_greedy_as_any_is_refused,
-    a_connection_counts_towards_what_it_claims,
-    waits_between_requests_add_up,
-    a_source_has_so_many_and_no_more,
-    a_source_that_has_too_many_drives_nobody_out,
-    a_source_is_counted_over_all_workers,
-    whose_source_is_not_limited_may_have_more,
-}
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
@@ -43,8 +18,9 @@ const HUGE: usize = 16_000_000;
 const TIMES: StreamLimits =
     StreamLimits { idle_ms_max: 1000, request_ms_max: 300, send_ms_max: 500, ..LIMITS };
 
-fn who_idles_too_long_is_closed(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn who_idles_too_long_is_closed() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.ask("echo 1\n", "1\n");
     server.set_clock(400);
@@ -63,8 +39,9 @@ fn who_idles_too_long_is_closed(kind: StreamKind) {
     assert_eq!(server.counters.sent_bytes.read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
 }
 
-fn each_request_begins_a_new_time(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn each_request_begins_a_new_time() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
     for round in 0..10 {
         server.set_clock(round * 900);
@@ -73,8 +50,9 @@ fn each_request_begins_a_new_time(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_idle.read(), 0);
 }
 
-fn waits_between_requests_add_up(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn waits_between_requests_add_up() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
     let mut now_ms = 0;
     let mut ask_after = |client: &mut Client, wait_ms| {
@@ -99,8 +77,9 @@ fn waits_between_requests_add_up(kind: StreamKind) {
     }
 }
 
-fn a_request_that_never_ends_is_closed(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn a_request_that_never_ends_is_closed() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let (mut new, mut old) = (server.connect(), server.connect());
     old.ask("echo hello\n", "hello\n");
     server.set_clock(100);
@@ -115,8 +94,9 @@ fn a_request_that_never_ends_is_closed(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_request.read(), 2);
 }
 
-fn more_of_a_request_does_not_prolong_it(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn more_of_a_request_does_not_prolong_it() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
     for step in 0..=3 {
         server.set_clock(step * 100);
@@ -128,18 +108,20 @@ fn more_of_a_request_does_not_prolong_it(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_request.read(), 1);
 }
 
-fn who_never_reads_is_closed(kind: StreamKind) {
-    never_reads(kind, &format!("big {HUGE}\n"));
-    never_reads(kind, "more 1000 1000000\n");
+#[test]
+fn who_never_reads_is_closed() {
+    never_reads(&format!("big {HUGE}\n"));
+    never_reads("more 1000 1000000\n");
 }
 
-fn who_never_reads_what_is_the_last_is_closed(kind: StreamKind) {
-    never_reads(kind, &format!("big {HUGE}\nclose\n"));
-    never_reads(kind, &format!("big {HUGE}\nlinger\n"));
+#[test]
+fn who_never_reads_what_is_the_last_is_closed() {
+    never_reads(&format!("big {HUGE}\nclose\n"));
+    never_reads(&format!("big {HUGE}\nlinger\n"));
 }
 
-fn never_reads(kind: StreamKind, words: &str) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+fn never_reads(words: &str) {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let mut deaf = server.connect();
     deaf.say(words);
     until(|| server.counters.received_bytes.read() == words.len() as u64);
@@ -156,9 +138,10 @@ fn never_reads(kind: StreamKind, words: &str) {
 }
 
 /// Each piece has its own time.
-fn a_reader_that_keeps_up_has_time(kind: StreamKind) {
+#[test]
+fn a_reader_that_keeps_up_has_time() {
     let limits = StreamLimits { send_ms_max: 500, ..LIMITS };
-    let server = StreamServer::start(kind, LOOPBACK, limits);
+    let server = StreamServer::start(LOOPBACK, limits);
     let mut client = server.connect();
     client.say("more 40 1000000\n");
     for step in 0..40 {
@@ -170,9 +153,10 @@ fn a_reader_that_keeps_up_has_time(kind: StreamKind) {
 }
 
 /// Each piece is taken long before its own time is up.
-fn the_time_for_answers_adds_up(kind: StreamKind) {
+#[test]
+fn the_time_for_answers_adds_up() {
     let limits = StreamLimits { send_ms_max: 100_000, answer_ms_max: 2000, ..LIMITS };
-    let server = StreamServer::start(kind, LOOPBACK, limits);
+    let server = StreamServer::start(LOOPBACK, limits);
     let mut slow = server.connect();
     slow.say("more 1000 1000000\n");
     let mut piece = vec![0; 1_000_000];
@@ -185,8 +169,9 @@ fn the_time_for_answers_adds_up(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_send.read(), 1);
 }
 
-fn who_never_stops_sending_is_closed(kind: StreamKind) {
-    let server = StreamServer::start(kind, LOOPBACK, TIMES);
+#[test]
+fn who_never_stops_sending_is_closed() {
+    let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
     client.say("linger end\n");
     client.hear_last("end\n");
@@ -197,9 +182,10 @@ fn who_never_stops_sending_is_closed(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_request.read(), 0);
 }
 
-fn the_oldest_idle_makes_room(kind: StreamKind) {
+#[test]
+fn the_oldest_idle_makes_room() {
     let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = StreamServer::start(kind, LOOPBACK, limits);
+    let server = StreamServer::start(LOOPBACK, limits);
     let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.ask("echo hello\n", "hello\n");
@@ -219,9 +205,10 @@ fn the_oldest_idle_makes_room(kind: StreamKind) {
     assert_eq!(server.counters.refused_share.read(), 0);
 }
 
-fn each_phase_makes_room(kind: StreamKind) {
+#[test]
+fn each_phase_makes_room() {
     let limits = StreamLimits { connections_max: 4, ..LIMITS };
-    let server = StreamServer::start(kind, LOOPBACK, limits);
+    let server = StreamServer::start(LOOPBACK, limits);
     let mut asking = server.connect();
     asking.ask("echo first\necho ", "first\n");
     let mut deaf = server.connect();
@@ -254,14 +241,15 @@ fn each_phase_makes_room(kind: StreamKind) {
     assert_eq!((evicted.read(), server.counters.refused_share.read()), (4, 0));
 }
 
-fn start_full(kind: StreamKind, connections_max: usize) -> StreamServer {
+fn start_full(connections_max: usize) -> StreamServer {
     let limits = StreamLimits { connections_max, ..LIMITS };
     let service = Script { is_limited: true, ..Script::default() };
-    StreamServer::run(listen(LOOPBACK), service, move |listeners| kind.open(listeners, limits).unwrap())
+    StreamServer::run(listen(LOOPBACK), service, limits)
 }
 
-fn the_greediest_source_makes_room(kind: StreamKind) {
-    let server = start_full(kind, 12);
+#[test]
+fn the_greediest_source_makes_room() {
+    let server = start_full(12);
     let mut honest = connect_from([127, 0, 0, 2], server.addrs[0]);
     honest.ask("stand\necho hello\n", "hello\n");
     let mut idle = connect_from([127, 0, 0, 3], server.addrs[0]);
@@ -287,8 +275,9 @@ fn the_greediest_source_makes_room(kind: StreamKind) {
     assert_eq!(counters.evicted.read(), counters.evicted.greedy.read());
 }
 
-fn a_source_that_is_as_greedy_as_any_is_refused(kind: StreamKind) {
-    let server = start_full(kind, 4);
+#[test]
+fn a_source_that_is_as_greedy_as_any_is_refused() {
+    let server = start_full(4);
     let connect = |last| connect_from([127, 0, 0, last], server.addrs[0]);
     let mut clients: Vec<_> = [2, 2, 3, 3].into_iter().map(connect).collect();
     for client in &mut clients {
@@ -312,8 +301,9 @@ fn a_source_that_is_as_greedy_as_any_is_refused(kind: StreamKind) {
     idle.ask("echo still here\n", "still here\n");
 }
 
-fn a_connection_counts_towards_what_it_claims(kind: StreamKind) {
-    let server = start_limited(kind, 1, true).remove(0);
+#[test]
+fn a_connection_counts_towards_what_it_claims() {
+    let server = start_limited(1, true).remove(0);
     let hears = |words: &str, expected: &[u8]| {
         let mut client = server.connect();
         client.say(words);
@@ -339,18 +329,19 @@ fn connect_from(local: [u8; 4], server: SocketAddr) -> Client {
     Client::of(TcpStream::from(client))
 }
 
-fn start_limited(kind: StreamKind, workers: usize, is_limited: bool) -> Vec<StreamServer> {
+fn start_limited(workers: usize, is_limited: bool) -> Vec<StreamServer> {
     let per_source = SourceLimits { http_max: 2, websockets_max: 2 };
     let limits = StreamLimits { per_source, ..LIMITS };
     let start = |listeners| {
         let service = Script { is_limited, ..Script::default() };
-        StreamServer::run(listeners, service, move |listeners| kind.open(listeners, limits).unwrap())
+        StreamServer::run(listeners, service, limits)
     };
     listen_shared(LOOPBACK, workers).into_iter().map(start).collect()
 }
 
-fn a_source_has_so_many_and_no_more(kind: StreamKind) {
-    let server = start_limited(kind, 1, true).remove(0);
+#[test]
+fn a_source_has_so_many_and_no_more() {
+    let server = start_limited(1, true).remove(0);
     let mut one = server.connect();
     one.ask("echo hello\n", "hello\n");
     server.connect().ask("echo hello\n", "hello\n");
@@ -370,12 +361,12 @@ fn a_source_has_so_many_and_no_more(kind: StreamKind) {
     until(|| server.counters.sent_bytes.read() == said);
 }
 
-fn a_source_that_has_too_many_drives_nobody_out(kind: StreamKind) {
+#[test]
+fn a_source_that_has_too_many_drives_nobody_out() {
     let per_source = SourceLimits { http_max: 1, websockets_max: 1 };
     let limits = StreamLimits { connections_max: 2, per_source, ..LIMITS };
     let service = Script { is_limited: true, ..Script::default() };
-    let server =
-        StreamServer::run(listen(LOOPBACK), service, move |listeners| kind.open(listeners, limits).unwrap());
+    let server = StreamServer::run(listen(LOOPBACK), service, limits);
     let mut oldest = connect_from([127, 0, 0, 2], server.addrs[0]);
     oldest.ask("echo hello\n", "hello\n");
     let mut greedy = server.connect();
@@ -392,8 +383,9 @@ fn a_source_that_has_too_many_drives_nobody_out(kind: StreamKind) {
     greedy.hear_last(BYE);
 }
 
-fn a_source_is_counted_over_all_workers(kind: StreamKind) {
-    let servers = start_limited(kind, 2, true);
+#[test]
+fn a_source_is_counted_over_all_workers() {
+    let servers = start_limited(2, true);
     let mut clients: Vec<_> = (0..50).map(|_| servers[0].connect()).collect();
     clients.iter_mut().for_each(|client| client.say("echo hello\n"));
     let answers = clients.iter_mut().map(|client| {
@@ -406,8 +398,9 @@ fn a_source_is_counted_over_all_workers(kind: StreamKind) {
     assert_eq!(refused, 48);
 }
 
-fn whose_source_is_not_limited_may_have_more(kind: StreamKind) {
-    let server = start_limited(kind, 1, false).remove(0);
+#[test]
+fn whose_source_is_not_limited_may_have_more() {
+    let server = start_limited(1, false).remove(0);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.ask("echo hello\n", "hello\n"));
     assert_eq!(server.connections(), 10);

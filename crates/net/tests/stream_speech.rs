@@ -1,4 +1,4 @@
-//! Standing connections, and what is said on them unasked, over every back end.
+//! Standing connections, and what is said on them unasked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -11,33 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::stream::{
-    Account, BYE, Client, GONE, LIMITS, PING, Script, StreamKind, StreamServer, addrs, is_ready, listen,
-    until,
+    Account, BYE, Client, GONE, LIMITS, PING, Script, StreamServer, addrs, is_ready, listen, until,
 };
 use common::{Kind, bind_one};
-use shoal_net::stream::{AnyStreamIo, INPUT_BYTES_MAX, StreamCounters, StreamIo, StreamLimits};
+use shoal_net::stream::{INPUT_BYTES_MAX, StreamCounters, StreamIo, StreamLimits};
 use shoal_net::{DatagramIo, Echo, TaskRun};
-
-over_every_stream_back_end! {
-    what_is_said_arrives_in_order,
-    what_waits_at_one_moment_leaves_in_one_write,
-    who_is_idle_or_leaves_is_not_spoken_to,
-    speech_within_half_a_request_does_not_prolong_it,
-    who_is_always_within_a_message_has_time_for_each,
-    speech_comes_behind_an_answer,
-    speech_behind_speech_arrives_whole,
-    a_slow_reader_is_told_later_and_disturbs_nobody,
-    one_that_has_not_taken_what_it_was_told_is_heard_within_bounds,
-    who_does_not_catch_up_in_time_is_closed,
-    speech_may_end_a_connection,
-    silence_is_tended,
-    being_told_is_no_sign_of_life,
-    who_stands_makes_room_last,
-    standing_connections_are_dismissed_at_the_end,
-    a_wake_is_enough_for_speech,
-    a_thousand_stand,
-    everybody_tells_everybody,
-}
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
@@ -56,13 +34,13 @@ fn stand(server: &StreamServer) -> Client {
     client
 }
 
-fn start(kind: StreamKind, limits: StreamLimits) -> StreamServer {
-    StreamServer::start(kind, LOOPBACK, limits)
+fn start(limits: StreamLimits) -> StreamServer {
+    StreamServer::start(LOOPBACK, limits)
 }
 
 /// A worker whose turns the test takes.
 struct Worker {
-    io: AnyStreamIo<Script>,
+    io: StreamIo<Script>,
     readiness: OwnedFd,
     service: Script,
     addr: SocketAddr,
@@ -71,10 +49,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn open(kind: StreamKind) -> Self {
+    fn open() -> Self {
         let listeners = listen(LOOPBACK);
         let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
-        let io = kind.open(listeners, LIMITS).unwrap();
+        let io = StreamIo::open(listeners, LIMITS).unwrap();
         let (readiness, service) = (io.readiness().unwrap(), Script::default());
         let account = Arc::clone(&service.account);
         Self { io, readiness, service, addr, counters, account }
@@ -97,8 +75,9 @@ impl Worker {
     }
 }
 
-fn what_is_said_arrives_in_order(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn what_is_said_arrives_in_order() {
+    let server = start(LIMITS);
     let mut client = stand(&server);
     for round in 0..100 {
         server.account.tell(0, &format!("first {round}\n"));
@@ -112,8 +91,9 @@ fn what_is_said_arrives_in_order(kind: StreamKind) {
     client.hear("asked\ntalking to myself\n");
 }
 
-fn what_waits_at_one_moment_leaves_in_one_write(kind: StreamKind) {
-    let mut worker = Worker::open(kind);
+#[test]
+fn what_waits_at_one_moment_leaves_in_one_write() {
+    let mut worker = Worker::open();
     let mut clients = [(); 3].map(|()| Client::connect(worker.addr));
     clients.iter_mut().for_each(|client| client.say("stand\n"));
     worker.await_connections(3);
@@ -139,8 +119,9 @@ fn what_waits_at_one_moment_leaves_in_one_write(kind: StreamKind) {
     assert!((1..=2).contains(&writes), "{writes}");
 }
 
-fn who_is_idle_or_leaves_is_not_spoken_to(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn who_is_idle_or_leaves_is_not_spoken_to() {
+    let server = start(LIMITS);
     let (mut idle, mut lingering) = (server.connect(), server.connect());
     idle.ask("echo hello\n", "hello\n");
     lingering.say("linger\n");
@@ -154,9 +135,10 @@ fn who_is_idle_or_leaves_is_not_spoken_to(kind: StreamKind) {
     idle.ask("echo anybody?\n", "anybody?\n");
 }
 
-fn speech_within_half_a_request_does_not_prolong_it(kind: StreamKind) {
+#[test]
+fn speech_within_half_a_request_does_not_prolong_it() {
     let limits = StreamLimits { request_ms_max: 300, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let (mut client, mut other) = (stand(&server), stand(&server));
     for client in [&mut client, &mut other] {
         client.say("ech");
@@ -175,9 +157,10 @@ fn speech_within_half_a_request_does_not_prolong_it(kind: StreamKind) {
 }
 
 /// What is said on it meanwhile neither gives nor takes time.
-fn who_is_always_within_a_message_has_time_for_each(kind: StreamKind) {
+#[test]
+fn who_is_always_within_a_message_has_time_for_each() {
     let limits = StreamLimits { request_ms_max: 300, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let (mut steady, mut slow) = (stand(&server), stand(&server));
     let say = |client: &mut Client, words: &str| {
         let before = server.counters.received_bytes.read();
@@ -208,8 +191,9 @@ fn who_is_always_within_a_message_has_time_for_each(kind: StreamKind) {
     assert_eq!(server.counters.timed_out_request.read(), 2);
 }
 
-fn speech_comes_behind_an_answer(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn speech_comes_behind_an_answer() {
+    let server = start(LIMITS);
     let mut client = stand(&server);
     for words in [format!("big {HUGE}\n"), format!("more 16 {}\n", HUGE / 16)] {
         let before = server.counters.received_bytes.read();
@@ -229,9 +213,10 @@ fn speech_comes_behind_an_answer(kind: StreamKind) {
 }
 
 /// One that reads late, but before too much waits: it misses nothing, and is heard again.
-fn speech_behind_speech_arrives_whole(kind: StreamKind) {
+#[test]
+fn speech_behind_speech_arrives_whole() {
     const TEXTS: usize = 1600;
-    let server = start(kind, LIMITS);
+    let server = start(LIMITS);
     let mut client = stand(&server);
     let text = |number: usize| format!("{number:09}").repeat(HUGE / TEXTS / 9);
     for number in 0..TEXTS {
@@ -256,8 +241,9 @@ fn speech_behind_speech_arrives_whole(kind: StreamKind) {
 }
 
 /// What it has not taken does not grow, however much there is for it; it hears all of it in the end.
-fn a_slow_reader_is_told_later_and_disturbs_nobody(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn a_slow_reader_is_told_later_and_disturbs_nobody() {
+    let server = start(LIMITS);
     let (mut slow, mut steady) = (stand(&server), stand(&server));
     let text = "x".repeat(9_999) + "\n";
     let mut texts = 0;
@@ -280,8 +266,9 @@ fn a_slow_reader_is_told_later_and_disturbs_nobody(kind: StreamKind) {
 }
 
 /// What others have for it does not keep it from being heard; but no more is heard than can be answered.
-fn one_that_has_not_taken_what_it_was_told_is_heard_within_bounds(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn one_that_has_not_taken_what_it_was_told_is_heard_within_bounds() {
+    let server = start(LIMITS);
     let mut client = stand(&server);
     server.account.tell(0, &"x".repeat(HUGE));
     server.take_turns();
@@ -297,9 +284,10 @@ fn one_that_has_not_taken_what_it_was_told_is_heard_within_bounds(kind: StreamKi
 }
 
 /// One that was told something unasked has several times as long as one that was answered.
-fn who_does_not_catch_up_in_time_is_closed(kind: StreamKind) {
+#[test]
+fn who_does_not_catch_up_in_time_is_closed() {
     let limits = StreamLimits { send_ms_max: 500, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let (mut slow, mut asking) = (stand(&server), stand(&server));
     server.account.tell(0, &"x".repeat(HUGE));
     asking.say(&format!("big {HUGE}\n"));
@@ -323,8 +311,9 @@ fn who_does_not_catch_up_in_time_is_closed(kind: StreamKind) {
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err());
 }
 
-fn speech_may_end_a_connection(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn speech_may_end_a_connection() {
+    let server = start(LIMITS);
     for (number, last) in ["/close", "/linger", "/close", "/linger"].into_iter().enumerate() {
         let mut client = stand(&server);
         let text = if number < 2 { "farewell\n".to_owned() } else { "x".repeat(HUGE) };
@@ -337,9 +326,10 @@ fn speech_may_end_a_connection(kind: StreamKind) {
     assert_eq!((counters.closed.read(), counters.failed.read()), (4, 0));
 }
 
-fn silence_is_tended(kind: StreamKind) {
+#[test]
+fn silence_is_tended() {
     let limits = StreamLimits { silent_ms_max: 1000, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let (mut gone, mut alive) = (stand(&server), stand(&server));
     server.set_clock(1000);
     assert_eq!(server.counters.writes.read(), 2);
@@ -354,9 +344,10 @@ fn silence_is_tended(kind: StreamKind) {
     assert_eq!((server.connections(), server.counters.timed_out_silent.read()), (1, 1));
 }
 
-fn being_told_is_no_sign_of_life(kind: StreamKind) {
+#[test]
+fn being_told_is_no_sign_of_life() {
     let limits = StreamLimits { silent_ms_max: 1000, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let mut client = stand(&server);
     for now_ms in [300, 900, 1000] {
         server.set_clock(now_ms);
@@ -372,9 +363,10 @@ fn being_told_is_no_sign_of_life(kind: StreamKind) {
     client.hear_last(GONE);
 }
 
-fn who_stands_makes_room_last(kind: StreamKind) {
+#[test]
+fn who_stands_makes_room_last() {
     let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = start(kind, limits);
+    let server = start(limits);
     let (mut first, mut second, mut idle) = (stand(&server), stand(&server), server.connect());
     idle.ask("echo hello\n", "hello\n");
     // The first has been heard since, and the second only told.
@@ -391,8 +383,9 @@ fn who_stands_makes_room_last(kind: StreamKind) {
     assert_eq!((server.connections(), server.counters.evicted.read()), (3, 2));
 }
 
-fn standing_connections_are_dismissed_at_the_end(kind: StreamKind) {
-    let server = start(kind, LIMITS);
+#[test]
+fn standing_connections_are_dismissed_at_the_end() {
+    let server = start(LIMITS);
     let (mut standing, mut asking) = (stand(&server), stand(&server));
     asking.say("echo some");
     until(|| server.counters.received_bytes.read() == 2 * "stand\necho ready\n".len() as u64 + 9);
@@ -402,17 +395,18 @@ fn standing_connections_are_dismissed_at_the_end(kind: StreamKind) {
     asking.hear_last([b"something\n", BYE].concat());
     server.await_connections(0);
 
-    let mut worker = Worker::open(kind);
+    let mut worker = Worker::open();
     let mut client = Client::connect(worker.addr);
     client.say("stand\n");
     worker.await_connections(1);
     worker.io.retire(0, &mut worker.service).unwrap();
-    while worker.io.finish(0, &mut worker.service).unwrap() > 0 {}
+    while worker.io.finish(&mut worker.service) > 0 {}
     client.hear_last(BYE);
 }
 
 /// As when the post of another worker has come.
-fn a_wake_is_enough_for_speech(kind: StreamKind) {
+#[test]
+fn a_wake_is_enough_for_speech() {
     for datagram_kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred)] {
         if !datagram_kind.works() {
             continue;
@@ -422,7 +416,7 @@ fn a_wake_is_enough_for_speech(kind: StreamKind) {
         let (mut service, counters) = (Script::default(), listeners.counters());
         let account = Arc::clone(&service.account);
         let worker = std::thread::spawn(move || {
-            let mut streams = kind.open(listeners, LIMITS).unwrap();
+            let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             sockets.watch(streams.readiness().unwrap());
             let mut datagrams = datagram_kind.open(sockets);
             while counters.closed.read() == 0 {
@@ -442,9 +436,10 @@ fn a_wake_is_enough_for_speech(kind: StreamKind) {
     }
 }
 
-fn a_thousand_stand(kind: StreamKind) {
+#[test]
+fn a_thousand_stand() {
     const COUNT: usize = 1000;
-    let mut worker = Worker::open(kind);
+    let mut worker = Worker::open();
     let mut clients: Vec<_> = (0..COUNT)
         .map(|_| {
             let mut client = Client::connect(worker.addr);
@@ -467,10 +462,11 @@ fn a_thousand_stand(kind: StreamKind) {
 }
 
 /// Several threads of clients, all of whom tell each other numbers, so that speech meets requests at every stage.
-fn everybody_tells_everybody(kind: StreamKind) {
+#[test]
+fn everybody_tells_everybody() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 300;
-    let server = start(kind, LIMITS);
+    let server = start(LIMITS);
     let clients: Vec<_> = (0..CLIENTS).map(|_| stand(&server)).collect();
     std::thread::scope(|scope| {
         for (own, client) in clients.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The duties of a stream back end towards those who exchange bytes, each over real sockets and every back end. Its
+//! The duties of [`StreamIo`] towards those who exchange bytes, over real sockets. Its
 //! limits are in `stream_limits.rs`, and what it does before a worker stops in `stream_end.rs`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,44 +11,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::stream::{
-    Client, LIMITS, Script, StreamKind, StreamServer, addrs, is_ready, listen, listen_shared, until,
-};
+use common::stream::{Client, LIMITS, Script, StreamServer, addrs, is_ready, listen, listen_shared, until};
 use common::{Kind, PATIENCE, bind_one, connect};
-use shoal_net::stream::{
-    AnyStreamIo, INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners, UringIo, UringSettings,
-};
+use shoal_net::stream::{INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners};
 use shoal_net::{DatagramIo, Echo, TaskRun};
-
-over_every_stream_back_end! {
-    every_next,
-    input_in_single_bytes,
-    pipelined_requests_are_answered_in_order,
-    answers_in_pieces,
-    a_large_answer_to_a_slow_reader,
-    who_does_not_take_answers_is_not_heard,
-    a_half_closed_client_gets_its_answer,
-    the_answer_before_the_end_is_no_reset,
-    who_sends_on_and_on_after_the_end_is_closed,
-    resets_disturb_nobody,
-    both_families,
-    unix_sockets,
-    workers_share_a_port,
-    workers_share_a_unix_socket,
-    readiness_tells_of_work_and_of_nothing_else,
-    a_connection_wakes_whoever_waits_for_datagrams,
-    clients_of_all_kinds_at_once,
-}
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 const BOTH: &[&str] = &["127.0.0.1:0", "[::1]:0"];
 
-fn start(kind: StreamKind) -> StreamServer {
-    StreamServer::start(kind, LOOPBACK, LIMITS)
+fn start() -> StreamServer {
+    StreamServer::start(LOOPBACK, LIMITS)
 }
 
-fn every_next(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn every_next() {
+    let server = start();
     let mut client = server.connect();
     for round in 0..100 {
         client.ask(&format!("echo {round}\n"), &format!("{round}\n"));
@@ -79,8 +56,9 @@ fn every_next(kind: StreamKind) {
     assert_eq!(counters.sent_bytes.read(), (said + "the end\n".len() + "for a while\n".len()) as u64);
 }
 
-fn input_in_single_bytes(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn input_in_single_bytes() {
+    let server = start();
     let mut client = server.connect();
     for _ in 0..3 {
         for byte in "echo slowly\n".chars() {
@@ -91,9 +69,10 @@ fn input_in_single_bytes(kind: StreamKind) {
     }
 }
 
-fn pipelined_requests_are_answered_in_order(kind: StreamKind) {
+#[test]
+fn pipelined_requests_are_answered_in_order() {
     const COUNT: usize = 20_000;
-    let server = start(kind);
+    let server = start();
     let mut client = server.connect();
     let mut asking = Client::of(client.0.try_clone().unwrap());
     let asker = std::thread::spawn(move || {
@@ -106,8 +85,9 @@ fn pipelined_requests_are_answered_in_order(kind: StreamKind) {
     asker.join().unwrap();
 }
 
-fn answers_in_pieces(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn answers_in_pieces() {
+    let server = start();
     let mut client = server.connect();
     // Many small ones, large ones, and ones without content, with other requests right behind.
     for (pieces, bytes) in [(100, 10), (30, 100_000), (50, 0), (1, 1)] {
@@ -123,9 +103,10 @@ fn answers_in_pieces(kind: StreamKind) {
     client.hear_last("");
 }
 
-fn a_large_answer_to_a_slow_reader(kind: StreamKind) {
+#[test]
+fn a_large_answer_to_a_slow_reader() {
     const BYTES: usize = 16_000_000;
-    let server = start(kind);
+    let server = start();
     for end in ["echo end\n", "close end\n", "linger end\n"] {
         let mut slow = server.connect();
         slow.say(&format!("big {BYTES}\n{end}"));
@@ -141,9 +122,10 @@ fn a_large_answer_to_a_slow_reader(kind: StreamKind) {
     }
 }
 
-fn who_does_not_take_answers_is_not_heard(kind: StreamKind) {
+#[test]
+fn who_does_not_take_answers_is_not_heard() {
     const BYTES: usize = 16_000_000;
-    let server = start(kind);
+    let server = start();
     let mut deaf = server.connect();
     deaf.say(&format!("big {BYTES}\n"));
     let line = b"echo again\n";
@@ -160,8 +142,9 @@ fn who_does_not_take_answers_is_not_heard(kind: StreamKind) {
     }
 }
 
-fn a_half_closed_client_gets_its_answer(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    let server = start();
     for (words, answer) in [("echo last\n", b"last\n".to_vec()), ("big 3000000\n", vec![b'b'; 3_000_000])] {
         let mut client = server.connect();
         client.say(words);
@@ -177,8 +160,9 @@ fn a_half_closed_client_gets_its_answer(kind: StreamKind) {
     assert_eq!(server.counters.failed.read(), 0);
 }
 
-fn the_answer_before_the_end_is_no_reset(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn the_answer_before_the_end_is_no_reset() {
+    let server = start();
     let mut client = server.connect();
     client.say("linger no more, please\n");
     for _ in 0..20 {
@@ -193,8 +177,9 @@ fn the_answer_before_the_end_is_no_reset(kind: StreamKind) {
     assert!(server.account.heard_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
 }
 
-fn who_sends_on_and_on_after_the_end_is_closed(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn who_sends_on_and_on_after_the_end_is_closed() {
+    let server = start();
     let mut client = server.connect();
     client.say("linger no more, please\n");
     client.hear_last("no more, please\n");
@@ -202,8 +187,9 @@ fn who_sends_on_and_on_after_the_end_is_closed(kind: StreamKind) {
     server.await_connections(0);
 }
 
-fn resets_disturb_nobody(kind: StreamKind) {
-    let server = start(kind);
+#[test]
+fn resets_disturb_nobody() {
+    let server = start();
     let mut steady = server.connect();
     for round in 0..50 {
         for words in ["echo x\n", "ech", "big 16000000\n", "more 1000 100000\n", "linger x\n", "close x\n"] {
@@ -221,8 +207,9 @@ fn resets_disturb_nobody(kind: StreamKind) {
     server.await_connections(1);
 }
 
-fn both_families(kind: StreamKind) {
-    let server = StreamServer::start(kind, BOTH, LIMITS);
+#[test]
+fn both_families() {
+    let server = StreamServer::start(BOTH, LIMITS);
     for (index, addr) in server.addrs.iter().enumerate() {
         let mut client = Client::connect(*addr);
         client.ask("echo hello\n", "hello\n");
@@ -241,8 +228,8 @@ fn listen_unix(name: &str, workers: usize) -> (std::path::PathBuf, Vec<StreamLis
     (path, listeners)
 }
 
-fn run(kind: StreamKind, listeners: StreamListeners) -> StreamServer {
-    StreamServer::run(listeners, Script::default(), move |listeners| kind.open(listeners, LIMITS).unwrap())
+fn run(listeners: StreamListeners) -> StreamServer {
+    StreamServer::run(listeners, Script::default(), LIMITS)
 }
 
 fn ask_unix(path: &std::path::Path) {
@@ -254,9 +241,10 @@ fn ask_unix(path: &std::path::Path) {
     assert_eq!(heard, "over unix\n");
 }
 
-fn unix_sockets(kind: StreamKind) {
-    let (path, mut listeners) = listen_unix(&format!("{kind}-one"), 1);
-    let server = run(kind, listeners.remove(0));
+#[test]
+fn unix_sockets() {
+    let (path, mut listeners) = listen_unix("one", 1);
+    let server = run(listeners.remove(0));
     ask_unix(&path);
     assert_eq!(server.account.origins.lock().unwrap()[0].peer, None);
     drop(server);
@@ -264,9 +252,10 @@ fn unix_sockets(kind: StreamKind) {
     std::fs::remove_dir(path.parent().unwrap()).unwrap();
 }
 
-fn workers_share_a_unix_socket(kind: StreamKind) {
-    let (path, listeners) = listen_unix(&format!("{kind}-two"), 2);
-    let servers: Vec<_> = listeners.into_iter().map(|listeners| run(kind, listeners)).collect();
+#[test]
+fn workers_share_a_unix_socket() {
+    let (path, listeners) = listen_unix("two", 2);
+    let servers: Vec<_> = listeners.into_iter().map(run).collect();
     for _ in 0..100 {
         ask_unix(&path);
     }
@@ -276,8 +265,9 @@ fn workers_share_a_unix_socket(kind: StreamKind) {
     std::fs::remove_dir(path.parent().unwrap()).unwrap();
 }
 
-fn workers_share_a_port(kind: StreamKind) {
-    let servers: Vec<_> = listen_shared(BOTH, 2).into_iter().map(|listeners| run(kind, listeners)).collect();
+#[test]
+fn workers_share_a_port() {
+    let servers: Vec<_> = listen_shared(BOTH, 2).into_iter().map(run).collect();
     assert_eq!(servers[0].addrs, servers[1].addrs);
     for addr in &servers[0].addrs {
         for _ in 0..100 {
@@ -289,12 +279,13 @@ fn workers_share_a_port(kind: StreamKind) {
     }
 }
 
-fn readiness_tells_of_work_and_of_nothing_else(kind: StreamKind) {
+#[test]
+fn readiness_tells_of_work_and_of_nothing_else() {
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
-    let mut io = kind.open(listeners, LIMITS).unwrap();
+    let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
-    let mut settle = |io: &mut AnyStreamIo<Script>| {
+    let mut settle = |io: &mut StreamIo<Script>| {
         let mut turns = 0;
         while is_ready(&readiness, Duration::from_millis(50)) {
             io.turn(0, &mut service).unwrap();
@@ -321,7 +312,8 @@ fn readiness_tells_of_work_and_of_nothing_else(kind: StreamKind) {
     assert_eq!(io.connections(), 0);
 }
 
-fn a_connection_wakes_whoever_waits_for_datagrams(kind: StreamKind) {
+#[test]
+fn a_connection_wakes_whoever_waits_for_datagrams() {
     for datagram_kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred), Kind::Uring(TaskRun::Cooperative)] {
         if !datagram_kind.works() {
             continue;
@@ -330,7 +322,7 @@ fn a_connection_wakes_whoever_waits_for_datagrams(kind: StreamKind) {
         let (tcp, udp) = (addrs(&listeners)[0], sockets.local_addrs().next().unwrap());
         let waker = sockets.waker();
         let worker = std::thread::spawn(move || {
-            let mut streams = kind.open(listeners, LIMITS).unwrap();
+            let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             sockets.watch(streams.readiness().unwrap());
             let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
             let mut served = 0;
@@ -353,10 +345,11 @@ fn a_connection_wakes_whoever_waits_for_datagrams(kind: StreamKind) {
 }
 
 /// Every kind of exchange and of end, from several threads at once.
-fn clients_of_all_kinds_at_once(kind: StreamKind) {
+#[test]
+fn clients_of_all_kinds_at_once() {
     const CLIENTS: u64 = 8;
     const ROUNDS: u64 = 150;
-    let server = start(kind);
+    let server = start();
     std::thread::scope(|scope| {
         for seed in 0..CLIENTS {
             let server = &server;
@@ -400,60 +393,4 @@ fn one_of_all_kinds(mut client: Client, number: u64) {
         }
         _ => (0..10).for_each(|_| client.ask(&format!("echo {text}"), &text)),
     }
-}
-
-/// Only io_uring has receive buffers that can be used up.
-#[test]
-fn uring_recovers_from_exhausted_receive_buffers() {
-    const COUNT: usize = 300;
-    if !StreamKind::Uring.works() {
-        return;
-    }
-    let listeners = listen(LOOPBACK);
-    let addr = addrs(&listeners)[0];
-    let settings = UringSettings { receive_buffers: 2, ..UringSettings::default() };
-    let mut io = UringIo::open(listeners, LIMITS, &settings).unwrap();
-    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
-    let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(addr)).collect();
-    for round in 0..3 {
-        clients.iter_mut().for_each(|client| client.say(&format!("echo {round}\n")));
-        // Some of them go before they are heard.
-        clients.drain(..COUNT / 10).for_each(Client::reset);
-        let mut turns = 0;
-        while is_ready(&readiness, Duration::from_millis(100)) {
-            io.turn(0, &mut service).unwrap();
-            turns += 1;
-            assert!(turns < 10 * COUNT, "it goes round in circles");
-        }
-        clients.iter_mut().for_each(|client| client.hear(format!("{round}\n")));
-    }
-    assert_eq!(io.connections(), clients.len());
-}
-
-/// Who found no buffer although it had nothing to say is heard when it has, however many they are.
-#[test]
-fn uring_goes_on_until_nobody_waits_for_a_buffer() {
-    const COUNT: usize = 100;
-    if !StreamKind::Uring.works() {
-        return;
-    }
-    let (file, mut listeners) = listen_unix("buffers", 1);
-    let settings = UringSettings { receive_buffers: 2, ..UringSettings::default() };
-    let mut io = UringIo::open(listeners.remove(0), LIMITS, &settings).unwrap();
-    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
-    let mut clients: Vec<_> = (0..COUNT).map(|_| UnixStream::connect(&file).unwrap()).collect();
-    clients[..2].iter_mut().for_each(|client| client.write_all(b"echo first\n").unwrap());
-    // As a worker does, which waits for nothing but the ring.
-    let mut settle =
-        || while io.turn(0, &mut service).unwrap() > 0 || is_ready(&readiness, Duration::ZERO) {};
-    settle();
-    // Those that came last have waited longest for a buffer.
-    for client in clients[2..].iter_mut().rev() {
-        client.write_all(b"echo hello\n").unwrap();
-        settle();
-        client.set_nonblocking(true).unwrap();
-        client.read_exact(&mut [0; "hello\n".len()]).unwrap();
-    }
-    drop(io);
-    std::fs::remove_dir(file.parent().unwrap()).unwrap();
 }

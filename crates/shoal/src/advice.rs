@@ -52,8 +52,8 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
 }
 
 /// A back end that does not work, with the key by which another is chosen.
-pub(crate) fn backend(error: Unsupported, key: &str) -> anyhow::Error {
-    anyhow!("{error}; set {key} to \"auto\" to have the best one that works")
+pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
+    anyhow!("{error}; set udp.io to \"auto\" to have the best one that works")
 }
 
 /// Warns, once for each kernel parameter, that socket buffers are smaller than the configuration asks for.

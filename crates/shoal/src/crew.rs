@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, anyhow};
 use shoal_engine::counter::Tally;
 use shoal_engine::{http, udp, webtorrent};
-use shoal_net::stream::{Budget, StreamBackend, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_relay::{Mailboxes, Postroom, QueueLimits, Swarms};
 use shoal_store::Store;
@@ -28,7 +28,6 @@ const NEWS_PER_WORKER_MAX: usize = 2;
 /// What the workers are to do.
 pub(crate) struct Orders {
     pub(crate) backend: Backend,
-    pub(crate) stream_backend: StreamBackend,
     pub(crate) stream_limits: StreamLimits,
     pub(crate) engine: shoal_engine::Settings,
     pub(crate) connections: Arc<shoal_connection::Settings>,
@@ -124,7 +123,6 @@ impl Crew {
             };
             let station = Station {
                 backend: orders.backend,
-                stream_backend: orders.stream_backend,
                 stream_limits: orders.stream_limits,
                 place,
                 processor: orders.processors.get(number % orders.processors.len().max(1)).copied(),
@@ -209,7 +207,6 @@ impl News {
 /// Where a worker serves.
 struct Station {
     backend: Backend,
-    stream_backend: StreamBackend,
     stream_limits: StreamLimits,
     place: Place,
     processor: Option<usize>,
@@ -224,9 +221,9 @@ impl Station {
         }
         let mut streams = None;
         if listeners.local_addresses().next().is_some() {
-            let opened = self.stream_backend.open(listeners, self.stream_limits);
-            let opened = opened.context("cannot open its I/O back end for connections")?;
-            sockets.watch(StreamIo::<Desk>::readiness(&opened).context("cannot watch its connections")?);
+            let opened = StreamIo::open(listeners, self.stream_limits);
+            let opened = opened.context("cannot watch its listeners")?;
+            sockets.watch(opened.readiness().context("cannot watch its connections")?);
             streams = Some(opened);
         }
         let mut datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;

@@ -7,7 +7,7 @@ use shoal_config::{Auto, Config, DatagramBackend, Listen, Origin, Place, Trusted
 use shoal_connection::{ClientHeader, Listener, Origins, WebSocket};
 use shoal_engine::WrongConnectionId;
 use shoal_engine::connection::ConnectionKey;
-use shoal_net::stream::{ListenAddress, SourceLimits, StreamBackend, StreamLimits};
+use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 
@@ -45,15 +45,6 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
         send_buffer_bytes: bytes(config.udp.send_buffer),
     };
     config.udp.listen.iter().map(socket).collect()
-}
-
-/// The stream back end that the operator insists on, if any.
-pub(crate) fn stream_backend(config: &Config) -> Option<StreamBackend> {
-    match config.http.io {
-        shoal_config::StreamBackend::Auto => None,
-        shoal_config::StreamBackend::Uring => Some(StreamBackend::Uring),
-        shoal_config::StreamBackend::Epoll => Some(StreamBackend::Epoll),
-    }
 }
 
 /// Every listener in the order in which connections know them: plain ones, then those with TLS.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_config::{Auto, ByteSize, Config, HostName, Http, Listen, Udp};
-use shoal_net::stream::{ListenAddress, StreamBackend, StreamChoice, StreamListeners};
+use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets, Unsupported};
 use shoal_relay::{Mailboxes, Swarms};
 use shoal_store::Store;
@@ -101,7 +101,6 @@ async fn start(
     // What is left of it on a host that lacks a family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
-    let stream_backend = choose_stream_backend(config)?;
     let sockets = bind(config)?;
     let listeners = listen(config)?;
     let udp = addresses(&sockets);
@@ -115,10 +114,9 @@ async fn start(
     let webtorrent =
         if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-    let connections_max = connections_max(config, stream_backend, workers, &sockets, &listeners);
+    let connections_max = connections_max(config, workers, &sockets, &listeners);
     let orders = Orders {
         backend,
-        stream_backend,
         stream_limits: settings::stream_limits(config, connections_max, workers),
         engine: settings::engine(config)?,
         connections: Arc::new(settings::connections(config)),
@@ -140,15 +138,13 @@ async fn start(
         swarms,
         memory: division.clone(),
         backend: backend.to_string(),
-        stream_backend: stream_backend.to_string(),
         connections_max,
         started_unix_s,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
-    let http_io = stream_backend.to_string();
-    tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, http_io, "ready");
+    tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
     Ok(Running { crew, control, keeper })
 }
 
@@ -196,7 +192,7 @@ fn greet(config: &Config, file: Option<&Path>) {
 fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     let (backend, reason) = match settings::backend(config) {
         Some(backend) => {
-            backend.probe().map_err(|error| advice::backend(error, "udp.io"))?;
+            backend.probe().map_err(advice::backend)?;
             (backend, "udp.io asks for it".to_owned())
         }
         None => {
@@ -205,22 +201,6 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
         }
     };
     tracing::info!(io = %backend, reason, "datagram back end");
-    Ok(backend)
-}
-
-/// The same for connections.
-fn choose_stream_backend(config: &Config) -> anyhow::Result<StreamBackend> {
-    let (backend, reason) = match settings::stream_backend(config) {
-        Some(backend) => {
-            backend.probe().map_err(|error| advice::backend(error, "http.io"))?;
-            (backend, "http.io asks for it".to_owned())
-        }
-        None => {
-            let StreamChoice { backend, passed_over } = StreamBackend::choose();
-            (backend, why_chosen(passed_over))
-        }
-    };
-    tracing::info!(io = %backend, reason, "stream back end");
     Ok(backend)
 }
 
@@ -251,7 +231,6 @@ fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
 /// How many connections all workers together may have.
 fn connections_max(
     config: &Config,
-    stream_backend: StreamBackend,
     workers: NonZeroUsize,
     sockets: &[Sockets],
     listeners: &[StreamListeners],
@@ -259,8 +238,7 @@ fn connections_max(
     let limit = descriptors::raise();
     let of_a_worker = sockets.first().map_or(0, |sockets| sockets.local_addrs().count())
         + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
-    let left = descriptors::for_connections(limit, workers.get(), of_a_worker);
-    let possible = stream_backend.connections_possible(limit, left, workers);
+    let possible = descriptors::for_connections(limit, workers.get(), of_a_worker);
     let wanted = match config.http.connections_max {
         Auto::Auto => possible,
         Auto::Set(wanted) => u64::from(wanted),

@@ -46,7 +46,7 @@ const FINISH_MS_MAX: u64 = 600;
 /// How long a worker that stops waits at a time for what is to come.
 const STOP_WAIT: Duration = Duration::from_millis(10);
 
-/// What a worker needs beside its back ends.
+/// What a worker needs beside its I/O.
 pub(crate) struct Worker {
     pub(crate) desk: Desk,
     pub(crate) store: Arc<Store>,
@@ -67,7 +67,7 @@ impl Worker {
     pub(crate) fn serve(
         self,
         datagrams: &mut impl DatagramIo,
-        mut streams: Option<impl StreamIo<Desk>>,
+        mut streams: Option<StreamIo<Desk>>,
     ) -> io::Result<()> {
         let (mut desk, wakers) = (self.desk, self.wakers);
         let mut housekeeping =
@@ -96,13 +96,8 @@ impl Worker {
     }
 }
 
-/// A turn of the stream back end, with what other workers have handed to this one, and what it hands to them.
-fn turn(
-    streams: &mut impl StreamIo<Desk>,
-    now_ms: u64,
-    desk: &mut Desk,
-    wakers: &[Waker],
-) -> io::Result<usize> {
+/// A turn of the connections, with what other workers have handed to this one, and what it hands to them.
+fn turn(streams: &mut StreamIo<Desk>, now_ms: u64, desk: &mut Desk, wakers: &[Waker]) -> io::Result<usize> {
     desk.connections.collect(clock::now());
     let seen = streams.turn(now_ms, desk)?;
     for worker in desk.connections.dispatch() {
@@ -116,7 +111,7 @@ fn turn(
 /// Answers what has arrived, and ends connections in good order, as far as there is time.
 fn stop(
     datagrams: &mut impl DatagramIo,
-    streams: Option<impl StreamIo<Desk>>,
+    streams: Option<StreamIo<Desk>>,
     desk: &mut Desk,
     wakers: &[Waker],
 ) -> io::Result<()> {
@@ -130,7 +125,7 @@ fn stop(
         let is_busy = streams.turn(clock::monotonic_ms(), desk)? > 0;
         datagrams.turn(if is_busy { Duration::ZERO } else { STOP_WAIT }, desk)?;
     }
-    while streams.finish(clock::monotonic_ms(), desk)? > 0 && is_within(FINISH_MS_MAX) {}
+    while streams.finish(desk) > 0 && is_within(FINISH_MS_MAX) {}
     if streams.connections() > 0 {
         // To close some hundred thousand more takes longer than there is time. The kernel does it when the process ends.
         mem::forget(streams);

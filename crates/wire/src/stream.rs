@@ -1,4 +1,4 @@
-//! What I/O back ends and those who speak on connections tell each other: the contract between them, as
+//! What the I/O of streams and those who speak on connections tell each other: the contract between them, as
 //! [`crate::datagram`] is for datagrams.
 
 use core::net::{IpAddr, SocketAddr};

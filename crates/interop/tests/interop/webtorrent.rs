@@ -100,8 +100,7 @@ mod proxied {
 mod across_workers {
     use super::*;
 
-    /// With epoll, because there the kernel shows which worker holds which connection.
-    const SETTINGS: [Setting; 2] = [("SHOAL_WORKERS_COUNT", "2"), ("SHOAL_HTTP_IO", "epoll")];
+    const SETTINGS: [Setting; 1] = [("SHOAL_WORKERS_COUNT", "2")];
 
     fn run(seeder: Participant, leechers: &[Participant]) -> Result<()> {
         Transfer { settings: &SETTINGS, ..transfer(seeder, leechers, Seeder, Family::V4) }

@@ -1,14 +1,12 @@
 //! The common parts of the echoes over connections: limits, TLS, and the loop of a worker.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use shoal_net::stream::{
-    SourceLimits, StreamBackend, StreamIo, StreamLimits, StreamListeners, StreamService,
-};
+use shoal_net::stream::{SourceLimits, StreamIo, StreamLimits, StreamListeners, StreamService};
 use shoal_tls::{Server, Session as Tls};
 use shoal_wire::stream::{Handle, Next, Origin};
 
@@ -53,14 +51,12 @@ const POLL_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Serves a worker's listeners until `stop` is set.
 pub(super) fn serve<P: EchoProtocol>(
-    io: StreamBackend,
     listeners: StreamListeners,
     mut service: EchoService<P>,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut io = io.open(listeners, LIMITS).with_context(|| format!("cannot open the back end {io}"))?;
-    let readiness: OwnedFd =
-        StreamIo::<EchoService<P>>::readiness(&io).context("no descriptor to wait with")?;
+    let mut io = StreamIo::open(listeners, LIMITS).context("cannot watch the listeners")?;
+    let readiness = io.readiness().context("no descriptor to wait with")?;
     let mut is_busy = true;
     while !stop.load(Ordering::Relaxed) {
         if !is_busy {

@@ -4,50 +4,44 @@ use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 
-/// Compares Shoal with both back ends, under the load of a preset.
+/// Measures Shoal under the load of a preset.
 fn compare_shoal(preset: &str, more: &str) -> (Laboratory, serde_json::Value) {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
     let (output, folder, result) = laboratory.compare(&format!(
-        "--preset {preset} --trackers shoal-epoll,shoal-uring --program shoal-epoll={shoal} \
-         --program shoal-uring={shoal} --timeout 10s --duration 1s {more}"
+        "--preset {preset} --trackers shoal-epoll --program shoal-epoll={shoal} --timeout 10s --duration 1s {more}"
     ));
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(folder.file_name().unwrap().to_str().unwrap().ends_with(&format!("-{preset}")), "{folder:?}");
     (laboratory, result)
 }
 
-/// Checks that both back ends answered without errors, and returns the connections.
-fn check_load(result: &serde_json::Value) -> Vec<&serde_json::Value> {
-    let check = |tracker| {
-        let measured = round(result, tracker);
-        assert_eq!(measured["failure"], serde_json::Value::Null, "{measured:#}");
-        assert_eq!(measured["fill"]["responses"]["announce"], 200, "{measured:#}");
-        let load = &measured["load"];
-        assert!(load["responses"]["announce"].as_u64().unwrap() > 10, "{load:#}");
-        let wrong: u64 = load["wrong"].as_object().unwrap().values().filter_map(|count| count.as_u64()).sum();
-        assert_eq!((wrong, load["errors"].as_u64()), (0, Some(0)), "{load:#}");
-        assert!(measured["usage"]["exact_s"].as_f64().unwrap() > 0.0, "{measured:#}");
-        load
-    };
-    ["shoal-epoll", "shoal-uring"].map(check).map(|load| &load["connections"]).to_vec()
+/// Checks that Shoal answered without errors, and returns the connections.
+fn check_load(result: &serde_json::Value) -> &serde_json::Value {
+    let measured = round(result, "shoal-epoll");
+    assert_eq!(measured["failure"], serde_json::Value::Null, "{measured:#}");
+    assert_eq!(measured["fill"]["responses"]["announce"], 200, "{measured:#}");
+    let load = &measured["load"];
+    assert!(load["responses"]["announce"].as_u64().unwrap() > 10, "{load:#}");
+    let wrong: u64 = load["wrong"].as_object().unwrap().values().filter_map(|count| count.as_u64()).sum();
+    assert_eq!((wrong, load["errors"].as_u64()), (0, Some(0)), "{load:#}");
+    assert!(measured["usage"]["exact_s"].as_f64().unwrap() > 0.0, "{measured:#}");
+    &load["connections"]
 }
 
 #[test]
 fn connections_stay_where_the_preset_keeps_them() {
     let (_laboratory, result) = compare_shoal("http-keep-alive", "");
-    for connections in check_load(&result) {
-        assert!(connections["opened"].as_u64().unwrap() <= 16, "{connections:#}");
-    }
+    let connections = check_load(&result);
+    assert!(connections["opened"].as_u64().unwrap() <= 16, "{connections:#}");
 }
 
 #[test]
 fn each_request_has_a_handshake_where_the_preset_says_so() {
     let (_laboratory, result) = compare_shoal("https-handshakes", "");
-    for connections in check_load(&result) {
-        assert!(connections["handshakes_full"].as_u64().unwrap() > 10, "{connections:#}");
-        assert_eq!(connections["handshakes_resumed"], 0, "{connections:#}");
-    }
+    let connections = check_load(&result);
+    assert!(connections["handshakes_full"].as_u64().unwrap() > 10, "{connections:#}");
+    assert_eq!(connections["handshakes_resumed"], 0, "{connections:#}");
     let configuration = result["trackers"][0]["configuration"].as_str().unwrap();
     assert!(configuration.contains("certificates = [\"FOLDER/certificate.pem\"]"), "{configuration}");
 }
@@ -55,24 +49,18 @@ fn each_request_has_a_handshake_where_the_preset_says_so() {
 #[test]
 fn sessions_are_resumed_where_the_preset_says_so() {
     let (_laboratory, result) = compare_shoal("https-resumption", "");
-    for connections in check_load(&result) {
-        assert!(connections["handshakes_resumed"].as_u64().unwrap() > 0, "{connections:#}");
-    }
+    let connections = check_load(&result);
+    assert!(connections["handshakes_resumed"].as_u64().unwrap() > 0, "{connections:#}");
 }
 
 #[test]
 fn idle_connections_are_counted_and_measured() {
     for preset in ["http-idle", "https-idle"] {
         let (_laboratory, result) = compare_shoal(preset, "--connections 200");
-        for tracker in ["shoal-epoll", "shoal-uring"] {
-            let idle = &round(&result, tracker)["idle"];
-            assert_eq!((&idle["wanted"], &idle["open"]), (&200.into(), &200.into()), "{idle:#}");
-            assert_eq!(idle["failure"], serde_json::Value::Null);
-            assert!(
-                idle["resident_open_bytes"].as_u64() >= idle["resident_before_bytes"].as_u64(),
-                "{idle:#}"
-            );
-        }
+        let idle = &round(&result, "shoal-epoll")["idle"];
+        assert_eq!((&idle["wanted"], &idle["open"]), (&200.into(), &200.into()), "{idle:#}");
+        assert_eq!(idle["failure"], serde_json::Value::Null);
+        assert!(idle["resident_open_bytes"].as_u64() >= idle["resident_before_bytes"].as_u64(), "{idle:#}");
     }
 }
 

@@ -5,13 +5,12 @@ use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 
-/// Compares Shoal with both back ends, and the echo with one, under the load of a preset.
+/// Measures Shoal and the echo under the load of a preset.
 fn compare_shoal(preset: &str, more: &str) -> (Laboratory, Value) {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
     let (output, folder, result) = laboratory.compare(&format!(
-        "--preset {preset} --trackers shoal-epoll,shoal-uring,echo-epoll --program shoal-epoll={shoal} \
-         --program shoal-uring={shoal} --torrents 5 --timeout 20s --duration 1s {more}"
+        "--preset {preset} --trackers shoal-epoll,echo-epoll --program shoal-epoll={shoal} --torrents 5 --timeout 20s --duration 1s {more}"
     ));
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(folder.file_name().unwrap().to_str().unwrap().ends_with(&format!("-{preset}")), "{folder:?}");
@@ -34,17 +33,15 @@ fn check_load(load: &Value) {
 fn offers_and_answers_are_relayed_plain_and_over_tls() {
     for (preset, is_tls) in [("webtorrent", false), ("webtorrent-tls", true)] {
         let (laboratory, result) = compare_shoal(preset, "--connections 40 --peers 40 --latency-rate 50");
-        for tracker in ["shoal-epoll", "shoal-uring"] {
-            let measured = round(&result, tracker);
-            assert_eq!(measured["failure"], Value::Null, "{measured:#}");
-            assert_eq!(measured["fill"]["responses"]["announce"], 40, "{measured:#}");
-            let handshakes = measured["fill"]["connections"]["handshakes_full"].as_u64().unwrap();
-            assert_eq!(handshakes > 0, is_tls, "{measured:#}");
-            check_load(&measured["load"]);
-            assert_eq!(measured["load"]["connections"]["open_at_end"], 40, "{measured:#}");
-            assert!(measured["usage"]["exact_s"].as_f64().unwrap() > 0.0, "{measured:#}");
-            assert!(measured["resident_loaded_bytes"].as_u64().unwrap() > 0, "{measured:#}");
-        }
+        let measured = round(&result, "shoal-epoll");
+        assert_eq!(measured["failure"], Value::Null, "{measured:#}");
+        assert_eq!(measured["fill"]["responses"]["announce"], 40, "{measured:#}");
+        let handshakes = measured["fill"]["connections"]["handshakes_full"].as_u64().unwrap();
+        assert_eq!(handshakes > 0, is_tls, "{measured:#}");
+        check_load(&measured["load"]);
+        assert_eq!(measured["load"]["connections"]["open_at_end"], 40, "{measured:#}");
+        assert!(measured["usage"]["exact_s"].as_f64().unwrap() > 0.0, "{measured:#}");
+        assert!(measured["resident_loaded_bytes"].as_u64().unwrap() > 0, "{measured:#}");
         let echo = round(&result, "echo-epoll");
         assert_eq!(echo["failure"], Value::Null, "{echo:#}");
         assert!(echo["load"]["responses"]["announce"].as_u64().unwrap() > 10, "{echo:#}");
@@ -63,18 +60,13 @@ fn offers_and_answers_are_relayed_plain_and_over_tls() {
 fn a_round_is_repeated_with_slow_readers() {
     let (_laboratory, result) =
         compare_shoal("ws-slow-readers", "--connections 40 --peers 40 --latency-rate 50");
-    for tracker in ["shoal-epoll", "shoal-uring"] {
-        let measured = round(&result, tracker);
-        assert_eq!(measured["failure"], Value::Null, "{measured:#}");
-        check_load(&measured["load"]);
-        assert_eq!(measured["load"]["relays"]["slow_readers"], 0, "{measured:#}");
-        assert_eq!(measured["slow_readers"]["load"]["relays"]["slow_readers"], 1000, "{measured:#}");
-        assert!(
-            measured["slow_readers"]["latency"]["relays"]["offers"].as_u64().unwrap() > 0,
-            "{measured:#}"
-        );
-        assert!(measured["slow_readers"]["resident_bytes"].as_u64().unwrap() > 0, "{measured:#}");
-    }
+    let measured = round(&result, "shoal-epoll");
+    assert_eq!(measured["failure"], Value::Null, "{measured:#}");
+    check_load(&measured["load"]);
+    assert_eq!(measured["load"]["relays"]["slow_readers"], 0, "{measured:#}");
+    assert_eq!(measured["slow_readers"]["load"]["relays"]["slow_readers"], 1000, "{measured:#}");
+    assert!(measured["slow_readers"]["latency"]["relays"]["offers"].as_u64().unwrap() > 0, "{measured:#}");
+    assert!(measured["slow_readers"]["resident_bytes"].as_u64().unwrap() > 0, "{measured:#}");
     assert_eq!(round(&result, "echo-epoll")["slow_readers"], Value::Null);
 }
 
@@ -82,7 +74,7 @@ fn a_round_is_repeated_with_slow_readers() {
 fn idle_web_sockets_are_counted_and_measured() {
     for preset in ["ws-idle", "wss-idle"] {
         let (_laboratory, result) = compare_shoal(preset, "--connections 200");
-        for tracker in ["shoal-epoll", "shoal-uring", "echo-epoll"] {
+        for tracker in ["shoal-epoll", "echo-epoll"] {
             let idle = &round(&result, tracker)["idle"];
             assert_eq!((&idle["wanted"], &idle["open"]), (&200.into(), &200.into()), "{idle:#}");
             assert_eq!(idle["failure"], Value::Null);

@@ -67,65 +67,53 @@ impl Client {
     }
 }
 
-/// Runs `check` with an echo over each back end that works on this host.
-fn over_each_back_end(check: impl Fn(&str)) {
-    for io in ["epoll", "uring"] {
-        match Echo::try_start(&["--ws", "--listen", "127.0.0.1:0", "--io", io]) {
-            Some(echo) => check(&echo.addr),
-            None => eprintln!("skipped: {io} does not work here"),
+fn start() -> Echo {
+    Echo::start(&["--ws", "--listen", "127.0.0.1:0"])
+}
+
+#[test]
+fn messages_of_every_size_are_returned_unchanged() {
+    let echo = start();
+    let mut client = Client::connect(&echo.addr);
+    for opcode in [Opcode::Text, Opcode::Binary] {
+        for bytes in [0, 1, 125, 126, 65_535, 65_536, 1 << 20] {
+            let message: Vec<u8> = (b' '..=b'~').cycle().take(bytes).collect();
+            let mut sent = Vec::new();
+            frame::encode(opcode, &message, MASK, &mut sent);
+            client.stream.write_all(&sent).unwrap();
+            assert!(client.next_event() == ("message", Some(opcode), message), "{opcode:?} of {bytes} bytes");
         }
     }
 }
 
 #[test]
-fn messages_of_every_size_are_returned_unchanged() {
-    over_each_back_end(|addr| {
-        let mut client = Client::connect(addr);
-        for opcode in [Opcode::Text, Opcode::Binary] {
-            for bytes in [0, 1, 125, 126, 65_535, 65_536, 1 << 20] {
-                let message: Vec<u8> = (b' '..=b'~').cycle().take(bytes).collect();
-                let mut sent = Vec::new();
-                frame::encode(opcode, &message, MASK, &mut sent);
-                client.stream.write_all(&sent).unwrap();
-                assert!(
-                    client.next_event() == ("message", Some(opcode), message),
-                    "{opcode:?} of {bytes} bytes"
-                );
-            }
-        }
-    });
-}
-
-#[test]
 fn fragments_are_reassembled_and_pings_between_them_answered() {
-    over_each_back_end(|addr| {
-        let mut client = Client::connect(addr);
-        let mut sent = Vec::new();
-        frame::encode_fragment(Opcode::Text, false, b"\xc2", MASK, &mut sent);
-        frame::encode(Opcode::Ping, b"between", MASK, &mut sent);
-        frame::encode_fragment(Opcode::Continuation, true, b"\xb5", MASK, &mut sent);
-        for byte in &sent {
-            client.stream.write_all(&[*byte]).unwrap();
-        }
-        assert_eq!(client.next_event(), ("pong", None, b"between".to_vec()));
-        assert_eq!(client.next_event(), ("message", Some(Opcode::Text), b"\xc2\xb5".to_vec()));
-    });
+    let echo = start();
+    let mut client = Client::connect(&echo.addr);
+    let mut sent = Vec::new();
+    frame::encode_fragment(Opcode::Text, false, b"\xc2", MASK, &mut sent);
+    frame::encode(Opcode::Ping, b"between", MASK, &mut sent);
+    frame::encode_fragment(Opcode::Continuation, true, b"\xb5", MASK, &mut sent);
+    for byte in &sent {
+        client.stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(client.next_event(), ("pong", None, b"between".to_vec()));
+    assert_eq!(client.next_event(), ("message", Some(Opcode::Text), b"\xc2\xb5".to_vec()));
 }
 
 #[test]
 fn a_close_frame_precedes_the_end() {
-    over_each_back_end(|addr| {
-        let mut client = Client::connect(addr);
-        let mut sent = Vec::new();
-        frame::close(CloseCode::GoingAway, "bye", MASK, &mut sent);
-        client.stream.write_all(&sent).unwrap();
-        assert_eq!(client.next_event(), ("close", None, CloseCode::GoingAway.code().to_be_bytes().to_vec()));
-        assert!(!client.receive(), "the server closes first");
+    let echo = start();
+    let mut client = Client::connect(&echo.addr);
+    let mut sent = Vec::new();
+    frame::close(CloseCode::GoingAway, "bye", MASK, &mut sent);
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.next_event(), ("close", None, CloseCode::GoingAway.code().to_be_bytes().to_vec()));
+    assert!(!client.receive(), "the server closes first");
 
-        let mut client = Client::connect(addr);
-        let too_large = [&[0x82, 0xff][..], &(1_u64 << 40).to_be_bytes(), &[0; 4], &[0; 5000]].concat();
-        client.stream.write_all(&too_large).unwrap();
-        assert_eq!(client.next_event(), ("close", None, CloseCode::TooBig.code().to_be_bytes().to_vec()));
-        assert!(!client.receive(), "no reset overtakes the reason");
-    });
+    let mut client = Client::connect(&echo.addr);
+    let too_large = [&[0x82, 0xff][..], &(1_u64 << 40).to_be_bytes(), &[0; 4], &[0; 5000]].concat();
+    client.stream.write_all(&too_large).unwrap();
+    assert_eq!(client.next_event(), ("close", None, CloseCode::TooBig.code().to_be_bytes().to_vec()));
+    assert!(!client.receive(), "no reset overtakes the reason");
 }

@@ -34,7 +34,7 @@ impl Echo {
         let addr = line.strip_prefix("echo listens on ").and_then(|rest| rest.split_whitespace().nth(1));
         let echo = Self { child, addr: addr.unwrap_or_default().to_owned() };
         // A thread that cannot open its back end ends the program a moment later.
-        if line.contains("by uring") && shoal_net::stream::StreamBackend::Uring.probe().is_err() {
+        if line.contains("by uring") && shoal_net::Backend::Uring.probe().is_err() {
             return None;
         }
         assert!(!echo.addr.is_empty(), "{line}");

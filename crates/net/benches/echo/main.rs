@@ -77,7 +77,6 @@ impl Plan {
         let value = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
         let tiny = !arguments.iter().any(|argument| argument == "--bench");
         let (rounds, seconds) = if tiny { (1, 0.02) } else { (9, 2.0) };
-        // The name may be that of a stream back end, which is for the benchmark beside this one.
         let only = value("--only");
         let works = |backend: &Backend| {
             let probed = backend.probe().map_err(|unsupported| eprintln!("{unsupported}"));

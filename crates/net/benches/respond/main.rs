@@ -1,13 +1,12 @@
-//! What a stream back end costs by itself: a request of 300 bytes in and an answer of 350 out over loopback TCP, like an
+//! What the I/O of streams costs by itself: a request of 300 bytes in and an answer of 350 out over loopback TCP, like an
 //! HTTP announce, with connections that stay and with one for each request.
 //!
 //! The server has core 0 and the load core 1. It waits as a worker of the tracker does, in the datagram back end that
-//! watches the stream back end. The cases take turns, round by round, and the medians are compared. What counts is the
+//! watches the connections. The cases take turns, round by round, and the medians are compared. What counts is the
 //! CPU time of the server's thread for each response, user and system apart; responses per second mean something
 //! only where the server is the bottleneck (`busy` near 100 %) and nothing else runs.
 //!
-//! `cargo bench -p shoal-net --bench respond -- [--rounds N] [--seconds S] [--connections N] [--only BACKEND]
-//! [--case keep-alive|close]`; in a test run, one very short round.
+//! `cargo bench -p shoal-net --bench respond -- [--rounds N] [--seconds S] [--connections N] [--case keep-alive|close]`; in a test run, one very short round.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../common/kernel.rs"]
@@ -24,9 +23,7 @@ use std::time::Duration;
 use kernel::{CpuTime, pin};
 use load::Load;
 use responder::Responder;
-use shoal_net::stream::{
-    ListenAddress, SourceLimits, StreamBackend, StreamIo, StreamLimits, StreamListeners,
-};
+use shoal_net::stream::{ListenAddress, SourceLimits, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, DatagramIo, Echo, Sockets};
 
 const SERVER_CORE: usize = 0;
@@ -65,15 +62,15 @@ struct Plan {
     rounds: usize,
     seconds: f64,
     connections: usize,
-    cases: Vec<(Case, StreamBackend)>,
+    cases: Vec<Case>,
 }
 
 fn main() {
     let plan = Plan::from_arguments();
     let mut results = vec![Vec::new(); plan.cases.len()];
     for _ in 0..plan.rounds {
-        for ((case, backend), results) in plan.cases.iter().zip(&mut results) {
-            results.push(run(*case, *backend, &plan));
+        for (case, results) in plan.cases.iter().zip(&mut results) {
+            results.push(run(*case, &plan));
         }
     }
     println!(
@@ -81,12 +78,11 @@ fn main() {
          {} connections at a time",
         plan.rounds, plan.connections
     );
-    for ((case, backend), rounds) in plan.cases.iter().zip(&results) {
+    for (case, rounds) in plan.cases.iter().zip(&results) {
         let column = |name, value: fn(&Round) -> f64| format!("{name} {}", spread(rounds, value));
         println!(
-            "{:10} {:6} {}  {}  {}  {}  {}",
+            "{:10} {}  {}  {}  {}  {}",
             case.name(),
-            backend.name(),
             column("user ns", |round| round.user_ns),
             column("system ns", |round| round.system_ns),
             column("responses/s", |round| round.responses_per_second),
@@ -114,24 +110,18 @@ impl Plan {
         let value = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
         let tiny = !arguments.iter().any(|argument| argument == "--bench");
         let (rounds, seconds, connections) = if tiny { (1, 0.02, 8) } else { (9, 2.0, 64) };
-        // The name may be that of a datagram back end, which is for the benchmark beside this one.
-        let (only, only_case) = (value("--only"), value("--case"));
-        let works = |backend: &StreamBackend| {
-            let probed = backend.probe().map_err(|unsupported| eprintln!("{unsupported}"));
-            only.is_none_or(|only| only == backend.name()) && probed.is_ok()
-        };
-        let backends: Vec<_> = StreamBackend::ALL.into_iter().filter(works).collect();
+        let only_case = value("--case");
         let cases = Case::ALL.into_iter().filter(|case| only_case.is_none_or(|name| name == case.name()));
         Self {
             rounds: value("--rounds").map_or(rounds, |rounds| rounds.parse().unwrap()),
             seconds: value("--seconds").map_or(seconds, |seconds| seconds.parse().unwrap()),
             connections: value("--connections").map_or(connections, |count| count.parse().unwrap()),
-            cases: cases.flat_map(|case| backends.iter().map(move |backend| (case, *backend))).collect(),
+            cases: cases.collect(),
         }
     }
 }
 
-fn run(case: Case, backend: StreamBackend, plan: &Plan) -> Round {
+fn run(case: Case, plan: &Plan) -> Round {
     let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let listeners = StreamListeners::bind(&[address], NonZeroUsize::MIN).unwrap().remove(0);
     let Some(&ListenAddress::Tcp(addr)) = listeners.local_addresses().next() else { unreachable!() };
@@ -147,7 +137,7 @@ fn run(case: Case, backend: StreamBackend, plan: &Plan) -> Round {
         let load = named("load").spawn_scoped(scope, load).unwrap();
         let server = move || {
             pin(SERVER_CORE);
-            let mut streams = backend.open(listeners, LIMITS).unwrap();
+            let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             sockets.watch(streams.readiness().unwrap());
             let mut datagrams = Backend::Mmsg.open(sockets).unwrap();
             let mut service = Responder { keeps_alive: case == Case::KeepAlive, responses: 0 };

@@ -8,10 +8,9 @@ pub(crate) mod provided;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 use rustix::io::Errno;
@@ -28,9 +27,8 @@ pub enum TaskRun {
 /// A ring, used by the thread that made it and no other.
 pub(crate) struct Ring {
     uring: IoUring,
-    /// What the submission queue had no room for. Each goes with what it is linked to, because the kernel ends a chain
-    /// where a call ends.
-    spilled: VecDeque<ArrayVec<squeue::Entry, 2>>,
+    /// What the submission queue had no room for.
+    spilled: VecDeque<squeue::Entry>,
     wait_flags: EnterFlags,
 }
 
@@ -85,54 +83,22 @@ impl Ring {
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
-    /// Makes a table of files with so many empty slots.
-    pub(crate) fn register_slots(&self, count: u32) -> io::Result<()> {
-        self.uring.submitter().register_files_sparse(count)
-    }
-
     /// Queues a submission for the next `enter`.
     pub(crate) fn push(&mut self, submission: Submission) {
-        self.queue(ArrayVec::from_iter([submission.0]));
-    }
-
-    /// Queues two submissions, of which the second begins when the first is done, and is cancelled if that fails
-    /// (`io_uring_enter(2)`, IOSQE_IO_LINK).
-    pub(crate) fn push_linked(&mut self, first: Submission, second: Submission) {
-        self.queue(ArrayVec::from([first.0.flags(squeue::Flags::IO_LINK), second.0]));
-    }
-
-    /// The same, but the second begins whatever comes of the first (IOSQE_IO_HARDLINK).
-    pub(crate) fn push_hard_linked(&mut self, first: Submission, second: Submission) {
-        self.queue(ArrayVec::from([first.0.flags(squeue::Flags::IO_HARDLINK), second.0]));
-    }
-
-    fn queue(&mut self, chain: ArrayVec<squeue::Entry, 2>) {
-        if !self.spilled.is_empty() || !self.submit_later(&chain) {
-            self.spilled.push_back(chain);
+        if !self.spilled.is_empty() || !self.submit_later(&submission.0) {
+            self.spilled.push_back(submission.0);
         }
     }
 
-    /// Puts a chain into the submission queue, if there is room for all of it.
-    fn submit_later(&mut self, chain: &[squeue::Entry]) -> bool {
-        // SAFETY: whoever made the submissions has vouched for the memory they name.
-        unsafe { self.uring.submission().push_multiple(chain) }.is_ok()
+    /// Puts an entry into the submission queue, if there is room for it.
+    fn submit_later(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: whoever made the submission has vouched for the memory it names.
+        unsafe { self.uring.submission().push(entry) }.is_ok()
     }
 
     /// Whether something is queued.
     pub(crate) fn has_queued(&mut self) -> bool {
         !self.spilled.is_empty() || !self.uring.submission().is_empty()
-    }
-
-    /// Whether the kernel keeps completions back for which the queue had no room, until the next `enter`.
-    pub(crate) fn is_overflowing(&mut self) -> bool {
-        self.uring.submission().cq_overflow()
-    }
-
-    /// A descriptor that is readable while there are completions. With [`TaskRun::Deferred`] it tells nothing of work
-    /// that waits to be done.
-    pub(crate) fn readiness(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the ring is open as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }.try_clone_to_owned()
     }
 
     /// Gives the kernel what is queued, lets it do its work, and with a timeout waits for the first completion.
@@ -154,9 +120,9 @@ impl Ring {
 
     /// Moves what was spilled to the submission queue, as far as there is room.
     fn refill(&mut self) {
-        while let Some(chain) = self.spilled.pop_front() {
-            if !self.submit_later(&chain) {
-                self.spilled.push_front(chain);
+        while let Some(entry) = self.spilled.pop_front() {
+            if !self.submit_later(&entry) {
+                self.spilled.push_front(entry);
                 break;
             }
         }

@@ -97,13 +97,6 @@ impl<B> BufferGroup<B> {
         unsafe { self.buffers.element(usize::from(filled.index)) }
     }
 
-    /// The same to work on in place.
-    pub(crate) fn buffer_mut<'b>(&'b mut self, filled: &'b mut Filled) -> &'b mut B {
-        assert_eq!(filled.group, self.id);
-        // SAFETY: as in `buffer`; and there is one `Filled` of each index, which is borrowed mutably.
-        unsafe { self.buffers.element_mut(usize::from(filled.index)) }
-    }
-
     /// Lends the buffer to the kernel again, from the next `publish` on.
     pub(crate) fn give_back(&mut self, filled: Filled) {
         let Filled { group, index } = filled;
@@ -128,11 +121,6 @@ impl<B> BufferGroup<B> {
     fn entry(&self, position: u16) -> &Entry {
         // SAFETY: nobody makes a `&mut` of an entry; the kernel only reads them, and they are atomic.
         unsafe { self.entries.element(usize::from(position & (self.count - 1))) }
-    }
-
-    /// How many buffers there are.
-    pub(crate) fn count(&self) -> usize {
-        self.lent.len()
     }
 
     /// Keeps the memory for ever, because the kernel may still write to it.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, acceptfrom_with, getpeername};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use shoal_wire::stream::Origin;
 
 use super::listen::StreamListener;
@@ -65,29 +65,16 @@ impl Trouble {
 }
 
 /// Takes the next connection that waits at `listener`, which is number `index`.
-pub(super) fn accept(
-    listener: &StreamListener,
-    index: usize,
-    flags: SocketFlags,
-) -> Result<(OwnedFd, Origin), Errno> {
+pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Origin), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
-    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    Ok((socket, origin(listener, index, peer)?))
-}
-
-/// Who is at the other end of a connection that was accepted from `listener`, which is number `index`.
-pub(super) fn identify(listener: &StreamListener, index: usize, socket: &OwnedFd) -> Result<Origin, Errno> {
-    let peer = if listener.is_tcp() { getpeername(socket)? } else { None };
-    origin(listener, index, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))
-}
-
-/// A TCP connection without a peer, as a reset may leave it, must not pass for one over a Unix socket.
-fn origin(listener: &StreamListener, index: usize, peer: Option<SocketAddr>) -> Result<Origin, Errno> {
-    match peer {
-        Some(peer) if listener.is_tcp() => Ok(Origin { listener: index, peer: Some(canonical(peer)) }),
-        None if listener.is_tcp() => Err(Errno::NOTCONN),
-        _ => Ok(Origin { listener: index, peer: None }),
-    }
+    let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+        Some(peer) if listener.is_tcp() => Some(canonical(peer)),
+        // A TCP connection without a peer, as a reset may leave it, must not pass for one over a Unix socket.
+        None if listener.is_tcp() => return Err(Errno::NOTCONN),
+        _ => None,
+    };
+    Ok((socket, Origin { listener: index, peer }))
 }
 
 fn canonical(peer: SocketAddr) -> SocketAddr {

@@ -1,6 +1,6 @@
-//! What a stream back end counts, for whoever exports it.
+//! What is counted about connections, for export.
 
-use super::phase::Phase;
+use super::roster::Phase;
 use crate::counters::Counter;
 
 /// The counts of one worker's connections.

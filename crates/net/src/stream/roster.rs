@@ -1,6 +1,6 @@
 //! Which connections there are, since when each waits for what, and which has to go first.
 //!
-//! The bookkeeping that every back end needs, without any I/O. Each phase of a connection has one time limit, so the
+//! The bookkeeping of connections, without any I/O. Each phase of a connection has one time limit, so the
 //! connections of a phase stand in a queue in the order in which they entered it, and only its head can be overdue. Which
 //! connection makes room is decided by [`Shares`]. Every step takes the same time however many connections there are.
 //!
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use shoal_wire::stream::{Claim, Class, Held, Origin};
 
 use super::holders::{self, Holders};
-use super::phase::Phase;
 use super::queue::{Chain, Links, Place, Queue};
 use super::shares::{self, Members, Membership, Shares};
 use super::slab::{Key, Slab};
@@ -27,6 +26,31 @@ const LINGER_MS_MAX: u64 = 2_000;
 /// The part of each wait that does not add up. A peer that is slower than that over every request, and never idle, runs
 /// out of time; one that keeps requests or answers moving does not.
 const FREE_WAIT_MS: u64 = 100;
+
+/// What a connection waits for, as far as its limits of time and its place in the order of eviction depend on it. Earlier
+/// phases can be spared before later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// A request, with nothing half done.
+    Idle,
+    /// The peer, to stop sending.
+    Linger,
+    /// Either side, to say something.
+    Standing,
+    /// The peer, to take what is sent.
+    Send,
+    /// The rest of a request or handshake.
+    Request,
+}
+
+impl Phase {
+    /// How many phases there are.
+    pub(super) const COUNT: usize = 5;
+
+    /// All phases, in the order in which their connections can be spared.
+    pub(super) const ALL: [Self; Self::COUNT] =
+        [Self::Idle, Self::Linger, Self::Standing, Self::Send, Self::Request];
+}
 
 /// Why there is no room for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +88,7 @@ pub(super) enum GiveBack {
     Spare(Spare),
 }
 
-/// The connections of a worker, with a `T` for each that the back end needs.
+/// The connections of a worker, with a `T` for each.
 #[derive(Debug)]
 pub(super) struct Roster<T> {
     slab: Slab<Entry<T>>,
@@ -150,12 +174,6 @@ impl<T> Roster<T> {
 
     pub(super) fn counters(&self) -> &StreamCounters {
         &self.counters
-    }
-
-    /// Keeps the connections for ever.
-    pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.slab));
-        (self.queues, self.shares) = Default::default();
     }
 
     /// From now on no connection is to be idle.

@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 
-use super::phase::Phase;
 use super::queue::{Chain, Links, Place, Queue};
+use super::roster::Phase;
 use super::slab::Slab;
 use super::sources::{Network, Width};
 

@@ -1,8 +1,7 @@
-//! What the tests of stream back ends share: a service that does as it is told, a worker on a thread of its own, and
+//! What the tests of streams share: a service that does as it is told, a worker on a thread of its own, and
 //! clients that never wait for ever.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpStream};
@@ -14,77 +13,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shoal_net::stream::{
-    AnyStreamIo, ListenAddress, SourceLimits, StreamBackend, StreamCounters, StreamIo, StreamLimits,
-    StreamListeners, StreamService, UringIo, UringSettings,
+    ListenAddress, SourceLimits, StreamCounters, StreamIo, StreamLimits, StreamListeners, StreamService,
 };
 use shoal_wire::stream::{Claim, Class, Handle, Next, Origin};
 
 use super::PATIENCE;
-
-/// A stream back end as the tests open it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamKind {
-    Epoll,
-    /// Its connections are held by slots.
-    Uring,
-    /// ... by descriptors.
-    UringDescriptors,
-    /// ... by either.
-    UringFewSlots,
-}
-
-/// Makes a module of tests for each kind of stream back end out of functions that take a [`StreamKind`].
-#[macro_export]
-macro_rules! over_every_stream_back_end {
-    ($($test:ident),+ $(,)?) => {
-        over_every_stream_back_end!(@module epoll, Epoll, $($test),+);
-        over_every_stream_back_end!(@module uring, Uring, $($test),+);
-        over_every_stream_back_end!(@module uring_descriptors, UringDescriptors, $($test),+);
-        over_every_stream_back_end!(@module uring_few_slots, UringFewSlots, $($test),+);
-    };
-    (@module $module:ident, $kind:ident, $($test:ident),+) => {
-        mod $module {
-            $(#[test]
-            fn $test() {
-                let kind = $crate::common::stream::StreamKind::$kind;
-                if kind.works() {
-                    super::$test(kind);
-                }
-            })+
-        }
-    };
-}
-
-impl StreamKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Epoll, Self::Uring, Self::UringDescriptors, Self::UringFewSlots];
-
-    /// A host without io_uring cannot test it, and says so.
-    pub(crate) fn works(self) -> bool {
-        let backend = if self == Self::Epoll { StreamBackend::Epoll } else { StreamBackend::Uring };
-        backend.probe().map_err(|unsupported| eprintln!("skipped: {unsupported}")).is_ok()
-    }
-
-    pub(crate) fn open<S: StreamService>(
-        self,
-        listeners: StreamListeners,
-        limits: StreamLimits,
-    ) -> io::Result<AnyStreamIo<S>> {
-        let slots_max = match self {
-            Self::Epoll => return StreamBackend::Epoll.open(listeners, limits),
-            Self::Uring => u32::MAX,
-            Self::UringDescriptors => 0,
-            Self::UringFewSlots => 2,
-        };
-        let settings = UringSettings { slots_max, ..UringSettings::default() };
-        Ok(AnyStreamIo::Uring(Box::new(UringIo::open(listeners, limits, &settings)?)))
-    }
-}
-
-impl fmt::Display for StreamKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// Limits that no test comes near unless it means to.
 pub(crate) const LIMITS: StreamLimits = StreamLimits {
@@ -340,22 +273,16 @@ struct Shared {
 }
 
 impl StreamServer {
-    pub(crate) fn start(kind: StreamKind, addresses: &[&str], limits: StreamLimits) -> Self {
-        Self::run(listen(addresses), Script::default(), move |listeners| {
-            kind.open(listeners, limits).unwrap()
-        })
+    pub(crate) fn start(addresses: &[&str], limits: StreamLimits) -> Self {
+        Self::run(listen(addresses), Script::default(), limits)
     }
 
-    pub(crate) fn run(
-        listeners: StreamListeners,
-        mut service: Script,
-        open: impl FnOnce(StreamListeners) -> AnyStreamIo<Script> + Send + 'static,
-    ) -> Self {
+    pub(crate) fn run(listeners: StreamListeners, mut service: Script, limits: StreamLimits) -> Self {
         let shared = Arc::<Shared>::default();
         let (addrs, counters) = (addrs(&listeners), listeners.counters());
         let (account, told) = (Arc::clone(&service.account), Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
-            let mut io = open(listeners);
+            let mut io = StreamIo::open(listeners, limits).unwrap();
             let readiness = io.readiness().unwrap();
             while !told.stops.load(Ordering::Acquire) {
                 is_ready(&readiness, Duration::from_millis(2));

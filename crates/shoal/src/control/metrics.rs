@@ -63,7 +63,6 @@ pub(crate) struct Sources {
     pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory: Division,
     pub(crate) backend: String,
-    pub(crate) stream_backend: String,
     pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
 }
@@ -412,7 +411,7 @@ fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         ("version", version::RELEASE),
         ("commit", version::COMMIT),
         ("io", &*sources.backend),
-        ("http_io", &*sources.stream_backend),
+        ("http_io", "epoll"),
     ];
     page.info("shoal_build", "Which program this is and how it moves datagrams and connections.", labels)
 }

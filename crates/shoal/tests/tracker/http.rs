@@ -1,4 +1,4 @@
-//! HTTP and HTTPS from outside, each rule over both stream back ends, both families, plain and TLS.
+//! HTTP and HTTPS from outside, each rule over both families, plain and TLS.
 
 mod announce;
 mod browsers;
@@ -17,10 +17,9 @@ use tempfile::TempDir;
 use crate::harness::{Tracker, run};
 use crate::web::Web;
 
-/// A back end, a family, and whether TLS lies between.
+/// A family, and whether TLS lies between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    io: &'static str,
     v6: bool,
     tls: bool,
 }
@@ -28,61 +27,37 @@ pub(crate) struct Way {
 /// Makes a test of each function, over every [`Way`].
 macro_rules! over_every_way {
     ($($rule:ident),+ $(,)?) => {
-        $crate::http::over_every_way!(epoll_v4, "epoll", false, false, $($rule),+);
-        $crate::http::over_every_way!(epoll_v6_tls, "epoll", true, true, $($rule),+);
-        $crate::http::over_every_way!(epoll_v6, "epoll", true, false, $($rule),+);
-        $crate::http::over_every_way!(epoll_v4_tls, "epoll", false, true, $($rule),+);
-        $crate::http::over_every_way!(uring_v4, "uring", false, false, $($rule),+);
-        $crate::http::over_every_way!(uring_v6_tls, "uring", true, true, $($rule),+);
-        $crate::http::over_every_way!(uring_v6, "uring", true, false, $($rule),+);
-        $crate::http::over_every_way!(uring_v4_tls, "uring", false, true, $($rule),+);
+        $crate::http::over_every_way!(@module v4, false, false, $($rule),+);
+        $crate::http::over_every_way!(@module v6_tls, true, true, $($rule),+);
+        $crate::http::over_every_way!(@module v6, true, false, $($rule),+);
+        $crate::http::over_every_way!(@module v4_tls, false, true, $($rule),+);
     };
-    ($module:ident, $io:literal, $v6:literal, $tls:literal, $($rule:ident),+) => {
+    (@module $module:ident, $v6:literal, $tls:literal, $($rule:ident),+) => {
         mod $module {
-            $(#[test] fn $rule() { $crate::http::Way::new($io, $v6, $tls).run(super::$rule); })+
+            $(#[test] fn $rule() { super::$rule($crate::http::Way::new($v6, $tls)); })+
         }
     };
 }
 
-/// Makes a test of each function over every back end, plain, with IPv4.
-macro_rules! over_every_back_end {
-    ($($rule:ident),+ $(,)?) => {
-        $crate::http::over_every_way!(epoll, "epoll", false, false, $($rule),+);
-        $crate::http::over_every_way!(uring, "uring", false, false, $($rule),+);
-    };
-}
-
-pub(crate) use {over_every_back_end, over_every_way};
+pub(crate) use over_every_way;
 
 impl Way {
-    pub(crate) fn new(io: &'static str, v6: bool, tls: bool) -> Self {
-        Self { io, v6, tls }
-    }
+    /// Over IPv4, without TLS.
+    pub(crate) const PLAIN: Self = Self::new(false, false);
 
-    /// Runs a test, unless this host forbids the back end.
-    pub(crate) fn run(self, test: fn(Self)) {
-        if self.io == "uring" && !uring_works() {
-            eprintln!("skipped: this host forbids io_uring");
-        } else {
-            test(self);
-        }
+    pub(crate) const fn new(v6: bool, tls: bool) -> Self {
+        Self { v6, tls }
     }
 
     /// Starts a tracker this way, with a certificate.
     pub(crate) fn start(self, settings: &[(&str, &str)]) -> Tracker {
         let (certificate, key) = certificate();
         let usual = [
-            ("SHOAL_HTTP_IO", self.io),
             ("SHOAL_TLS_LISTEN", "127.0.0.1:0,[::1]:0"),
             ("SHOAL_TLS_CERTIFICATES", certificate),
             ("SHOAL_TLS_KEYS", key),
         ];
         Tracker::start(&[&usual, settings].concat())
-    }
-
-    /// The back end.
-    pub(crate) const fn io(self) -> &'static str {
-        self.io
     }
 
     /// Whether TLS lies between.
@@ -131,15 +106,4 @@ pub(crate) fn self_signed(directory: &Path, name: &str) -> (String, String) {
         run(&["tls", "self-signed", "--force", "--name", name, "--cert", &certificate, "--key", &key], &[]);
     assert!(output.status.success(), "{output:?}");
     (certificate, key)
-}
-
-/// Asks the program itself, which tries it out at the start; a port that is never bound ends it there.
-fn uring_works() -> bool {
-    static WORKS: OnceLock<bool> = OnceLock::new();
-    *WORKS.get_or_init(|| {
-        let settings =
-            [("SHOAL_HTTP_IO", "uring"), ("SHOAL_UDP_LISTEN", "192.0.2.1:1"), ("SHOAL_CONTROL_LISTEN", "")];
-        let output = run(&[], &settings);
-        !String::from_utf8_lossy(&output.stderr).contains("uring does not work here")
-    })
 }

@@ -1,4 +1,4 @@
-//! WebTorrent from outside, over both stream back ends, both families, plain and TLS.
+//! WebTorrent from outside, over both families, plain and TLS.
 
 mod conformance;
 mod limits;

@@ -6,14 +6,9 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Tracker, run};
-use crate::http::{Way, over_every_back_end, self_signed};
+use crate::http::{Way, self_signed};
 use crate::udp::hash;
 use crate::web::{Web, announce};
-
-over_every_back_end!(
-    certificates_are_renewed_without_dropping_a_connection,
-    a_fifo_in_place_of_a_certificate_holds_up_nothing,
-);
 
 /// Puts something that never ends, and for which a reader would wait, in the place of a file.
 fn replace_by_fifo(file: &str) {
@@ -21,7 +16,9 @@ fn replace_by_fifo(file: &str) {
     assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
 }
 
-fn a_fifo_in_place_of_a_certificate_holds_up_nothing(way: Way) {
+#[test]
+fn a_fifo_in_place_of_a_certificate_holds_up_nothing() {
+    let way = Way::PLAIN;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = self_signed(directory.path(), "localhost");
     let mut tracker = way.start(&[("SHOAL_TLS_CERTIFICATES", &certificate), ("SHOAL_TLS_KEYS", &key)]);
@@ -42,7 +39,9 @@ fn a_fifo_in_place_of_a_certificate_holds_up_nothing(way: Way) {
     assert_eq!(tracker.stop().code(), Some(0));
 }
 
-fn certificates_are_renewed_without_dropping_a_connection(way: Way) {
+#[test]
+fn certificates_are_renewed_without_dropping_a_connection() {
+    let way = Way::PLAIN;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = self_signed(directory.path(), "localhost");
     let mut tracker = way.start(&[("SHOAL_TLS_CERTIFICATES", &certificate), ("SHOAL_TLS_KEYS", &key)]);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::browser::{self, Browser};
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_back_end, over_every_way};
+use crate::http::{Way, over_every_way};
 use crate::udp::hash;
 use crate::web::{Web, announce, tcp, tcp_from};
 
@@ -13,16 +13,6 @@ over_every_way!(
     a_request_that_never_ends_is_closed,
     an_idle_connection_is_closed_in_the_end,
     half_open_handshakes_are_closed_and_harm_nobody,
-);
-
-over_every_back_end!(
-    a_client_that_never_reads_is_closed,
-    the_oldest_idle_connection_makes_room,
-    health_has_its_descriptors_where_connections_run_out_of_them,
-    a_source_has_so_many_connections_and_no_more,
-    ten_hostile_addresses_take_no_slot_of_others,
-    ten_hostile_addresses_with_a_higher_limit_take_no_slot_of_others,
-    a_request_and_the_beginning_of_the_next_hold_no_slot_for_ever,
 );
 
 /// So short that a test can wait for it, and long enough for a request on a busy machine.
@@ -69,7 +59,9 @@ fn half_open_handshakes_are_closed_and_harm_nobody(way: Way) {
     eventually("every connection is gone", || (tracker.metric("shoal_connections", &[]) == 0).then_some(()));
 }
 
-fn a_client_that_never_reads_is_closed(way: Way) {
+#[test]
+fn a_client_that_never_reads_is_closed() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
     let mut deaf = tcp(way.address(&tracker));
     let request = format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(3), 1, "")).repeat(100);
@@ -85,7 +77,9 @@ fn a_client_that_never_reads_is_closed(way: Way) {
     assert_eq!(way.connect(&tracker).get(&announce(hash(3), 1, "")).status, 200);
 }
 
-fn the_oldest_idle_connection_makes_room(way: Way) {
+#[test]
+fn the_oldest_idle_connection_makes_room() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_CONNECTIONS_MAX", "4"), ("SHOAL_WORKERS_COUNT", "1")]);
     let mut all: Vec<_> = (1..=6)
         .map(|port| {
@@ -104,7 +98,9 @@ fn the_oldest_idle_connection_makes_room(way: Way) {
     assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"evicted\""]), 2);
 }
 
-fn a_source_has_so_many_connections_and_no_more(way: Way) {
+#[test]
+fn a_source_has_so_many_connections_and_no_more() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "3")]);
     let mut all: Vec<_> = (1..=3)
         .map(|port| {
@@ -122,14 +118,14 @@ fn a_source_has_so_many_connections_and_no_more(way: Way) {
     });
 }
 
-fn health_has_its_descriptors_where_connections_run_out_of_them(way: Way) {
+#[test]
+fn health_has_its_descriptors_where_connections_run_out_of_them() {
+    let way = Way::PLAIN;
     let settings = [
-        ("SHOAL_HTTP_IO", way.io()),
         ("SHOAL_WORKERS_COUNT", "1"),
         ("SHOAL_HTTP_CONNECTIONS_MAX", "5000"),
         ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "5000"),
     ];
-    // With io_uring, connections may have as many slots beside.
     let tracker = Tracker::start_with_open_files_max(200, &settings);
     let mut clients: Vec<_> = (0..400)
         .map(|_| {
@@ -147,11 +143,15 @@ fn health_has_its_descriptors_where_connections_run_out_of_them(way: Way) {
     assert_eq!(clients.last_mut().unwrap().get("/").status, 404);
 }
 
-fn ten_hostile_addresses_take_no_slot_of_others(way: Way) {
+#[test]
+fn ten_hostile_addresses_take_no_slot_of_others() {
+    let way = Way::PLAIN;
     hostile_addresses_take_no_slot_of_others(way, &[]);
 }
 
-fn ten_hostile_addresses_with_a_higher_limit_take_no_slot_of_others(way: Way) {
+#[test]
+fn ten_hostile_addresses_with_a_higher_limit_take_no_slot_of_others() {
+    let way = Way::PLAIN;
     hostile_addresses_take_no_slot_of_others(way, &[("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "5000")]);
 }
 
@@ -202,7 +202,9 @@ fn hostile_addresses_take_no_slot_of_others(way: Way, settings: &[(&str, &str)])
     assert!(tracker.metric("shoal_connections", &[]) <= SLOTS as u64);
 }
 
-fn a_request_and_the_beginning_of_the_next_hold_no_slot_for_ever(way: Way) {
+#[test]
+fn a_request_and_the_beginning_of_the_next_hold_no_slot_for_ever() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[SHORT]);
     let mut stream = tcp(way.address(&tracker));
     stream.write_all(b"G").unwrap();

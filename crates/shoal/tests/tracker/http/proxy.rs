@@ -3,23 +3,18 @@
 use std::io::Write;
 
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_back_end};
+use crate::http::Way;
 use crate::udp::hash;
 use crate::web::{Answer, Web, announce, tcp};
-
-over_every_back_end!(
-    a_proxy_header_names_the_client,
-    a_forwarded_header_is_believed_from_trusted_networks_only,
-    a_unix_socket_serves_a_proxy,
-    a_client_that_a_proxy_names_has_so_many_connections_and_no_more,
-);
 
 /// Whether an answer hands out or names this compact peer or address.
 fn holds(answer: &Answer, bytes: &[u8]) -> bool {
     answer.body.windows(bytes.len()).any(|window| window == bytes)
 }
 
-fn a_proxy_header_names_the_client(way: Way) {
+#[test]
+fn a_proxy_header_names_the_client() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[
         ("SHOAL_HTTP_LISTEN", "127.0.0.1:0 proxy-protocol"),
         ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
@@ -49,7 +44,9 @@ fn ask_with(tracker: &Tracker, header: &str) -> Answer {
     web.answer()
 }
 
-fn a_forwarded_header_is_believed_from_trusted_networks_only(way: Way) {
+#[test]
+fn a_forwarded_header_is_believed_from_trusted_networks_only() {
+    let way = Way::PLAIN;
     let header = "X-Forwarded-For: 203.0.113.9, 198.51.100.7, 10.0.0.1";
     let trusting = way.start(&[
         ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32,10.0.0.0/8"),
@@ -69,7 +66,9 @@ fn a_forwarded_header_is_believed_from_trusted_networks_only(way: Way) {
     assert!(holds(&answer, b"11:external ip4:\x7f\0\0\x01"), "{}", answer.body.escape_ascii());
 }
 
-fn a_unix_socket_serves_a_proxy(way: Way) {
+#[test]
+fn a_unix_socket_serves_a_proxy() {
+    let way = Way::PLAIN;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("http.sock");
     let mut tracker = way.start(&[
@@ -87,7 +86,9 @@ fn a_unix_socket_serves_a_proxy(way: Way) {
     assert!(!path.exists(), "the file goes with the tracker");
 }
 
-fn a_client_that_a_proxy_names_has_so_many_connections_and_no_more(way: Way) {
+#[test]
+fn a_client_that_a_proxy_names_has_so_many_connections_and_no_more() {
+    let way = Way::PLAIN;
     const LIMIT: usize = 16;
     let tracker = way.start(&[
         ("SHOAL_HTTP_LISTEN", "127.0.0.1:0 proxy-protocol"),

@@ -8,7 +8,7 @@ use tungstenite::Message;
 
 use crate::browser::{Browser, announce, frame, name, offer_id};
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_back_end, over_every_way};
+use crate::http::{Way, over_every_way};
 
 over_every_way!(
     too_large_a_message_closes_with_1009,
@@ -16,18 +16,6 @@ over_every_way!(
     a_connection_has_so_many_torrents_and_no_more,
     who_is_always_in_the_middle_of_a_message_is_served_on,
     who_never_ends_a_message_is_closed,
-);
-
-over_every_back_end!(
-    offers_of_others_are_lost_and_never_end_a_connection,
-    who_does_not_read_its_own_replies_is_closed,
-    who_asks_for_more_than_may_wait_is_closed,
-    a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same,
-    who_has_been_silent_longest_makes_room,
-    a_source_has_so_many_websockets_and_no_more,
-    a_websocket_through_a_proxy_counts_towards_its_client,
-    one_address_takes_no_more_than_half_of_the_peers,
-    a_download_is_counted_once_though_its_peer_leaves_and_comes_back,
 );
 
 fn too_large_a_message_closes_with_1009(way: Way) {
@@ -107,7 +95,9 @@ fn slow_readers(tracker: &Tracker) -> u64 {
 }
 
 /// One that reads late and steadily is sent less, stays, and is heard meanwhile.
-fn offers_of_others_are_lost_and_never_end_a_connection(way: Way) {
+#[test]
+fn offers_of_others_are_lost_and_never_end_a_connection() {
+    let way = Way::PLAIN;
     let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "0"), ("SHOAL_WEBTORRENT_OFFERS_MAX", "1")];
     let tracker = way.start(&settings);
     let mut slow = Browser::open(way, &tracker);
@@ -146,7 +136,9 @@ fn offers_of_others_are_lost_and_never_end_a_connection(way: Way) {
 }
 
 /// One that asks and never reads is closed.
-fn who_does_not_read_its_own_replies_is_closed(way: Way) {
+#[test]
+fn who_does_not_read_its_own_replies_is_closed() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
     let (mut deaf, mut other) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     other.ask(&announce('t', 'o', 0));
@@ -159,7 +151,9 @@ fn who_does_not_read_its_own_replies_is_closed(way: Way) {
 }
 
 /// Replies are many times as long as what is asked here, and more of them come at once than may wait.
-fn who_asks_for_more_than_may_wait_is_closed(way: Way) {
+#[test]
+fn who_asks_for_more_than_may_wait_is_closed() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "16KiB")]);
     let mut greedy = Browser::open(way, &tracker);
     // So much longer that the replies to one input of either back end are too many.
@@ -170,7 +164,9 @@ fn who_asks_for_more_than_may_wait_is_closed(way: Way) {
     assert_eq!(lost(&tracker, "reply_queue_full"), 1);
 }
 
-fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same(way: Way) {
+#[test]
+fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same() {
+    let way = Way::PLAIN;
     let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "1KiB")];
     let tracker = way.start(&settings);
     let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
@@ -182,7 +178,9 @@ fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same(way: Way) {
     assert!(lost(&tracker, "rate_limited") > 10);
 }
 
-fn who_has_been_silent_longest_makes_room(way: Way) {
+#[test]
+fn who_has_been_silent_longest_makes_room() {
+    let way = Way::PLAIN;
     let settings = [("SHOAL_HTTP_CONNECTIONS_MAX", "3"), ("SHOAL_WORKERS_COUNT", "1")];
     let tracker = way.start(&settings);
     let open = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]).unwrap();
@@ -204,7 +202,9 @@ fn who_has_been_silent_longest_makes_room(way: Way) {
     }
 }
 
-fn a_source_has_so_many_websockets_and_no_more(way: Way) {
+#[test]
+fn a_source_has_so_many_websockets_and_no_more() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[
         ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "3"),
         ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "1"),
@@ -220,7 +220,9 @@ fn a_source_has_so_many_websockets_and_no_more(way: Way) {
     all.iter_mut().for_each(Browser::check);
 }
 
-fn a_websocket_through_a_proxy_counts_towards_its_client(way: Way) {
+#[test]
+fn a_websocket_through_a_proxy_counts_towards_its_client() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[
         ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "2"),
         ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
@@ -233,7 +235,9 @@ fn a_websocket_through_a_proxy_counts_towards_its_client(way: Way) {
     all.iter_mut().for_each(Browser::check);
 }
 
-fn one_address_takes_no_more_than_half_of_the_peers(way: Way) {
+#[test]
+fn one_address_takes_no_more_than_half_of_the_peers() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_WEBTORRENT_PEERS_MAX", "100")]);
     let open = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]).unwrap();
     let torrent = |number: u8| {
@@ -260,7 +264,9 @@ fn one_address_takes_no_more_than_half_of_the_peers(way: Way) {
     assert!(is_taken_in(&mut greedy, 0), "who is in stays in");
 }
 
-fn a_download_is_counted_once_though_its_peer_leaves_and_comes_back(way: Way) {
+#[test]
+fn a_download_is_counted_once_though_its_peer_leaves_and_comes_back() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let (mut other, mut peer) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     other.ask(&announce('t', 'o', 0));

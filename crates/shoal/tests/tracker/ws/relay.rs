@@ -5,18 +5,10 @@ use serde_json::{Value, json};
 use crate::browser::{Browser, announce, answer, name, offer, offer_id};
 use crate::frozen::freeze;
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_back_end, over_every_way};
+use crate::http::{Way, over_every_way};
 use crate::web;
 
 over_every_way!(two_clients_exchange_an_offer_and_an_answer, http_is_served_on_the_same_port);
-
-over_every_back_end!(
-    clients_of_different_workers_meet,
-    both_families_meet,
-    a_client_that_leaves_is_gone_at_once,
-    what_happened_is_counted,
-    a_peer_id_is_that_of_the_connection_that_lives,
-);
 
 fn two_clients_exchange_an_offer_and_an_answer(way: Way) {
     let tracker = way.start(&[]);
@@ -56,7 +48,9 @@ fn http_is_served_on_the_same_port(way: Way) {
 }
 
 /// Whoever does not answer while worker 0 is stopped is served by it.
-fn clients_of_different_workers_meet(way: Way) {
+#[test]
+fn clients_of_different_workers_meet() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let mut browsers: Vec<Browser> = Vec::new();
     let (mut of_0, mut of_1) = (None, None);
@@ -91,7 +85,9 @@ fn is_served_by_worker_0(tracker: &Tracker, browser: &mut Browser) -> bool {
     !answered
 }
 
-fn both_families_meet(way: Way) {
+#[test]
+fn both_families_meet() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let mut a = Browser::knock(tracker.http[0], false, &[]).unwrap();
     let mut b = Browser::knock(tracker.http[1], false, &[]).unwrap();
@@ -100,7 +96,9 @@ fn both_families_meet(way: Way) {
     assert_eq!(a.hear()["peer_id"], name('b'));
 }
 
-fn a_client_that_leaves_is_gone_at_once(way: Way) {
+#[test]
+fn a_client_that_leaves_is_gone_at_once() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     for torrent in ['t', 'u', 'v'] {
@@ -118,7 +116,9 @@ fn a_client_that_leaves_is_gone_at_once(way: Way) {
     assert_eq!((incomplete('t'), incomplete('u')), (json!(1), json!(0)));
 }
 
-fn what_happened_is_counted(way: Way) {
+#[test]
+fn what_happened_is_counted() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     a.ask(&announce('t', 'a', 0));
@@ -139,7 +139,9 @@ fn what_happened_is_counted(way: Way) {
 }
 
 /// As behind a NAT, all have the same address.
-fn a_peer_id_is_that_of_the_connection_that_lives(way: Way) {
+#[test]
+fn a_peer_id_is_that_of_the_connection_that_lives() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[]);
     let (mut alive, mut dead) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     alive.ask(&announce('t', 'a', 0));

@@ -1,4 +1,4 @@
-//! The portable stream back end: `epoll`, `accept4`, `recv` and `send`.
+//! The connections of one worker over `epoll`, `accept4`, `recv` and `send`: how bytes get in and out.
 //!
 //! A connection that has just been accepted is read at once, since the kernel hands it over with its first bytes
 //! (TCP_DEFER_ACCEPT); so one that asks once and goes never enters the epoll set. Events are level-triggered: what
@@ -7,25 +7,23 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
 
 use super::accept::{Accepting, accept};
-use super::conduct::{
-    Conduct, Connections, Fate, Leave, MORE_MAX, Occasion, Recovery, Unasked, end_sending, hear, say,
-};
+use super::connection::{Connection, Connections, MORE_MAX, Unasked};
+use super::lifecycle::{Fate, Occasion};
 use super::listen::BACKLOG;
-use super::phase::Phase;
-use super::roster::Roster;
+use super::roster::{Phase, Roster};
 use super::slab::Key;
-use super::{INPUT_BYTES_MAX, StreamIo, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
+use super::{INPUT_BYTES_MAX, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
 
 /// Most connections that one listener is accepted from at a time.
 const ACCEPTS_MAX: usize = 64;
@@ -33,125 +31,51 @@ const ACCEPTS_MAX: usize = 64;
 /// How often that is done at the end: enough for all who may wait.
 const RETIRE_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 
-/// The back end over epoll.
-pub struct EpollIo<S: StreamService> {
+/// The stream I/O of one worker: its listeners, its connections, and what it needs to serve them.
+///
+/// Its duties:
+/// - [`StreamIo::turn`] never waits: it does what can be done now. [`StreamIo::readiness`] is a descriptor that is readable
+///   when a turn has something to do;
+/// - it hands all bytes of a connection to `service` in their order, and sends what the service appends to the output
+///   in that order; while output waits for the peer to take it, nothing more is read from that connection;
+/// - what the service says unasked is sent in the same order, at the end of each turn, and in one write as far as the
+///   socket has room. What it has no room for waits; the service is told how much that is ([`StreamService::backlog`]),
+///   and is not asked for more before all is sent. Meanwhile one input is heard at most, or two where replies to the
+///   first are not among what waits: so a peer that takes nothing cannot have much held for it, and one for which others
+///   have much to say is heard all the same, at the latest each time when it has taken it;
+/// - an idle connection holds no buffer, nor does a standing one; a connection that waits holds what it waits with and no
+///   more;
+/// - it keeps the limits of [`StreamLimits`]: a connection that idles too long, takes too long over a request, or
+///   does not take its answers is closed; a standing one has more time for what is said unasked; one whose peer is silent
+///   is tended; when there are too many, one of the source that has most of them goes, and what its source has least need
+///   of goes first ([`StreamLimits::connections_max`]);
+/// - after each event of a connection it notes what that holds, with output that was not taken; when all together hold
+///   more than the [`super::Budget`] of the worker, those of the sources that hold most are closed;
+/// - what arrives after the last answer is read and thrown away for a moment before the socket is closed, so that no
+///   reset overtakes the answer;
+/// - a turn is bounded, and no listener or connection starves another;
+/// - it counts, and never fails on what a peer can cause; out of descriptors, it closes a connection in the
+///   same order and tries again, and never spins;
+/// - in the settled state it allocates nothing for a request.
+pub struct StreamIo<S: StreamService> {
     epoll: OwnedFd,
     listeners: StreamListeners,
     /// While it is `Yes`, the listeners are in the epoll set.
     accepting: Accepting,
-    roster: Connections<S, Link>,
+    pub(super) roster: Connections<S>,
     events: Vec<Event>,
     input: Box<[u8; INPUT_BYTES_MAX]>,
     /// What the service says, before it is sent.
     output: Vec<u8>,
 }
 
-/// What this back end keeps of a connection.
-#[derive(Debug)]
-pub(super) struct Link {
-    socket: OwnedFd,
-    /// What the socket has not taken yet. Empty, and without memory, in most connections.
-    unsent: Vec<u8>,
-    /// How much of that has been sent since.
-    sent: usize,
-    /// What the epoll set watches it for; nothing before it is in the set.
-    watched: Option<EventFlags>,
-}
-
-impl From<OwnedFd> for Link {
-    fn from(socket: OwnedFd) -> Self {
-        Self { socket, unsent: Vec::new(), sent: 0, watched: None }
-    }
-}
-
-impl Link {
-    const fn has_unsent(&self) -> bool {
-        self.unsent.len() > self.sent
-    }
-
-    /// What is unsent, without what has been sent of it since as soon as that is the larger part: so what is appended
-    /// behind takes room in proportion to what waits.
-    fn take_unsent(&mut self) -> Vec<u8> {
-        if self.sent > self.unsent.len() / 2 {
-            self.unsent.drain(..self.sent);
-            self.sent = 0;
-        }
-        mem::take(&mut self.unsent)
-    }
-}
-
-impl AsFd for Link {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl<S: StreamService> fmt::Debug for EpollIo<S> {
+impl<S: StreamService> fmt::Debug for StreamIo<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EpollIo").field("connections", &self.roster.len()).finish_non_exhaustive()
+        f.debug_struct("StreamIo").field("connections", &self.roster.len()).finish_non_exhaustive()
     }
 }
 
-impl<S: StreamService> Conduct<S> for EpollIo<S> {
-    type Link = Link;
-
-    fn roster(&mut self) -> &mut Connections<S, Link> {
-        &mut self.roster
-    }
-
-    fn is_sending(&mut self, key: Key) -> bool {
-        self.unsent_bytes(key) > 0
-    }
-
-    fn unsent_bytes(&mut self, key: Key) -> usize {
-        self.roster.get_mut(key).map_or(0, |connection| connection.link.unsent.len() - connection.link.sent)
-    }
-
-    fn link_bytes(&mut self, key: Key) -> usize {
-        self.roster.get_mut(key).map_or(0, |connection| connection.link.unsent.capacity())
-    }
-
-    fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
-        let sends = self.roster.phase(key) == Some(Phase::Send);
-        let Some(connection) = self.roster.get_mut(key) else { return };
-        let given_up = if sends {
-            let mut unsent = connection.link.take_unsent();
-            let given_up = connection.tell(service, why, &mut unsent);
-            connection.link.unsent = unsent;
-            given_up
-        } else {
-            self.output.clear();
-            connection.tell(service, why, &mut self.output)
-        };
-        if given_up {
-            self.roster.counters().timed_out_silent.add(1);
-        }
-        if sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open {
-            self.note_backlog(key, service);
-            self.watch(key, service);
-            self.note_held(key, service);
-        }
-    }
-
-    fn say_last(&mut self, key: Key, words: Vec<u8>) {
-        let sent = self.roster.get_mut(key).map_or(0, |connection| say(&connection.link, &words));
-        self.roster.counters().add_write(sent);
-    }
-
-    fn end_sending(&mut self, key: Key) {
-        if let Some(connection) = self.roster.get_mut(key) {
-            end_sending(&connection.link);
-        }
-    }
-
-    fn release(&mut self, _: Key, link: Link, leave: Leave) {
-        leave.prepare(&link);
-        // Closing the last descriptor takes it out of the epoll set as well (`epoll(7)`).
-        drop(link);
-    }
-}
-
-impl<S: StreamService> EpollIo<S> {
+impl<S: StreamService> StreamIo<S> {
     /// Takes over the listeners of a worker.
     ///
     /// # Errors
@@ -171,6 +95,72 @@ impl<S: StreamService> EpollIo<S> {
         io.watch_listeners()?;
         io.accepting = Accepting::Yes;
         Ok(io)
+    }
+
+    /// Takes one turn at `now_ms` (of any clock that never goes back). Returns how many accepts, inputs, outputs, speakers
+    /// and ends it saw to: after none, the worker may wait.
+    ///
+    /// # Errors
+    /// Only for faults of this host; the worker cannot go on.
+    pub fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
+        self.resume(now_ms);
+        let mut seen = self.see_to_due(now_ms, service);
+        self.events.clear();
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&no_wait)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let events = mem::take(&mut self.events);
+        seen += events.len();
+        for event in &events {
+            match Token::decode(event.data) {
+                Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
+                Token::Connection(key) => self.serve(key, event.flags, now_ms, service),
+            }
+        }
+        self.events = events;
+        Ok(seen + self.have_all_speak(now_ms, service))
+    }
+
+    /// Accepts those who wait, and then no more. What is under way goes on with further turns, which also close what
+    /// idles, so many at a time.
+    ///
+    /// # Errors
+    /// As [`StreamIo::turn`].
+    pub fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
+        // Who waits to be accepted would be reset when the listeners close.
+        for index in 0..self.listeners.listeners.len() {
+            for _ in 0..RETIRE_ROUNDS_MAX {
+                if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
+                    break;
+                }
+            }
+        }
+        self.pause(Accepting::Retired);
+        self.listeners.listeners.clear();
+        self.roster.retire();
+        Ok(())
+    }
+
+    /// Gives back memory that is kept for later and has not been used for a while. To be called every few seconds.
+    pub fn trim(&mut self) {
+        self.roster.trim();
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX);
+    }
+
+    /// Returns how many connections are open.
+    pub fn connections(&self) -> usize {
+        self.roster.len()
+    }
+
+    /// Returns a descriptor of its own that becomes readable when a turn has something to do.
+    ///
+    /// # Errors
+    /// Where the kernel has no more descriptors.
+    pub fn readiness(&self) -> io::Result<OwnedFd> {
+        self.epoll.as_fd().try_clone_to_owned()
     }
 
     /// Accepts again, if it is time for that.
@@ -211,7 +201,7 @@ impl<S: StreamService> EpollIo<S> {
         let mut accepted = 0;
         for _ in 0..ACCEPTS_MAX {
             let Some(listener) = self.listeners.listeners.get(index) else { break };
-            match accept(listener, index, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            match accept(listener, index) {
                 Ok((socket, origin)) => {
                     accepted += 1;
                     if let Some(key) = self.welcome(socket, &origin, now_ms, service)
@@ -222,13 +212,12 @@ impl<S: StreamService> EpollIo<S> {
                     }
                 }
                 Err(Errno::AGAIN) => break,
-                Err(errno) => match self.recover(errno, service)? {
-                    Recovery::Retry | Recovery::Evicted => {}
-                    Recovery::Pause => {
+                Err(errno) => {
+                    if !self.recover(errno, service)? {
                         self.pause(Accepting::pause(now_ms));
                         break;
                     }
-                },
+                }
             }
         }
         Ok(accepted)
@@ -237,19 +226,19 @@ impl<S: StreamService> EpollIo<S> {
     /// Reads once, and serves what has come.
     fn read(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
         let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-        let received = match recv(&connection.link, self.input.as_mut_slice(), RecvFlags::empty()) {
+        let received = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
             Ok((0, _)) => return self.close(key, service),
             Ok((received, _)) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Fate::Open,
             Err(_) => return self.fail(key, service),
         };
         let is_over = connection.next == Next::Linger;
-        let sends = connection.link.has_unsent();
+        let sends = connection.unsent_bytes() > 0;
         if !is_over {
             self.output.clear();
-            hear(&mut self.roster, key, service, &mut self.input[..received], &mut self.output);
+            self.roster.hear(key, service, &mut self.input[..received], &mut self.output);
             if sends && let Some(connection) = self.roster.get_mut(key) {
-                connection.link.unsent.extend_from_slice(&self.output);
+                connection.unsent.extend_from_slice(&self.output);
             }
         }
         self.roster.counters().received_bytes.add(received);
@@ -271,14 +260,14 @@ impl<S: StreamService> EpollIo<S> {
                 if occasion == Occasion::Heard {
                     occasion = Occasion::Answered;
                 }
-                let sent = match send(&connection.link, &self.output, SendFlags::NOSIGNAL) {
+                let sent = match send(&connection.socket, &self.output, SendFlags::NOSIGNAL) {
                     Ok(sent) => sent,
                     Err(Errno::AGAIN | Errno::INTR) => 0,
                     Err(_) => return self.fail(key, service),
                 };
                 let is_whole = sent == self.output.len();
                 if !is_whole {
-                    connection.link.unsent.extend_from_slice(&self.output[sent..]);
+                    connection.unsent.extend_from_slice(&self.output[sent..]);
                 }
                 self.roster.counters().add_write(sent);
                 if !is_whole {
@@ -291,11 +280,11 @@ impl<S: StreamService> EpollIo<S> {
                 return self.settle(key, occasion, now_ms, service);
             }
             self.output.clear();
-            hear(&mut self.roster, key, service, &mut [], &mut self.output);
+            self.roster.hear(key, service, &mut [], &mut self.output);
         }
         // Others are served first. It goes on here when the epoll set says that the socket has room.
         if let Some(connection) = self.roster.get_mut(key) {
-            connection.link.unsent.extend_from_slice(&self.output);
+            connection.unsent.extend_from_slice(&self.output);
             self.roster.enter(key, Phase::Send, now_ms);
         }
         Fate::Open
@@ -304,7 +293,7 @@ impl<S: StreamService> EpollIo<S> {
     /// Sends more of what the socket had no room for, or goes on where others were served first.
     fn write(&mut self, key: Key, now_ms: u64, service: &mut S) -> Fate {
         let Some(connection) = self.roster.get_mut(key) else { return Fate::Closed };
-        let Link { socket, unsent, sent, .. } = &mut connection.link;
+        let Connection { socket, unsent, sent, has_backlog, .. } = connection;
         if !unsent.is_empty() {
             let newly_sent = match send(socket, &unsent[*sent..], SendFlags::NOSIGNAL) {
                 Ok(newly_sent) => newly_sent,
@@ -312,13 +301,15 @@ impl<S: StreamService> EpollIo<S> {
                 Err(_) => return self.fail(key, service),
             };
             *sent += newly_sent;
-            let is_whole = *sent == unsent.len();
+            let (is_whole, has_backlog) = (*sent == unsent.len(), *has_backlog);
             if is_whole {
                 (*unsent, *sent) = (Vec::new(), 0);
             }
             self.roster.counters().add_write(newly_sent);
             if !is_whole {
-                self.update_backlog(key, service);
+                if has_backlog {
+                    self.note_backlog(key, service);
+                }
                 return Fate::Open;
             }
         }
@@ -327,7 +318,7 @@ impl<S: StreamService> EpollIo<S> {
             return self.settle(key, Occasion::Answered, now_ms, service);
         }
         self.output.clear();
-        hear(&mut self.roster, key, service, &mut [], &mut self.output);
+        self.roster.hear(key, service, &mut [], &mut self.output);
         self.go_on(key, Occasion::Heard, now_ms, service)
     }
 
@@ -341,96 +332,52 @@ impl<S: StreamService> EpollIo<S> {
             (true, true) => EventFlags::OUT | EventFlags::IN,
         };
         let token = Token::Connection(key).encode();
-        let outcome = match connection.link.watched {
+        let outcome = match connection.watched {
             Some(watched) if watched == wanted => return,
-            Some(_) => epoll::modify(&self.epoll, &connection.link, token, wanted),
-            None => epoll::add(&self.epoll, &connection.link, token, wanted),
+            Some(_) => epoll::modify(&self.epoll, &connection.socket, token, wanted),
+            None => epoll::add(&self.epoll, &connection.socket, token, wanted),
         };
-        connection.link.watched = Some(wanted);
+        connection.watched = Some(wanted);
         if outcome.is_err() {
             // No memory for it, or too many watches: without events it would stay for ever.
             self.fail(key, service);
         }
     }
 
-    /// Sees to a connection for which there was an event.
+    /// Sees to a connection for which there was an event. One that has not taken all may be heard first, so that what is
+    /// left is sent behind.
     fn serve(&mut self, key: Key, events: EventFlags, now_ms: u64, service: &mut S) {
-        let fate = match self.roster.phase(key) {
-            None => Fate::Closed,
-            Some(Phase::Send) => self.serve_sending(key, events, now_ms, service),
-            Some(_) => self.read(key, now_ms, service),
-        };
+        let sends = self.roster.phase(key) == Some(Phase::Send);
+        let Some(connection) = self.roster.get_mut(key) else { return };
+        let is_heard = !sends || connection.is_heard_meanwhile() && events.contains(EventFlags::IN);
+        let mut fate = if is_heard { self.read(key, now_ms, service) } else { Fate::Open };
+        if sends && fate == Fate::Open {
+            fate = self.write(key, now_ms, service);
+        }
         if fate == Fate::Open {
             self.watch(key, service);
             self.note_held(key, service);
         }
     }
-}
 
-impl<S: StreamService> EpollIo<S> {
-    /// The same for one that has not taken all: it may be heard first, so that what is left is sent behind.
-    fn serve_sending(&mut self, key: Key, events: EventFlags, now_ms: u64, service: &mut S) -> Fate {
-        let is_heard = self.roster.get_mut(key).is_some_and(|connection| connection.is_heard_meanwhile());
-        if is_heard && events.contains(EventFlags::IN) && self.read(key, now_ms, service) == Fate::Closed {
-            return Fate::Closed;
+    /// Lets the service speak unasked on a connection that may be spoken to, and sends that behind what is being sent.
+    pub(super) fn tell(&mut self, key: Key, why: Unasked, now_ms: u64, service: &mut S) {
+        let sends = self.roster.phase(key) == Some(Phase::Send);
+        let Some(connection) = self.roster.get_mut(key) else { return };
+        let given_up = if sends {
+            connection.tell_behind(service, why)
+        } else {
+            self.output.clear();
+            connection.tell(service, why, &mut self.output)
+        };
+        if given_up {
+            self.roster.counters().timed_out_silent.add(1);
         }
-        self.write(key, now_ms, service)
-    }
-}
-
-impl<S: StreamService> StreamIo<S> for EpollIo<S> {
-    fn turn(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        self.resume(now_ms);
-        let mut seen = self.see_to_due(now_ms, service);
-        self.events.clear();
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&no_wait)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+        if sends || self.go_on(key, Occasion::Told, now_ms, service) == Fate::Open {
+            self.note_backlog(key, service);
+            self.watch(key, service);
+            self.note_held(key, service);
         }
-        let events = mem::take(&mut self.events);
-        seen += events.len();
-        for event in &events {
-            match Token::decode(event.data) {
-                Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
-                Token::Connection(key) => self.serve(key, event.flags, now_ms, service),
-            }
-        }
-        self.events = events;
-        Ok(seen + self.have_speak(usize::MAX, now_ms, service))
-    }
-
-    fn retire(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
-        // Who waits to be accepted would be reset when the listeners close.
-        for index in 0..self.listeners.listeners.len() {
-            for _ in 0..RETIRE_ROUNDS_MAX {
-                if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
-                    break;
-                }
-            }
-        }
-        self.pause(Accepting::Retired);
-        self.listeners.listeners.clear();
-        self.roster.retire();
-        Ok(())
-    }
-
-    fn finish(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        Ok(self.close_rest(now_ms, service))
-    }
-
-    fn trim(&mut self) {
-        self.roster.trim();
-        self.output.clear();
-        self.output.shrink_to(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX);
-    }
-
-    fn connections(&self) -> usize {
-        self.roster.len()
-    }
-
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.epoll.as_fd().try_clone_to_owned()
     }
 }
 
