@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use shoal_clients::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
+use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
 
 use crate::shell::{self, cargo, command, output, root, title};
 

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::shell::{self, cargo, title};
 

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail, ensure};
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 pub(crate) use report::Counts;
 

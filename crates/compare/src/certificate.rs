@@ -1,4 +1,4 @@
-//! The certificate that every tracker of an HTTPS comparison has: ECDSA P-256, for this host, signed by itself.
+//! The certificate of all trackers in an HTTPS comparison: self-signed for this host, ECDSA P-256.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use shoal_tls::{SelfSigned, self_signed};
 
 use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, KEY};
 
-/// The name that clients ask for.
+/// Returns the server name of clients.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::IpAddress(Ipv4Addr::LOCALHOST.into())
 }
 
-/// A certificate with its key, and what a client needs to believe it.
+/// A certificate with its key, and the configuration of a client that trusts it.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     pem: SelfSigned,
@@ -27,10 +27,10 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Errors
-    /// Where cryptography fails.
+    /// Returns an error if cryptography fails.
     pub(crate) fn new() -> Result<Self> {
         let pem = self_signed(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         let mut roots = RootCertStore::empty();
@@ -39,7 +39,7 @@ impl Certificate {
         Ok(Self { pem, client: Arc::new(client) })
     }
 
-    /// For a client that believes nothing else.
+    /// Returns the configuration of a client that trusts this certificate only.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.client)
     }
@@ -47,7 +47,7 @@ impl Certificate {
     /// Writes the files that descriptions may refer to.
     ///
     /// # Errors
-    /// Where they cannot be written.
+    /// Returns an error if a file cannot be written.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let SelfSigned { certificate_pem, key_pem } = &self.pem;
         let both = format!("{key_pem}{certificate_pem}");

@@ -1,8 +1,8 @@
-//! All runs of a comparison, in turn, and the result as it grows.
+//! Runs a comparison: all runs in turn, with the result written after each.
 //!
-//! Rounds are interleaved: every tracker runs once on every number of cores before any runs a second time, and each
-//! round begins with another one, so that what drifts on the machine meets all alike. Ceilings come last in a round,
-//! because their replies are as long as those that a tracker gave.
+//! Rounds are interleaved: every tracker runs once on every number of cores before any tracker runs a second time.
+//! Each round begins with a different tracker, so that drift of the machine affects all alike. Ceilings come last in
+//! a round, because their replies are as long as those that a tracker sent before.
 
 use std::fs;
 use std::path::Path;
@@ -10,59 +10,61 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::certificate::Certificate;
-use crate::clock;
 use crate::configuration;
+use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, Protocol};
-use crate::division::Division;
-use crate::find::Found;
+use crate::installation::Installation;
 use crate::machine;
-use crate::order::{Contender, Event, Interrupt, Observer, Order};
+use crate::plan::{ComparisonEvent, ComparisonPlan, Contender, Interrupt, Observer};
 use crate::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker};
 use crate::run::Run;
 
 /// The file with the raw result.
 pub const RESULTS: &str = "results.json";
 
-/// The folder with the configurations as used.
+/// The folder with the configurations of the trackers.
 const CONFIGURATIONS: &str = "configurations";
 
 /// Bytes of an announce reply without peers, and of each peer (BEP 15).
 const REPLY_HEAD_BYTES: usize = 20;
 const PEER_BYTES: usize = 6;
 
-/// Makes the comparison. The result is written after every run, so that nothing is lost if the next one brings the
-/// machine down; there it is partial, until whoever asked writes what this returns by [`save`].
+/// Runs the comparison. The result is written after every run, so that nothing is lost if the next run crashes the
+/// machine. The written result is marked as partial until the caller passes the returned one to [`save`].
 ///
 /// # Errors
-/// Where results cannot be written even before the first run. What goes wrong with a tracker is in the result.
-pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
-    let certificate = certificate(order)?;
-    let mut comparison = prepare(order, certificate.as_ref())?;
-    tell_beforehand(order, &comparison, observer);
-    save(&comparison, &order.folder)?;
+/// Returns an error if results cannot be written before the first run. Failures of trackers are part of the result.
+pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
+    // All trackers and rounds share the certificate, because the kind of key determines the cost of a handshake.
+    let has_tls = matches!(plan.load.transport.protocol(), Protocol::Https | Protocol::Wss);
+    let certificate = has_tls.then(Certificate::new).transpose().context("cannot create a certificate")?;
+    let certificate = certificate.as_ref();
+    let mut comparison = prepare(plan, certificate)?;
+    announce(plan, &comparison, observer);
+    save(&comparison, &plan.folder)?;
     let mut announce_reply_bytes =
-        REPLY_HEAD_BYTES + PEER_BYTES * usize::try_from(order.load.numwant).unwrap_or(50);
+        REPLY_HEAD_BYTES + PEER_BYTES * usize::try_from(plan.load.numwant).unwrap_or(50);
     let mut number = 0;
-    for round in 1..=order.rounds {
-        for (index, division) in order.divisions.iter().enumerate() {
-            for (contender, found) in in_turn(&order.contenders, round - 1) {
-                if interrupt.leaves() {
+    for round in 1..=plan.rounds {
+        for (index, assignment) in plan.assignments.iter().enumerate() {
+            for (contender, installation) in in_turn(&plan.contenders, round - 1) {
+                if interrupt.is_requested() {
                     return Ok(comparison);
                 }
                 number += 1;
                 let description = &contender.description;
-                observer(&Event::Run {
+                observer(&ComparisonEvent::RunStarted {
                     run: number,
                     round,
                     tracker: &description.title,
-                    cores: division.cores,
-                    processors: division.tracker.len(),
+                    cores: assignment.cores,
+                    processors: assignment.tracker.len(),
                 });
-                let (load, port, certificate) = (&order.load, order.port, certificate.as_ref());
+                let (load, port) = (&plan.load, plan.port);
                 let run = Run {
                     description,
-                    found,
-                    division,
+                    installation,
+                    assignment,
                     load,
                     certificate,
                     port,
@@ -70,45 +72,44 @@ pub fn make(order: &Order, interrupt: &Interrupt, observer: &mut Observer<'_>) -
                     interrupt,
                 };
                 let outcome = run.run(round, observer);
-                observer(&Event::Ended(&outcome));
+                observer(&ComparisonEvent::RunEnded(&outcome));
                 announce_reply_bytes = reply_bytes(description, &outcome).unwrap_or(announce_reply_bytes);
-                add(&mut comparison, order, index, description, outcome);
-                if let Err(error) = save(&comparison, &order.folder) {
-                    observer(&Event::NotWritten(&format!("{error:#}")));
+                let cores = plan.assignments[index].cores;
+                let is_cell = |cell: &&mut Cell| cell.tracker == description.name && cell.cores == cores;
+                let cell = comparison.cells.iter_mut().find(is_cell);
+                cell.expect("every installed tracker has a cell for every number of cores")
+                    .rounds
+                    .push(outcome);
+                if let Err(error) = save(&comparison, &plan.folder) {
+                    observer(&ComparisonEvent::SaveFailed(&format!("{error:#}")));
                 }
             }
         }
     }
     // The last run may have been cut short.
-    comparison.partial = interrupt.is_at_once();
+    comparison.partial = interrupt.is_immediate();
     Ok(comparison)
 }
 
-/// The same for every tracker and round, since the kind of key decides what a handshake costs.
-fn certificate(order: &Order) -> Result<Option<Certificate>> {
-    let has_tls = matches!(order.load.transport.protocol(), Protocol::Https | Protocol::Wss);
-    has_tls.then(Certificate::new).transpose().context("cannot make a certificate")
-}
-
-/// The result before anything ran: partial, with a cell for each tracker that is there.
-fn prepare(order: &Order, certificate: Option<&Certificate>) -> Result<Comparison> {
+/// Creates the result before the first run: partial, with a cell for each installed tracker.
+fn prepare(plan: &ComparisonPlan, certificate: Option<&Certificate>) -> Result<Comparison> {
     let trackers: Result<Vec<Tracker>> =
-        order.contenders.iter().map(|contender| tracker(order, contender)).collect();
+        plan.contenders.iter().map(|contender| tracker(plan, contender)).collect();
     let comparison = Comparison {
         schema_version: SCHEMA_VERSION,
-        title: order.title.clone(),
-        began: clock::timestamp(),
-        command: order.command.clone(),
+        title: plan.title.clone(),
+        began: machine::timestamp(),
+        command: plan.command.clone(),
         commit: machine::commit(),
         machine: Machine::this(),
-        load: settings(order, certificate),
-        cpu_mode: order.cpu_mode.to_string(),
-        rounds: order.rounds,
+        load: settings(plan, certificate),
+        cpu_mode: plan.cpu_mode.to_string(),
+        rounds: plan.rounds,
         trackers: trackers?,
-        cells: cells(order),
+        cells: cells(plan),
         partial: true,
     };
-    let configurations = order.folder.join(CONFIGURATIONS);
+    let configurations = plan.folder.join(CONFIGURATIONS);
     fs::create_dir_all(&configurations)
         .with_context(|| format!("cannot create {}", configurations.display()))?;
     for tracker in comparison.trackers.iter().filter(|tracker| tracker.absent.is_none()) {
@@ -119,95 +120,98 @@ fn prepare(order: &Order, certificate: Option<&Certificate>) -> Result<Compariso
     Ok(comparison)
 }
 
-fn settings(order: &Order, certificate: Option<&Certificate>) -> Vec<(String, String)> {
-    let kind = |_| ("certificate".to_owned(), "ECDSA P-256, signed by itself, the same for all".to_owned());
-    let doubts = order.doubts.iter().map(|doubt| note(doubt));
-    order.load.settings().into_iter().chain(certificate.map(kind)).chain(doubts).collect()
+fn settings(plan: &ComparisonPlan, certificate: Option<&Certificate>) -> Vec<(String, String)> {
+    let kind = |_| ("certificate".to_owned(), "ECDSA P-256, self-signed, the same for all".to_owned());
+    let warnings = plan.warnings.iter().map(|warning| ("note".to_owned(), warning.clone()));
+    plan.load.settings().into_iter().chain(certificate.map(kind)).chain(warnings).collect()
 }
 
-/// Something that the reader should know, among the settings.
-fn note(doubt: &str) -> (String, String) {
-    ("note".to_owned(), doubt.to_owned())
-}
-
-fn cells(order: &Order) -> Vec<Cell> {
-    let present = order.contenders.iter().filter(|contender| contender.found.is_ok());
-    let cell = |contender: &Contender, division: &Division| Cell {
+fn cells(plan: &ComparisonPlan) -> Vec<Cell> {
+    let installed = plan.contenders.iter().filter(|contender| contender.installation.is_ok());
+    let cell = |contender: &Contender, assignment: &CpuAssignment| Cell {
         tracker: contender.description.name.clone(),
-        cores: division.cores,
-        tracker_cpus: division.tracker.clone(),
-        load_cpus: division.load.clone(),
+        cores: assignment.cores,
+        tracker_cpus: assignment.tracker.clone(),
+        load_cpus: assignment.load.clone(),
         rounds: Vec::new(),
     };
-    present
-        .flat_map(|contender| order.divisions.iter().map(move |division| cell(contender, division)))
+    installed
+        .flat_map(|contender| plan.assignments.iter().map(move |assignment| cell(contender, assignment)))
         .collect()
 }
 
-fn tracker(order: &Order, contender: &Contender) -> Result<Tracker> {
+fn tracker(plan: &ComparisonPlan, contender: &Contender) -> Result<Tracker> {
     let description = &contender.description;
     let mut notes = description.notes.clone();
-    let found = contender.found.as_ref();
-    notes.extend(found.map(|found| found.doubts.clone()).unwrap_or_default());
+    let installation = contender.installation.as_ref();
+    notes.extend(installation.map(|installation| installation.warnings.clone()).unwrap_or_default());
+    let configuration =
+        installation.ok().map(|installation| shown_configuration(plan, description, installation));
     Ok(Tracker {
         name: description.name.clone(),
         title: description.title.clone(),
-        version: found.ok().and_then(|found| found.version.clone()),
+        version: installation.ok().and_then(|installation| installation.version.clone()),
         is_ceiling: description.ceiling,
-        absent: found.err().cloned(),
-        configuration: found
-            .ok()
-            .map(|found| as_used(order, description, found))
-            .transpose()?
-            .unwrap_or_default(),
+        absent: installation.err().cloned(),
+        configuration: configuration.transpose()?.unwrap_or_default(),
         notes,
     })
 }
 
-/// The configuration on the fewest cores, without what is different in each run: `FOLDER`, `BYTES`, and port 6969
-/// unless one was asked for.
-fn as_used(order: &Order, description: &Description, found: &Found) -> Result<String> {
-    let fewest = order.divisions.iter().min_by_key(|division| division.cores);
-    let workers = fewest.map_or(1, |division| division.tracker.len());
+/// Returns the configuration on the fewest cores. `FOLDER` and `BYTES` stand for values that differ in each run, and so
+/// does port 6969 unless the plan has a port.
+fn shown_configuration(
+    plan: &ComparisonPlan,
+    description: &Description,
+    installation: &Installation,
+) -> Result<String> {
+    let fewest = plan.assignments.iter().min_by_key(|assignment| assignment.cores);
+    let workers = fewest.map_or(1, |assignment| assignment.tracker.len());
     let values_at = |port: u16| {
         let address = ([127, 0, 0, 1], port).into();
-        let mut values = configuration::values(address, workers, "FOLDER", &order.load, 0);
+        let mut values = configuration::values(address, workers, "FOLDER", &plan.load, 0);
         values.set("announce_reply_bytes", "BYTES");
         values
     };
-    let port = order.port.unwrap_or(6969);
+    let port = plan.port.unwrap_or(6969);
     let name = |program: &Path| program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let program = name(&found.program);
-    let Some(front) = &found.front else {
+    let program = name(&installation.program);
+    let Some(front) = &installation.front else {
         return Ok(configuration::in_full(description, &program, &values_at(port), None)?);
     };
     let backend_port = port.wrapping_add(1);
-    let mut of_front = values_at(port);
-    of_front.set("backend_port", backend_port);
-    let front = Some((name(front), of_front));
-    let front = front.as_ref().map(|(program, values)| (program.as_str(), values));
+    let mut front_values = values_at(port);
+    front_values.set("backend_port", backend_port);
+    let front = name(front);
+    let front = Some((front.as_str(), &front_values));
     Ok(configuration::in_full(description, &program, &values_at(backend_port), front)?)
 }
 
-fn tell_beforehand(order: &Order, comparison: &Comparison, observer: &mut Observer<'_>) {
-    observer(&Event::Began { runs: comparison.cells.len() * order.rounds, folder: &order.folder });
-    for contender in &order.contenders {
+/// Reports the number of runs, the absent trackers and the warnings to the observer.
+fn announce(plan: &ComparisonPlan, comparison: &Comparison, observer: &mut Observer<'_>) {
+    let runs = comparison.cells.len() * plan.rounds;
+    observer(&ComparisonEvent::Started { runs, folder: &plan.folder });
+    for contender in &plan.contenders {
         let name = &contender.description.name;
-        match &contender.found {
-            Err(reason) => observer(&Event::Absent { tracker: name, reason }),
-            Ok(found) => {
-                found.doubts.iter().for_each(|doubt| observer(&Event::Doubt(&format!("{name}: {doubt}"))))
+        match &contender.installation {
+            Err(reason) => observer(&ComparisonEvent::Absent { tracker: name, reason }),
+            Ok(installation) => {
+                for warning in &installation.warnings {
+                    observer(&ComparisonEvent::Warning(&format!("{name}: {warning}")));
+                }
             }
         }
     }
-    order.doubts.iter().for_each(|doubt| observer(&Event::Doubt(doubt)));
+    plan.warnings.iter().for_each(|warning| observer(&ComparisonEvent::Warning(warning)));
 }
 
-/// Who is there, in the order of this round: trackers, each round beginning with the next one, then ceilings.
-fn in_turn(contenders: &[Contender], turn: usize) -> Vec<(&Contender, &Found)> {
-    let present = contenders.iter().filter_map(|contender| Some((contender, contender.found.as_ref().ok()?)));
+/// Returns the installed contenders in the order of round `turn`: first the trackers, each round beginning with the
+/// next one, then the ceilings.
+fn in_turn(contenders: &[Contender], turn: usize) -> Vec<(&Contender, &Installation)> {
+    let installed =
+        contenders.iter().filter_map(|contender| Some((contender, contender.installation.as_ref().ok()?)));
     let (ceilings, mut trackers): (Vec<_>, Vec<_>) =
-        present.partition(|(contender, _)| contender.description.ceiling);
+        installed.partition(|(contender, _)| contender.description.ceiling);
     if !trackers.is_empty() {
         let first = turn % trackers.len();
         trackers.rotate_left(first);
@@ -216,30 +220,24 @@ fn in_turn(contenders: &[Contender], turn: usize) -> Vec<(&Contender, &Found)> {
     trackers
 }
 
-/// How long the announce replies of this run were, if it was one that an echo should imitate: Shoal's, since the echo
-/// is the ceiling of its back ends.
+/// Returns the length of the announce replies of a run that an echo should imitate. These are Shoal's runs, since the
+/// echo is the ceiling of its back ends.
 fn reply_bytes(description: &Description, outcome: &Round) -> Option<usize> {
     let load = outcome.load.as_ref()?;
     let imitated = description.name.starts_with("shoal") && load.responses.announce > 0;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to what a datagram can hold, and a reply over HTTP is not longer"
+        reason = "clamped to the size of a datagram, and replies over HTTP are not longer"
     )]
     let bytes = load.announce_reply_bytes.round().clamp(20.0, 1400.0) as usize;
     imitated.then_some(bytes)
 }
 
-fn add(comparison: &mut Comparison, order: &Order, division: usize, of: &Description, outcome: Round) {
-    let cores = order.divisions[division].cores;
-    let cell = comparison.cells.iter_mut().find(|cell| cell.tracker == of.name && cell.cores == cores);
-    cell.expect("every tracker that is there has a cell for every number of cores").rounds.push(outcome);
-}
-
-/// Writes the raw result. It is there as a whole or not at all.
+/// Writes the raw result. The file is replaced atomically.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// Returns an error if it cannot be written.
 pub fn save(comparison: &Comparison, folder: &Path) -> Result<()> {
     let file = folder.join(RESULTS);
     let partial = folder.join(".results.json.part");
@@ -248,30 +246,30 @@ pub fn save(comparison: &Comparison, folder: &Path) -> Result<()> {
     fs::rename(&partial, &file).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Reads a raw result back.
+/// Reads a raw result.
 ///
 /// # Errors
-/// Where there is none, or it is of another schema.
+/// Returns an error if there is none, or it has another schema.
 pub fn load(folder: &Path) -> Result<Comparison> {
     let file = folder.join(RESULTS);
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let comparison: Comparison = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no result of a comparison", file.display()))?;
+        .with_context(|| format!("{} is not the result of a comparison", file.display()))?;
     let version = comparison.schema_version;
     anyhow::ensure!(
         version == SCHEMA_VERSION,
-        "{}: schema {version}, but this reads {SCHEMA_VERSION}",
+        "{}: schema {version}, but this version reads {SCHEMA_VERSION}",
         file.display()
     );
     Ok(comparison)
 }
 
-/// Makes a new folder for results below `parent`, named by the time and `name`.
+/// Creates a new folder for results below `parent`, named after the time and `name`.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// Returns an error if it cannot be created.
 pub fn new_folder(parent: &Path, name: &str) -> Result<std::path::PathBuf> {
-    let stem = format!("{}-{name}", clock::folder_stamp());
+    let stem = format!("{}-{name}", machine::folder_stamp());
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     let names = std::iter::once(stem.clone()).chain((2..100).map(|number| format!("{stem}-{number}")));
     for folder in names.map(|name| parent.join(name)) {
@@ -288,14 +286,15 @@ pub fn new_folder(parent: &Path, name: &str) -> Result<std::path::PathBuf> {
 mod tests {
     use super::*;
 
-    fn contender(name: &str, ceiling: bool, is_there: bool) -> Contender {
+    fn contender(name: &str, ceiling: bool, is_installed: bool) -> Contender {
         let text = format!(
             "name = \"{name}\"\ntitle = \"{name}\"\nprotocols = [\"udp\"]\nceiling = {ceiling}\n[find]\npath = [\"x\"]\n"
         );
-        let found = Found { program: "/x".into(), version: None, doubts: Vec::new(), front: None };
+        let installation =
+            Installation { program: "/x".into(), version: None, warnings: Vec::new(), front: None };
         Contender {
             description: Description::parse(&text).unwrap(),
-            found: if is_there { Ok(found) } else { Err("not installed".into()) },
+            installation: if is_installed { Ok(installation) } else { Err("not installed".into()) },
         }
     }
 

@@ -1,23 +1,23 @@
-//! The configuration of one start: the templates of a description with their values.
+//! The configuration of a tracker for one run: the templates of its description, expanded.
 
 use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
 
 use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, Description, KEY, WHITELIST};
-use crate::load::{Http, Load, Transport};
+use crate::load::{HttpTransport, LoadSpec, Transport};
 use crate::template::{UnknownPlaceholder, Values};
 
-/// The values for a tracker at `address`.
+/// Returns the placeholder values for a tracker at `address`.
 #[must_use]
 pub fn values(
     address: SocketAddr,
     workers: usize,
     folder: &str,
-    load: &Load,
+    load: &LoadSpec,
     announce_reply_bytes: usize,
 ) -> Values {
-    let keep_alive = matches!(load.transport, Transport::Http(Http { keep_alive: true, .. }));
+    let keep_alive = matches!(load.transport, Transport::Http(HttpTransport { keep_alive: true, .. }));
     let mut values = Values::default();
     values.set("address", address);
     values.set("ip", address.ip());
@@ -35,23 +35,23 @@ pub fn values(
     values
 }
 
-/// Somebody that a program may become that refuses to serve as root.
+/// Returns a user that a program can switch to if it refuses to serve as root.
 fn user() -> String {
     let uid = rustix::process::getuid();
     if uid.is_root() {
         return "nobody".to_owned();
     }
-    // The numbers are the third field of passwd(5); a user whom it does not have goes by number.
+    // The user id is the third field of passwd(5). A user without an entry is known by the number.
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = uid.as_raw().to_string();
     let own = users.lines().find(|line| line.split(':').nth(2) == Some(number.as_str()));
     own.and_then(|line| line.split(':').next()).unwrap_or(&number).to_owned()
 }
 
-/// Names and contents of its files.
+/// Returns the names and contents of the tracker's files.
 ///
 /// # Errors
-/// Where a template names an unknown placeholder.
+/// Returns an error if a template contains an unknown placeholder.
 pub fn files(
     description: &Description,
     values: &Values,
@@ -60,18 +60,18 @@ pub fn files(
     files.map(|file| Ok((file.name.clone(), values.expand(&file.text)?))).collect()
 }
 
-/// Its arguments.
+/// Returns the tracker's arguments.
 ///
 /// # Errors
-/// Where one names an unknown placeholder.
+/// Returns an error if one contains an unknown placeholder.
 pub fn arguments(description: &Description, values: &Values) -> Result<Vec<String>, UnknownPlaceholder> {
     description.start.arguments.iter().map(|argument| values.expand(argument)).collect()
 }
 
-/// The arguments of what stands before it, if there is something.
+/// Returns the arguments of the front proxy, if there is one.
 ///
 /// # Errors
-/// Where one names an unknown placeholder.
+/// Returns an error if one contains an unknown placeholder.
 pub fn front_arguments(
     description: &Description,
     values: &Values,
@@ -80,10 +80,10 @@ pub fn front_arguments(
     arguments.map(|arguments| arguments.map(|argument| values.expand(argument)).collect()).transpose()
 }
 
-/// Its environment.
+/// Returns the tracker's environment variables.
 ///
 /// # Errors
-/// Where a variable names an unknown placeholder.
+/// Returns an error if one contains an unknown placeholder.
 pub fn environment(
     description: &Description,
     values: &Values,
@@ -92,10 +92,11 @@ pub fn environment(
     variables.map(|(name, text)| Ok((name.clone(), values.expand(text)?))).collect()
 }
 
-/// All of it as one text, for the reader of a result. `front` is what stands before it, and the values for that.
+/// Returns the whole configuration as text for readers of a result. `front` is the program of the front proxy and its
+/// values.
 ///
 /// # Errors
-/// Where a template names an unknown placeholder.
+/// Returns an error if a template contains an unknown placeholder.
 pub fn in_full(
     description: &Description,
     program: &str,
@@ -122,7 +123,7 @@ pub fn in_full(
 mod tests {
     use super::*;
     use crate::description::Protocol;
-    use crate::preset::Preset;
+    use crate::preset::ComparisonPreset;
 
     const HEAD: &str = "name = \"a\"\ntitle = \"A\"\nprotocols = [\"udp\"]\n[find]\npath = [\"a\"]\n";
 
@@ -132,24 +133,24 @@ mod tests {
             "{HEAD}[start]\narguments = [\"-f\", \"{{folder}}/a.conf\"]\nenvironment = {{ N = \"{{workers}}\" }}\n\
              [[files]]\nname = \"a.conf\"\ntext = \"at {{address}}, for {{numwant}}\"\n",
         ));
-        let load = Load::of(&Preset::find("published").unwrap());
+        let load = LoadSpec::of(&ComparisonPreset::find("published").unwrap());
         let values = values("127.0.0.1:7".parse().unwrap(), 3, "FOLDER", &load, 200);
         let text = in_full(&description.unwrap(), "a", &values, None).unwrap();
         assert_eq!(text, "N=3 a -f FOLDER/a.conf\n\n# a.conf\nat 127.0.0.1:7, for 30\n");
     }
 
     #[test]
-    fn what_stands_before_it_is_in_the_configuration() {
+    fn the_front_proxy_is_part_of_the_configuration() {
         let description = Description::parse(&format!(
             "{HEAD}[https]\narguments = [\"{{port}}\", \"{{keep_alive}}\"]\n[https.front]\n\
-             find = {{ path = [\"wall\"] }}\narguments = [\"{{port}}\", \"{{backend_port}}\", \"{{key}}\"]\n",
+             find = {{ path = [\"proxy\"] }}\narguments = [\"{{port}}\", \"{{backend_port}}\", \"{{key}}\"]\n",
         ));
         let description = description.unwrap().over(Protocol::Https);
-        let load = Load::of(&Preset::find("https-idle").unwrap());
+        let load = LoadSpec::of(&ComparisonPreset::find("https-idle").unwrap());
         let values_at = |port| values(([127, 0, 0, 1], port).into(), 1, "FOLDER", &load, 200);
-        let mut of_front = values_at(7);
-        of_front.set("backend_port", 8);
-        let text = in_full(&description, "a", &values_at(8), Some(("wall", &of_front))).unwrap();
-        assert_eq!(text, "a 8 true\nwall 7 8 key.pem\n");
+        let mut front_values = values_at(7);
+        front_values.set("backend_port", 8);
+        let text = in_full(&description, "a", &values_at(8), Some(("proxy", &front_values))).unwrap();
+        assert_eq!(text, "a 8 true\nproxy 7 8 key.pem\n");
     }
 }

@@ -1,4 +1,4 @@
-//! What a tracker is: how to find, configure, start and stop it. Read from TOML, shipped or a user's own.
+//! The description of a tracker: how to find, configure, start and stop it. Built in, or read from a user's TOML file.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use crate::template::{self, UnknownPlaceholder};
 
-/// The descriptions that come with the laboratory, in the order of presentation: name and text.
-pub const SHIPPED: [(&str, &str); 19] = [
+/// The names and texts of the built-in descriptions, in the order of presentation.
+pub const BUILT_IN: [(&str, &str); 19] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
@@ -32,20 +32,20 @@ pub const SHIPPED: [(&str, &str); 19] = [
     ("echo-uring", include_str!("../trackers/echo-uring.toml")),
 ];
 
-/// The name of the file with the load's info hashes, where a description asks for one.
+/// The file with the info hashes of the load, for descriptions with `whitelist = true`.
 pub const WHITELIST: &str = "whitelist";
 
-/// The names of the files with certificate and key, each alone and both together, where the load is by TLS.
+/// The file with the certificate of a load over TLS.
 pub const CERTIFICATE: &str = "certificate.pem";
-/// See [`CERTIFICATE`].
+/// The file with its private key.
 pub const KEY: &str = "key.pem";
-/// See [`CERTIFICATE`].
+/// The file with both.
 pub const CERTIFICATE_AND_KEY: &str = "certificate-and-key.pem";
 
-/// Names that no file of a description may have.
+/// Names that a file of a description must not have.
 const RESERVED: [&str; 4] = [WHITELIST, CERTIFICATE, KEY, CERTIFICATE_AND_KEY];
 
-/// The most that a description can ask for.
+/// Longest timeout of a description.
 const PATIENCE_S_MAX: u64 = 3600;
 
 /// A tracker, or an echo.
@@ -54,93 +54,88 @@ const PATIENCE_S_MAX: u64 = 3600;
 pub struct Description {
     /// The name by which `--trackers` chooses it.
     pub name: String,
-    /// How tables and plots call it.
+    /// The title in tables and plots.
     pub title: String,
-    /// What it is described for.
+    /// The protocols that the description covers.
     pub protocols: Vec<Protocol>,
-    /// Whether it is no tracker but the limit. A ceiling runs last in each round, and holds no peers.
+    /// Whether it is the ceiling instead of a tracker. A ceiling runs last in each round and stores no peers.
     #[serde(default)]
     pub ceiling: bool,
-    /// Whether it hands an announcer to itself by design, which then counts as no fault.
+    /// Whether it hands an announcer its own address by design, which then does not count as an error.
     #[serde(default)]
     pub own_address_tolerated: bool,
-    /// Whether it serves only torrents that it was told of: then a file with their hashes is written.
+    /// Whether it serves only listed torrents. If so, a file with their hashes is written.
     #[serde(default)]
     pub whitelist: bool,
-    /// What the reader of a result should know.
+    /// Notes for readers of a result.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Where its program is.
-    pub find: Find,
-    /// How it tells its version.
+    /// Where to find its program.
+    pub find: ProgramSearch,
+    /// How to find out its version.
     #[serde(default)]
-    pub version: Version,
-    /// How it is started.
+    pub version: VersionQuery,
+    /// How to start it.
     #[serde(default)]
-    pub start: Start,
-    /// How it is stopped.
+    pub start: StartOptions,
+    /// How to stop it.
     #[serde(default)]
-    pub stop: Stop,
-    /// What is written into its temporary folder before.
+    pub stop: StopOptions,
+    /// The files that are written into its temporary folder before the start.
     #[serde(default)]
-    pub files: Vec<File>,
-    /// What stands before it, where it does not do everything by itself.
+    pub files: Vec<ConfigFile>,
+    /// The proxy in front of it, if it does not do everything itself.
     #[serde(default)]
-    pub front: Option<Front>,
-    /// What is different over UDP.
+    pub front: Option<FrontProxy>,
+    /// Differences over UDP.
     #[serde(default)]
     pub udp: Variant,
-    /// What is different over HTTP.
+    /// Differences over HTTP.
     #[serde(default)]
     pub http: Variant,
-    /// What is different over HTTPS.
+    /// Differences over HTTPS.
     #[serde(default)]
     pub https: Variant,
-    /// What is different over WebSockets.
+    /// Differences over WebSockets.
     #[serde(default)]
     pub ws: Variant,
-    /// What is different over WebSockets by TLS.
+    /// Differences over WebSockets with TLS.
     #[serde(default)]
     pub wss: Variant,
 }
 
-/// What is different over one protocol.
+/// The differences of a tracker over one protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Variant {
-    /// In place of [`Description::title`].
-    #[serde(default)]
+    /// Replaces [`Description::title`].
     pub title: Option<String>,
-    /// In place of [`Start::arguments`].
-    #[serde(default)]
+    /// Replaces [`StartOptions::arguments`].
     pub arguments: Option<Vec<String>>,
-    /// Besides [`Description::notes`].
-    #[serde(default)]
+    /// Added to [`Description::notes`].
     pub notes: Vec<String>,
-    /// Besides [`Description::files`].
-    #[serde(default)]
-    pub files: Vec<File>,
-    /// In place of [`Description::front`].
-    #[serde(default)]
-    pub front: Option<Front>,
+    /// Added to [`Description::files`].
+    pub files: Vec<ConfigFile>,
+    /// Replaces [`Description::front`].
+    pub front: Option<FrontProxy>,
 }
 
-/// A program that the load talks to and that talks to the tracker, such as one that does TLS. It runs on the tracker's
-/// processors and is counted as part of it: its time, its memory, its failures.
+/// A proxy between the load and the tracker, such as one that terminates TLS. It runs on the tracker's processors and
+/// counts as part of the tracker: its CPU time, its memory, its failures.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Front {
-    /// Where its program is.
-    pub find: Find,
-    /// How it tells its version.
+pub struct FrontProxy {
+    /// Where to find its program.
+    pub find: ProgramSearch,
+    /// How to find out its version.
     #[serde(default)]
-    pub version: Version,
-    /// Its arguments. In them `{address}` is where the load comes, and `{backend_port}` the port of the tracker, which
-    /// listens on the same address.
+    pub version: VersionQuery,
+    /// Its arguments. `{address}` is the address that the load uses, and `{backend_port}` the port of the tracker,
+    /// which listens on the same IP address.
     pub arguments: Vec<String>,
 }
 
-/// A protocol of trackers.
+/// A protocol of trackers, with or without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -148,81 +143,67 @@ pub enum Protocol {
     Udp,
     /// BEP 3.
     Http,
-    /// BEP 3, over TLS.
+    /// BEP 3 over TLS.
     Https,
     /// WebTorrent.
     Ws,
-    /// WebTorrent, over TLS.
+    /// WebTorrent over TLS.
     Wss,
 }
 
-/// Where a program is looked for: beside the laboratory, then in the tools folder, then on the `PATH`.
+/// Where to look for a program: beside `shoal-lab`, then in the tools folder, then on the `PATH`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Find {
-    /// Whether it is the laboratory itself.
-    #[serde(default)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProgramSearch {
+    /// Whether it is `shoal-lab` itself.
     pub this_program: bool,
-    /// Names of a program beside the laboratory's own.
-    #[serde(default)]
+    /// Names of programs in the directory of `shoal-lab`.
     pub beside: Vec<String>,
     /// Paths below the tools folder.
-    #[serde(default)]
     pub tools: Vec<String>,
     /// Names on the `PATH`.
-    #[serde(default)]
     pub path: Vec<String>,
-    /// What to do where there is none, as a sentence.
-    #[serde(default)]
+    /// Advice for a missing program, as a sentence.
     pub advice: Option<String>,
 }
 
-/// How a tracker tells its version.
+/// How to find out the version of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Version {
-    /// Arguments by which the program prints it. None: it is not asked.
-    #[serde(default)]
+#[serde(default, deny_unknown_fields)]
+pub struct VersionQuery {
+    /// Arguments with which the program prints it. If empty, the program is not run for it.
     pub arguments: Vec<String>,
-    /// The Debian package whose version it has, where the program is one of the files of that package.
-    #[serde(default)]
+    /// The Debian package whose version it has, if the program is one of the files of that package.
     pub package: Option<String>,
-    /// Versions that the description was written for; a word of what is printed begins with one of them.
-    #[serde(default)]
+    /// Versions for which the description was written. A word of the output has to begin with one of them.
     pub written_for: Vec<String>,
-    /// Words that say that this build is not the one to measure.
-    #[serde(default)]
+    /// Words in the output of a build that should not be measured.
     pub doubtful: Vec<String>,
 }
 
-/// How a tracker is started. It gets a clean environment: `PATH`, `HOME`, and what is said here.
+/// How to start a tracker. Its environment consists of `PATH`, `HOME`, and the variables given here.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Start {
+#[serde(default, deny_unknown_fields)]
+pub struct StartOptions {
     /// Its arguments.
-    #[serde(default)]
     pub arguments: Vec<String>,
-    /// Variables of its environment.
-    #[serde(default)]
+    /// Its environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Seconds until it must answer.
-    #[serde(default = "start_patience_s")]
+    /// Seconds in which it has to answer.
     pub patience_s: u64,
 }
 
-/// How a tracker is stopped.
+/// How to stop a tracker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stop {
-    /// What asks it to end.
-    #[serde(default)]
+#[serde(default, deny_unknown_fields)]
+pub struct StopOptions {
+    /// The signal that asks it to exit.
     pub signal: StopSignal,
-    /// Seconds until it is killed.
-    #[serde(default = "stop_patience_s")]
+    /// Seconds after which it is killed.
     pub patience_s: u64,
 }
 
-/// A signal that asks a program to end.
+/// A signal that asks a program to exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum StopSignal {
     /// SIGTERM.
@@ -234,65 +215,65 @@ pub enum StopSignal {
     Int,
 }
 
-/// A file that a tracker wants.
+/// A file of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct File {
+pub struct ConfigFile {
     /// Its name in the temporary folder.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
-/// Why a text is no description.
+/// Why a text is not a valid description.
 #[derive(Debug, thiserror::Error)]
-pub enum BadDescription {
-    /// Not the TOML that is expected.
+pub enum DescriptionError {
+    /// It is not TOML, or it lacks keys or has unknown ones.
     #[error(transparent)]
     Toml(#[from] toml::de::Error),
-    /// A placeholder that there is not.
-    #[error("{place}: {problem}")]
+    /// It contains an unknown placeholder.
+    #[error("{location}: {problem}")]
     Placeholder {
-        /// Where it stands.
-        place: String,
-        /// What it is.
+        /// The key or file with the placeholder.
+        location: String,
+        /// The unknown placeholder.
         problem: UnknownPlaceholder,
     },
-    /// A value that cannot be.
+    /// It contains an invalid value.
     #[error("{key} = {value:?}: {accepted}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What was given.
+        /// The invalid value.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: &'static str,
     },
 }
 
 impl Description {
-    /// Reads a description and checks all of it.
+    /// Parses a description and checks all of it.
     ///
     /// # Errors
-    /// Where a key or a placeholder is not known, a key is missing, or a value cannot be.
-    pub fn parse(text: &str) -> Result<Self, BadDescription> {
+    /// Returns an error if a key or a placeholder is unknown, a key is missing, or a value is invalid.
+    pub fn parse(text: &str) -> Result<Self, DescriptionError> {
         let description: Self = toml::from_str(text)?;
         description.check_values()?;
-        for (place, text) in description.templates() {
-            template::check(text).map_err(|problem| BadDescription::Placeholder { place, problem })?;
+        for (location, text) in description.templates() {
+            template::check(text).map_err(|problem| DescriptionError::Placeholder { location, problem })?;
         }
         Ok(description)
     }
 
-    /// The shipped ones.
+    /// Returns the built-in descriptions.
     ///
     /// # Errors
-    /// Never, as a test makes sure.
-    pub fn shipped() -> Result<Vec<Self>, BadDescription> {
-        SHIPPED.iter().map(|(_, text)| Self::parse(text)).collect()
+    /// Never returns an error, as a test ensures.
+    pub fn built_in() -> Result<Vec<Self>, DescriptionError> {
+        BUILT_IN.iter().map(|(_, text)| Self::parse(text)).collect()
     }
 
-    /// What it is over `protocol`. A protocol that it is not described for leaves it as it is.
+    /// Applies the differences over `protocol`. A protocol that the description does not cover changes nothing.
     #[must_use]
     pub fn over(mut self, protocol: Protocol) -> Self {
         let variant = take(match protocol {
@@ -310,30 +291,30 @@ impl Description {
         self
     }
 
-    /// How long to wait for its first answer.
+    /// Returns how long to wait for the first answer.
     #[must_use]
     pub fn start_patience(&self) -> Duration {
         Duration::from_secs(self.start.patience_s)
     }
 
-    /// How long to wait for its end.
+    /// Returns how long to wait for the process to exit.
     #[must_use]
     pub fn stop_patience(&self) -> Duration {
         Duration::from_secs(self.stop.patience_s)
     }
 
-    fn check_values(&self) -> Result<(), BadDescription> {
+    fn check_values(&self) -> Result<(), DescriptionError> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_plain = |name: &str| !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain);
         if !is_plain(&self.name) {
             let accepted = "letters, digits, \"-\", \"_\" and \".\", since files are named after it";
-            return Err(BadDescription::Value { key: "name", value: self.name.clone(), accepted });
+            return Err(DescriptionError::Value { key: "name", value: self.name.clone(), accepted });
         }
-        let is_bad = |file: &&File| !is_plain(&file.name) || RESERVED.contains(&file.name.as_str());
+        let is_bad = |file: &&ConfigFile| !is_plain(&file.name) || RESERVED.contains(&file.name.as_str());
         if let Some(file) = self.all_files().find(is_bad) {
-            let accepted = "a name without directories, other than those that the laboratory writes itself \
+            let accepted = "a name without directories, other than those that shoal-lab writes itself \
                             (whitelist, certificate.pem, key.pem, certificate-and-key.pem)";
-            return Err(BadDescription::Value { key: "files.name", value: file.name.clone(), accepted });
+            return Err(DescriptionError::Value { key: "files.name", value: file.name.clone(), accepted });
         }
         let patience =
             [("start.patience_s", self.start.patience_s), ("stop.patience_s", self.stop.patience_s)];
@@ -341,15 +322,15 @@ impl Description {
             patience.into_iter().find(|(_, value)| !(1..=PATIENCE_S_MAX).contains(value))
         {
             let accepted = "seconds from 1 to 3600";
-            return Err(BadDescription::Value { key, value: value.to_string(), accepted });
+            return Err(DescriptionError::Value { key, value: value.to_string(), accepted });
         }
-        let accepted = "say by \"path\", \"tools\", \"beside\" or \"this_program\" where the program is";
-        let finds = self.fronts().map(|front| ("front.find", &front.find));
-        let nowhere = |(_, find): &(&str, &Find)| {
+        let accepted = "name the program with \"path\", \"tools\", \"beside\" or \"this_program\"";
+        let fronts = self.fronts().map(|front| ("front.find", &front.find));
+        let nowhere = |(_, find): &(&str, &ProgramSearch)| {
             !find.this_program && find.beside.is_empty() && find.tools.is_empty() && find.path.is_empty()
         };
-        match iter::once(("find", &self.find)).chain(finds).find(nowhere) {
-            Some((key, _)) => Err(BadDescription::Value { key, value: String::new(), accepted }),
+        match iter::once(("find", &self.find)).chain(fronts).find(nowhere) {
+            Some((key, _)) => Err(DescriptionError::Value { key, value: String::new(), accepted }),
             None => Ok(()),
         }
     }
@@ -358,15 +339,15 @@ impl Description {
         [&self.udp, &self.http, &self.https, &self.ws, &self.wss]
     }
 
-    fn all_files(&self) -> impl Iterator<Item = &File> {
+    fn all_files(&self) -> impl Iterator<Item = &ConfigFile> {
         self.files.iter().chain(self.variants().into_iter().flat_map(|variant| &variant.files))
     }
 
-    fn fronts(&self) -> impl Iterator<Item = &Front> {
+    fn fronts(&self) -> impl Iterator<Item = &FrontProxy> {
         self.front.iter().chain(self.variants().into_iter().filter_map(|variant| variant.front.as_ref()))
     }
 
-    /// Every text that may hold placeholders, and where it stands.
+    /// Returns every text that may contain placeholders, with the key or file that it belongs to.
     fn templates(&self) -> impl Iterator<Item = (String, &str)> {
         let variants = self.variants().into_iter().filter_map(|variant| variant.arguments.as_deref());
         let arguments = variants.chain([&self.start.arguments[..]]).flatten();
@@ -380,24 +361,16 @@ impl Description {
     }
 }
 
-impl Default for Start {
+impl Default for StartOptions {
     fn default() -> Self {
-        Self { arguments: Vec::new(), environment: BTreeMap::new(), patience_s: start_patience_s() }
+        Self { arguments: Vec::new(), environment: BTreeMap::new(), patience_s: 30 }
     }
 }
 
-impl Default for Stop {
+impl Default for StopOptions {
     fn default() -> Self {
-        Self { signal: StopSignal::default(), patience_s: stop_patience_s() }
+        Self { signal: StopSignal::default(), patience_s: 10 }
     }
-}
-
-fn start_patience_s() -> u64 {
-    30
-}
-
-fn stop_patience_s() -> u64 {
-    10
 }
 
 #[cfg(test)]
@@ -412,8 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_ones_are_in_order() {
-        for (name, text) in SHIPPED {
+    fn built_in_descriptions_are_valid() {
+        for (name, text) in BUILT_IN {
             let description = Description::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(description.name, name);
             assert!(!description.protocols.is_empty(), "{name}");
@@ -421,26 +394,26 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_changes_what_it_says_and_nothing_else() {
+    fn a_protocol_changes_only_the_keys_of_its_table() {
         let text = format!(
             "{}[start]\narguments = [\"--plain\"]\n[[files]]\nname = \"a\"\ntext = \"\"\n\
-             [https]\ntitle = \"Mine + wall\"\nnotes = [\"It is behind a wall.\"]\n\
+             [https]\ntitle = \"Mine + proxy\"\nnotes = [\"It is behind a proxy.\"]\n\
              [[https.files]]\nname = \"b\"\ntext = \"{{key}}\"\n\
-             [https.front]\nfind = {{ path = [\"wall\"] }}\narguments = [\"{{backend_port}}\"]\n",
+             [https.front]\nfind = {{ path = [\"proxy\"] }}\narguments = [\"{{backend_port}}\"]\n",
             SMALLEST.replace("[\"udp\"]", "[\"http\", \"https\"]"),
         );
         let description = Description::parse(&text).unwrap();
         let http = description.clone().over(Protocol::Http);
         assert_eq!((http.title.as_str(), http.files.len(), http.front), ("Mine", 1, None));
         let https = description.over(Protocol::Https);
-        assert_eq!((https.title.as_str(), https.files.len()), ("Mine + wall", 2));
-        assert_eq!(https.notes, ["It is behind a wall."]);
+        assert_eq!((https.title.as_str(), https.files.len()), ("Mine + proxy", 2));
+        assert_eq!(https.notes, ["It is behind a proxy."]);
         assert_eq!(https.start.arguments, ["--plain"]);
         assert_eq!(https.front.unwrap().arguments, ["{backend_port}"]);
     }
 
     #[test]
-    fn what_is_wrong_in_a_variant_is_told_too() {
+    fn errors_in_a_variant_are_reported() {
         let refused_in = |table: &str| refused(&format!("{SMALLEST}{table}\n"));
         assert!(refused_in("[https]\narguments = [\"{adress}\"]").starts_with("start.arguments: "));
         let nowhere = refused_in("[https.front]\nfind = {}\narguments = []");
@@ -452,7 +425,7 @@ mod tests {
     #[test]
     fn few_keys_are_enough() {
         let description = Description::parse(SMALLEST).unwrap();
-        assert_eq!(description.stop, Stop { signal: StopSignal::Term, patience_s: 10 });
+        assert_eq!(description.stop, StopOptions { signal: StopSignal::Term, patience_s: 10 });
         assert_eq!(description.start.patience_s, 30);
     }
 
@@ -467,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_placeholders_are_refused_with_their_place() {
+    fn unknown_placeholders_are_refused_with_their_location() {
         let message = refused(&format!("{SMALLEST}[start]\narguments = [\"-p\", \"{{prot}}\"]\n"));
         assert!(message.starts_with("start.arguments: ") && message.contains("{port}"), "{message}");
         let message = refused(&format!("{SMALLEST}[[files]]\nname = \"a.conf\"\ntext = \"{{adress}}\"\n"));
@@ -482,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_has_bounds() {
+    fn timeouts_have_bounds() {
         for (table, patience_s) in [("start", 0), ("stop", 3601), ("start", i64::MAX), ("stop", -1)] {
             let message = refused(&format!("{SMALLEST}[{table}]\npatience_s = {patience_s}\n"));
             assert!(message.contains(&patience_s.to_string()), "{message}");

@@ -1,72 +1,56 @@
-//! The load of each protocol behind one face.
+//! The load generators of all protocols behind one interface.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
-use shoal_load::http::{Reuse, Settings, TlsSettings, TlsVersion};
-use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Stop, Watch, WrongReplies, http, udp, ws};
+use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion};
+use shoal_load::ws::WsSettings;
+use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, WrongReplies, http, udp, ws};
 
-use crate::load::{Http, Transport, Ws};
+use crate::load::{HttpTransport, Transport, WsTransport};
 use crate::ws::PATH;
 
-/// The generator, ready for the runs of one tracker.
-pub(crate) enum Session {
-    /// See [`udp::Session`].
-    Udp(udp::Session),
-    /// See [`http::Session`].
-    Http(http::Session),
-    /// See [`ws::Session`].
-    Ws(ws::Session),
-    /// The same on an echo, which is no tracker.
-    WsEcho(ws::Session),
+/// A load generator, ready for the runs of one tracker.
+pub(crate) struct Generator {
+    session: Session,
+    /// Whether the tracker is an echo of WebSocket messages, which is not a tracker.
+    is_ws_echo: bool,
 }
 
-impl Session {
-    /// Opens it, with so many connections for each worker over HTTP.
+impl Generator {
+    /// Opens it. Over HTTP, each worker has `connections`.
     ///
     /// # Errors
-    /// Where the plan is impossible, this host lacks something, or the tracker does not answer.
+    /// Returns an error if the plan is impossible, this host lacks something, or the tracker does not answer.
     pub(crate) fn open(
         plan: &Plan,
         transport: Transport,
         connections: NonZeroUsize,
         is_echo: bool,
     ) -> Result<Self, OpenError> {
-        Ok(match transport {
-            Transport::Udp => Self::Udp(udp::Session::open(plan)?),
-            Transport::Http(http) => {
-                Self::Http(http::Session::open(plan, &settings(http, plan.target, connections))?)
-            }
-            Transport::Ws(ws) => {
-                let session = ws::Session::open(plan, &trade(ws, plan.target))?;
-                if is_echo { Self::WsEcho(session) } else { Self::Ws(session) }
-            }
-        })
+        let session = match transport {
+            Transport::Udp => udp::open(plan)?,
+            Transport::Http(http) => http::open(plan, &http_settings(http, plan.target, connections))?,
+            Transport::Ws(ws) => ws::open(plan, &ws_settings(ws, plan.target))?,
+        };
+        Ok(Self { session, is_ws_echo: is_echo && matches!(transport, Transport::Ws(_)) })
     }
 
-    /// Has every peer announce that it starts.
+    /// Makes every peer announce its start.
     pub(crate) fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.fill(watch),
-            Self::Http(session) => session.fill(watch),
-            Self::Ws(session) => session.fill(watch),
-            Self::WsEcho(session) => of_echo(session.fill(watch)),
-        }
+        let report = self.session.fill(watch);
+        if self.is_ws_echo { echo_report(report) } else { report }
     }
 
     /// Puts load on the tracker.
     pub(crate) fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
-        match self {
-            Self::Udp(session) => session.run(pace, stop, watch),
-            Self::Http(session) => session.run(pace, stop, watch),
-            Self::Ws(session) => session.run(pace, stop, watch),
-            Self::WsEcho(session) => of_echo(session.run(pace, stop, watch)),
-        }
+        let report = self.session.run(pace, stop, watch);
+        if self.is_ws_echo { echo_report(report) } else { report }
     }
 }
 
-/// What an echo says is what it was told, and no reply of a tracker: here it counts as one.
-fn of_echo(mut report: Report) -> Report {
+/// Adjusts the report about an echo, which returns announces instead of replies: each of them counts as a response.
+fn echo_report(mut report: Report) -> Report {
     let WrongReplies { malformed, .. } = report.wrong;
     report.responses = Kinds { announce: malformed, ..report.responses };
     report.wrong = WrongReplies { malformed: 0, ..report.wrong };
@@ -77,9 +61,9 @@ fn of_echo(mut report: Report) -> Report {
     report
 }
 
-/// As ordinary clients do it: one request at a time, and connections that end in good order.
-fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Settings {
-    Settings {
+/// Connections of ordinary clients: one request at a time, and closed in order.
+fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroUsize) -> HttpSettings {
+    HttpSettings {
         host: tracker.to_string(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -91,9 +75,9 @@ fn settings(http: Http, tracker: SocketAddr, connections: NonZeroUsize) -> Setti
     }
 }
 
-/// As peers do it that stay: connections that are all there before anything is measured.
-fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
-    ws::Settings {
+/// Connections of peers that stay: all of them are open before the measurement begins.
+fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> WsSettings {
+    WsSettings {
         host: tracker.to_string(),
         path: PATH.to_owned(),
         origin: None,
@@ -105,7 +89,7 @@ fn trade(ws: Ws, tracker: SocketAddr) -> ws::Settings {
         answer_share: ws.answer_share,
         held: 0,
         held_announce: false,
-        deaf: ws.deaf,
+        slow_readers: ws.slow_readers,
     }
 }
 
@@ -113,7 +97,7 @@ fn tls(tracker: SocketAddr, resumption: bool) -> TlsSettings {
     TlsSettings {
         version: TlsVersion::Tls13,
         resumption,
-        // The probe has seen that it is the certificate that everybody was given.
+        // The probe has verified that the tracker uses the certificate of the comparison.
         trusted: None,
         name: tracker.ip().to_string(),
     }

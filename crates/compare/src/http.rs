@@ -1,5 +1,5 @@
-//! A client of HTTP trackers (BEP 3) that asks one thing at a time: to find out whether a tracker is there, and to leave
-//! connections idle on it. What puts load on a tracker is elsewhere.
+//! A client of HTTP trackers (BEP 3) with one request at a time. It finds out whether a tracker answers, and opens idle
+//! connections. It is not the load generator.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use shoal_protocol::InfoHash;
+use shoal_types::{Event, InfoHash};
 
 use crate::certificate::server_name;
 
-/// For a connection, a handshake or a piece of a reply.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a connect, a handshake or a read.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// No reply to a single announce is longer.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
 
-/// The port that the client says it accepts peers on. It is never connected to.
+/// The port that the client announces. It is never connected to.
 const PEER_PORT: u16 = 9;
 
 /// Opens connections to one tracker.
@@ -40,14 +40,7 @@ enum Stream {
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-/// What an announce says of the peer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    Started,
-    Stopped,
-}
-
-/// What a tracker answered.
+/// The response of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -55,10 +48,10 @@ pub(crate) struct Reply {
 }
 
 impl Client {
-    /// A client of the tracker at `tracker`; over TLS if there is something to believe its certificate by.
+    /// Creates a client of the tracker at `tracker`. It uses TLS if `tls` is given.
     ///
     /// # Errors
-    /// For an IPv6 address, which trackers do not get here.
+    /// Returns an error for an IPv6 address, which comparisons do not use.
     pub(crate) fn new(tracker: SocketAddr, tls: Option<Arc<ClientConfig>>) -> io::Result<Self> {
         match tracker {
             SocketAddr::V4(tracker) => Ok(Self { tracker, tls }),
@@ -66,24 +59,24 @@ impl Client {
         }
     }
 
-    /// A connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// Where there is none to be had.
+    /// Returns an error if it cannot be opened.
     pub(crate) fn connect(&self) -> io::Result<Connection> {
         self.connect_from(Ipv4Addr::UNSPECIFIED)
     }
 
-    /// A connection from this address of this host.
+    /// Opens a connection from an address of this host.
     ///
     /// # Errors
-    /// Where there is none to be had.
+    /// Returns an error if it cannot be opened.
     pub(crate) fn connect_from(&self, local: Ipv4Addr) -> io::Result<Connection> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         bind(&socket, &SocketAddrV4::new(local, 0))?;
         let tcp = TcpStream::from(socket);
-        tcp.set_write_timeout(Some(PATIENCE))?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_write_timeout(Some(TIMEOUT))?;
+        tcp.set_read_timeout(Some(TIMEOUT))?;
         tcp.set_nodelay(true)?;
         connect(&tcp, &self.tracker)?;
         let stream = match &self.tls {
@@ -99,35 +92,35 @@ impl Client {
 }
 
 impl Connection {
-    /// Announces a peer that wants no others, and returns what the tracker says.
+    /// Announces a peer that wants no others, and returns the response.
     ///
     /// # Errors
-    /// Where it says nothing, or nothing that is HTTP.
+    /// Returns an error if there is none, or it is not HTTP.
     pub(crate) fn announce(&mut self, info_hash: InfoHash, event: Event) -> io::Result<Reply> {
         let request = announce(self.tracker, info_hash, event);
         self.send(request.as_bytes())?;
         read_reply(self.stream.as_read_write())
     }
 
-    /// Where it goes.
+    /// Returns the address of the tracker.
     pub(crate) fn tracker(&self) -> SocketAddrV4 {
         self.tracker
     }
 
-    /// Sends these bytes.
+    /// Sends bytes.
     ///
     /// # Errors
-    /// Where the connection does not take them.
+    /// Returns an error if the connection does not accept them.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let stream = self.stream.as_read_write();
         stream.write_all(bytes)?;
         stream.flush()
     }
 
-    /// Waits for what comes next, and appends it.
+    /// Waits for input and appends it.
     ///
     /// # Errors
-    /// Where nothing comes, or the connection is at its end.
+    /// Returns an error if there is none, or the connection has ended.
     pub(crate) fn receive(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
         let mut piece = [0; 4096];
         match self.stream.as_read_write().read(&mut piece) {
@@ -141,8 +134,8 @@ impl Connection {
         }
     }
 
-    /// The connection without what this end remembers of it, so that a great many fit. It stays open, and nothing can be
-    /// said on it any more.
+    /// Drops the buffers of this end, so that very many connections fit. The connection stays open, but nothing can be
+    /// sent on it any more.
     pub(crate) fn into_idle(self) -> TcpStream {
         match self.stream {
             Stream::Plain(tcp) => tcp,
@@ -165,17 +158,17 @@ trait ReadWrite: Read + Write {}
 impl<S: Read + Write> ReadWrite for S {}
 
 impl Reply {
-    /// Why it is no good one.
+    /// Returns the reason of a refusal, if it is one.
     pub(crate) fn refusal(&self) -> Option<String> {
         if self.status != 200 {
             return Some(format!("HTTP status {}", self.status));
         }
-        // BEP 3: a reply that has a failure reason has nothing else that counts.
+        // BEP 3: a reply that has a failure reason has no other keys that matter.
         let text = String::from_utf8_lossy(&self.body);
         let (_, reason) = text.split_once("14:failure reason")?;
-        let (length, words) = reason.split_once(':')?;
-        let words: String = words.chars().take(length.parse().unwrap_or(usize::MAX)).collect();
-        Some(words)
+        let (length, text) = reason.split_once(':')?;
+        let reason: String = text.chars().take(length.parse().unwrap_or(usize::MAX)).collect();
+        Some(reason)
     }
 }
 
@@ -188,6 +181,8 @@ fn announce(tracker: SocketAddrV4, info_hash: InfoHash, event: Event) -> String 
     let event = match event {
         Event::Started => "started",
         Event::Stopped => "stopped",
+        Event::Completed => "completed",
+        Event::Update => "",
     };
     format!(
         "GET /announce?info_hash={hash}&peer_id=-SL0001-laboratory00&port={PEER_PORT}&uploaded=0&downloaded=0&left=1\
@@ -195,9 +190,9 @@ fn announce(tracker: SocketAddrV4, info_hash: InfoHash, event: Event) -> String 
     )
 }
 
-/// A whole reply: of the length that its head says, or up to the end of the connection where it says none.
+/// Reads a whole response. Its length is that of its head, or it ends with the connection.
 fn read_reply(stream: &mut dyn ReadWrite) -> io::Result<Reply> {
-    let invalid = |words: &str| io::Error::new(io::ErrorKind::InvalidData, words.to_owned());
+    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -207,7 +202,7 @@ fn read_reply(stream: &mut dyn ReadWrite) -> io::Result<Reply> {
         if let (Some(head), Some(end), Some(length)) = (&head, head_end, length)
             && bytes.len() >= end.saturating_add(length)
         {
-            return reply(head, &bytes[end..end + length]).ok_or_else(|| invalid("no HTTP"));
+            return reply(head, &bytes[end..end + length]).ok_or_else(|| invalid("not HTTP"));
         }
         if bytes.len() > REPLY_BYTES_MAX {
             return Err(invalid("the reply is too long"));
@@ -217,7 +212,7 @@ fn read_reply(stream: &mut dyn ReadWrite) -> io::Result<Reply> {
                 let (Some(head), Some(end), None) = (&head, head_end, length) else {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 };
-                return reply(head, &bytes[end..]).ok_or_else(|| invalid("no HTTP"));
+                return reply(head, &bytes[end..]).ok_or_else(|| invalid("not HTTP"));
             }
             Ok(length) => bytes.extend_from_slice(&piece[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -245,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client makes of a tracker that answers with `pieces`, and what it was asked.
+    /// Returns the response of a client to a tracker that sends `pieces`, and the client's request.
     fn asked(pieces: &'static [&'static str]) -> (io::Result<Reply>, String) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -274,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_is_no_http_is_no_reply() {
+    fn truncated_and_invalid_replies_are_refused() {
         assert!(asked(&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nde"]).0.is_err());
         assert!(asked(&["HTTP/1.1 200 OK\r\n"]).0.is_err());
         assert!(asked(&["SMTP ready\r\n\r\n"]).0.is_err());
     }
 
     #[test]
-    fn refusals_are_told_in_words() {
+    fn refusals_have_a_reason() {
         let reply = |status, body: &str| Reply { status, body: body.into() };
         assert_eq!(reply(200, "d8:intervali1800e5:peers0:e").refusal(), None);
         assert_eq!(reply(200, "d14:failure reason4:nopee").refusal().as_deref(), Some("nope"));

@@ -1,27 +1,27 @@
-//! Connections that stay and do nothing: how much memory each takes.
+//! Idle connections: how much memory each takes.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
 use shoal_load::info_hash;
-use shoal_protocol::PeerId;
+use shoal_types::{Event, PeerId};
 
-use crate::http::{Client, Event};
+use crate::http::Client;
 use crate::load::Transport;
 use crate::ws;
 
-/// Connections come from so many addresses in turn, from this one on, because a tracker may limit those of one address.
+/// Connections come from this many addresses in turn, because a tracker may limit the connections of an address.
 const SOURCES: u32 = 64;
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 
-/// How often a connection is asked for that is not there in time.
+/// Most attempts to open a connection that times out.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Where each connection has a peer of its own, so many of them are in a torrent.
-const PEERS_OF_TORRENT: usize = 50;
+/// Peers in a torrent, if each connection has its own peer.
+const PEERS_PER_TORRENT: usize = 50;
 
-/// Descriptors that this process and a tracker need besides those of the connections.
+/// Descriptors that this process and a tracker need for other purposes.
 const OTHER_DESCRIPTORS: u64 = 200;
 
 /// Open connections, each of which has carried one announce.
@@ -31,10 +31,10 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Opens one more and announces on it, in torrents of the load that has this seed.
+    /// Opens another connection and announces on it. The torrents are those of the load with this seed.
     ///
     /// # Errors
-    /// Where the tracker refuses, or this host has no more.
+    /// Returns an error if the tracker refuses, or this host has no more connections.
     pub(crate) fn add(&mut self, client: &Client, transport: Transport, seed: u64) -> Result<()> {
         let number = self.connections.len();
         let step = u32::try_from(number).unwrap_or(0) % SOURCES;
@@ -43,46 +43,44 @@ impl Idle {
             Transport::Udp | Transport::Http(_) => over_http(client, local, seed),
             Transport::Ws(_) => over_ws(client, local, seed, number),
         };
+        // A busy machine may cause a timeout, and the next attempt may succeed.
+        let is_timeout =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let mut attempts = 1;
         let announced = loop {
             let announced = announce();
-            if attempts == ATTEMPTS_MAX || !announced.as_ref().is_err_and(is_late) {
+            if attempts == ATTEMPTS_MAX || !announced.as_ref().is_err_and(is_timeout) {
                 break announced;
             }
             attempts += 1;
         };
         let (refusal, connection) = announced.with_context(|| format!("connection {} failed", number + 1))?;
-        if let Some(words) = refusal {
-            ensure!(false, "connection {}: the tracker refused: {words}", number + 1);
+        if let Some(reason) = refusal {
+            ensure!(false, "connection {}: the tracker refused: {reason}", number + 1);
         }
         self.connections.push(connection);
         Ok(())
     }
 
-    /// How many were opened.
+    /// Returns the number of connections that were opened.
     pub(crate) fn opened(&self) -> usize {
         self.connections.len()
     }
 
-    /// How many the tracker has not closed.
+    /// Returns the number of connections that the tracker has not closed.
     pub(crate) fn still_open(&self) -> usize {
         self.connections.iter().filter(|connection| is_open(connection)).count()
     }
 }
 
-/// A machine that is busy with something else is late, and then it may be in time the next time.
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-/// All announce the same peer, so that what grows are the connections and not the swarms.
+/// Announces over HTTP. All connections announce the same peer, so that only the connections grow and not the swarms.
 fn over_http(client: &Client, local: Ipv4Addr, seed: u64) -> io::Result<(Option<String>, TcpStream)> {
     let mut connection = client.connect_from(local)?;
     let reply = connection.announce(info_hash(seed, 0), Event::Started)?;
     Ok((reply.refusal(), connection.into_idle()))
 }
 
-/// Each announces a peer of its own, since a peer lives on one connection.
+/// Announces over a WebSocket. Each connection announces its own peer, since a peer belongs to one connection.
 fn over_ws(
     client: &Client,
     local: Ipv4Addr,
@@ -90,15 +88,14 @@ fn over_ws(
     number: usize,
 ) -> io::Result<(Option<String>, TcpStream)> {
     let mut connection = ws::Connection::open(client.connect_from(local)?)?;
-    let torrent = u32::try_from(number / PEERS_OF_TORRENT).unwrap_or(0);
+    let torrent = u32::try_from(number / PEERS_PER_TORRENT).unwrap_or(0);
     let mut peer_id = PeerId(*b"-SL0001-000000000000");
     peer_id.0[12..].copy_from_slice(format!("{:08}", number % 100_000_000).as_bytes());
-    let refusal = connection.announce(info_hash(seed, torrent), peer_id, shoal_protocol::Event::Started)?;
+    let refusal = connection.announce(info_hash(seed, torrent), peer_id, Event::Started)?;
     Ok((refusal, connection.into_idle()))
 }
 
-/// A connection is open as long as nothing tells its end. What the tracker sent by itself, such as tickets of TLS, does
-/// not.
+/// Returns whether a connection is open. Unsolicited input, such as TLS tickets, does not close it.
 fn is_open(mut connection: &TcpStream) -> bool {
     if connection.set_nonblocking(true).is_err() {
         return false;
@@ -114,7 +111,8 @@ fn is_open(mut connection: &TcpStream) -> bool {
     }
 }
 
-/// How many connections at most this process, and a tracker that it starts, may have by the limit on open files.
+/// Returns the most connections that this process, and a tracker that it starts, can have with this limit on open
+/// files.
 #[must_use]
 pub fn connections_max(descriptors: u64) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
@@ -127,12 +125,13 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::load::Http;
+    use crate::load::HttpTransport;
 
-    const HTTP: Transport = Transport::Http(Http { tls: false, keep_alive: true, resumption: false });
+    const HTTP: Transport =
+        Transport::Http(HttpTransport { tls: false, keep_alive: true, resumption: false });
 
     #[test]
-    fn those_that_the_tracker_closes_do_not_count() {
+    fn connections_that_the_tracker_closes_do_not_count() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = Client::new(listener.local_addr().unwrap(), None).unwrap();
         let tracker = thread::spawn(move || {
@@ -143,7 +142,7 @@ mod tests {
                 (connection, from.ip())
             };
             let mut all: Vec<_> = (0..3).map(serve).collect();
-            // Something that nobody asked for is no end.
+            // Unsolicited input does not end a connection.
             all[0].0.write_all(b"psst").unwrap();
             all.remove(1);
             all
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_with_its_words() {
+    fn a_refusal_has_a_reason() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = Client::new(listener.local_addr().unwrap(), None).unwrap();
         let tracker = thread::spawn(move || {
@@ -164,9 +163,9 @@ mod tests {
             let _ = connection.read(&mut [0; 1024]).unwrap();
             connection.write_all(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n").unwrap();
         });
-        let told = Idle::default().add(&client, HTTP, 1).unwrap_err().to_string();
+        let message = Idle::default().add(&client, HTTP, 1).unwrap_err().to_string();
         tracker.join().unwrap();
-        assert!(told.contains("connection 1") && told.contains("503"), "{told}");
+        assert!(message.contains("connection 1") && message.contains("503"), "{message}");
     }
 
     #[test]

@@ -1,25 +1,24 @@
-//! Trackers side by side: starts each pinned to its processors, loads it from others, reads what it cost, and writes
-//! a folder with raw data, tables, plots and a page.
+//! Compares trackers side by side: starts each tracker on its own processors, loads it from the others, measures its
+//! cost, and writes a folder with raw data, tables, plots and an HTML page.
 
-pub mod book;
 pub mod comparison;
 pub mod configuration;
+pub mod cpu_assignment;
 pub mod description;
-pub mod division;
-pub mod find;
 pub mod idle;
 pub mod install;
+pub mod installation;
 pub mod load;
-pub mod order;
+pub mod plan;
 pub mod preset;
 pub mod process;
+pub mod report;
 pub mod result;
 pub mod template;
 pub mod topology;
 
-mod account;
+mod accounting;
 mod certificate;
-mod clock;
 mod generator;
 mod http;
 mod machine;

@@ -1,28 +1,28 @@
-//! The generator, as a comparison uses it.
+//! The load of a comparison.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use shoal_load::{Mix, Pace, Plan, PlanError, Popularity, Population, Preset as Shape, Sources, Stop};
+use shoal_load::{Mix, Pace, Plan, PlanError, Popularity, Population, Preset as LoadPreset, Sources, Stop};
 use shoal_net::Backend;
 
+use crate::cpu_assignment::CpuAssignment;
 use crate::description::Protocol;
-use crate::division::Division;
-use crate::preset::Preset;
+use crate::preset::ComparisonPreset;
 
-/// The load of a comparison: the same on every tracker.
+/// The load of a comparison, the same for every tracker.
 #[derive(Clone, Debug)]
-pub struct Load {
-    /// What carries the requests.
+pub struct LoadSpec {
+    /// How requests are carried.
     pub transport: Transport,
-    /// What is measured.
+    /// The quantity to measure.
     pub measure: Measure,
     /// Torrents and peers.
     pub population: Population,
-    /// How often each kind of request is made.
+    /// The proportions of the request kinds.
     pub mix: Mix,
-    /// Peers that an announce asks for.
+    /// The number of peers that an announce asks for.
     pub numwant: i32,
     /// Most info hashes of a scrape.
     pub scrape_hashes_max: usize,
@@ -30,123 +30,123 @@ pub struct Load {
     pub window: usize,
     /// How long the closed loop lasts.
     pub duration: Duration,
-    /// Requests a second of the open loop, and how long it lasts, if there is one.
+    /// Requests a second in the open loop, and how long it lasts, if there is one.
     pub latency: Option<(f64, Duration)>,
-    /// The same seed makes the same load.
+    /// The seed. The same seed gives the same load.
     pub seed: u64,
-    /// What moves the generator's datagrams.
+    /// The back end that moves the generator's datagrams.
     pub io: Backend,
-    /// After so long without a reply a request counts as lost.
+    /// How long to wait for a reply until the request counts as lost.
     pub timeout: Duration,
-    /// Over UDP, sockets of each worker, each with an address of 127.0.0.0/8 and a port of its own. Over HTTP and
-    /// WebSockets, addresses that the connections of each worker come from in turn.
+    /// Over UDP: sockets of each worker, each with its own address of 127.0.0.0/8 and its own port. Over HTTP and
+    /// WebSockets: addresses from which the connections of each worker come in turn.
     pub sockets_per_worker: NonZeroUsize,
 }
 
-/// What carries the requests.
+/// How requests are carried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transport {
     /// Datagrams (BEP 15).
     Udp,
-    /// Connections (BEP 3).
-    Http(Http),
+    /// HTTP connections (BEP 3).
+    Http(HttpTransport),
     /// WebSockets, on which offers and answers are relayed (WebTorrent).
-    Ws(Ws),
+    Ws(WsTransport),
 }
 
-/// How a load over HTTP connects.
+/// The connections of a load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Http {
-    /// Whether over TLS 1.3.
+pub struct HttpTransport {
+    /// Whether they use TLS 1.3.
     pub tls: bool,
-    /// Whether connections stay for further requests; otherwise each carries one.
+    /// Whether they stay open for further requests. Otherwise each carries one request.
     pub keep_alive: bool,
-    /// Whether TLS sessions are resumed; otherwise every handshake is a full one.
+    /// Whether TLS sessions are resumed. Otherwise every handshake is a full one.
     pub resumption: bool,
 }
 
-/// A load of WebTorrent.
+/// The connections of a WebTorrent load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ws {
-    /// Whether over TLS 1.3.
+pub struct WsTransport {
+    /// Whether they use TLS 1.3.
     pub tls: bool,
-    /// Connections on which peers announce themselves again and again, of all workers of the load together.
+    /// The number of connections on which peers announce repeatedly, of all workers together.
     pub connections: NonZeroUsize,
-    /// Offers of each announce.
+    /// Offers in each announce.
     pub offers: usize,
-    /// Bytes of the session description of an offer or answer.
+    /// Bytes of the session description in an offer or answer.
     pub sdp_bytes: usize,
     /// Share of the relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
-    /// Connections that announce once and never read again. Where there are some, everything is measured a second time
-    /// beside them.
-    pub deaf: usize,
+    /// The number of slow readers: connections that announce once and never read again. If there are any, everything is
+    /// measured a second time with them.
+    pub slow_readers: usize,
 }
 
-/// What is measured of a tracker.
+/// The quantity to measure of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// What requests cost, and how fast they are answered.
+    /// The cost and speed of requests.
     Load,
-    /// What connections cost that do nothing.
+    /// The memory of idle connections.
     Idle {
-        /// How many.
+        /// The number of connections.
         connections: usize,
     },
 }
 
 impl Transport {
-    /// The protocol that a tracker must have for it.
+    /// Returns the protocol that a tracker has to support.
     #[must_use]
     pub fn protocol(self) -> Protocol {
         match self {
             Self::Udp => Protocol::Udp,
-            Self::Http(Http { tls: false, .. }) => Protocol::Http,
-            Self::Http(Http { tls: true, .. }) => Protocol::Https,
-            Self::Ws(Ws { tls: false, .. }) => Protocol::Ws,
-            Self::Ws(Ws { tls: true, .. }) => Protocol::Wss,
+            Self::Http(HttpTransport { tls: false, .. }) => Protocol::Http,
+            Self::Http(HttpTransport { tls: true, .. }) => Protocol::Https,
+            Self::Ws(WsTransport { tls: false, .. }) => Protocol::Ws,
+            Self::Ws(WsTransport { tls: true, .. }) => Protocol::Wss,
         }
     }
 
-    /// Connections that stand while a load goes on, of whatever use, where they are a part of what is compared.
+    /// Returns the number of connections that stay open during the load, if they are part of the comparison.
     #[must_use]
-    pub fn standing(self) -> usize {
+    pub fn open_connections(self) -> usize {
         match self {
             Self::Udp | Self::Http(_) => 0,
-            Self::Ws(ws) => ws.connections.get().saturating_add(ws.deaf),
+            Self::Ws(ws) => ws.connections.get().saturating_add(ws.slow_readers),
         }
     }
 
-    /// For people.
-    fn in_words(self) -> &'static str {
+    /// Returns a description for readers of a result.
+    fn description(self) -> &'static str {
         match self {
             Self::Udp => "UDP over IPv4, loopback",
-            Self::Http(Http { tls: false, keep_alive: true, .. }) => {
-                "HTTP/1.1 over IPv4, loopback, on connections that stay"
+            Self::Http(HttpTransport { tls: false, keep_alive: true, .. }) => {
+                "HTTP/1.1 over IPv4, loopback, on persistent connections"
             }
-            Self::Http(Http { tls: false, keep_alive: false, .. }) => {
+            Self::Http(HttpTransport { tls: false, keep_alive: false, .. }) => {
                 "HTTP/1.1 over IPv4, loopback, a connection for each request"
             }
-            Self::Http(Http { tls: true, keep_alive: true, .. }) => {
-                "HTTP/1.1 over TLS 1.3, IPv4, loopback, on connections that stay"
+            Self::Http(HttpTransport { tls: true, keep_alive: true, .. }) => {
+                "HTTP/1.1 over TLS 1.3, IPv4, loopback, on persistent connections"
             }
-            Self::Http(Http { tls: true, keep_alive: false, resumption: false }) => {
+            Self::Http(HttpTransport { tls: true, keep_alive: false, resumption: false }) => {
                 "HTTP/1.1 over TLS 1.3, IPv4, loopback, a connection with a full handshake for each request"
             }
-            Self::Http(Http { tls: true, keep_alive: false, resumption: true }) => {
+            Self::Http(HttpTransport { tls: true, keep_alive: false, resumption: true }) => {
                 "HTTP/1.1 over TLS 1.3, IPv4, loopback, a connection with a resumed session for each request"
             }
-            Self::Ws(Ws { tls: false, .. }) => "WebTorrent over WebSockets, IPv4, loopback",
-            Self::Ws(Ws { tls: true, .. }) => "WebTorrent over WebSockets, TLS 1.3, IPv4, loopback",
+            Self::Ws(WsTransport { tls: false, .. }) => "WebTorrent over WebSockets, IPv4, loopback",
+            Self::Ws(WsTransport { tls: true, .. }) => "WebTorrent over WebSockets, TLS 1.3, IPv4, loopback",
         }
     }
 }
 
-impl Load {
-    /// What `preset` says, with the usual settings for the rest.
+impl LoadSpec {
+    /// Creates the load of `preset`, with the default settings for the rest.
     #[must_use]
-    pub fn of(preset: &Preset) -> Self {
-        let Shape { population, mix, numwant, scrape_hashes_max, .. } = preset.shape;
+    pub fn of(preset: &ComparisonPreset) -> Self {
+        let LoadPreset { population, mix, numwant, scrape_hashes_max, .. } = preset.shape;
         Self {
             transport: preset.transport,
             measure: preset.measure,
@@ -164,10 +164,10 @@ impl Load {
         }
     }
 
-    /// The plan for one tracker.
+    /// Returns the generator's plan for a tracker at `target`.
     #[must_use]
-    pub fn plan(&self, target: SocketAddr, division: &Division, own_address_is_wrong: bool) -> Plan {
-        let workers: Vec<_> = division.load.iter().map(|processor| Some(*processor)).collect();
+    pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
+        let workers: Vec<_> = assignment.load.iter().map(|processor| Some(*processor)).collect();
         let sockets = self
             .sockets_per_worker
             .saturating_mul(NonZeroUsize::new(workers.len()).unwrap_or(NonZeroUsize::MIN));
@@ -178,7 +178,7 @@ impl Load {
             numwant: self.numwant,
             scrape_hashes_max: self.scrape_hashes_max,
             sources: Sources {
-                // Not the address of the tracker, which is the first of the loopback network.
+                // Not the tracker's address, which is the first of the loopback network.
                 first: IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1)),
                 addresses: sockets,
                 sockets_per_worker: self.sockets_per_worker,
@@ -191,62 +191,70 @@ impl Load {
         }
     }
 
-    /// What an echo is given in its place. It relays nothing but says what it is told; so that each message is as long as
-    /// one that a tracker relays, an announce has one offer. How fast that is relayed cannot be asked.
+    /// Returns the load for an echo. An echo relays nothing but returns each message, so an announce has one offer,
+    /// which makes each message as long as one that a tracker relays. There is no open loop, because nothing is
+    /// relayed.
     #[must_use]
-    pub fn of_ceiling(&self) -> Self {
+    pub fn for_echo(&self) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
             Transport::Ws(ws) => Self {
-                transport: Transport::Ws(Ws { offers: ws.offers.min(1), answer_share: 0.0, deaf: 0, ..ws }),
+                transport: Transport::Ws(WsTransport {
+                    offers: ws.offers.min(1),
+                    answer_share: 0.0,
+                    slow_readers: 0,
+                    ..ws
+                }),
                 latency: None,
                 ..self.clone()
             },
         }
     }
 
-    /// The same, with so many connections that are never read.
+    /// Returns the same load with this number of slow readers.
     #[must_use]
-    pub fn beside_deaf(&self, deaf: usize) -> Self {
+    pub fn with_slow_readers(&self, slow_readers: usize) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
-            Transport::Ws(ws) => Self { transport: Transport::Ws(Ws { deaf, ..ws }), ..self.clone() },
+            Transport::Ws(ws) => {
+                Self { transport: Transport::Ws(WsTransport { slow_readers, ..ws }), ..self.clone() }
+            }
         }
     }
 
-    /// Whether it is possible on a tracker at `target`.
+    /// Checks whether the load is possible against a tracker at `target`.
     ///
     /// # Errors
-    /// With the setting, what it is, and what it could be.
-    pub fn check(&self, target: SocketAddr, division: &Division) -> Result<(), PlanError> {
+    /// Returns an error that names the setting, its value, and the possible values.
+    pub fn check(&self, target: SocketAddr, assignment: &CpuAssignment) -> Result<(), PlanError> {
         match self.measure {
-            Measure::Load => self.plan(target, division, true).check(),
+            Measure::Load => self.plan(target, assignment, true).check(),
             Measure::Idle { .. } => Ok(()),
         }
     }
 
-    /// The closed loop. What is in flight goes by the tracker, whose sockets it waits in, so the workers share it.
+    /// Returns the closed loop. The workers share the requests in flight, which wait in the sockets of the tracker.
     #[must_use]
-    pub fn closed(&self, division: &Division) -> (Pace, Stop) {
+    pub fn closed(&self, assignment: &CpuAssignment) -> (Pace, Stop) {
         let stop = Stop { after: Some(self.duration), requests: None };
-        (Pace::Closed { window: self.window_of_worker(division).get() }, stop)
+        (Pace::Closed { window: self.window_of_worker(assignment).get() }, stop)
     }
 
-    /// Requests in flight in the closed loop, of each worker; over HTTP each has a connection.
+    /// Returns the requests in flight in the closed loop of each worker. Over HTTP, each has a connection.
     #[must_use]
-    pub fn window_of_worker(&self, division: &Division) -> NonZeroUsize {
-        let in_flight = self.window * division.tracker.len();
-        NonZeroUsize::new(in_flight.div_ceil(division.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
+    pub fn window_of_worker(&self, assignment: &CpuAssignment) -> NonZeroUsize {
+        let in_flight = self.window * assignment.tracker.len();
+        NonZeroUsize::new(in_flight.div_ceil(assignment.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// The open loop, if there is one.
+    /// Returns the open loop, if there is one.
     #[must_use]
     pub fn open(&self) -> Option<(Pace, Stop)> {
         let (rate, duration) = self.latency?;
         Some((Pace::Open { rate }, Stop { after: Some(duration), requests: None }))
     }
 
-    /// All of it for people: names and values.
+    /// Returns the names and values of all settings, for readers of a result.
     #[must_use]
     pub fn settings(&self) -> Vec<(String, String)> {
         let Mix { connect, announce, scrape } = self.mix;
@@ -254,17 +262,19 @@ impl Load {
         let lives = if announces_per_life == 0 {
             "peers never leave".to_owned()
         } else {
-            format!("{announces_per_life} announces on average, then another peer takes its place")
+            format!("{announces_per_life} announces on average, then another peer replaces it")
         };
         let latency = self.latency.map_or("none".to_owned(), |(rate, duration)| {
             format!("{rate} requests a second for {} s", duration.as_secs_f64())
         });
         let row = |name: &str, value: String| (name.to_owned(), value);
-        let transport = row("protocol", self.transport.in_words().to_owned());
+        let transport = row("protocol", self.transport.description().to_owned());
         if let Measure::Idle { connections } = self.measure {
             let announced = match self.transport {
-                Transport::Ws(_) => "each has carried one announce, of a peer of its own, 50 to a torrent",
-                _ => "each has carried one announce, of the same peer, and waits for another",
+                Transport::Ws(_) => {
+                    "each has carried one announce of its own peer, with 50 peers to a torrent"
+                }
+                _ => "each has carried one announce, all of the same peer, and is idle",
             };
             return vec![transport, row("connections", format!("{connections}: {announced}"))];
         }
@@ -281,7 +291,7 @@ impl Load {
             row(mix.0, mix.1),
             row("torrents", torrents.to_string()),
             row("peers", peers.to_string()),
-            row("popularity", in_words(popularity)),
+            row("popularity", popularity_description(popularity)),
             row("seeder share", seeder_share.to_string()),
             row("lives of peers", lives),
             row("peers wanted", self.numwant.to_string()),
@@ -309,7 +319,16 @@ impl Load {
             }
             Transport::Ws(ws) => {
                 rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
-                rows.extend(ws.settings());
+                rows.push(row("connections", ws.connections.to_string()));
+                rows.push(row("offers of an announce", ws.offers.to_string()));
+                rows.push(row("session description", format!("{} bytes", ws.sdp_bytes)));
+                rows.push(row("share of offers answered", ws.answer_share.to_string()));
+                if ws.slow_readers > 0 {
+                    let count = ws.slow_readers;
+                    let text =
+                        format!("{count} announce once and never read; measured with and without them");
+                    rows.push(row("slow readers", text));
+                }
             }
         }
         rows.push(row("seed", self.seed.to_string()));
@@ -317,25 +336,7 @@ impl Load {
     }
 }
 
-impl Ws {
-    /// For people: names and values.
-    fn settings(self) -> Vec<(String, String)> {
-        let row = |name: &str, value: String| (name.to_owned(), value);
-        let mut rows = vec![
-            row("connections", self.connections.to_string()),
-            row("offers of an announce", self.offers.to_string()),
-            row("session description", format!("{} bytes", self.sdp_bytes)),
-            row("share of offers answered", self.answer_share.to_string()),
-        ];
-        if self.deaf > 0 {
-            let deaf = format!("{} announce once and never read; with and without them", self.deaf);
-            rows.push(row("deaf connections", deaf));
-        }
-        rows
-    }
-}
-
-fn in_words(popularity: Popularity) -> String {
+fn popularity_description(popularity: Popularity) -> String {
     match popularity {
         Popularity::Uniform => "uniform".to_owned(),
         Popularity::Zipf { exponent } => format!("Zipf, exponent {exponent}"),

@@ -1,13 +1,30 @@
-//! What machine this is, and from which commit the laboratory comes.
+//! The machine: its hardware, its clock, and the commit that `shoal-lab` was built from.
 
 use std::fs;
 use std::process::Command;
 use std::thread;
+use std::time::Instant;
 
 use crate::result::Machine;
 
+/// Returns the current time, to measure durations. No other part of the comparison reads the clock.
+#[expect(clippy::disallowed_methods, reason = "a comparison measures real programs in real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns the current time as RFC 3339, in the time zone of the machine and whole seconds.
+pub(crate) fn timestamp() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// Returns the current time as a part of a folder name. The names sort by time.
+pub(crate) fn folder_stamp() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d-%H%M").to_string()
+}
+
 impl Machine {
-    /// This one, as far as it tells.
+    /// Describes this machine, as far as the system reveals it.
     #[must_use]
     pub(crate) fn this() -> Self {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -24,8 +41,8 @@ impl Machine {
     }
 }
 
-/// The commit of the source folder that this was built from, marked if files differ from it; "unknown" where there is
-/// no repository any more.
+/// Returns the commit of the source folder that this program was built from, with a mark if files have been modified.
+/// Returns "unknown" if the repository no longer exists.
 #[must_use]
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
@@ -38,7 +55,7 @@ pub(crate) fn commit() -> String {
         .unwrap_or_else(|| "unknown".into())
 }
 
-/// The hypervisor, as the firmware calls it, where the processor says that there is one.
+/// Returns the firmware's name of the hypervisor, if the processor reports that there is one.
 fn virtualised(processors: &str) -> Option<String> {
     let flags = field(processors, "flags").or_else(|| field(processors, "Features"))?;
     if !flags.split(' ').any(|flag| flag == "hypervisor") {
@@ -57,7 +74,7 @@ fn memory_bytes(text: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The value behind `name` and a colon, in the first line that begins so.
+/// Returns the value after `name` and a colon, from the first line with that name.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -70,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells_something() {
+    fn this_machine_is_described() {
         let machine = Machine::this();
         assert!(machine.processors > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");

@@ -1,8 +1,8 @@
-//! Ports of the loopback address for the trackers.
+//! Free ports of the loopback address.
 //!
-//! Over TCP a port stays taken for a minute after its tracker has ended, where the tracker was the one to close
-//! connections (TIME-WAIT). Most trackers bind all the same (`SO_REUSEADDR`), but not all: so each run gets a port of its
-//! own unless the user names one.
+//! A TCP port stays in use for a minute after its tracker has ended, if the tracker closed connections first
+//! (TIME-WAIT). Most trackers can bind it anyway (`SO_REUSEADDR`), but not all. So each run gets its own port unless
+//! the user names one.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -11,21 +11,20 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 const ATTEMPTS_MAX: usize = 64;
 
-/// Whether nobody listens on this port, neither by UDP nor by TCP. Whoever did would be measured in place of the
-/// tracker.
+/// Checks that no program listens on this port over UDP or TCP. It would be measured instead of the tracker.
 ///
 /// # Errors
-/// Where somebody does.
+/// Returns an error if a program does.
 pub(crate) fn check(port: u16) -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     Ok(())
 }
 
-/// A port that neither UDP nor TCP has in use, nor had a moment ago.
+/// Returns a port that neither UDP nor TCP uses, nor has used recently.
 ///
 /// # Errors
-/// Where none is found.
+/// Returns an error if there is none.
 pub(crate) fn free() -> io::Result<u16> {
     for _ in 0..ATTEMPTS_MAX {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -37,7 +36,7 @@ pub(crate) fn free() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free for both UDP and TCP"))
 }
 
-/// Unlike a listener of the standard library, this one does not overlook connections in TIME-WAIT.
+/// Returns whether the TCP port is unused. Unlike a listener of the standard library, this detects TIME-WAIT.
 fn is_unused(port: u16) -> io::Result<bool> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     Ok(bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).is_ok())
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_with_a_listener_is_told() {
+    fn a_port_with_a_listener_is_refused() {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = tcp.local_addr().unwrap().port();
         assert_eq!(check(port).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -65,7 +64,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let mut client = TcpStream::connect(address).unwrap();
-        // The side that closes first is the one that waits.
+        // The side that closes first enters TIME-WAIT.
         drop(listener.accept().unwrap());
         client.read_to_end(&mut Vec::new()).unwrap();
         drop((client, listener));

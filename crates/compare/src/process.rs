@@ -1,9 +1,9 @@
-//! A tracker's process: pinned to its processors, its errors kept, its end made sure of.
+//! A tracker's process: pinned to its processors, with its output kept and its end guaranteed.
 //!
-//! It is the leader of a process group, so that a Ctrl-C at the terminal does not reach it, and whatever it starts
-//! ends with it. Who leaves the group, as a daemon does, is known by a variable of the environment and ends, too. If the
-//! laboratory itself is killed (SIGKILL), the kernel kills the tracker: `setpriv` of util-linux asks for that. What a
-//! tracker has started is not included, since the kernel does not pass the request on.
+//! It leads a process group, so that a Ctrl-C at the terminal does not reach it, and its child processes end with it. A
+//! process that leaves the group, such as a daemon, is found by an environment variable and ends as well. If `shoal-lab`
+//! itself is killed (SIGKILL), the kernel kills the tracker: `setpriv` of util-linux requests that. The processes that a
+//! tracker started keep running, because they do not inherit the request.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,73 +19,73 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::clock;
-use crate::find::on_path;
+use crate::installation::on_path;
+use crate::machine;
 use crate::topology::{allowed, keep_on};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Most lines of its output that are told when it fails, most characters of each, and how much is read for them.
+/// Most lines of output in an error message, most characters of each, and most bytes that are read for them.
 const TAIL_LINES_MAX: usize = 12;
 const TAIL_LINE_CHARS_MAX: usize = 300;
 const TAIL_BYTES_MAX: u64 = 16 * 1024;
 
-/// By this variable, which holds the folder of the run, processes are known that a tracker started. It does not begin
-/// with SHOAL, because Shoal refuses variables of its own that it does not know.
-const MARK: &str = "TRACKER_LAB_RUN";
+/// An environment variable with the folder of the run, which identifies the processes that a tracker started. Its name
+/// does not begin with SHOAL, because Shoal refuses unknown variables with that prefix.
+const RUN_VARIABLE: &str = "TRACKER_LAB_RUN";
 
-/// How often those who left the group are looked for: each may have started another one meanwhile.
-const STRAY_HUNTS_MAX: usize = 5;
+/// How often processes that left the group are searched for. Each may have started another one in the meantime.
+const STRAY_SEARCHES_MAX: usize = 5;
 
-/// A program that is about to be started.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it is.
+    /// Its path.
     pub file: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables besides `PATH` and `HOME`.
+    /// Environment variables in addition to `PATH` and `HOME`.
     pub environment: Vec<(String, String)>,
-    /// Where it works, and where its output goes.
+    /// Its working directory, which also gets its output.
     pub folder: PathBuf,
     /// The processors that it may use.
     pub processors: Vec<usize>,
 }
 
-/// A running program, and what was started beside it in its group. It ends when dropped.
+/// A running program, and the programs that were added to its group. They are killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    beside: Vec<Child>,
+    added: Vec<Child>,
     output: PathBuf,
-    /// What the environment of everybody holds that it started.
-    mark: Vec<u8>,
+    /// The environment entry of all processes that it started.
+    run_entry: Vec<u8>,
 }
 
 impl Program {
-    /// Starts it, as the leader of a group.
+    /// Starts it as the leader of a process group.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn start(&self) -> io::Result<Process> {
         let output = self.folder.join("output.log");
         let child = self.spawn(&output, 0)?;
-        let mark = [MARK.as_bytes(), b"=", self.folder.as_os_str().as_bytes()].concat();
-        Ok(Process { child, beside: Vec::new(), output, mark })
+        let run_entry = [RUN_VARIABLE.as_bytes(), b"=", self.folder.as_os_str().as_bytes()].concat();
+        Ok(Process { child, added: Vec::new(), output, run_entry })
     }
 
-    /// Starts it in a process group: 0 is one of its own.
+    /// Starts it in a process group. Group 0 is a new one.
     fn spawn(&self, output: &Path, group: i32) -> io::Result<Child> {
-        // Whoever shares it appends to it, so that nobody overwrites what another one said.
+        // All programs of a group append to the same file, so that none overwrites the output of another.
         let file = File::options().append(true).create(true).open(output)?;
         let mut command = self.command();
         command.args(&self.arguments).current_dir(&self.folder).process_group(group);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).env_clear();
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env(MARK, &self.folder);
+        command.env(RUN_VARIABLE, &self.folder);
         // A child inherits the processors of the thread that starts it. It has to be this thread: the kernel kills the
-        // child when the thread ends that started it, not when the process does (prctl(2), PR_SET_PDEATHSIG).
+        // child when the thread that started it ends, not when the process does (prctl(2), PR_SET_PDEATHSIG).
         let own_processors = allowed()?;
         keep_on(&self.processors)?;
         let child = command.spawn();
@@ -93,7 +93,7 @@ impl Program {
         child
     }
 
-    /// Returns the command without arguments. Where there is no `setpriv`, the program may outlive the laboratory.
+    /// Returns the command without arguments. Without `setpriv`, the program may outlive `shoal-lab`.
     fn command(&self) -> Command {
         let Some(setpriv) = on_path(OsStr::new("setpriv")) else { return Command::new(&self.file) };
         let mut command = Command::new(setpriv);
@@ -103,43 +103,39 @@ impl Program {
 }
 
 impl Process {
-    /// The number of its process group, which is that of the process.
+    /// Returns the number of its process group, which is its process id.
     #[must_use]
     pub fn group(&self) -> u32 {
         self.child.id()
     }
 
-    /// Starts another program that belongs to it: in its group, with its output.
+    /// Starts another program in its group, with the same output.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn add(&mut self, program: &Program) -> io::Result<()> {
         let group = i32::try_from(self.group()).map_err(io::Error::other)?;
-        self.beside.push(program.spawn(&self.output, group)?);
+        self.added.push(program.spawn(&self.output, group)?);
         Ok(())
     }
 
-    /// How it ended, if it has; or how one of those beside it did.
+    /// Returns the exit status of the first program of the group that has ended, if one has.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// Returns an error if the kernel does not report it.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        let mut all = iter::once(&mut self.child).chain(&mut self.beside);
+        let mut all = iter::once(&mut self.child).chain(&mut self.added);
         all.find_map(|child| child.try_wait().transpose()).transpose()
     }
 
-    fn is_there(&mut self) -> bool {
-        let mut all = iter::once(&mut self.child).chain(&mut self.beside);
-        all.any(|child| matches!(child.try_wait(), Ok(None)))
-    }
-
-    /// Asks it to end by `signal`, and kills it where it has not after `patience`, which may become less meanwhile. Says
-    /// whether it had to be killed.
+    /// Asks the group to exit by `signal`, and kills it after `patience`, which may become shorter in the meantime.
+    /// Returns whether it had to be killed.
     pub fn stop(&mut self, signal: Signal, patience: impl Fn() -> Duration) -> bool {
         self.signal(signal);
-        let began = clock::now();
-        while self.is_there() {
-            if clock::now().duration_since(began) >= patience() {
+        let began = machine::now();
+        let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        while iter::once(&mut self.child).chain(&mut self.added).any(runs) {
+            if machine::now().duration_since(began) >= patience() {
                 self.kill();
                 return true;
             }
@@ -149,36 +145,46 @@ impl Process {
         false
     }
 
-    /// The last lines of its output, without empty ones, and without what would make a terminal do something.
+    /// Returns the last lines of its output, without empty lines and control characters.
     #[must_use]
-    pub fn tail(&self) -> Vec<String> {
-        let bytes = end_of(&self.output).unwrap_or_default();
+    pub fn log_tail(&self) -> Vec<String> {
+        let bytes = self.output_end().unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let plain = |line: &str| -> String {
-            let plain = line.trim_end().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+            let plain = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c });
             plain.take(TAIL_LINE_CHARS_MAX).collect()
         };
         let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(TAIL_LINES_MAX)..].to_vec()
     }
 
+    /// Returns the last bytes of the output, which may be large.
+    fn output_end(&self) -> io::Result<Vec<u8>> {
+        let mut file = File::open(&self.output)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     fn signal(&self, signal: Signal) {
-        // Nobody may be left in the group, and then there is nobody to tell.
+        // The call fails if the group is already empty.
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 
-    /// Ends the whole group at once, and whoever left it.
+    /// Kills the whole group, and every process that left it.
     fn kill(&mut self) {
         self.signal(Signal::KILL);
-        for child in iter::once(&mut self.child).chain(&mut self.beside) {
+        for child in iter::once(&mut self.child).chain(&mut self.added) {
             let _ = child.wait();
         }
-        for _ in 0..STRAY_HUNTS_MAX {
-            let strays = marked(&self.mark);
+        for _ in 0..STRAY_SEARCHES_MAX {
+            let strays = processes_with(&self.run_entry);
             if strays.is_empty() {
                 return;
             }
-            // One may have ended just now.
+            // A process may have ended in the meantime.
             strays.into_iter().for_each(|stray| _ = kill_process(stray, Signal::KILL));
             thread::sleep(POLL);
         }
@@ -191,34 +197,24 @@ impl Drop for Process {
     }
 }
 
-/// The last bytes of a file, which may be large.
-fn end_of(file: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(file)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The processes whose environment holds `mark`.
-fn marked(mark: &[u8]) -> Vec<Pid> {
+/// Returns the processes whose environment contains `entry`.
+fn processes_with(entry: &[u8]) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let marked = processes.filter_map(|entry| {
-        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        // That of others cannot be read, and that of the dead is empty.
-        let environment = fs::read(entry.path().join("environ")).ok()?;
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark).then_some(pid)
+    let found = processes.filter_map(|process| {
+        let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
+        // The environment of another user's process cannot be read, and that of a zombie is empty.
+        let environment = fs::read(process.path().join("environ")).ok()?;
+        environment.split(|byte| *byte == 0).any(|variable| variable == entry).then_some(pid)
     });
-    marked.collect()
+    found.collect()
 }
 
-/// An exit status in words.
+/// Describes an exit status.
 #[must_use]
-pub fn in_words(status: ExitStatus) -> String {
+pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".to_owned(),
     }
 }
@@ -252,35 +248,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = "env | grep -c -e CARGO; echo $COLOUR; grep Cpus_allowed_list /proc/self/status; exit 3";
         let mut process = shell(&folder, script);
-        assert_eq!(in_words(wait(&mut process)), "ended with exit code 3");
+        assert_eq!(describe_exit(wait(&mut process)), "ended with exit code 3");
         let first = allowed().unwrap()[0];
-        assert_eq!(process.tail(), ["0", "red", &format!("Cpus_allowed_list: {first}")]);
+        assert_eq!(process.log_tail(), ["0", "red", &format!("Cpus_allowed_list: {first}")]);
     }
 
     #[test]
     fn it_is_killed_where_it_does_not_end() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = shell(&folder, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
-        while process.tail().is_empty() {
+        while process.log_tail().is_empty() {
             thread::sleep(POLL);
         }
         assert!(process.stop(Signal::TERM, || Duration::from_millis(200)));
-        assert_eq!(in_words(wait(&mut process)), "was ended by signal 9");
+        assert_eq!(describe_exit(wait(&mut process)), "was killed by signal 9");
     }
 
     #[test]
-    fn what_it_started_ends_with_it() {
+    fn child_processes_end_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = shell(&folder, "sleep 600 & echo $!; wait");
-        while process.tail().is_empty() {
+        while process.log_tail().is_empty() {
             thread::sleep(POLL);
         }
         assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
-        wait_until_gone(&process.tail()[0]);
+        wait_until_gone(&process.log_tail()[0]);
     }
 
     #[test]
-    fn what_is_beside_it_is_one_of_its_group() {
+    fn an_added_program_joins_its_group() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = shell(&folder, "echo leader; exec sleep 600");
         let group = process.group();
@@ -292,10 +288,14 @@ mod tests {
             processors: allowed().unwrap()[..1].to_vec(),
         };
         process.add(&other).unwrap();
-        assert_eq!(in_words(wait(&mut process)), "ended with exit code 7", "its end is an end of all");
-        let mut said = process.tail();
-        said.sort();
-        assert_eq!(said, [group.to_string(), "leader".into()]);
+        assert_eq!(
+            describe_exit(wait(&mut process)),
+            "ended with exit code 7",
+            "any end is the end of the group"
+        );
+        let mut lines = process.log_tail();
+        lines.sort();
+        assert_eq!(lines, [group.to_string(), "leader".into()]);
         assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
     }
 
@@ -303,11 +303,11 @@ mod tests {
     fn a_daemon_ends_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = shell(&folder, "setsid sh -c 'echo $$; exec sleep 600' & exit 0");
-        while process.tail().is_empty() {
+        while process.log_tail().is_empty() {
             thread::sleep(POLL);
         }
         wait(&mut process);
-        let daemon = process.tail()[0].clone();
+        let daemon = process.log_tail()[0].clone();
         assert!(Path::new("/proc").join(&daemon).exists(), "it should outlive its parent");
         drop(process);
         wait_until_gone(&daemon);
@@ -318,20 +318,20 @@ mod tests {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.is_empty() || status.contains("State:\tZ")
         };
-        let patience = clock::now() + Duration::from_secs(5);
+        let deadline = machine::now() + Duration::from_secs(5);
         while !gone() {
-            assert!(clock::now() < patience, "{pid} is still there");
+            assert!(machine::now() < deadline, "{pid} still runs");
             thread::sleep(POLL);
         }
     }
 
     #[test]
-    fn what_it_says_is_cut_to_what_can_be_read() {
+    fn the_log_tail_is_short_and_printable() {
         let folder = tempfile::tempdir().unwrap();
         let script = "head -c 3000000 /dev/zero | tr '\\0' x; printf '\\n\\033[31mred\\007\\n\\nlast\\n'";
         let mut process = shell(&folder, script);
         wait(&mut process);
-        let tail = process.tail();
+        let tail = process.log_tail();
         assert_eq!(tail[1..], [" [31mred ", "last"]);
         assert_eq!(tail[0].len(), TAIL_LINE_CHARS_MAX);
     }

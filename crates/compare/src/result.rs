@@ -1,11 +1,11 @@
-//! What a comparison found out, as it is written to `results.json`.
+//! The result of a comparison, as written to `results.json`.
 //!
-//! Raw values of every round are kept; medians are made by whoever shows them.
+//! It contains the raw values of every round. Medians are computed by the code that shows them.
 
 use serde::{Deserialize, Serialize};
 use shoal_load::Report;
 
-/// The version of the schema of [`Comparison`]. It rises when a field changes its meaning or goes.
+/// The schema version of [`Comparison`]. It increases when the meaning of a field changes or a field is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A whole comparison.
@@ -13,42 +13,42 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Comparison {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What is compared, in a line.
+    /// The title.
     pub title: String,
-    /// When it began, RFC 3339.
+    /// The start time, RFC 3339.
     pub began: String,
     /// The command line.
     pub command: Vec<String>,
-    /// The commit of the project that the laboratory was built from.
+    /// The commit of the project that `shoal-lab` was built from.
     pub commit: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// The load, in words and as a table of settings: name and value.
+    /// The names and values of the load's settings.
     pub load: Vec<(String, String)>,
-    /// How the processors were divided, by name (`subsequent`, `split-pairs`, …).
+    /// The name of the CPU mode (`subsequent`, `split-pairs`, …).
     pub cpu_mode: String,
-    /// How many rounds were asked for.
+    /// The planned number of rounds.
     pub rounds: usize,
-    /// Every tracker that was asked for, the absent ones included, in the order of presentation.
+    /// Every requested tracker, including absent ones, in the order of presentation.
     pub trackers: Vec<Tracker>,
-    /// One for each tracker that was there, and number of cores.
+    /// One cell for each installed tracker and number of cores.
     pub cells: Vec<Cell>,
-    /// Whether it was ended early, so that rounds are missing.
+    /// Whether it was interrupted, so that rounds are missing.
     pub partial: bool,
 }
 
 /// The machine of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// The name of the processor.
     pub processor: String,
-    /// Logical processors.
+    /// The number of logical processors.
     pub processors: usize,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel name and release.
     pub kernel: String,
-    /// The hypervisor, if it is known that there is one.
+    /// The hypervisor, if there is one.
     pub virtualised: Option<String>,
 }
 
@@ -57,17 +57,17 @@ pub struct Machine {
 pub struct Tracker {
     /// The name by which `--trackers` chooses it, such as `aquatic_udp-io_uring`.
     pub name: String,
-    /// How it is called in tables and plots.
+    /// The title in tables and plots.
     pub title: String,
-    /// Its version, as far as it tells.
+    /// Its version, if known.
     pub version: Option<String>,
-    /// Whether it is no tracker but the limit that the kernel and the back end set.
+    /// Whether it is the ceiling instead of a tracker: the limit that kernel and back end set.
     pub is_ceiling: bool,
-    /// Why it could not take part; such a tracker has no cells.
+    /// Why it could not take part. An absent tracker has no cells.
     pub absent: Option<String>,
-    /// The configuration that it ran with on the fewest cores, as text.
+    /// Its configuration on the fewest cores, as text.
     pub configuration: String,
-    /// What the reader should know of this tracker under this load.
+    /// Notes for readers, about this tracker under this load.
     pub notes: Vec<String>,
 }
 
@@ -76,32 +76,32 @@ pub struct Tracker {
 pub struct Cell {
     /// [`Tracker::name`].
     pub tracker: String,
-    /// How many cores (or hyperthreads, by the CPU mode) it had.
+    /// The number of cores (or hyperthreads, depending on the CPU mode).
     pub cores: usize,
     /// The processors of the tracker.
     pub tracker_cpus: Vec<usize>,
     /// The processors of the load.
     pub load_cpus: Vec<usize>,
-    /// In the order in which they ran.
+    /// The rounds, in the order in which they ran.
     pub rounds: Vec<Round>,
 }
 
 /// One run of one tracker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// Which round, from 1.
+    /// The number of the round, from 1.
     pub round: usize,
-    /// When the tracker was started, RFC 3339.
+    /// The start time of the tracker, RFC 3339.
     pub began: String,
-    /// What went wrong, if something did; then what was measured before is kept, and this round counts in no median.
+    /// Why the run failed, if it did. Earlier measurements are kept, but the round is not part of any median.
     pub failure: Option<String>,
     /// The fill.
     pub fill: Option<Report>,
-    /// The closed loop: as much as the tracker answers.
+    /// The closed loop: as many replies as the tracker can send.
     pub load: Option<Report>,
     /// The open loop: latency at a fixed rate.
     pub latency: Option<Report>,
-    /// What the tracker's process used while the closed loop ran.
+    /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
     /// Resident bytes before the fill.
     pub resident_before_bytes: Option<u64>,
@@ -110,42 +110,42 @@ pub struct Round {
     /// Resident bytes after the closed loop.
     #[serde(default)]
     pub resident_loaded_bytes: Option<u64>,
-    /// Connections that did nothing, where these were measured in place of a load.
+    /// The idle connections, if these were measured instead of a load.
     #[serde(default)]
     pub idle: Option<IdleConnections>,
-    /// What was measured a second time beside connections that are never read, where there are such.
-    #[serde(default)]
-    pub deaf: Option<BesideDeaf>,
+    /// The second measurement, with slow readers, if there are any. Earlier versions called it `deaf`.
+    #[serde(default, alias = "deaf")]
+    pub slow_readers: Option<SlowReaderRound>,
 }
 
-/// What a tracker did beside connections that announce once and are never read again. How many there were, and how many
-/// of them it closed, is in the reports.
+/// The behaviour of a tracker with slow readers: connections that announce once and never read again. The reports
+/// contain their number and how many of them the tracker closed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BesideDeaf {
+pub struct SlowReaderRound {
     /// The fill.
     pub fill: Option<Report>,
     /// The closed loop.
     pub load: Option<Report>,
     /// The open loop.
     pub latency: Option<Report>,
-    /// Resident bytes when all was over.
+    /// Resident bytes at the end.
     pub resident_bytes: Option<u64>,
 }
 
-/// What connections cost that did nothing.
+/// The cost of idle connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleConnections {
-    /// How many were asked for.
+    /// The requested number.
     pub wanted: usize,
-    /// How many were open when memory was read.
+    /// The number that was open when memory was read.
     pub open: usize,
     /// Why there were not more, if the tracker or this host refused one.
     pub failure: Option<String>,
-    /// Resident bytes of the tracker before the first.
+    /// Resident bytes of the tracker before the first connection.
     pub resident_before_bytes: u64,
-    /// Resident bytes of the tracker with all of them open.
+    /// Resident bytes of the tracker with all connections open.
     pub resident_open_bytes: u64,
-    /// The same on the way, with fewer of them.
+    /// The same with fewer connections.
     #[serde(default)]
     pub steps: Vec<IdleStep>,
 }
@@ -153,33 +153,33 @@ pub struct IdleConnections {
 /// Memory with some of the connections open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleStep {
-    /// How many.
+    /// The number of open connections.
     pub open: usize,
     /// Resident bytes of the tracker.
     pub resident_bytes: u64,
 }
 
-/// CPU time that a process used during a run.
+/// CPU time of the tracker's processes during a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Usage {
     /// Seconds of wall-clock time that the load lasted.
     pub elapsed_s: f64,
-    /// CPU time of the process in user mode.
+    /// CPU time in user mode.
     pub user_s: f64,
-    /// CPU time of the process in the kernel.
+    /// CPU time in the kernel.
     pub system_s: f64,
-    /// CPU time of the process by the scheduler's exact account, user and system together.
+    /// CPU time in user mode and in the kernel, by the scheduler's exact account.
     pub exact_s: Option<f64>,
-    /// Busy share of each processor that tracker or load had, whoever kept it busy: processor, share 0 to 1.
+    /// Busy share of each processor of tracker and load, by any program: processor, share 0 to 1.
     pub processors: Vec<(usize, f64)>,
     /// Share of the time that the hypervisor took away, 0 to 1.
     pub steal: f64,
-    /// CPU time of the process up to the last look at it while requests were still being sent.
+    /// CPU time up to the last sample before the load stopped sending requests.
     #[serde(default)]
     pub at_work: Option<CpuTime>,
 }
 
-/// CPU time that a process used in some time.
+/// CPU time of the tracker's processes during a period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// Seconds of wall-clock time.
@@ -188,19 +188,19 @@ pub struct CpuTime {
     pub user_s: f64,
     /// In the kernel.
     pub system_s: f64,
-    /// By the scheduler's exact account, user and system together.
+    /// Both, by the scheduler's exact account.
     pub exact_s: Option<f64>,
 }
 
-/// All replies that the tracker sent while it was measured: what its CPU time was spent on, good or not. Those that were
-/// tolerated are among the good ones.
+/// Returns the number of all replies that the tracker sent, good or not, on which its CPU time was spent. Tolerated
+/// replies are among the good ones.
 #[must_use]
 pub fn replies(load: &Report) -> u64 {
     load.responses.total() + load.wrong.total() + load.errors + load.late
 }
 
-/// CPU time, and on how many replies it was spent; of WebTorrent, on how many messages of whatever kind. How many of
-/// these came is known up to the end of the run, and so the wait for the last of them does not count.
+/// Returns the CPU time and the number of replies it was spent on; with WebTorrent, the number of messages of any kind.
+/// The number of messages is known up to the end of the load, so the wait for the last ones does not count.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
@@ -212,7 +212,7 @@ pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
 }
 
 impl CpuTime {
-    /// All of it, by the exact account if there is one.
+    /// Returns all CPU time, by the exact account if there is one.
     #[must_use]
     pub fn whole_s(&self) -> f64 {
         self.exact_s.unwrap_or(self.user_s + self.system_s)
@@ -220,23 +220,24 @@ impl CpuTime {
 }
 
 impl Usage {
-    /// Below this share of its processors' time a tracker was not at its limit: it waited for work, or others ran there.
+    /// Below this share of its processors' time, a tracker was not saturated: it waited for work, or other programs
+    /// ran.
     pub const SATURATED_SHARE: f64 = 0.9;
 
-    /// How much of the time of so many processors the process used, 0 to 1.
+    /// Returns the share of the time of so many processors that the tracker used, 0 to 1.
     #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
         let available_s = self.elapsed_s * f64::from(u32::try_from(processors).ok()?);
         (available_s > 0.0).then(|| self.cpu_s() / available_s)
     }
 
-    /// CPU time of the process in all, by the exact account if there is one.
+    /// Returns all CPU time, by the exact account if there is one.
     #[must_use]
     pub fn cpu_s(&self) -> f64 {
         self.cpu_time().whole_s()
     }
 
-    /// CPU time of the process.
+    /// Returns the CPU time.
     #[must_use]
     pub fn cpu_time(&self) -> CpuTime {
         let Self { elapsed_s, user_s, system_s, exact_s, .. } = *self;

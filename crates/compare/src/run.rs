@@ -1,6 +1,6 @@
-//! One run of one tracker on one number of cores: start it, wait until it answers, fill it, load it, time it, stop it.
+//! One run of one tracker on one number of cores: start, wait for an answer, fill, load, time, stop.
 //!
-//! Whatever goes wrong ends the run, not the comparison: it is written into the round, beside what was measured before.
+//! A failure ends the run but not the comparison. It becomes part of the round, beside earlier measurements.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -16,54 +16,54 @@ use rustix::process::Signal;
 use shoal_load::{Progress, Report, Watch, info_hash};
 use tempfile::TempDir;
 
-use crate::account::{Snapshot, resident_bytes, threads};
+use crate::accounting::{Snapshot, resident_bytes, threads};
 use crate::certificate::Certificate;
-use crate::clock;
 use crate::configuration;
+use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, StopSignal, WHITELIST};
-use crate::division::Division;
-use crate::find::Found;
-use crate::generator::Session;
+use crate::generator::Generator;
 use crate::http::Client;
 use crate::idle::Idle;
-use crate::load::{Load, Measure, Transport, Ws};
-use crate::order::{Event, Interrupt, Observer, Phase};
+use crate::installation::Installation;
+use crate::load::{LoadSpec, Measure, Transport, WsTransport};
+use crate::machine;
+use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
-use crate::probe::{Answer, Probe};
-use crate::process::{Process, Program, in_words};
-use crate::result::{BesideDeaf, IdleConnections, IdleStep, Machine, Round, Usage};
+use crate::probe::{Probe, ProbeResult};
+use crate::process::{Process, Program, describe_exit};
+use crate::result::{IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
 use crate::template::Values;
-use crate::topology::{allowed, bring_back, keep_on};
+use crate::topology::{allowed, keep_on, pin_thread};
 
-/// What a run needs to know.
+/// The parameters of a run.
 pub(crate) struct Run<'r> {
     pub(crate) description: &'r Description,
-    pub(crate) found: &'r Found,
-    pub(crate) division: &'r Division,
-    pub(crate) load: &'r Load,
-    /// Where the load is HTTPS.
+    pub(crate) installation: &'r Installation,
+    pub(crate) assignment: &'r CpuAssignment,
+    pub(crate) load: &'r LoadSpec,
+    /// Present if the load uses TLS.
     pub(crate) certificate: Option<&'r Certificate>,
     pub(crate) port: Option<u16>,
-    /// How long an echo's announce replies should be.
+    /// The length of an echo's announce replies.
     pub(crate) announce_reply_bytes: usize,
     pub(crate) interrupt: &'r Interrupt,
 }
 
-/// Where everybody listens.
+/// The addresses of the tracker and of its front proxy.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
-    /// Where the load comes.
+    /// The address that the load uses.
     public: SocketAddr,
-    /// Where the tracker is: another place only if something stands before it.
+    /// The address of the tracker. It differs only if there is a front proxy.
     tracker: SocketAddr,
 }
 
 impl Run<'_> {
-    /// Runs, as round number `round`.
+    /// Runs as round number `round`.
     pub(crate) fn run(&self, round: usize, observer: &mut Observer<'_>) -> Round {
         let mut outcome = Round {
             round,
-            began: clock::timestamp(),
+            began: machine::timestamp(),
             failure: None,
             fill: None,
             load: None,
@@ -73,42 +73,44 @@ impl Run<'_> {
             resident_filled_bytes: None,
             resident_loaded_bytes: None,
             idle: None,
-            deaf: None,
+            slow_readers: None,
         };
         // This thread must not disturb the tracker either.
         let before = allowed().ok();
-        let kept = keep_on(&self.division.load).context("cannot keep to the processors of the load");
-        let end = kept.and_then(|()| self.on_stage(&mut outcome, observer));
+        let pinned =
+            keep_on(&self.assignment.load).context("cannot pin this thread to the processors of the load");
+        let end = pinned.and_then(|()| self.start_and_measure(&mut outcome, observer));
         if let Some(before) = before {
-            // What was allowed before is allowed again, unless somebody took it away meanwhile.
+            // This fails only if the processors are no longer allowed.
             let _ = keep_on(&before);
         }
         outcome.failure = end.err().map(|error| format!("{error:#}"));
         outcome
     }
 
-    fn on_stage(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
+    /// Starts the tracker, measures it and stops it.
+    fn start_and_measure(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
         let addresses = self.addresses()?;
-        observer(&Event::Phase(Phase::Starting));
+        observer(&ComparisonEvent::Phase(Phase::Starting));
         let folder = self.folder(addresses)?;
         let mut process = self.start(addresses, folder.path())?;
         let end = self.measure(addresses.public, &mut process, outcome, observer);
-        observer(&Event::Phase(Phase::Stopping));
-        let died = process.ended().ok().flatten();
-        let end = match (end, died) {
-            (_, Some(status)) => Err(its_end(status)),
+        observer(&ComparisonEvent::Phase(Phase::Stopping));
+        let end = match (end, process.ended().ok().flatten()) {
+            (_, Some(status)) => Err(unexpected_exit(status)),
             (end, None) => end,
         };
-        let tail = process.tail();
+        let log_tail = process.log_tail();
         let signal = match self.description.stop.signal {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
         };
-        // Who wants the end at once does not want to wait for a tracker that writes its memoirs.
-        let hurried = || if self.interrupt.is_at_once() { HURRIED_PATIENCE } else { Duration::MAX };
-        process.stop(signal, || self.description.stop_patience().min(hurried()));
-        end.map_err(|error| {
-            if tail.is_empty() { error } else { anyhow::anyhow!("{error:#}; it said: {}", tail.join(" | ")) }
+        // A user who wants to stop at once does not wait for a tracker that stops slowly.
+        let limit = || if self.interrupt.is_immediate() { INTERRUPTED_PATIENCE } else { Duration::MAX };
+        process.stop(signal, || self.description.stop_patience().min(limit()));
+        end.map_err(|error| match log_tail.is_empty() {
+            true => error,
+            false => anyhow::anyhow!("{error:#}; its output: {}", log_tail.join(" | ")),
         })
     }
 
@@ -116,22 +118,21 @@ impl Run<'_> {
         let free = || port::free().context("no free port");
         let public = match self.port {
             Some(port) => {
-                port::check(port)
-                    .with_context(|| format!("--port {port}: somebody listens there already"))?;
+                port::check(port).with_context(|| format!("--port {port}: the port is already in use"))?;
                 port
             }
             None => free()?,
         };
-        let tracker = if self.found.front.is_some() { free()? } else { public };
+        let tracker = if self.installation.front.is_some() { free()? } else { public };
         let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Ok(Addresses { public: at(public), tracker: at(tracker) })
     }
 
-    /// A temporary folder with all that the tracker wants in it. Others may read it, since some trackers become another
-    /// user.
+    /// Creates a temporary folder with the files of the tracker. Other users may read it, since some trackers switch to
+    /// another user.
     fn folder(&self, addresses: Addresses) -> Result<TempDir> {
         let folder = tempfile::Builder::new().prefix("shoal-lab-").tempdir();
-        let folder = folder.context("cannot make a temporary folder")?;
+        let folder = folder.context("cannot create a temporary folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let values = self.values(addresses.tracker, folder.path());
         for (name, text) in configuration::files(self.description, &values)? {
@@ -148,22 +149,22 @@ impl Run<'_> {
         Ok(folder)
     }
 
-    /// Starts the tracker, and what stands before it.
+    /// Starts the tracker and its front proxy.
     fn start(&self, addresses: Addresses, folder: &Path) -> Result<Process> {
         let values = self.values(addresses.tracker, folder);
         let tracker = Program {
-            file: self.found.program.clone(),
+            file: self.installation.program.clone(),
             arguments: configuration::arguments(self.description, &values)?,
             environment: configuration::environment(self.description, &values)?,
             folder: folder.to_owned(),
-            processors: self.division.tracker.clone(),
+            processors: self.assignment.tracker.clone(),
         };
         let start = |program: &Program| format!("cannot start {}", program.file.display());
         let mut process = tracker.start().with_context(|| start(&tracker))?;
         let mut values = self.values(addresses.public, folder);
         values.set("backend_port", addresses.tracker.port());
         let arguments = configuration::front_arguments(self.description, &values)?;
-        if let (Some(file), Some(arguments)) = (self.found.front.clone(), arguments) {
+        if let (Some(file), Some(arguments)) = (self.installation.front.clone(), arguments) {
             let front = Program { file, arguments, environment: Vec::new(), ..tracker };
             process.add(&front).with_context(|| start(&front))?;
         }
@@ -171,7 +172,7 @@ impl Run<'_> {
     }
 
     fn values(&self, address: SocketAddr, folder: &Path) -> Values {
-        let workers = self.division.tracker.len();
+        let workers = self.assignment.tracker.len();
         configuration::values(
             address,
             workers,
@@ -188,15 +189,15 @@ impl Run<'_> {
         outcome: &mut Round,
         observer: &mut Observer<'_>,
     ) -> Result<()> {
-        self.wait_until_it_answers(address, process)?;
+        self.wait_for_answer(address, process)?;
         for thread in threads(process.group())? {
-            // It may have ended just now; and who became another user, before whom a user is powerless, stays where it is.
-            let _ = bring_back(thread, &self.division.tracker);
+            // This fails if the thread has ended, or, unless we are root, if it belongs to another user.
+            let _ = pin_thread(thread, &self.assignment.tracker);
         }
         match self.load.measure {
             Measure::Load => self.load(address, process, outcome, observer),
             Measure::Idle { connections } => {
-                observer(&Event::Phase(Phase::Idling));
+                observer(&ComparisonEvent::Phase(Phase::Idling));
                 self.idle(address, connections, process, outcome)
             }
         }
@@ -209,67 +210,68 @@ impl Run<'_> {
         outcome: &mut Round,
         observer: &mut Observer<'_>,
     ) -> Result<()> {
-        observer(&Event::Phase(Phase::Preparing));
-        let deaf = match self.load.transport {
-            Transport::Ws(Ws { deaf, .. }) => deaf,
+        observer(&ComparisonEvent::Phase(Phase::Preparing));
+        let slow_readers = match self.load.transport {
+            Transport::Ws(WsTransport { slow_readers, .. }) => slow_readers,
             Transport::Udp | Transport::Http(_) => 0,
         };
-        let load = if self.description.ceiling { self.load.of_ceiling() } else { self.load.clone() };
-        let load = load.beside_deaf(0);
-        let mut session = self.session(&load, address)?;
+        let load = if self.description.ceiling { self.load.for_echo() } else { self.load.clone() };
+        let load = load.with_slow_readers(0);
+        let mut generator = self.generator(&load, address)?;
         outcome.resident_before_bytes = Some(resident_bytes(process.group())?);
-        // What is not filled is opened while it is measured, but connections that stand are to be there before.
-        if !self.description.ceiling || load.transport.standing() > 0 {
-            observer(&Event::Phase(Phase::Filling));
-            self.load_it(&mut outcome.fill, process, observer, |watch| session.fill(watch))?;
+        // A ceiling has no peers to fill, but long-lived connections have to be open before the measurement.
+        if !self.description.ceiling || load.transport.open_connections() > 0 {
+            observer(&ComparisonEvent::Phase(Phase::Filling));
+            self.run_load(&mut outcome.fill, process, observer, |watch| generator.fill(watch))?;
         }
         outcome.resident_filled_bytes = Some(resident_bytes(process.group())?);
-        observer(&Event::Phase(Phase::Loading));
-        self.closed_loop(&mut session, process, outcome, observer)?;
+        observer(&ComparisonEvent::Phase(Phase::Loading));
+        self.closed_loop(&mut generator, process, outcome, observer)?;
         outcome.resident_loaded_bytes = Some(resident_bytes(process.group())?);
         if let Some((pace, stop)) = load.open() {
-            observer(&Event::Phase(Phase::Timing));
-            self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
+            observer(&ComparisonEvent::Phase(Phase::Timing));
+            self.run_load(&mut outcome.latency, process, observer, |watch| generator.run(pace, stop, watch))?;
         }
-        if deaf > 0 && !self.description.ceiling {
-            drop(session);
-            let beside = outcome.deaf.insert(BesideDeaf::default());
-            self.measure_beside_deaf(&load.beside_deaf(deaf), address, process, beside, observer)?;
+        if slow_readers > 0 && !self.description.ceiling {
+            drop(generator);
+            let second = outcome.slow_readers.insert(SlowReaderRound::default());
+            let load = load.with_slow_readers(slow_readers);
+            self.measure_with_slow_readers(&load, address, process, second, observer)?;
         }
         Ok(())
     }
 
-    fn session(&self, load: &Load, address: SocketAddr) -> Result<Session> {
-        let plan = load.plan(address, self.division, !self.description.own_address_tolerated);
-        let connections = load.window_of_worker(self.division);
-        Ok(Session::open(&plan, load.transport, connections, self.description.ceiling)?)
+    fn generator(&self, load: &LoadSpec, address: SocketAddr) -> Result<Generator> {
+        let plan = load.plan(address, self.assignment, !self.description.own_address_tolerated);
+        let connections = load.window_of_worker(self.assignment);
+        Ok(Generator::open(&plan, load.transport, connections, self.description.ceiling)?)
     }
 
-    /// All of it once more, on connections of which some are never read. The closed loop comes first, so that what is
-    /// never read piles up as fast as can be.
-    fn measure_beside_deaf(
+    /// Measures everything again with slow readers. The closed loop comes first, so that their unread messages pile up
+    /// as fast as possible.
+    fn measure_with_slow_readers(
         &self,
-        load: &Load,
+        load: &LoadSpec,
         address: SocketAddr,
         process: &mut Process,
-        outcome: &mut BesideDeaf,
+        outcome: &mut SlowReaderRound,
         observer: &mut Observer<'_>,
     ) -> Result<()> {
-        let mut session = self.session(load, address)?;
-        observer(&Event::Phase(Phase::Filling));
-        self.load_it(&mut outcome.fill, process, observer, |watch| session.fill(watch))?;
-        observer(&Event::Phase(Phase::Loading));
-        let (pace, stop) = load.closed(self.division);
-        self.load_it(&mut outcome.load, process, observer, |watch| session.run(pace, stop, watch))?;
+        let mut generator = self.generator(load, address)?;
+        observer(&ComparisonEvent::Phase(Phase::Filling));
+        self.run_load(&mut outcome.fill, process, observer, |watch| generator.fill(watch))?;
+        observer(&ComparisonEvent::Phase(Phase::Loading));
+        let (pace, stop) = load.closed(self.assignment);
+        self.run_load(&mut outcome.load, process, observer, |watch| generator.run(pace, stop, watch))?;
         if let Some((pace, stop)) = load.open() {
-            observer(&Event::Phase(Phase::Timing));
-            self.load_it(&mut outcome.latency, process, observer, |watch| session.run(pace, stop, watch))?;
+            observer(&ComparisonEvent::Phase(Phase::Timing));
+            self.run_load(&mut outcome.latency, process, observer, |watch| generator.run(pace, stop, watch))?;
         }
         outcome.resident_bytes = Some(resident_bytes(process.group())?);
         Ok(())
     }
 
-    /// Opens connections, leaves them alone, and reads what they cost. Fewer than were wanted are measured, too.
+    /// Opens connections, leaves them idle, and reads their memory. Fewer connections than requested are measured, too.
     fn idle(
         &self,
         address: SocketAddr,
@@ -282,7 +284,7 @@ impl Run<'_> {
         let mut idle = Idle::default();
         let (mut failure, mut steps) = (None, Vec::new());
         for number in 0..wanted {
-            self.check_goes_on(process)?;
+            self.check_running(process)?;
             if number == IDLE_STEP {
                 let (open, resident_bytes) = self.settled(&idle, process)?;
                 steps.push(IdleStep { open, resident_bytes });
@@ -306,10 +308,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How many connections are open once they were left alone for a while, and resident bytes.
+    /// Waits a while, then returns the number of open connections and the resident bytes.
     fn settled(&self, idle: &Idle, process: &mut Process) -> Result<(usize, u64)> {
-        std::thread::sleep(SETTLING);
-        self.check_goes_on(process)?;
+        std::thread::sleep(SETTLE_TIME);
+        self.check_running(process)?;
         let resident_bytes = resident_bytes(process.group())?;
         Ok((idle.still_open(), resident_bytes))
     }
@@ -319,44 +321,45 @@ impl Run<'_> {
         Client::new(address, tls).context("no client for the tracker")
     }
 
-    /// The closed loop, and what it cost.
+    /// Runs the closed loop and measures its cost.
     ///
-    /// A run ends with a wait for the last replies, in which the tracker has nothing to do. So what processors did is
-    /// read at the last look while requests were still being sent; CPU time is read when every reply is in.
+    /// The load ends with a wait for the last replies, in which the tracker has nothing to do. So the busy share of
+    /// processors is taken from the last sample while requests were still being sent; CPU time is read at the end.
     fn closed_loop(
         &self,
-        session: &mut Session,
+        generator: &mut Generator,
         process: &mut Process,
         outcome: &mut Round,
         observer: &mut Observer<'_>,
     ) -> Result<()> {
         let ((pace, stop), processors, group) =
-            (self.load.closed(self.division), self.division.all(), process.group());
+            (self.load.closed(self.assignment), self.assignment.all(), process.group());
         let before = Snapshot::take(group, &processors)?;
         let mut at_work = None;
-        let mut watching = |event: &Event<'_>| {
-            if matches!(event, Event::Progress(progress) if progress.elapsed <= self.load.duration) {
+        let mut sampling = |event: &ComparisonEvent<'_>| {
+            let is_sending = |progress: &Progress| progress.elapsed <= self.load.duration;
+            if matches!(event, ComparisonEvent::Progress(progress) if is_sending(progress)) {
                 at_work = Snapshot::take(group, &processors).ok();
             }
             observer(event);
         };
-        let end =
-            self.load_it(&mut outcome.load, process, &mut watching, |watch| session.run(pace, stop, watch));
-        // A process that ended meanwhile has no account any more; then the end says so.
+        let end = self
+            .run_load(&mut outcome.load, process, &mut sampling, |watch| generator.run(pace, stop, watch));
+        // A process that has exited has no counters any more. Then `end` is the error.
         let after = Snapshot::take(group, &processors).ok();
         outcome.usage = after.map(|after| {
-            let last_look = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
+            let last_sample = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
             let at_work = before.until(at_work.as_ref().unwrap_or(&after));
             let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
-            Usage { elapsed_s, processors, steal, at_work: last_look, ..before.until(&after) }
+            Usage { elapsed_s, processors, steal, at_work: last_sample, ..before.until(&after) }
         });
         end
     }
 
-    /// Loads the tracker and keeps the report, also of a load that ends early because the tracker is gone, or because
-    /// the user has had enough.
-    fn load_it(
+    /// Runs the load and stores the report, even if the load ends early because the tracker has exited or the user has
+    /// interrupted it.
+    fn run_load(
         &self,
         report: &mut Option<Report>,
         process: &mut Process,
@@ -365,77 +368,77 @@ impl Run<'_> {
     ) -> Result<()> {
         let cancel = AtomicBool::new(false);
         let mut progress = |progress: &Progress| {
-            observer(&Event::Progress(progress));
-            let is_gone = !matches!(process.ended(), Ok(None));
-            if is_gone || self.interrupt.is_at_once() {
+            observer(&ComparisonEvent::Progress(progress));
+            let has_exited = !matches!(process.ended(), Ok(None));
+            if has_exited || self.interrupt.is_immediate() {
                 cancel.store(true, Ordering::Relaxed);
             }
         };
         let report = report.insert(load(&mut Watch { cancel: &cancel, progress: &mut progress }));
-        self.check_goes_on(process)?;
+        self.check_running(process)?;
         if let Some(failure) = &report.failure {
             bail!("{failure}");
         }
         Ok(())
     }
 
-    /// Whether there is a reason not to go on: the tracker is gone, or the user wants to be.
-    fn check_goes_on(&self, process: &mut Process) -> Result<()> {
-        ensure!(!self.interrupt.is_at_once(), "interrupted");
+    /// Checks that the tracker runs and the user has not interrupted the run.
+    fn check_running(&self, process: &mut Process) -> Result<()> {
+        ensure!(!self.interrupt.is_immediate(), "interrupted");
         if let Some(status) = process.ended()? {
-            return Err(its_end(status));
+            return Err(unexpected_exit(status));
         }
         Ok(())
     }
 
-    fn wait_until_it_answers(&self, address: SocketAddr, process: &mut Process) -> Result<()> {
+    fn wait_for_answer(&self, address: SocketAddr, process: &mut Process) -> Result<()> {
         let patience = self.description.start_patience();
-        let deadline = clock::now() + patience;
+        let deadline = machine::now() + patience;
         let mut probe = match self.load.transport {
             Transport::Udp => Probe::over_udp(address, self.description.whitelist)
-                .context("no socket to ask the tracker by")?,
-            Transport::Http(_) => Probe::over_http(self.client(address)?),
-            Transport::Ws(_) => Probe::over_ws(self.client(address)?),
+                .context("cannot open a socket for the probe")?,
+            Transport::Http(_) => Probe::Http(self.client(address)?),
+            Transport::Ws(_) => Probe::Ws(self.client(address)?),
         };
         let mut refusal = None;
-        while clock::now() < deadline {
-            self.check_goes_on(process)?;
+        while machine::now() < deadline {
+            self.check_running(process)?;
             match probe.ask(info_hash(self.load.seed, 0)) {
-                Answer::Serves => return Ok(()),
-                Answer::Refuses(words) => refusal = Some(words),
-                Answer::Silence => {}
+                ProbeResult::Serves => return Ok(()),
+                ProbeResult::Refuses(reason) => refusal = Some(reason),
+                ProbeResult::Silence => {}
             }
             std::thread::sleep(PROBE_PAUSE);
         }
         let (patience_s, question) = (patience.as_secs(), probe.question());
         match refusal {
             None => bail!("it did not answer {question} within {patience_s} s (start.patience_s)"),
-            Some(words) => bail!("it still refused the load's torrents after {patience_s} s: {words}"),
+            Some(reason) => bail!("it still refused the load's torrents after {patience_s} s: {reason}"),
         }
     }
 }
 
-/// Why a tracker is not there any more. One that ends at once without an error has most likely become a daemon.
-fn its_end(status: ExitStatus) -> anyhow::Error {
+/// Describes an exit in the middle of a run. A tracker that exits at once without an error is probably a daemon.
+fn unexpected_exit(status: ExitStatus) -> anyhow::Error {
     let advice = if status.success() { ": it must stay in the foreground" } else { "" };
-    anyhow::anyhow!("the tracker {}{advice}", in_words(status))
+    anyhow::anyhow!("the tracker {}{advice}", describe_exit(status))
 }
 
-const HURRIED_PATIENCE: Duration = Duration::from_secs(1);
+const INTERRUPTED_PATIENCE: Duration = Duration::from_secs(1);
 
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long connections are left alone before memory is read: a tracker may need a moment to give back what they needed
-/// when they came. It is less than any tracker's patience with them.
-const SETTLING: Duration = Duration::from_secs(2);
+/// How long connections are idle before memory is read. A tracker may need a moment to release the memory that it used
+/// when they were opened. This is shorter than the idle timeout of any tracker.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// With so many connections memory is read on the way, so that it can be seen whether each costs the same.
+/// The number of connections at which memory is read for the first time, to show whether each costs the same.
 const IDLE_STEP: usize = 1000;
 
-/// How many connections are opened between two looks at whether the machine bears them.
+/// The number of connections that are opened between two checks of the machine's memory.
 const MEMORY_CHECK_PERIOD: usize = 250;
 
-/// A tracker whose idle connections take half of the machine's memory has been seen enough of.
+/// Checks that the idle connections of a tracker take less than half of the machine's memory.
 fn check_memory(opened: usize, process: &Process) -> Result<()> {
     if !opened.is_multiple_of(MEMORY_CHECK_PERIOD) {
         return Ok(());
@@ -445,8 +448,8 @@ fn check_memory(opened: usize, process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// The info hashes of the load, in hexadecimal, one to a line. There may be ten million of them, so no formatting.
-fn write_whitelist(file: &Path, load: &Load) -> std::io::Result<()> {
+/// Writes the info hashes of the load in hexadecimal, one to a line. There may be ten million, so it avoids formatting.
+fn write_whitelist(file: &Path, load: &LoadSpec) -> std::io::Result<()> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = BufWriter::new(File::create(file)?);
     let mut line = [b'\n'; 41];

@@ -1,16 +1,16 @@
-//! Placeholders in descriptions: `{port}` and the like, in arguments, environment and files.
+//! Placeholders in descriptions, such as `{port}`, in arguments, environment variables and files.
 //!
-//! A brace that does not hold a name is an ordinary brace, so that JSON can be written as it is.
+//! A brace without a name behind it is an ordinary brace, so that JSON needs no escapes.
 
-/// What a description may refer to.
+/// The placeholders and their meanings.
 pub const PLACEHOLDERS: [(&str, &str); 14] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
-    ("ip", "the address alone"),
+    ("ip", "the IP address alone"),
     ("port", "the port alone"),
     ("workers", "how many processors the tracker has"),
-    ("folder", "the temporary folder, in which the files of the description are"),
+    ("folder", "the temporary folder, which contains the files of the description"),
     ("whitelist", "name of the file with the load's info hashes, in that folder"),
-    ("certificate", "name of the file with the certificate of a load by TLS, in that folder, in PEM"),
+    ("certificate", "name of the file with the certificate of a load over TLS, in that folder, in PEM"),
     ("key", "name of the file with its key (ECDSA P-256, PKCS#8), in that folder, in PEM"),
     ("certificate_and_key", "name of the file with both"),
     ("keep_alive", "true if the load keeps its connections, false if each carries one request"),
@@ -18,17 +18,17 @@ pub const PLACEHOLDERS: [(&str, &str); 14] = [
         "backend_port",
         "in the arguments of a front: the port of the tracker behind it, whose address is the same",
     ),
-    ("user", "who the laboratory runs as; nobody, if that is root"),
+    ("user", "the user that shoal-lab runs as; nobody, if that is root"),
     ("numwant", "the most peers that the load asks for"),
-    ("announce_reply_bytes", "how long the announce replies of an echo should be"),
+    ("announce_reply_bytes", "the length of an echo's announce replies"),
 ];
 
-/// A placeholder that there is not.
+/// An unknown placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no placeholder {{{0}}}: use {names}", names = accepted())]
+#[error("there is no placeholder {{{0}}}: use {names}", names = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", "))]
 pub struct UnknownPlaceholder(pub String);
 
-/// The values of a start.
+/// The values of the placeholders in one run.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<(&'static str, String)>);
 
@@ -36,16 +36,16 @@ impl Values {
     /// Sets a value.
     ///
     /// # Panics
-    /// If `name` is not one of [`PLACEHOLDERS`].
+    /// Panics if `name` is not one of [`PLACEHOLDERS`].
     pub fn set(&mut self, name: &'static str, value: impl ToString) {
-        assert!(is_known(name), "{name} is in the table of placeholders");
+        assert!(is_known(name), "{name} is not a placeholder");
         self.0.push((name, value.to_string()));
     }
 
-    /// `text` with values for its placeholders. What has no value becomes empty.
+    /// Replaces the placeholders in `text` by their values. A placeholder without a value becomes empty.
     ///
     /// # Errors
-    /// Where `text` has a placeholder that there is not.
+    /// Returns an error if `text` contains an unknown placeholder.
     pub fn expand(&self, text: &str) -> Result<String, UnknownPlaceholder> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -69,15 +69,15 @@ impl Values {
     }
 }
 
-/// Whether every placeholder of `text` is known.
+/// Checks that every placeholder of `text` is known.
 ///
 /// # Errors
-/// The first that is not.
+/// Returns an error for the first one that is not.
 pub fn check(text: &str) -> Result<(), UnknownPlaceholder> {
     Values::default().expand(text).map(|_| ())
 }
 
-/// The name of a placeholder whose opening brace is just before `text`.
+/// Returns the name of a placeholder whose opening brace precedes `text`.
 fn name_at(text: &str) -> Option<&str> {
     let name = &text[..text.find('}')?];
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
@@ -88,16 +88,12 @@ fn is_known(name: &str) -> bool {
     PLACEHOLDERS.iter().any(|(known, _)| *known == name)
 }
 
-fn accepted() -> String {
-    PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn values_are_put_in() {
+    fn values_replace_placeholders() {
         let mut values = Values::default();
         values.set("port", 7000);
         values.set("ip", "127.0.0.1");

@@ -1,7 +1,7 @@
-//! Which processors there are, and which of them are two threads of one core.
+//! The processors of the machine, and which of them are hyperthreads of one core.
 //!
-//! Reads the kernel's account from a directory that it is handed, so that tests can make machines up. Only processors
-//! that this process may use count.
+//! The kernel's directory is an argument, so that tests can invent machines. Only processors that this process may use
+//! count.
 
 use std::fs;
 use std::io;
@@ -10,27 +10,27 @@ use std::path::Path;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Where the kernel tells of its processors.
+/// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// The processors of a machine, core by core.
+/// The processors of a machine, grouped by core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Hyperthreads of each core, lowest first; the cores in the order of their lowest.
+    /// The hyperthreads of each core, lowest first. Cores are in the order of their lowest hyperthread.
     cores: Vec<Vec<usize>>,
 }
 
 impl Topology {
-    /// That of this machine, as far as this process may use it.
+    /// Reads the topology of this machine, as far as this process may use it.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// Returns an error if the kernel does not report the allowed processors.
     pub fn of_this_machine() -> io::Result<Self> {
         Ok(Self::read(Path::new(DIRECTORY), &allowed()?))
     }
 
-    /// The processors `allowed` of the machine that `directory` describes. A processor of which the kernel does not
-    /// tell with whom it shares a core is taken for a core of its own.
+    /// Reads the topology of the processors `allowed` from `directory`. A processor whose siblings are unknown is taken
+    /// for a core of its own.
     #[must_use]
     pub fn read(directory: &Path, allowed: &[usize]) -> Self {
         let mut processors = allowed.to_vec();
@@ -52,7 +52,7 @@ impl Topology {
         Self { cores }
     }
 
-    /// Every processor, lowest first.
+    /// Returns every processor, lowest first.
     #[must_use]
     pub fn processors(&self) -> Vec<usize> {
         let mut processors: Vec<usize> = self.cores.iter().flatten().copied().collect();
@@ -60,52 +60,52 @@ impl Topology {
         processors
     }
 
-    /// The hyperthreads of each core.
+    /// Returns the hyperthreads of each core.
     #[must_use]
     pub fn cores(&self) -> &[Vec<usize>] {
         &self.cores
     }
 
-    /// Whether any core has more than one thread that this process may use.
+    /// Returns whether a core has more than one hyperthread that this process may use.
     #[must_use]
     pub fn has_hyperthreads(&self) -> bool {
         self.cores.iter().any(|core| core.len() > 1)
     }
 
-    /// Whether two processors are threads of one core.
+    /// Returns whether two processors are hyperthreads of one core.
     #[must_use]
     pub fn share_a_core(&self, one: usize, other: usize) -> bool {
         self.cores.iter().any(|core| core.contains(&one) && core.contains(&other))
     }
 }
 
-/// The processors that the calling thread may use.
+/// Returns the processors that the calling thread may use.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// Returns an error if the kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Keeps the calling thread, and whatever it starts from now on, on these processors.
+/// Pins the calling thread, and every process that it starts later, to these processors.
 ///
 /// # Errors
-/// Where the kernel refuses, because none of them may be used.
+/// Returns an error if the kernel refuses, because none of them may be used.
 pub fn keep_on(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|processor| set.set(*processor));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Brings a thread of another process back to these processors, if it may use others. Some programs choose the
-/// processors of their threads themselves, whatever they were given.
+/// Pins a thread of another process to these processors, if it may use others. Some programs choose the processors of
+/// their threads themselves, regardless of those that they inherit.
 ///
 /// # Errors
-/// Where the kernel refuses, or there is no such thread any more.
-pub(crate) fn bring_back(thread: Pid, processors: &[usize]) -> io::Result<()> {
-    let may_use = sched_getaffinity(Some(thread))?;
-    let strays = (0..CpuSet::MAX_CPU).any(|other| may_use.is_set(other) && !processors.contains(&other));
+/// Returns an error if the kernel refuses, or the thread has ended.
+pub(crate) fn pin_thread(thread: Pid, processors: &[usize]) -> io::Result<()> {
+    let affinity = sched_getaffinity(Some(thread))?;
+    let strays = (0..CpuSet::MAX_CPU).any(|other| affinity.is_set(other) && !processors.contains(&other));
     if strays {
         let mut set = CpuSet::new();
         processors.iter().for_each(|processor| set.set(*processor));
@@ -114,7 +114,7 @@ pub(crate) fn bring_back(thread: Pid, processors: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// A list as the kernel writes it: `0-3,8,10-11`.
+/// Parses a list in the kernel's format: `0-3,8,10-11`.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut processors = Vec::new();
     for part in text.split(',') {
@@ -128,7 +128,7 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// A machine whose cores have these threads.
+    /// Creates the directory of a machine whose cores have these hyperthreads.
     fn machine(cores: &[&[usize]]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for core in cores {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_kernel_means_cores_of_their_own() {
+    fn without_siblings_every_processor_is_a_core() {
         let directory = tempfile::tempdir().unwrap();
         let topology = Topology::read(directory.path(), &[0, 1]);
         assert_eq!(topology.cores(), [[0], [1]]);
@@ -167,19 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_left_is_brought_back() {
+    fn a_stray_thread_is_pinned_again() {
         let all = allowed().unwrap();
         let one = &all[all.len() - 1..];
         let back = std::thread::spawn({
             let one = one.to_vec();
             move || {
                 let this = rustix::thread::gettid();
-                bring_back(this, &one).unwrap();
+                pin_thread(this, &one).unwrap();
                 allowed().unwrap()
             }
         });
         assert_eq!(back.join().unwrap(), one);
-        assert!(bring_back(Pid::INIT, &[]).is_err(), "nobody runs nowhere");
+        assert!(pin_thread(Pid::INIT, &[]).is_err(), "the set of processors is empty");
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! A client of WebTorrent trackers (RFC 6455) that asks one thing at a time, as [`crate::http`] does for HTTP: to find out
-//! whether a tracker is there, and to leave WebSockets idle on it.
+//! A client of WebTorrent trackers (RFC 6455) with one request at a time, like [`crate::http`] for HTTP.
 
 use std::io;
 use std::net::TcpStream;
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{self, Read, Role, handshake};
 use shoal_wire::webtorrent::received::{Received, decode};
@@ -12,31 +11,31 @@ use shoal_wire::webtorrent::request::{AnnounceRequest, Style};
 
 use crate::http;
 
-/// Where the WebSocket is asked for: trackers take any path.
+/// The path of the WebSocket. Trackers accept any path.
 pub(crate) const PATH: &str = "/announce";
 
 /// No reply to a single announce is longer.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a client calls its request for a WebSocket. It is no secret.
+/// The nonce of the handshake. It does not need to be random here.
 const NONCE: [u8; 16] = *b"shoal laboratory";
 
-/// What frames are masked with: proxies on the way, from whom it guards, there are none.
+/// The mask of all frames. Masks protect proxies on the way, and here are none.
 const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x8e];
 
 /// A WebSocket.
 pub(crate) struct Connection {
     http: http::Connection,
     reader: websocket::Reader,
-    /// What came and was not looked at yet.
+    /// Received bytes that have not been decoded yet.
     input: Vec<u8>,
 }
 
 impl Connection {
-    /// Makes a WebSocket of a connection.
+    /// Upgrades a connection to a WebSocket.
     ///
     /// # Errors
-    /// Where the tracker does not agree.
+    /// Returns an error if the tracker declines.
     pub(crate) fn open(http: http::Connection) -> io::Result<Self> {
         let key = handshake::key(NONCE);
         let mut request = Vec::new();
@@ -54,10 +53,10 @@ impl Connection {
         }
     }
 
-    /// Announces a peer that makes no offers, and returns why it was refused, if it was.
+    /// Announces a peer without offers, and returns the reason if the tracker refuses it.
     ///
     /// # Errors
-    /// Where the tracker says nothing, or no WebSocket message.
+    /// Returns an error if there is no WebSocket message in response.
     pub(crate) fn announce(
         &mut self,
         info_hash: InfoHash,
@@ -70,35 +69,31 @@ impl Connection {
         announce.encode(Style::Raw, &mut message);
         frame::encode(Opcode::Text, &message, Some(MASK), &mut bytes);
         self.http.send(&bytes)?;
-        self.read_message(|message| match decode(message) {
-            Ok(Received::Failure(failure)) => Some(failure.reason.into_owned()),
-            // An echo says what it was told, which is nothing that a tracker says.
-            _ => None,
-        })
-    }
-
-    /// The connection without what this end remembers of it, so that a great many fit. It stays open, and nothing can be
-    /// said on it any more.
-    pub(crate) fn into_idle(self) -> TcpStream {
-        self.http.into_idle()
-    }
-
-    /// Reads on until a message is whole. What else the tracker may say is left unanswered, since nobody stays long.
-    fn read_message<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+        // Other messages, such as pings, are left unanswered, since the connection is short-lived.
         loop {
-            let heard = self.reader.read(&mut self.input, Role::Client, MESSAGE_BYTES_MAX);
-            let Read { used, event } = heard.map_err(io::Error::other)?;
+            let read = self.reader.read(&mut self.input, Role::Client, MESSAGE_BYTES_MAX);
+            let Read { used, event } = read.map_err(io::Error::other)?;
             match event {
                 Some(websocket::Event::Message(message)) => {
-                    let result = read(message);
+                    let refusal = match decode(message) {
+                        Ok(Received::Failure(failure)) => Some(failure.reason.into_owned()),
+                        // An echo returns the announce, which is not a message of a tracker.
+                        _ => None,
+                    };
                     self.input.drain(..used);
-                    return Ok(result);
+                    return Ok(refusal);
                 }
                 Some(websocket::Event::Close(_)) => return Err(io::ErrorKind::ConnectionReset.into()),
                 _ if used > 0 => drop(self.input.drain(..used)),
                 _ => self.http.receive(&mut self.input)?,
             }
         }
+    }
+
+    /// Drops the buffers of this end, so that very many connections fit. The connection stays open, but nothing can be
+    /// sent on it any more.
+    pub(crate) fn into_idle(self) -> TcpStream {
+        self.http.into_idle()
     }
 }
 
@@ -114,8 +109,8 @@ mod tests {
 
     const PEER_ID: PeerId = PeerId(*b"-SL0001-123456789012");
 
-    /// What a client makes of a tracker that agrees to a WebSocket and then says this, in pieces of a few bytes.
-    fn announced(said: Vec<u8>) -> io::Result<Option<String>> {
+    /// Returns what a client makes of a tracker that accepts the WebSocket and then sends `reply`, in small pieces.
+    fn announced(reply: Vec<u8>) -> io::Result<Option<String>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = http::Client::new(listener.local_addr().unwrap(), None).unwrap();
         let tracker = thread::spawn(move || {
@@ -125,11 +120,11 @@ mod tests {
             let mut answer = Vec::new();
             let accept = handshake::accept(handshake::key(NONCE).as_bytes()).unwrap();
             handshake::respond(&accept, &mut answer);
-            answer.extend_from_slice(&said);
+            answer.extend_from_slice(&reply);
             for piece in answer.chunks(50) {
                 stream.write_all(piece).unwrap();
             }
-            // Only who has read everything closes in good order.
+            // A socket with unread input would be reset instead of closed.
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let _ = stream.read_to_end(&mut Vec::new());
         });
@@ -141,21 +136,21 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_read_and_refusals_told_in_words() {
-        let mut said = Vec::new();
-        frame::encode(Opcode::Ping, b"there?", None, &mut said);
-        frame::write_text(&mut said, |out| reply::announce(&InfoHash([0xa5; 20]), 120, 0, 1, out));
-        assert_eq!(announced(said).unwrap(), None);
-        let mut said = Vec::new();
-        frame::write_text(&mut said, |out| reply::failure(None, None, "not you", out));
-        assert_eq!(announced(said).unwrap().as_deref(), Some("not you"));
+    fn replies_are_read_and_refusals_have_a_reason() {
+        let mut sent = Vec::new();
+        frame::encode(Opcode::Ping, b"there?", None, &mut sent);
+        frame::write_text(&mut sent, |out| reply::announce(&InfoHash([0xa5; 20]), 120, 0, 1, out));
+        assert_eq!(announced(sent).unwrap(), None);
+        let mut sent = Vec::new();
+        frame::write_text(&mut sent, |out| reply::failure(None, None, "not you", out));
+        assert_eq!(announced(sent).unwrap().as_deref(), Some("not you"));
     }
 
     #[test]
-    fn what_is_cut_or_closed_is_no_reply() {
+    fn truncated_and_closed_connections_give_no_reply() {
         assert!(announced(Vec::new()).is_err());
-        let mut said = Vec::new();
-        frame::close(websocket::CloseCode::GoingAway, "", None, &mut said);
-        assert!(announced(said).is_err());
+        let mut sent = Vec::new();
+        frame::close(websocket::CloseCode::GoingAway, "", None, &mut sent);
+        assert!(announced(sent).is_err());
     }
 }

@@ -3,8 +3,8 @@
 
 use core::net::IpAddr;
 
-use shoal_protocol::Event;
 use shoal_store::Action;
+use shoal_types::Event;
 
 use crate::refusal::Refusal;
 use crate::{Settings, address};

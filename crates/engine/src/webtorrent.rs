@@ -14,12 +14,12 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
     Address, Announced, Class, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms,
     Target, Unwritten,
 };
 use shoal_store::Action;
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use shoal_counting::Counting;
+use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
@@ -14,7 +14,7 @@ use shoal_relay::{Mailboxes, Postroom, Swarms};
 use shoal_wire::stream::Handle;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const WORKERS: u16 = 2;
 const CLIENTS: u32 = 60;
@@ -52,14 +52,18 @@ impl World {
             let postroom = Postroom::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
             let responder = Responder::new(Settings::default(), Arc::clone(&swarms), postroom, tally, rng);
-            let before = shoal_counting::allocations();
+            let before = shoal_counting_allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
                 responder.enter(Handle { index, generation: 0 }, ip)
             };
             let mut members = Vec::with_capacity(CLIENTS as usize);
             members.extend((0..CLIENTS).map(enter));
-            assert_eq!(shoal_counting::allocations() - before, 1, "none for who has not said anything");
+            assert_eq!(
+                shoal_counting_allocator::allocations() - before,
+                1,
+                "none for who has not said anything"
+            );
             Worker { responder, members, counters }
         };
         let workers = (0..WORKERS).map(worker).collect();
@@ -70,7 +74,7 @@ impl World {
     fn step(&mut self) -> u64 {
         let (number, index) = (self.rng.usize(..self.workers.len()), self.rng.u32(..CLIENTS));
         let message = message(&mut self.rng, number, index);
-        let before = shoal_counting::allocations();
+        let before = shoal_counting_allocator::allocations();
         let Worker { responder, members, .. } = &mut self.workers[number];
         responder.hear(&mut members[index as usize], message.as_bytes(), NOW);
         for worker in [number, 1 - number] {
@@ -83,7 +87,7 @@ impl World {
             }
             assert!(responder.dispatch().count() < 2);
         }
-        shoal_counting::allocations() - before
+        shoal_counting_allocator::allocations() - before
     }
 
     fn count(&self, read: impl Fn(&Counters) -> u64) -> u64 {

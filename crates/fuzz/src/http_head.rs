@@ -1,24 +1,23 @@
-//! Heads of HTTP requests.
+//! The heads of HTTP requests.
 
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{Body, HEAD_BYTES_MAX, HEADERS_MAX, HeadError, HeaderStorage, RequestHead};
 
-/// Decodes the bytes as the head of a request and asks it everything that can be asked.
+/// Decodes the input as the head of a request and checks every accessor.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn http_head(bytes: &[u8]) {
     let mut storage = HeaderStorage::new();
-    match RequestHead::decode(bytes, &mut storage) {
-        Ok(Some(head)) => check(bytes, &head),
-        Ok(None) => assert!(bytes.len() < HEAD_BYTES_MAX, "what is not complete may still become so"),
-        Err(HeadError::TargetTooLong | HeadError::TooLarge) => assert!(bytes.len() >= HEAD_BYTES_MAX),
-        Err(HeadError::TooManyHeaders) => assert!(bytes.len() > HEADERS_MAX),
-        Err(HeadError::Malformed(what)) => assert!(!what.is_empty()),
-    }
-}
-
-fn check(bytes: &[u8], head: &RequestHead<'_, '_>) {
+    let head = match RequestHead::decode(bytes, &mut storage) {
+        Ok(Some(head)) => head,
+        Ok(None) => {
+            return assert!(bytes.len() < HEAD_BYTES_MAX, "an incomplete head may still become complete");
+        }
+        Err(HeadError::TargetTooLong | HeadError::TooLarge) => return assert!(bytes.len() >= HEAD_BYTES_MAX),
+        Err(HeadError::TooManyHeaders) => return assert!(bytes.len() > HEADERS_MAX),
+        Err(HeadError::Malformed(reason)) => return assert!(!reason.is_empty()),
+    };
     assert!(head.bytes <= bytes.len().min(HEAD_BYTES_MAX));
     assert!(bytes[..head.bytes].ends_with(b"\n"));
     assert!(!head.path.is_empty() && !head.path.contains(&b'?') && !head.path.contains(&b'#'));
@@ -28,7 +27,7 @@ fn check(bytes: &[u8], head: &RequestHead<'_, '_>) {
         Body::Bytes(bytes) => assert!(bytes > 0),
         Body::Chunked => {
             assert_eq!(head.version, Version::Http11);
-            assert_eq!(head.header("content-length").count(), 0, "one length only");
+            assert_eq!(head.header("content-length").count(), 0, "a body has one length");
         }
     }
     if head.header("connection").next().is_none() {
@@ -38,10 +37,10 @@ fn check(bytes: &[u8], head: &RequestHead<'_, '_>) {
     assert!(!head.accepts_gzip() || head.header("Accept-Encoding").next().is_some());
     let _ = head.host();
 
-    // What follows a head does not change it, and nothing less is one.
+    // Bytes behind a head do not change it, and no shorter input is a head.
     let mut storage = HeaderStorage::new();
     let again = RequestHead::decode(&bytes[..head.bytes], &mut storage).ok().flatten();
-    let again = again.expect("the head alone is a head");
+    let again = again.expect("the bytes of the head are a head");
     assert_eq!((again.bytes, again.path, again.query), (head.bytes, head.path, head.query));
     assert_eq!((again.keep_alive, again.body), (head.keep_alive, head.body));
     let mut storage = HeaderStorage::new();

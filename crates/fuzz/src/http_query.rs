@@ -1,32 +1,28 @@
-//! Queries of announces and scrapes, against a reading as simple as can be.
+//! The queries of announces and scrapes, compared with a naive decoder.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HeaderStorage, RequestHead};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};
 use shoal_wire::http::request::{AnnounceRequest, Target};
 
-/// Decodes the bytes as both kinds of query.
+/// Decodes the input as both kinds of query.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn http_query(query: &[u8]) {
-    // A longer one never comes, because it stands within a head.
+    // A query is part of a head, which is never longer than this.
     if query.len() > HEAD_BYTES_MAX {
         return;
     }
     let parameters: Vec<_> = Parameters::new(query).collect();
-    check_scrape(query, &parameters);
+    let expected: Vec<_> = values(&parameters, "info_hash").map(|value| twenty("info_hash", value)).collect();
+    let scraped: Vec<_> = ScrapeQuery::new(query).map(|hash| hash.map(|InfoHash(hash)| hash)).collect();
+    assert_eq!(scraped, expected);
     match AnnounceQuery::decode(query) {
         Ok(announce) => check_announce(&announce, &parameters),
         Err(error) => check_error(error, &parameters),
     }
-}
-
-fn check_scrape(query: &[u8], parameters: &[(&[u8], &[u8])]) {
-    let expected: Vec<_> = values(parameters, "info_hash").map(|value| twenty("info_hash", value)).collect();
-    let hashes: Vec<_> = ScrapeQuery::new(query).map(|hash| hash.map(|InfoHash(hash)| hash)).collect();
-    assert_eq!(hashes, expected);
 }
 
 fn check_announce(announce: &AnnounceQuery, parameters: &[(&[u8], &[u8])]) {
@@ -50,7 +46,7 @@ fn check_announce(announce: &AnnounceQuery, parameters: &[(&[u8], &[u8])]) {
     check_round_trip(announce);
 }
 
-/// Where the peer accepts connections, as the last of each parameter says.
+/// Returns the port on which the peer accepts connections. The last value of each parameter counts.
 fn port<'t>(text: impl Fn(&'static str) -> std::borrow::Cow<'t, str>) -> u16 {
     let number = |key| text(key).parse().ok();
     match number("port") {
@@ -60,7 +56,7 @@ fn port<'t>(text: impl Fn(&'static str) -> std::borrow::Cow<'t, str>) -> u16 {
     }
 }
 
-/// What is read is read the same after a client has written it.
+/// Checks that an encoded announce decodes to the same values.
 fn check_round_trip(announce: &AnnounceQuery) {
     let request = AnnounceRequest {
         info_hash: announce.info_hash,
@@ -107,7 +103,7 @@ fn values<'a>(parameters: &'a [(&[u8], &'a [u8])], key: &'a str) -> impl Iterato
     parameters.iter().filter(move |(other, _)| *other == key.as_bytes()).map(|(_, value)| *value)
 }
 
-/// Decodes 20 bytes by way of digits and numbers of the library. Nothing is read behind the twentieth.
+/// Decodes 20 bytes with the standard library's number parser. Stops at the twentieth byte.
 fn twenty(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryError> {
     let (mut bytes, mut rest) = (Vec::new(), value.to_vec());
     while bytes.len() < 20 && !rest.is_empty() {

@@ -1,22 +1,22 @@
-//! Bencoded values and replies, as a client reads them.
+//! Bencoded values and replies, as a client decodes them.
 
 use core::net::SocketAddr;
 
-use shoal_wire::http::bencode::{self, BencodeError, Dictionary, Value};
+use shoal_wire::http::bencode::{self, BencodeError, Value};
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedError, ReceivedPeers, ReceivedScrape};
 use shoal_wire::http::reply::{AnnounceReply, scrape_begin, scrape_end, scrape_file};
 
-/// Decodes the bytes as a bencoded value and as both kinds of reply, and encodes again what comes out.
+/// Decodes the input as a bencoded value and as both kinds of reply, and encodes the results again.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn http_reply(body: &[u8]) {
     match bencode::decode(body) {
         Ok(value) => {
             let mut out = Vec::new();
             encode(value, &mut out);
-            assert_eq!(out, body, "there is one encoding of a value");
+            assert_eq!(out, body, "a value has one encoding");
         }
         Err(BencodeError::Malformed { at }) => assert!(at < body.len()),
         Err(BencodeError::Trailing { bytes }) => assert!(0 < bytes && bytes < body.len()),
@@ -29,11 +29,20 @@ pub fn http_reply(body: &[u8]) {
         Err(ReceivedError::NoDictionary | ReceivedError::Key { .. }) => {}
     }
     if let Ok(Received::Reply(scrape)) = ReceivedScrape::decode(body) {
-        check_scrape(scrape);
+        let files: Vec<_> = scrape.files().collect();
+        let mut body = Vec::new();
+        scrape_begin(&mut body);
+        for (info_hash, file) in &files {
+            assert!(scrape.file(*info_hash).is_some());
+            scrape_file(*info_hash, *file, &mut body);
+        }
+        scrape_end(None, &mut body);
+        let Ok(Received::Reply(again)) = ReceivedScrape::decode(&body) else { panic!("a reply") };
+        assert_eq!(again.files().collect::<Vec<_>>(), files);
     }
 }
 
-/// Encodes a value as simply as can be.
+/// Encodes a value in the most direct way.
 fn encode(value: Value<'_>, out: &mut Vec<u8>) {
     match value {
         Value::Integer(integer) => out.extend(format!("i{integer}e").bytes()),
@@ -52,19 +61,15 @@ fn encode(value: Value<'_>, out: &mut Vec<u8>) {
                 encode(Value::Bytes(key), out);
                 encode(value, out);
             }
-            check_dictionary(dictionary);
+            let keys: Vec<&[u8]> = dictionary.iter().map(|(key, _)| key).collect();
+            assert_eq!(dictionary.is_sorted(), keys.windows(2).all(|pair| pair[0] < pair[1]));
+            assert!(keys.iter().all(|key| dictionary.get(key).is_some()));
             out.push(b'e');
         }
     }
 }
 
-fn check_dictionary(dictionary: Dictionary<'_>) {
-    let keys: Vec<&[u8]> = dictionary.iter().map(|(key, _)| key).collect();
-    assert_eq!(dictionary.is_sorted(), keys.windows(2).all(|pair| pair[0] < pair[1]));
-    assert!(keys.iter().all(|key| dictionary.get(key).is_some()));
-}
-
-/// What a tracker would write for what was read is read the same.
+/// Checks that a tracker that encodes the decoded reply produces an equivalent one.
 fn check_announce(read: &ReceivedAnnounce<'_>) {
     let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let (warning, tracker_id) = (text(read.warning), text(read.tracker_id));
@@ -94,17 +99,4 @@ fn check_announce(read: &ReceivedAnnounce<'_>) {
     assert_eq!(again.peers.count() + again.peers_v6.len(), written);
     let addresses: Vec<SocketAddr> = read.peers.addresses().collect();
     assert_eq!(addresses.len(), read.peers.count());
-}
-
-fn check_scrape(read: ReceivedScrape<'_>) {
-    let files: Vec<_> = read.files().collect();
-    let mut body = Vec::new();
-    scrape_begin(&mut body);
-    for (info_hash, file) in &files {
-        assert!(read.file(*info_hash).is_some());
-        scrape_file(*info_hash, *file, &mut body);
-    }
-    scrape_end(None, &mut body);
-    let Ok(Received::Reply(again)) = ReceivedScrape::decode(&body) else { panic!("a reply") };
-    assert_eq!(again.files().collect::<Vec<_>>(), files);
 }

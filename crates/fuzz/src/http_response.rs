@@ -1,42 +1,34 @@
-//! Heads of HTTP responses, and chunks.
+//! The heads of HTTP responses, and chunked bodies.
 
 use shoal_wire::http::head::HEAD_BYTES_MAX;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ReceivedHead, ResponseError, decode_chunks};
 
-/// Most data that is taken of a body.
+/// Most bytes of data that are taken from a body.
 const DATA_BYTES_MAX: usize = 64;
 
-/// Decodes the bytes as the head of a response and what follows it as chunks, and if there is no head, all of it.
+/// Decodes the input as the head of a response, and the rest (or all of it, if there is no head) as chunks.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn http_response(bytes: &[u8]) {
     let mut body = bytes;
     match ReceivedHead::decode(bytes) {
         Ok(Some(head)) => {
-            check_head(bytes, head);
+            assert!(head.bytes <= bytes.len().min(HEAD_BYTES_MAX));
+            assert!(head.status < 1000);
+            assert!(!head.keep_alive || head.framing != Framing::Close, "the end of the body is marked");
+            assert_eq!(ReceivedHead::decode(&bytes[..head.bytes]), Ok(Some(head)));
+            assert_eq!(ReceivedHead::decode(&bytes[..head.bytes - 1]), Ok(None));
             body = &bytes[head.bytes..];
         }
         Ok(None) => assert!(bytes.len() < HEAD_BYTES_MAX),
         Err(ResponseError::TooLarge) => assert!(bytes.len() > 100),
         Err(ResponseError::Malformed(_)) => {}
     }
-    check_chunks(body);
-}
-
-fn check_head(bytes: &[u8], head: ReceivedHead) {
-    assert!(head.bytes <= bytes.len().min(HEAD_BYTES_MAX));
-    assert!(head.status < 1000);
-    assert!(!head.keep_alive || head.framing != Framing::Close, "somebody has to say where the body ends");
-    assert_eq!(ReceivedHead::decode(&bytes[..head.bytes]), Ok(Some(head)));
-    assert_eq!(ReceivedHead::decode(&bytes[..head.bytes - 1]), Ok(None));
-}
-
-fn check_chunks(body: &[u8]) {
     let mut data = b"kept".to_vec();
     let decoded = decode_chunks(body, DATA_BYTES_MAX, &mut data);
     let Ok(Some(bytes)) = decoded else { return assert_eq!(data, b"kept") };
-    let data = data.strip_prefix(b"kept").expect("what was there stays");
+    let data = data.strip_prefix(b"kept").expect("earlier data stays");
     assert!(bytes <= body.len() && data.len() <= DATA_BYTES_MAX);
     assert_eq!(decode_chunks(&body[..bytes - 1], DATA_BYTES_MAX, &mut Vec::new()), Ok(None));
 

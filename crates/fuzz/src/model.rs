@@ -1,9 +1,9 @@
-//! Swarms as simple as can be, to check the counts that a tracker tells.
+//! A naive model of swarms, which predicts the counts in a tracker's replies.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
-use shoal_protocol::{Event, InfoHash};
+use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::Announce;
 
 /// All swarms of both families.
@@ -12,19 +12,19 @@ pub(crate) struct Model {
     swarms: HashMap<(bool, InfoHash), Swarm>,
 }
 
-/// One swarm: its peers and whether each seeds.
+/// One swarm: its peers, and whether each of them seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Swarm {
     pub(crate) seeds: HashMap<SocketAddr, bool>,
 }
 
 impl Model {
-    /// Does what a granted announce from `ip` does, and tells the swarm after it.
+    /// Applies an accepted announce from `ip` and returns the resulting swarm.
     pub(crate) fn announce(&mut self, ip: IpAddr, announce: &Announce) -> &Swarm {
         let peer = SocketAddr::new(ip, announce.port.get());
         let swarm = self.swarms.entry((ip.is_ipv4(), announce.info_hash)).or_default();
         match announce.event() {
-            // Nobody can reach it there.
+            // A peer at port 0 cannot be reached.
             Event::Completed | Event::Started | Event::Update if peer.port() == 0 => {}
             Event::Stopped => {
                 swarm.seeds.remove(&peer);
@@ -39,14 +39,14 @@ impl Model {
         swarm
     }
 
-    /// Seeders and leechers of a swarm of the family of `ip`.
+    /// Returns the numbers of seeders and leechers of a swarm, in the family of `ip`.
     pub(crate) fn counts(&self, ip: IpAddr, info_hash: InfoHash) -> [u32; 2] {
         self.swarms.get(&(ip.is_ipv4(), info_hash)).map_or([0; 2], Swarm::counts)
     }
 }
 
 impl Swarm {
-    /// Seeders and leechers.
+    /// Returns the numbers of seeders and leechers.
     pub(crate) fn counts(&self) -> [u32; 2] {
         let seeders = self.seeds.values().filter(|&&seeds| seeds).count();
         let leechers = self.seeds.len() - seeders;

@@ -1,15 +1,15 @@
 //! The codec of UDP packets, without a tracker.
 
-use shoal_protocol::{PeerV4, PeerV6};
+use shoal_types::{PeerV4, PeerV6};
 use shoal_wire::udp::{Reply, ReplyError, Request, RequestError};
 
 /// Largest payload of a datagram.
 const PACKET_BYTES_MAX: usize = 65_507;
 
-/// Decodes the bytes as a request and as a reply, uses all that comes out, and encodes it again.
+/// Decodes the input as a request and as a reply, uses every part of the results, and encodes them again.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn udp_decode(packet: &[u8]) {
     if packet.len() > PACKET_BYTES_MAX {
         return;
@@ -35,14 +35,14 @@ pub fn udp_decode(packet: &[u8]) {
 
 fn check_request(packet: &[u8], request: &Request<'_>) {
     let mut out = vec![0; packet.len()];
-    let bytes = request.encode(&mut out).expect("no longer than it was");
+    let bytes = request.encode(&mut out).expect("the encoding is no longer than the packet");
     assert_eq!(out[..bytes], packet[..bytes]);
     assert_eq!(Request::decode(&out[..bytes]).as_ref(), Ok(request));
     assert!(request.encode(&mut out[..bytes - 1]).is_err());
     match request {
         Request::Connect { .. } => assert_eq!(bytes, 16),
         Request::Announce { announce, options, .. } => {
-            assert_eq!(bytes, packet.len(), "options are kept as they are");
+            assert_eq!(bytes, packet.len(), "options are kept unchanged");
             let _ = announce.event();
             let url_bytes: usize = options.url_data().map(<[u8]>::len).sum();
             assert!(url_bytes <= options.as_bytes().len());
@@ -57,7 +57,7 @@ fn check_request(packet: &[u8], request: &Request<'_>) {
 
 fn check_reply(packet: &[u8], reply: &Reply<'_>) {
     let mut out = vec![0; packet.len()];
-    let bytes = reply.encode(&mut out).expect("no longer than it was");
+    let bytes = reply.encode(&mut out).expect("the encoding is no longer than the packet");
     assert_eq!(out[..bytes], packet[..bytes]);
     assert_eq!(Reply::decode(&out[..bytes]).as_ref(), Ok(reply));
     assert!(reply.encode(&mut out[..bytes - 1]).is_err());

@@ -1,4 +1,4 @@
-//! The whole way from datagrams to replies: codec, engine and a real store, against a naive model.
+//! The whole path from datagrams to replies (codec, engine and a real store), compared with a naive model.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
@@ -8,28 +8,28 @@ use shoal_engine::connection::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_engine::{Now, Settings, WrongConnectionId};
-use shoal_protocol::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_store::Store;
+use shoal_types::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, AnnounceHead, Peers, Reply, Request, RequestError, TransactionId};
 
-use crate::client::{Connection, Scene, address, scenes};
 use crate::model::Model;
+use crate::script::{Connection, Step, address, steps};
 
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
 const START: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
-/// Seconds that pass where a scene says so: more than half of a slot of connection ids.
+/// Seconds that pass where a step says so: more than half of a time slot of connection ids.
 const PASSING_S: u64 = 70;
 
-/// Seconds after which any id is stale.
+/// Age in seconds at which any connection id is stale.
 const STALE_S: u64 = 100_000;
 
-/// Most scenes of an input, so that none takes long.
-const SCENES_MAX: usize = 256;
+/// Most steps of an input, so that no input takes long.
+const STEPS_MAX: usize = 256;
 
-/// A tracker, and what it ought to hold.
-struct World {
+/// A tracker, and a model of what it should store.
+struct Harness {
     settings: Settings,
     responder: Responder,
     connection_ids: ConnectionIds,
@@ -37,29 +37,29 @@ struct World {
     now: Now,
 }
 
-/// Plays the input, as `client` describes it, and checks every reply.
+/// Runs the input as a script (see `script`) and checks every reply.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn udp_reply(input: &[u8]) {
     let Some((&choices, rest)) = input.split_first() else { return };
-    let mut world = World::new(choices);
+    let mut harness = Harness::new(choices);
     let mut batch = Vec::new();
-    for scene in scenes(rest).take(SCENES_MAX) {
-        if scene.time_passes {
-            world.serve(&mut batch);
-            world.now.unix_s += PASSING_S;
+    for step in steps(rest).take(STEPS_MAX) {
+        if step.time_passes {
+            harness.serve(&mut batch);
+            harness.now.unix_s += PASSING_S;
         }
-        batch.push(world.datagram(&scene));
-        if scene.batch_ends {
-            world.serve(&mut batch);
+        batch.push(harness.datagram(&step));
+        if step.batch_ends {
+            harness.serve(&mut batch);
         }
     }
-    world.serve(&mut batch);
+    harness.serve(&mut batch);
 }
 
-impl World {
-    /// A world with settings according to the bits of `choices`.
+impl Harness {
+    /// Creates a tracker whose settings depend on the bits of `choices`.
     fn new(choices: u8) -> Self {
         let settings = Settings {
             wrong_connection_id: match choices & 1 {
@@ -95,24 +95,24 @@ impl World {
         }
     }
 
-    /// Source and bytes of what the scene sends.
-    fn datagram(&self, scene: &Scene<'_>) -> (SocketAddr, Vec<u8>) {
-        let source = address(scene.client);
+    /// Returns the source and the bytes of the datagram of a step.
+    fn datagram(&self, step: &Step<'_>) -> (SocketAddr, Vec<u8>) {
+        let source = address(step.client);
         let issue = |client, unix_s| Some(self.connection_ids.issue(address(client).ip(), unix_s));
-        let connection_id = match scene.connection {
+        let connection_id = match step.connection {
             Connection::Raw => None,
-            Connection::Own => issue(scene.client, self.now.unix_s),
-            Connection::OfNext => issue(scene.client + 1, self.now.unix_s),
-            Connection::Stale => issue(scene.client, self.now.unix_s - STALE_S),
+            Connection::Own => issue(step.client, self.now.unix_s),
+            Connection::OfNext => issue(step.client + 1, self.now.unix_s),
+            Connection::Stale => issue(step.client, self.now.unix_s - STALE_S),
         };
-        let mut datagram = scene.datagram.to_vec();
+        let mut datagram = step.datagram.to_vec();
         if let (Some(connection_id), Some(field)) = (connection_id, datagram.first_chunk_mut()) {
             *field = connection_id.0.to_be_bytes();
         }
         (source, datagram)
     }
 
-    /// Has the batch answered and checks each reply in the order of arrival.
+    /// Serves the batch and checks each reply, in the order of arrival.
     fn serve(&mut self, batch: &mut Vec<(SocketAddr, Vec<u8>)>) {
         let mut replies = vec![[0xee; REPLY_BYTES_MAX]; batch.len()];
         let mut exchanges: Vec<Exchange<'_>> = batch
@@ -133,9 +133,9 @@ impl World {
 
     fn check(&mut self, source: SocketAddr, request: &[u8], reply: &[u8]) {
         let ip = source.ip().to_canonical();
-        assert!(reply.len() <= self.reply_bytes_max(ip), "the reply fits");
+        assert!(reply.len() <= self.reply_bytes_max(ip), "the reply fits its limit");
         if source.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
-            return assert!(reply.is_empty(), "nobody to answer");
+            return assert!(reply.is_empty(), "the source cannot be answered");
         }
         let decoded = Reply::decode(reply).ok();
         assert_eq!(decoded.is_none(), reply.is_empty(), "the reply is well formed");
@@ -164,12 +164,12 @@ impl World {
                 assert_error(decoded, transaction_id, b"unknown action");
             }
             Err(RequestError::Truncated(_) | RequestError::WrongProtocolId { .. }) => {
-                assert!(reply.is_empty(), "no request, no reply");
+                assert!(reply.is_empty(), "an invalid request gets no reply");
             }
         }
     }
 
-    /// A source that has not proved its address gets silence, or an error no larger than what it sent.
+    /// Checks that a source with an unverified address gets silence, or an error no larger than its request.
     fn check_unverified(&self, transaction_id: TransactionId, request: &[u8], reply: &[u8]) {
         assert!(reply.len() <= request.len(), "no amplification");
         if !reply.is_empty() {
@@ -190,8 +190,8 @@ impl World {
         };
         assert_eq!(repeated, transaction_id);
         let hashes_max = usize::try_from(self.settings.scrape_hashes_max).expect("a small number");
-        let room = Settings::scrape_hashes_in(self.reply_bytes_max(ip));
-        assert_eq!(entries.len(), info_hashes.len().min(hashes_max).min(room));
+        let fitting = Settings::scrape_hashes_in(self.reply_bytes_max(ip));
+        assert_eq!(entries.len(), info_hashes.len().min(hashes_max).min(fitting));
         for (info_hash, entry) in info_hashes.iter().zip(entries) {
             let counts = [entry.seeders.get(), entry.leechers.get()];
             assert_eq!(counts, self.model.counts(ip, *info_hash));
@@ -220,7 +220,7 @@ impl World {
 
         let peers = peers_of(ip, peers);
         let announcer = SocketAddr::new(ip, announce.port.get());
-        assert!(!peers.contains(&announcer), "the announcer is handed to itself");
+        assert!(!peers.contains(&announcer), "the announcer does not get its own address");
         assert_eq!(peers.iter().collect::<HashSet<_>>().len(), peers.len(), "no duplicates");
         let numwant_max = self.settings.numwant_max;
         let wanted = match announce.num_want.get() {
@@ -229,7 +229,7 @@ impl World {
             numwant => numwant.unsigned_abs().min(numwant_max),
         };
         let wanted = usize::try_from(wanted).expect("a small number");
-        // One at port 0 is not in the swarm.
+        // A peer at port 0 is not in the swarm, so its role is not in the model.
         let has_all = announce.event() == Event::Completed || announce.left_bytes.get() == 0;
         let announcer_seeds = has_all && !stopped;
         let eligible = |peer: &SocketAddr| match swarm.seeds.get(peer) {
@@ -239,8 +239,8 @@ impl World {
         assert!(peers.iter().all(eligible), "{peers:?} of {swarm:?} for {announcer}");
         let available = swarm.seeds.keys().filter(|peer| eligible(peer)).count();
         let peer_bytes = if ip.is_ipv4() { size_of::<PeerV4>() } else { size_of::<PeerV6>() };
-        let room = (self.reply_bytes_max(ip) - size_of::<AnnounceHead>()) / peer_bytes;
-        assert_eq!(peers.len(), available.min(wanted).min(room));
+        let fitting = (self.reply_bytes_max(ip) - size_of::<AnnounceHead>()) / peer_bytes;
+        assert_eq!(peers.len(), available.min(wanted).min(fitting));
     }
 }
 
@@ -255,7 +255,7 @@ fn is_private(ip: IpAddr) -> bool {
     }
 }
 
-/// Peers of a reply to `ip`, which are of its family.
+/// Returns the peers of a reply to `ip`, which are of the same family.
 fn peers_of(ip: IpAddr, peers: Peers<'_>) -> Vec<SocketAddr> {
     if ip.is_ipv4() {
         let peers = peers.of_family::<PeerV4>().expect("whole v4 peers");

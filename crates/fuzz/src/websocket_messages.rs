@@ -1,101 +1,98 @@
-//! Messages out of WebSocket frames.
+//! Messages assembled from WebSocket frames.
 
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, Violation};
 
-/// What was heard.
+/// A decoded event, with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
+enum Decoded {
     Message(Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>),
-    Broken(Violation),
+    Invalid(Violation),
 }
 
-/// Who reads, and how.
+/// The settings of a reader.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct ReadSettings {
     role: Role,
     message_bytes_max: usize,
 }
 
-/// Takes the first byte for the way to read the rest: the role, the most bytes of a message, and how the rest is cut.
-/// However it is cut, the same is heard, and what is heard can be said again.
+/// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces in which the
+/// rest arrives. The result does not depend on the pieces, and it decodes to itself when it is encoded again.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn websocket_messages(bytes: &[u8]) {
-    let [how, conversation @ ..] = bytes else { return };
-    let role = if how & 1 == 0 { Role::Server } else { Role::Client };
-    let way = Way { role, message_bytes_max: usize::from(how >> 5) * 60 };
-    let heard = hear(conversation, usize::MAX, way);
-    let piece_bytes = usize::from(how >> 1 & 15) + 1;
-    assert_eq!(hear(conversation, piece_bytes, way), heard, "in pieces of {piece_bytes}");
-    check_again(&heard, way);
+    let [choices, frames @ ..] = bytes else { return };
+    let role = if choices & 1 == 0 { Role::Server } else { Role::Client };
+    let settings = ReadSettings { role, message_bytes_max: usize::from(choices >> 5) * 60 };
+    let decoded = read_all(frames, usize::MAX, settings);
+    let piece_bytes = usize::from(choices >> 1 & 15) + 1;
+    assert_eq!(read_all(frames, piece_bytes, settings), decoded, "in pieces of {piece_bytes}");
+    check_round_trip(&decoded, settings);
 }
 
 /// Reads pieces as a connection reads what arrives.
-fn hear(conversation: &[u8], piece_bytes: usize, way: Way) -> Vec<Heard> {
-    let (mut reader, mut input, mut heard) = (Reader::new(), Vec::new(), Vec::new());
-    for piece in conversation.chunks(piece_bytes) {
+fn read_all(frames: &[u8], piece_bytes: usize, settings: ReadSettings) -> Vec<Decoded> {
+    let ReadSettings { role, message_bytes_max } = settings;
+    let (mut reader, mut input, mut decoded) = (Reader::new(), Vec::new(), Vec::new());
+    for piece in frames.chunks(piece_bytes) {
         input.extend_from_slice(piece);
         let mut at = 0;
         loop {
             let rest_bytes = input.len() - at;
-            let read = match reader.read(&mut input[at..], way.role, way.message_bytes_max) {
+            let read = match reader.read(&mut input[at..], role, message_bytes_max) {
                 Ok(read) => read,
                 Err(violation) => {
-                    assert!(violation.reason().len() <= 123, "it fits a close frame");
-                    heard.push(Heard::Broken(violation));
-                    return heard;
+                    assert!(violation.reason().len() <= 123, "the reason fits a close frame");
+                    decoded.push(Decoded::Invalid(violation));
+                    return decoded;
                 }
             };
             assert!(read.used <= rest_bytes);
             assert!(read.event.is_none() || read.used >= 2, "no event without a frame");
-            heard.extend(read.event.map(|event| keep(&event, way)));
+            decoded.extend(read.event.map(|event| match event {
+                Event::Message(message) => {
+                    assert!(message.len() <= message_bytes_max);
+                    Decoded::Message(message.to_vec())
+                }
+                Event::Ping(payload) => Decoded::Ping(payload.to_vec()),
+                Event::Pong(payload) => Decoded::Pong(payload.to_vec()),
+                Event::Close(code) => Decoded::Close(code),
+            }));
             if read.used == 0 {
                 break;
             }
             at += read.used;
         }
         input.drain(..at);
-        assert!(reader.kept_bytes() <= way.message_bytes_max);
+        assert!(reader.kept_bytes() <= message_bytes_max);
         assert!(reader.is_within_message() || reader.kept_bytes() == 0, "memory only within a message");
     }
-    heard
+    decoded
 }
 
-fn keep(event: &Event<'_>, way: Way) -> Heard {
-    match event {
-        Event::Message(message) => {
-            assert!(message.len() <= way.message_bytes_max);
-            Heard::Message(message.to_vec())
-        }
-        Event::Ping(payload) => Heard::Ping(payload.to_vec()),
-        Event::Pong(payload) => Heard::Pong(payload.to_vec()),
-        Event::Close(code) => Heard::Close(*code),
-    }
-}
-
-/// Says again what was heard, and hears it.
-fn check_again(heard: &[Heard], way: Way) {
-    let mask = (way.role == Role::Server).then_some([0x5a, 0xff, 0x00, 0x01]);
-    let (mut conversation, mut expected) = (Vec::new(), Vec::new());
-    for heard in heard {
-        match heard {
-            Heard::Message(message) => frame::encode(Opcode::Binary, message, mask, &mut conversation),
-            Heard::Ping(payload) => frame::encode(Opcode::Ping, payload, mask, &mut conversation),
-            Heard::Pong(payload) => frame::encode(Opcode::Pong, payload, mask, &mut conversation),
-            Heard::Close(code) => frame::answer_close(*code, mask, &mut conversation),
-            Heard::Broken(violation) => {
+/// Checks that decoded events, encoded again, decode to the same events.
+fn check_round_trip(decoded: &[Decoded], settings: ReadSettings) {
+    let mask = (settings.role == Role::Server).then_some([0x5a, 0xff, 0x00, 0x01]);
+    let (mut frames, mut expected) = (Vec::new(), Vec::new());
+    for event in decoded {
+        match event {
+            Decoded::Message(message) => frame::encode(Opcode::Binary, message, mask, &mut frames),
+            Decoded::Ping(payload) => frame::encode(Opcode::Ping, payload, mask, &mut frames),
+            Decoded::Pong(payload) => frame::encode(Opcode::Pong, payload, mask, &mut frames),
+            Decoded::Close(code) => frame::answer_close(*code, mask, &mut frames),
+            Decoded::Invalid(violation) => {
                 let code = violation.close_code();
-                frame::close(code, violation.reason(), mask, &mut conversation);
-                expected.push(Heard::Close(Some(code.code())));
+                frame::close(code, violation.reason(), mask, &mut frames);
+                expected.push(Decoded::Close(Some(code.code())));
                 continue;
             }
         }
-        expected.push(heard.clone());
+        expected.push(event.clone());
     }
-    assert_eq!(hear(&conversation, usize::MAX, way), expected);
+    assert_eq!(read_all(&frames, usize::MAX, settings), expected);
 }

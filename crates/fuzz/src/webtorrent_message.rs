@@ -1,24 +1,24 @@
-//! Messages of WebTorrent clients, against a reading of the tree that another library makes of them.
+//! Messages of WebTorrent clients, compared with the tree that another JSON library builds from them.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::received::{self, Failure, Received, RelayedAnswer, RelayedOffer};
 use shoal_wire::webtorrent::{
     Action, Announce, Answer, DEPTH_MAX, Fault, JsonError, Limits, OFFER_ID_BYTES_MAX, OfferId, Request,
     Storage, Unreadable, decode, reply,
 };
 
-/// An offer of any size, because a tree does not know how it was written.
+/// Offers of any size are accepted, because the tree does not show how an offer was spelled.
 const LIMITS: Limits = Limits { offers_max: 3, offer_bytes_max: usize::MAX, info_hashes_max: 3 };
 
-/// Real offers are larger, but not those of a fuzzer.
+/// Real offers are larger than this, but those of a fuzzer are not.
 const STRICT: Limits = Limits { offers_max: 1, offer_bytes_max: 8, info_hashes_max: 1 };
 
-/// Decodes the bytes as a message, and relays what it holds.
+/// Decodes the input as a message of a client, and encodes the messages that a tracker relays from it.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn webtorrent_message(message: &[u8]) {
     let mut storage = Storage::default();
     let decoded = decode(message, &LIMITS, &mut storage);
@@ -28,7 +28,11 @@ pub fn webtorrent_message(message: &[u8]) {
     };
     check_json(message, json);
     if let Err(unreadable) = &decoded {
-        check_failure(unreadable);
+        let (reason, mut out) = (unreadable.to_string(), Vec::new());
+        reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &reason, &mut out);
+        let action = unreadable.action.or(Some(Action::Announce));
+        let expected = Failure { action, info_hash: unreadable.info_hash, reason: reason.into() };
+        assert_eq!(received::decode(&out), Ok(Received::Failure(expected)));
     }
     if json.is_none()
         && let Ok(tree) = serde_json::from_slice::<Value>(message)
@@ -44,10 +48,19 @@ pub fn webtorrent_message(message: &[u8]) {
             Err(unreadable) => check_unreadable(unreadable, &tree),
         }
     }
-    check_limits(message);
+    // A message that exceeds a limit is cut to it or refused.
+    match decode(message, &STRICT, &mut Storage::default()) {
+        Ok(Request::Announce(announce)) => {
+            assert!(announce.offers.len() <= STRICT.offers_max);
+            assert!(announce.offers.iter().all(|offer| offer.offer.len() <= STRICT.offer_bytes_max));
+        }
+        Ok(Request::Answer(answer)) => assert!(answer.answer.len() <= STRICT.offer_bytes_max),
+        Ok(Request::Scrape(info_hashes)) => assert!(info_hashes.len() <= STRICT.info_hashes_max),
+        Err(_) => {}
+    }
 }
 
-/// Whether bytes are JSON is the same to another reader, but for nesting that only this one bounds.
+/// Checks that the other library agrees on whether the input is JSON, except for the depth, which only ours limits.
 pub(crate) fn check_json(message: &[u8], error: Option<JsonError>) {
     if let Some(JsonError::Malformed { at }) = error {
         assert!(at < message.len());
@@ -59,14 +72,6 @@ pub(crate) fn check_json(message: &[u8], error: Option<JsonError>) {
     let text = core::str::from_utf8(message);
     let is_json = text.is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     assert_eq!(error.is_none(), is_json);
-}
-
-fn check_failure(unreadable: &Unreadable) {
-    let (reason, mut out) = (unreadable.to_string(), Vec::new());
-    reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &reason, &mut out);
-    let action = unreadable.action.or(Some(Action::Announce));
-    let expected = Failure { action, info_hash: unreadable.info_hash, reason: reason.into() };
-    assert_eq!(received::decode(&out), Ok(Received::Failure(expected)));
 }
 
 fn check_unreadable(unreadable: &Unreadable, tree: &Value) {
@@ -133,7 +138,7 @@ fn check_offer_id(read: &OfferId<'_>, expected: &[u8]) {
     assert_eq!(offer_id(&raw).as_deref(), Some(expected));
 }
 
-/// Whole numbers are exact. Of others the two readers may differ by the last bit, which can be the next number.
+/// Whole numbers are exact. Other numbers may differ in the last bit, which can round to the neighbouring integer.
 fn check_number(read: Option<i64>, value: &Value, least: i64) {
     match value {
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
@@ -148,19 +153,6 @@ fn check_number(read: Option<i64>, value: &Value, least: i64) {
         },
         Value::String(text) => assert!(read.is_none() || read == text.parse().ok()),
         _ => assert_eq!(read, None),
-    }
-}
-
-/// What is over a limit is not let through.
-fn check_limits(message: &[u8]) {
-    match decode(message, &STRICT, &mut Storage::default()) {
-        Ok(Request::Announce(announce)) => {
-            assert!(announce.offers.len() <= STRICT.offers_max);
-            assert!(announce.offers.iter().all(|offer| offer.offer.len() <= STRICT.offer_bytes_max));
-        }
-        Ok(Request::Answer(answer)) => assert!(answer.answer.len() <= STRICT.offer_bytes_max),
-        Ok(Request::Scrape(info_hashes)) => assert!(info_hashes.len() <= STRICT.info_hashes_max),
-        Err(_) => {}
     }
 }
 

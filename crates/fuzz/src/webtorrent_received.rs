@@ -1,15 +1,15 @@
-//! Messages to WebTorrent clients, as a client reads them.
+//! Messages to WebTorrent clients, as a client decodes them.
 
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 use shoal_wire::webtorrent::received::{self, Received, ReceivedError, ScrapeReply};
 use shoal_wire::webtorrent::{Answer, Offer, reply};
 
 use crate::webtorrent_message::check_json;
 
-/// Decodes the bytes as a message of a tracker, and has a tracker say what came out.
+/// Decodes the input as a message of a tracker, and encodes the result as a tracker would.
 ///
 /// # Panics
-/// Where something does not hold.
+/// Panics if a property does not hold.
 pub fn webtorrent_received(message: &[u8]) {
     let decoded = received::decode(message);
     check_json(message, if let Err(ReceivedError::Json(json)) = decoded { Some(json) } else { None });

@@ -1,4 +1,4 @@
-//! Replays what fuzzing has found, and the seeds that it grew from.
+//! Replays the inputs that fuzzing has found, and the seeds of the corpora.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ fn files(corpus: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_corpus_replays() {
-    for (target, body) in TARGETS {
+    for (target, property) in TARGETS {
         let files = files(&corpora().join(target));
         assert!(!files.is_empty(), "the corpus of {target} is empty");
         assert!(files.len() < FILES_MAX, "the corpus of {target} has {} files", files.len());
         for file in files {
-            // The harness shows this only if the body panics, and then it is the file to look at.
+            // The test harness prints this only if the property panics, and then it names the input.
             println!("{}", file.display());
-            body(&fs::read(&file).expect("a readable file"));
+            property(&fs::read(&file).expect("a readable file"));
         }
     }
 }

@@ -1,10 +1,8 @@
 //! `shoal-lab compare`.
 
-mod descriptors;
-mod order;
-mod screen;
-mod table;
-mod tools;
+mod modes;
+mod plan;
+mod progress;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -16,81 +14,81 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use shoal_compare::comparison;
-use shoal_compare::division::CpuMode;
-use shoal_compare::order::{Asked, Interrupt, Order};
-use shoal_compare::preset::Preset;
+use shoal_compare::cpu_assignment::CpuMode;
+use shoal_compare::plan::{ComparisonPlan, Interrupt, StopTime};
+use shoal_compare::preset::ComparisonPreset;
 use shoal_compare::result::Comparison;
 use shoal_net::Backend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::load::udp::duration;
-use crate::output;
-use crate::shape::Shape;
+use crate::load::args::duration;
+use crate::shape::ShapeArgs;
+use crate::terminal;
 
-/// The arguments.
+/// The options of `compare`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
 #[command(mut_arg("preset", |preset| preset.help(PRESET).value_parser(preset_shape)))]
-pub(crate) struct Compare {
+pub(crate) struct CompareArgs {
     /// Only these trackers, by name, such as shoal-mmsg,opentracker,echo-mmsg [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     trackers: Vec<String>,
 
-    /// One more tracker, described in this file (see --print-tracker); may be given several times
+    /// Add the tracker that is described in this file (see --print-tracker); may be given several times
     #[arg(long, value_name = "FILE")]
     tracker_file: Vec<PathBuf>,
 
-    /// Where the program of a tracker is, such as opentracker=/opt/opentracker; may be given several times
+    /// The program of a tracker, such as opentracker=/opt/opentracker; may be given several times
     #[arg(long, value_name = "NAME=PATH", value_parser = program)]
     program: Vec<(String, PathBuf)>,
 
-    /// Where --install puts tools, and where they are looked for [default: shoal-lab/tools in the user's cache]
+    /// The folder in which --install puts tools, and which is searched [default: shoal-lab/tools in the user's cache]
     #[arg(long, value_name = "DIR")]
     tools: Option<PathBuf>,
 
     #[command(flatten)]
-    processors: Processors,
+    processors: ProcessorArgs,
 
     #[command(flatten)]
-    shape: Shape,
+    shape: ShapeArgs,
 
     #[command(flatten)]
-    measurement: Measurement,
+    measurement: MeasurementArgs,
 
     #[command(flatten)]
-    results: Results,
+    results: ResultArgs,
 
     #[command(flatten)]
-    instead: Instead,
+    mode: ModeArgs,
 }
 
-/// Who runs where.
+/// The options of the processors.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Processors")]
-struct Processors {
-    /// How many cores the tracker has, one comparison for each number, such as 1,2,4
+struct ProcessorArgs {
+    /// Numbers of cores of the tracker, with one comparison for each, such as 1,2,4
     #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',')]
     cores: Vec<usize>,
 
-    /// How cores are taken: subsequent, split-pairs, subsequent-pairs, subsequent-one-per-pair
+    /// How cores are assigned: subsequent, split-pairs, subsequent-pairs, subsequent-one-per-pair
     #[arg(long, value_name = "MODE", default_value_t = CpuMode::default())]
     cpu_mode: CpuMode,
 
-    /// How many cores the load has, the highest ones [default: all that the tracker has not]
+    /// The number of cores of the load, the highest ones [default: all that the tracker does not have]
     #[arg(long, value_name = "N")]
     load_cores: Option<usize>,
 
-    /// Let tracker and load share processors; then the figures say little
+    /// Let tracker and load share processors; the figures are then of little value
     #[arg(long)]
     allow_overlap: bool,
 }
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The measurement")]
-struct Measurement {
-    /// How often everything is measured
+struct MeasurementArgs {
+    /// The number of rounds
     #[arg(long, value_name = "N", default_value = "5")]
     rounds: NonZeroUsize,
 
@@ -98,12 +96,12 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
 
-    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections; of WebTorrent,
-    /// announces, one on a connection at most [default: by the preset]
+    /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections; with
+    /// WebTorrent, announces, at most one per connection [default: that of the preset]
     #[arg(long, value_name = "N")]
     window: Option<NonZeroUsize>,
 
-    /// Requests a second of the open loop, in which latency is measured; 0: none [default: by the preset]
+    /// Requests a second in the open loop, which measures latency; 0: no open loop [default: that of the preset]
     #[arg(long, value_name = "PER-SECOND", value_parser = latency_rate)]
     latency_rate: Option<f64>,
 
@@ -111,80 +109,81 @@ struct Measurement {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     latency_duration: Duration,
 
-    /// A request that is not answered within this time is lost [default: by the preset]
+    /// How long to wait for a reply until the request counts as lost [default: that of the preset]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
 
-    /// Connections: those that do nothing, of http-idle and its like [default: 10000, of WebTorrent 100000, or as many as
-    /// open files allow], or those of WebTorrent that peers announce themselves on [default: by the preset]
+    /// The number of idle connections for http-idle and similar presets [default: 10000, with WebTorrent 100000, or
+    /// as many as open files allow], or of connections on which WebTorrent peers announce [default: that of the
+    /// preset]
     #[arg(long, value_name = "N")]
     connections: Option<NonZeroUsize>,
 
-    /// Sockets of each thread of the load, up to 64; over HTTP and of WebTorrent, addresses that its connections come
-    /// from [default: by the preset]
+    /// Sockets of each thread of the load, at most 64; over HTTP and with WebTorrent, addresses of its connections
+    /// [default: that of the preset]
     #[arg(long, value_name = "N")]
     sockets: Option<NonZeroUsize>,
 
-    /// What moves the datagrams of a load over UDP: mmsg or uring
+    /// The back end that moves the datagrams of a load over UDP: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
     io: Backend,
 
-    /// The port of the trackers, one after the other [default: any free one]
+    /// The port of all trackers, which run one after another [default: any free one]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 }
 
-/// Where results go.
+/// The options of the result.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Results")]
-struct Results {
-    /// A folder named by date and --name is made in this one
+struct ResultArgs {
+    /// The parent of the result's folder, which is named after the date and --name
     #[arg(long, value_name = "DIR", default_value = "bench-runs")]
     output: PathBuf,
 
-    /// What the folder is called besides its date [default: the preset]
+    /// The name of the folder behind the date [default: the preset]
     #[arg(long, value_name = "NAME", value_parser = folder_name)]
     name: Option<String>,
 
-    /// Print the result as JSON, on standard output
+    /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
-/// What to do instead of a comparison.
+/// The modes other than a comparison.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Instead of a comparison")]
 #[group(multiple = false)]
-struct Instead {
-    /// List all trackers, whether they are there, and their versions
+struct ModeArgs {
+    /// List all trackers, whether they are installed, and their versions
     #[arg(long)]
     list: bool,
 
-    /// Print the description of a tracker, as an example for one of your own
+    /// Print the description of a tracker, as an example for your own
     #[arg(long, value_name = "NAME")]
     print_tracker: Option<String>,
 
-    /// Bring the rivals that package registries have into the tools folder: all, or those named
+    /// Install rivals from package registries into the tools folder: all, or those named
     #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0..)]
     install: Option<Vec<String>>,
 
-    /// Draw the book of the result in this folder again
+    /// Write the report of the result in this folder again
     #[arg(long, value_name = "DIR")]
-    book: Option<PathBuf>,
+    report: Option<PathBuf>,
 }
 
-/// What `--help` adds, a paragraph in a line: clap fits it to the terminal.
+/// The end of the help, with a paragraph per line: clap wraps it to the terminal.
 const NOTES: &str = "\
-Each tracker is started pinned to its processors, filled, loaded from the other processors as hard as it answers, then \
-timed at a fixed rate, and stopped. Rounds of all trackers are interleaved. What is read: replies a second by kind, CPU \
-time of a reply, memory, latency; of WebTorrent, messages in place of replies. The result is a folder with raw data, configurations, tables, plots and a page.
+Each tracker is started on its own processors, filled, loaded from the other processors as fast as it answers, timed at a \
+fixed rate, and stopped. Rounds of all trackers are interleaved. The result contains the replies a second by kind, the CPU \
+time per reply, memory and latency; with WebTorrent, messages instead of replies. It is a folder with raw data, \
+configurations, tables, plots and an HTML page.
 
-Trackers that are not there are reported as absent. What goes wrong with one does not keep the others from being \
-measured. Ctrl-C ends after the present run, a second one at once; what was measured is kept. No tracker is left \
-behind, even if the laboratory itself is killed (SIGKILL), as long as `setpriv` of util-linux is on the PATH.
+Trackers that are not installed are reported as absent. The failure of a tracker does not affect the others. Ctrl-C ends \
+the comparison after the current run, a second one at once; the measurements are kept. No tracker keeps running, even if \
+shoal-lab itself is killed (SIGKILL), as long as `setpriv` of util-linux is on the PATH.
 
-Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for a command line that \
-makes no sense.
+Exit codes: 0 if anything was measured, 1 if nothing was or the result could not be written, 2 for an invalid command line.
 
 Examples:
   shoal-lab compare --install
@@ -197,87 +196,88 @@ Examples:
   shoal-lab compare --print-tracker opentracker > mine.toml";
 
 /// The help of --preset.
-const PRESET: &str = "A load with a name. UDP: published, announces, ten-million. HTTP: http-keep-alive, http-connections \
-                      (one for each request), https-handshakes (likewise), https-resumption, https-published (10,000 \
-                      torrents, a handshake for each announce), and memory: http-idle, https-idle. WebTorrent: \
-                      webtorrent-tls, webtorrent, webtorrent-small (offers of 256 B), webtorrent-published (1,020 \
-                      connections by TLS), webtorrent-published-large (49,152), ws-deaf (beside 1,000 connections that \
-                      are never read), and memory: ws-idle, wss-idle";
+const PRESET: &str = "A named load. UDP: published, announces, ten-million. HTTP: http-keep-alive, http-connections (one for \
+                      each request), https-handshakes (likewise), https-resumption, https-published (10,000 torrents, a \
+                      handshake for each announce), and memory: http-idle, https-idle. WebTorrent: webtorrent-tls, \
+                      webtorrent, webtorrent-small (offers of 256 B), webtorrent-published (1,020 connections over TLS), \
+                      webtorrent-published-large (49,152), ws-slow-readers (with 1,000 connections that never read), and \
+                      memory: ws-idle, wss-idle";
 
-/// The exit code of a command line that makes no sense.
+/// The exit code for an invalid command line.
 const USAGE: u8 = 2;
 
-impl Compare {
+impl CompareArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Some(names) = &self.instead.install {
-            return with(tools::chosen(names), |tools| tools::install(&tools, &self.tools_folder()?));
+        if let Some(names) = &self.mode.install {
+            return or_usage(modes::chosen(names), |tools| modes::install(&tools, &self.tools_folder()?));
         }
-        if let Some(name) = &self.instead.print_tracker {
-            return with(tools::description(name), tools::print_description);
+        if let Some(name) = &self.mode.print_tracker {
+            return or_usage(modes::description(name), |text| {
+                terminal::print(text).map(|()| ExitCode::SUCCESS)
+            });
         }
-        if let Some(folder) = &self.instead.book {
-            return self.draw(&comparison::load(folder)?, folder);
+        if let Some(folder) = &self.mode.report {
+            return self.write_report(&comparison::load(folder)?, folder);
         }
-        if self.instead.list {
-            return with(self.contenders(), |contenders| tools::list(&contenders, self.results.json));
+        if self.mode.list {
+            return or_usage(self.contenders(), |contenders| modes::list(&contenders, self.results.json));
         }
-        with(self.order(), |order| self.compare(order))
+        or_usage(self.plan(), |plan| self.compare(plan))
     }
 
-    fn compare(&self, mut order: Order) -> Result<ExitCode> {
-        if order.contenders.iter().all(|contender| contender.found.is_err()) {
-            let reasons = order.contenders.iter().filter_map(|contender| {
-                Some(format!("\n  {}: {}", contender.description.name, contender.found.as_ref().err()?))
+    fn compare(&self, mut plan: ComparisonPlan) -> Result<ExitCode> {
+        if plan.contenders.iter().all(|contender| contender.installation.is_err()) {
+            let reasons = plan.contenders.iter().filter_map(|contender| {
+                Some(format!(
+                    "\n  {}: {}",
+                    contender.description.name,
+                    contender.installation.as_ref().err()?
+                ))
             });
-            bail!("none of the trackers is there:{}", reasons.collect::<String>());
+            bail!("none of the trackers is installed:{}", reasons.collect::<String>());
         }
-        order.folder =
-            comparison::new_folder(&self.results.output, &self.folder_name()).context("--output")?;
-        let interrupt = listen()?;
-        let mut screen = screen::Screen::new();
-        let made = comparison::make(&order, &interrupt, &mut |event| screen.show(event));
-        screen.end();
-        let comparison = made?;
-        // Where there is no space any more, hours of measurements are shown at least.
-        let saved = comparison::save(&comparison, &order.folder);
-        let code = self.draw(&comparison, &order.folder);
+        let name = self.results.name.as_deref().unwrap_or(self.shape.preset.name);
+        plan.folder = comparison::new_folder(&self.results.output, name).context("--output")?;
+        let interrupt = interrupt_on_signals()?;
+        let mut display = progress::ProgressDisplay::new();
+        let compared = comparison::run(&plan, &interrupt, &mut |event| display.show(event));
+        display.end();
+        let comparison = compared?;
+        // If the disk is full, hours of measurements are at least shown.
+        let saved = comparison::save(&comparison, &plan.folder);
+        let code = self.write_report(&comparison, &plan.folder);
         saved?;
         let code = code?;
         if comparison.partial {
-            output::tell("Ended early, as asked: the result is marked as partial.");
+            terminal::note("Interrupted: the result is marked as partial.");
         }
         Ok(code)
     }
-
-    fn folder_name(&self) -> String {
-        self.results.name.clone().unwrap_or_else(|| self.shape.preset.name.to_owned())
+    /// Returns the preset without the options that override it.
+    fn preset(&self) -> Result<ComparisonPreset> {
+        Ok(ComparisonPreset::find(self.shape.preset.name)?)
     }
 
-    /// The preset, without what departs from it.
-    fn preset(&self) -> Result<Preset> {
-        Ok(Preset::find(self.shape.preset.name)?)
-    }
-
-    /// Draws the book, and tells the result.
-    fn draw(&self, comparison: &Comparison, folder: &Path) -> Result<ExitCode> {
-        let drawn = shoal_compare::book::write(comparison, folder);
+    /// Writes the report and prints the result.
+    fn write_report(&self, comparison: &Comparison, folder: &Path) -> Result<ExitCode> {
+        let written = shoal_compare::report::write(comparison, folder);
         if self.results.json {
-            output::print(&(serde_json::to_string_pretty(comparison)? + "\n"))?;
+            terminal::print(&(serde_json::to_string_pretty(comparison)? + "\n"))?;
         } else {
-            output::print(&table::text(comparison))?;
+            terminal::print(&modes::summary(comparison))?;
         }
-        drawn.with_context(|| format!("the book of {} could not be drawn", folder.display()))?;
-        output::tell(&format!("The result is in {}", folder.display()));
+        written.with_context(|| format!("the report in {} could not be written", folder.display()))?;
+        terminal::note(&format!("The result is in {}", folder.display()));
         let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
         let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));
         Ok(if measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-/// Goes on with what the command line says, or tells why it makes no sense.
-fn with<T>(said: Result<T>, go_on: impl FnOnce(T) -> Result<ExitCode>) -> Result<ExitCode> {
-    match said {
-        Ok(said) => go_on(said),
+/// Runs `action` with a valid value of the command line. Otherwise prints the error and returns the usage exit code.
+fn or_usage<T>(value: Result<T>, action: impl FnOnce(T) -> Result<ExitCode>) -> Result<ExitCode> {
+    match value {
+        Ok(value) => action(value),
         Err(error) => {
             eprintln!("shoal-lab: {error:#}");
             Ok(ExitCode::from(USAGE))
@@ -285,17 +285,18 @@ fn with<T>(said: Result<T>, go_on: impl FnOnce(T) -> Result<ExitCode>) -> Result
     }
 }
 
-/// Ctrl-C is a request to end after the present run, and a second one to end at once, as is SIGTERM.
-fn listen() -> Result<Arc<Interrupt>> {
+/// Returns an interrupt that Ctrl-C requests: the first one after the current run, the second one at once, like
+/// SIGTERM.
+fn interrupt_on_signals() -> Result<Arc<Interrupt>> {
     let interrupt = Arc::new(Interrupt::default());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
-    let asked = Arc::clone(&interrupt);
+    let requested = Arc::clone(&interrupt);
     let wait = move || {
         for signal in signals.forever() {
             if signal != SIGINT {
-                asked.ask_at_once();
-            } else if asked.ask() == Asked::AfterThisRun {
-                output::tell("\nEnds after this run. Ctrl-C again ends it at once.");
+                requested.request_at_once();
+            } else if requested.request() == StopTime::AfterThisRun {
+                terminal::note("\nEnds after this run. Ctrl-C again ends it at once.");
             }
         }
     };
@@ -309,9 +310,9 @@ fn program(text: &str) -> Result<(String, PathBuf)> {
     Ok((name.to_owned(), path.into()))
 }
 
-/// More presets than a load on one tracker has. What is not shape is looked up again by the name.
+/// Finds the load of a preset. The rest of the preset is looked up again by its name.
 fn preset_shape(name: &str) -> Result<shoal_load::Preset> {
-    Ok(Preset::find(name)?.shape)
+    Ok(ComparisonPreset::find(name)?.shape)
 }
 
 fn latency_rate(text: &str) -> Result<f64> {
@@ -325,5 +326,5 @@ fn folder_name(text: &str) -> Result<String> {
     is_good.then(|| text.to_owned()).context("give letters, digits, \"-\", \"_\" and \".\"")
 }
 
-/// An address of a tracker, to check a plan by before there is one.
+/// A tracker's address with which a plan is checked before the tracker runs.
 const ANY_TRACKER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6969);

@@ -1,6 +1,6 @@
-//! `shoal-lab conform`: what a tracker does right and wrong, rule by rule.
+//! `shoal-lab conform`: checks what a tracker does right and wrong, rule by rule.
 //!
-//! Owns the arguments, the choice of cases, and where the report goes. The rules are those of `shoal-conform`.
+//! This module owns the options, the choice of cases, and the output of the report. `shoal-conform` owns the rules.
 
 mod table;
 mod url;
@@ -17,67 +17,67 @@ use shoal_conform::{
 };
 
 use self::url::TrackerUrl;
-use crate::output;
+use crate::terminal;
 
-/// The limit of a case, as a multiple of the patience with a reply, where that is longer than the default.
+/// The minimum of the time limit of a case, as a multiple of the timeout of a reply.
 const CASE_REPLIES: u32 = 120;
 
-/// What `--help` adds, a paragraph in a line: clap fits it to the terminal.
+/// The end of the help, with a paragraph per line: clap wraps it to the terminal.
 const NOTES: &str = "\
 Each rule is a \"must\" (the protocol demands it, or clients break without it) or a \"should\" (the protocol \
-recommends it, or good trackers do it). A rule that cannot be checked from here is told as \"not supported\" and counts \
+recommends it, or good trackers do it). A rule that cannot be checked from here is reported as \"not supported\" and counts \
 neither way. A name that resolves to IPv4 and IPv6 is tested over both. The certificate of an https:// or \
 wss:// tracker is not verified.
 
-The suite does no harm to a tracker that serves others: it uses info hashes of its own, and its peers leave. For a \
-tracker that serves listed torrents only, list what `--print-info-hashes --seed N` prints, then test with `--seed N`.
+The suite does no harm to a tracker in use: it uses its own info hashes, and its peers leave. For a tracker that serves \
+listed torrents only, list the output of `--print-info-hashes --seed N`, then test with `--seed N`.
 
-Exit codes: 0 if every tracker was there and kept every must, 1 if not, 2 for a command line that makes no sense.";
+Exit codes: 0 if every tracker was reachable and kept every must, 1 if not, 2 for an invalid command line.";
 
-/// The arguments.
+/// The options of `conform`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
-pub(crate) struct Conform {
+pub(crate) struct ConformArgs {
     /// Trackers, as udp://HOST:PORT, http://HOST:PORT/announce, https://HOST:PORT/announce, ws://HOST:PORT/ or
     /// wss://HOST:PORT/
     #[arg(value_name = "URL", required_unless_present_any = ["list", "print_info_hashes"])]
     urls: Vec<TrackerUrl>,
-    /// Print the cases and end
+    /// Print the cases and exit
     #[arg(long)]
     list: bool,
-    /// Run the cases whose name contains PATTERN; * stands for any text. Can be repeated
+    /// Run only the cases whose name contains PATTERN; * stands for any text. Can be repeated
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Leave out the cases whose name contains PATTERN; * stands for any text. Can be repeated
+    /// Skip the cases whose name contains PATTERN; * stands for any text. Can be repeated
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<String>,
-    /// Run also the cases that wait for minutes
+    /// Also run the cases that wait for minutes
     #[arg(long)]
     slow: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Write the report as JUnit XML, too
+    /// Also write the report as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// What the info hashes derive from [default: random]
+    /// The seed of the info hashes [default: random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     seed: Option<u64>,
-    /// Print the info hashes that the chosen cases use with --seed, one a line, and end
+    /// Print the info hashes that the chosen cases use with --seed, one per line, and exit
     #[arg(long, requires = "seed")]
     print_info_hashes: bool,
-    /// A local address to ask from; twice for the cases that take two. Towards 127.0.0.0/8 there are two by default
+    /// A local source address; twice for the cases that need two. Towards 127.0.0.0/8 there are two by default
     #[arg(long, value_name = "IP")]
     source: Vec<IpAddr>,
-    /// Where the same tracker listens for UDP, for the case of http:// and https:// that asks by both. Can be repeated
+    /// The UDP address of the same tracker, for the http:// and https:// case that uses both. Can be repeated
     #[arg(long, value_name = "ADDRESS")]
     udp: Vec<SocketAddr>,
-    /// Milliseconds to wait for a reply before a request is sent again, three times in all
+    /// Milliseconds to wait for a reply before a request is repeated, up to three times in all
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     reply_ms: u64,
 }
 
-impl Conform {
+impl ConformArgs {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let all: Vec<&Case> =
             udp::cases().into_iter().chain(http::cases()).chain(webtorrent::cases()).collect();
@@ -90,7 +90,7 @@ impl Conform {
             );
             return Ok(ExitCode::from(2));
         }
-        let cases: Vec<&Case> = all.into_iter().filter(|case| self.chooses(case)).collect();
+        let cases: Vec<&Case> = all.into_iter().filter(|case| self.is_chosen(case)).collect();
         if cases.is_empty() {
             eprintln!(
                 "shoal-lab: --only, --skip and --slow leave no case; `shoal-lab conform --list` prints them"
@@ -98,13 +98,13 @@ impl Conform {
             return Ok(ExitCode::from(2));
         }
         if self.list {
-            output::print(&table::list(&cases))?;
+            terminal::print(&table::list(&cases))?;
             return Ok(ExitCode::SUCCESS);
         }
         let seed = self.seed.unwrap_or_else(random_seed);
         if self.print_info_hashes {
             let lines = info_hashes(&cases, seed).into_iter().map(|hash| format!("{hash}\n"));
-            output::print(&lines.collect::<String>())?;
+            terminal::print(&lines.collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(url) = self.urls.iter().find(|url| of_scheme(url.scheme, &cases).is_empty()) {
@@ -114,21 +114,21 @@ impl Conform {
             );
             return Ok(ExitCode::from(2));
         }
-        let runs = self.urls.iter().flat_map(|url| self.test(url, &cases, seed)).collect();
+        let runs = self.urls.iter().flat_map(|url| self.test_tracker(url, &cases, seed)).collect();
         let report = Report::new(format!("shoal-lab {}", env!("CARGO_PKG_VERSION")), seed, runs);
-        self.tell(&report)?;
+        self.print(&report)?;
         Ok(if report.is_conforming { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// A list is of all cases, so that nobody overlooks the slow ones.
-    fn chooses(&self, case: &Case) -> bool {
+    /// Returns whether a case is chosen. Lists include slow cases, so that they are not overlooked.
+    fn is_chosen(&self, case: &Case) -> bool {
         let is_wanted = self.only.is_empty() || self.only.iter().any(|pattern| matches(pattern, case.id));
         let is_unwanted = self.skip.iter().any(|pattern| matches(pattern, case.id));
         is_wanted && !is_unwanted && (self.slow || self.list || self.print_info_hashes || !case.is_slow)
     }
 
-    /// Tests a tracker over each family that it has. One that is not there does not end the others' tests.
-    fn test(&self, url: &TrackerUrl, cases: &[&Case], seed: u64) -> Vec<Run> {
+    /// Tests a tracker over each of its address families. An unreachable tracker does not affect the others.
+    fn test_tracker(&self, url: &TrackerUrl, cases: &[&Case], seed: u64) -> Vec<Run> {
         let addresses = match url.addresses() {
             Ok(addresses) => addresses,
             Err(reason) => return vec![Run::unreachable(&url.text, None, reason)],
@@ -153,21 +153,21 @@ impl Conform {
         targets.map(|target| test_over_family(url, &cases, &target)).collect()
     }
 
-    fn tell(&self, report: &Report) -> anyhow::Result<()> {
-        // The file first: standard output may be closed by whoever has read enough of it.
+    fn print(&self, report: &Report) -> anyhow::Result<()> {
+        // The file comes first, because the reader of standard output may close it early.
         if let Some(file) = &self.junit {
             let xml = junit(report).context("cannot write the report as XML")?;
             std::fs::write(file, xml).with_context(|| format!("--junit: cannot write {}", file.display()))?;
         }
         if self.json {
             let json = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
-            return output::print(&(json + "\n"));
+            return terminal::print(&(json + "\n"));
         }
-        output::print(&table::report(report, table::is_coloured()))
+        terminal::print(&table::report(report, table::is_coloured()))
     }
 }
 
-/// The cases of the protocol of a tracker, of all that were chosen.
+/// Returns the chosen cases of a scheme's protocol.
 fn of_scheme<'c>(scheme: Scheme, cases: &[&'c Case]) -> Vec<&'c Case> {
     let protocol = match scheme {
         Scheme::Udp => "udp-",
@@ -181,7 +181,7 @@ fn test_over_family(url: &TrackerUrl, cases: &[&Case], target: &Target) -> Run {
     if let Err(reason) = probe(target) {
         return Run::unreachable(&url.text, Some(target.address), reason.to_string());
     }
-    // Draws on stderr, and only if that is a terminal.
+    // Draws on stderr, but only on a terminal.
     let style =
         ProgressStyle::with_template("{prefix} {pos}/{len} {msg}").expect("the template is a valid one");
     let progress =
@@ -194,7 +194,7 @@ fn test_over_family(url: &TrackerUrl, cases: &[&Case], target: &Target) -> Run {
     Run::done(&url.text, target.address, findings)
 }
 
-/// Whether `name` contains `pattern`, in which `*` stands for any text.
+/// Returns whether `name` contains `pattern`, in which `*` stands for any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = name;
     pattern.split('*').all(|part| match rest.find(part) {

@@ -16,75 +16,75 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use shoal_load::udp::Echo as Service;
+use shoal_load::udp::Echo as UdpEcho;
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
 use shoal_tls::{CertificateFiles, Server, self_signed};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::output;
+use crate::terminal;
 use http::HttpEcho;
-use stream::{Conversation, Spoken};
+use stream::{EchoProtocol, EchoService};
 use ws::WsEcho;
 
 /// Answer like a tracker that does nothing: the limit that kernel and back end set.
 ///
-/// Replies have the form and size of a tracker's. No tracker can beat it on the same machine with the same back end, so
-/// what a tracker falls short of it is what the tracker itself costs.
+/// Replies have the format and size of a tracker's replies. No tracker can beat it on the same machine with the same
+/// back end, so the difference is the cost of the tracker itself.
 ///
-/// It answers everybody, with more bytes than were sent: do not let it be reached from the internet. Ctrl-C ends it.
+/// It answers every request, with more bytes than it received: do not expose it to the internet. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Echo {
-    /// Where to listen; with several addresses, separated by commas, on all of them
+pub(crate) struct EchoArgs {
+    /// The addresses to listen on, separated by commas
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6969", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
 
-    /// What moves the datagrams: mmsg or uring
+    /// The back end for datagrams: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0], conflicts_with = "connections")]
     io: Backend,
 
-    /// Threads, each with sockets of its own
+    /// Threads, each with its own sockets
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
 
-    /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers; over HTTP those of its body
+    /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers; over HTTP, bytes of the body
     #[arg(long, value_name = "BYTES", default_value = "200",
         value_parser = clap::value_parser!(u16).range(20..=1452))]
     announce_reply_bytes: u16,
 
-    /// Send the replies of a batch that go to the same socket in one system call. No tracker could do that, whose
-    /// clients are many; it takes so much work off the echo that a load generator finds its own limit
+    /// Send the replies of a batch to the same socket in one system call. No tracker can do that, because its clients
+    /// have many sockets; it relieves the echo so much that a load generator reaches its own limit
     #[arg(long, conflicts_with = "connections")]
     bundle: bool,
 
-    /// Answer over HTTP instead of UDP, each request with the same announce reply
+    /// Serve HTTP instead of UDP: each request gets the same announce reply
     #[arg(long, group = "connections")]
     http: bool,
 
-    /// Answer over WebSocket instead of UDP: each message of text or bytes goes back as it came
+    /// Serve WebSockets instead of UDP: each text or binary message is returned unchanged
     #[arg(long, group = "connections")]
     ws: bool,
 
-    /// By TLS
+    /// Use TLS
     #[arg(long, requires = "connections")]
     tls: bool,
 
-    /// The certificate, in PEM [default: one for localhost that is made for this run]
+    /// The certificate, in PEM [default: a new one for localhost]
     #[arg(long, value_name = "FILE", requires = "tls", requires = "key")]
     certificate: Option<PathBuf>,
 
-    /// Its key, in PEM
+    /// Its private key, in PEM
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
 }
 
-/// As a tracker asks for; the kernel may grant less.
+/// The requested size of socket buffers, like that of a tracker. The kernel may grant less.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// How long a signal may wait.
-const TURN: Duration = Duration::from_millis(100);
+/// How long a signal may have to wait.
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
-impl Echo {
+impl EchoArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -111,12 +111,12 @@ impl Echo {
         ensure!(!self.bundle || settings.len() == 1, "--bundle takes one --listen address");
         let sockets = Sockets::bind(&settings, self.workers)?;
         let listening = sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()));
-        say("UDP", listening.into_iter().flatten(), io);
+        note_listening("UDP", listening.into_iter().flatten(), io);
         let v4 = self.listen.iter().all(SocketAddr::is_ipv4);
-        let service = Service::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
+        let service = UdpEcho::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
         on_threads(sockets, |sockets| {
             if self.bundle {
-                let bundled = bundled::Bundled::new(service, &sockets);
+                let bundled = bundled::BundledEcho::new(service, &sockets);
                 serve(io, sockets, bundled, stop)
             } else {
                 serve(io, sockets, service, stop)
@@ -124,18 +124,18 @@ impl Echo {
         })
     }
 
-    fn run_stream<C>(&self, protocol: &str, conversation: C, stop: &AtomicBool) -> Result<()>
+    fn run_stream<P>(&self, protocol_name: &str, protocol: P, stop: &AtomicBool) -> Result<()>
     where
-        C: Conversation + Clone + Sync,
+        P: EchoProtocol + Clone + Sync,
     {
         let tls = if self.tls { Some(self.tls_server()?) } else { None };
         let addresses: Vec<_> = self.listen.iter().copied().map(ListenAddress::Tcp).collect();
         let listeners = StreamListeners::bind(&addresses, self.workers)?;
         let listening = listeners.first().map(|first| first.local_addresses().map(ListenAddress::to_string));
         let secure = if self.tls { "S" } else { "" };
-        say(&format!("{protocol}{secure}"), listening.into_iter().flatten(), "epoll");
-        let spoken = Spoken::new(conversation, tls);
-        on_threads(listeners, |listeners| stream::serve(listeners, spoken.clone(), stop))
+        note_listening(&format!("{protocol_name}{secure}"), listening.into_iter().flatten(), "epoll");
+        let service = EchoService::new(protocol, tls);
+        on_threads(listeners, |listeners| stream::serve(listeners, service.clone(), stop))
     }
 
     fn tls_server(&self) -> Result<Server> {
@@ -143,20 +143,20 @@ impl Echo {
             return Ok(Server::load(&[CertificateFiles { chain: chain.clone(), key: self.key.clone() }])?);
         }
         let made = self_signed(&["localhost".to_owned()])?;
-        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let file = folder.path().join("certificate.pem");
-        // The certificate and its key may lie in one file.
+        // One file may contain the certificate and its key.
         fs::write(&file, made.certificate_pem + &made.key_pem).context("cannot write a certificate")?;
         Ok(Server::load(&[CertificateFiles { chain: file, key: None }])?)
     }
 }
 
-fn say(protocol: &str, listening: impl Iterator<Item = String>, io: impl std::fmt::Display) {
+fn note_listening(protocol: &str, listening: impl Iterator<Item = String>, io: impl std::fmt::Display) {
     let listening: Vec<String> = listening.collect();
-    output::tell(&format!("echo listens on {protocol} {} by {io}", listening.join(", ")));
+    terminal::note(&format!("echo listens on {protocol} {} by {io}", listening.join(", ")));
 }
 
-/// Serves each of these on a thread of its own.
+/// Serves each item on its own thread.
 fn on_threads<S: Send>(all: Vec<S>, serve: impl Fn(S) -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let serve = &serve;
@@ -173,7 +173,7 @@ fn serve(
 ) -> Result<()> {
     let mut io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
     while !stop.load(Ordering::Relaxed) {
-        io.turn(TURN, &mut service).context("the sockets failed")?;
+        io.turn(POLL_TIMEOUT, &mut service).context("the sockets failed")?;
     }
     Ok(())
 }

@@ -1,41 +1,40 @@
 //! `shoal-lab load`.
 
-mod course;
+pub(crate) mod args;
 mod generator;
 mod http;
-pub(crate) mod live;
-mod spelling;
+mod measure;
 mod table;
 mod target;
 mod tls;
-pub(crate) mod udp;
+mod udp;
 mod ws;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Put load on a tracker and tell what it answered, how fast, and how much of it was wrong
+/// Put load on a tracker, and report how many replies it sent, how fast, and how many were wrong
 #[derive(Debug, clap::Args)]
-pub(crate) struct Load {
+pub(crate) struct LoadArgs {
     #[command(subcommand)]
-    protocol: Protocol,
+    protocol: LoadCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Protocol {
-    // Without a comment here it has that of its struct, with the long help.
-    Udp(udp::Udp),
-    Http(http::Http),
-    Ws(ws::Ws),
+enum LoadCommand {
+    // Without a doc comment, a command has the long help of its struct.
+    Udp(udp::UdpArgs),
+    Http(http::HttpArgs),
+    Ws(ws::WsArgs),
 }
 
-impl Load {
+impl LoadArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.protocol {
-            Protocol::Udp(udp) => udp.run(),
-            Protocol::Http(http) => http.run(),
-            Protocol::Ws(ws) => ws.run(),
+            LoadCommand::Udp(udp) => udp.run(),
+            LoadCommand::Http(http) => http.run(),
+            LoadCommand::Ws(ws) => ws.run(),
         }
     }
 }

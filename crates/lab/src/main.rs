@@ -1,17 +1,17 @@
-//! `shoal-lab`, the laboratory beside the tracker: it puts load on any tracker, compares trackers side by side, and
-//! tells what a tracker does right and wrong.
+//! `shoal-lab`, the laboratory beside the tracker: it puts load on trackers, compares them side by side, and checks
+//! their conformance.
 //!
-//! Owns the command line, the terminal and the exit codes; each subcommand is a module. What is measured or judged,
-//! and how, is the business of `shoal-load`, `shoal-compare` and `shoal-conform`.
+//! This crate owns the command line, the terminal and the exit codes; each subcommand is a module. `shoal-load`,
+//! `shoal-compare` and `shoal-conform` define what is measured or judged, and how.
 #![forbid(unsafe_code)]
 
 mod compare;
 mod conform;
 mod echo;
-mod interrupt;
 mod load;
-mod output;
+mod process;
 mod shape;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -27,13 +27,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    // Without a comment here it has that of its struct, with the long help; so has echo.
-    Load(Box<load::Load>),
+    // Without a doc comment, a command has the long help of its struct.
+    Load(Box<load::LoadArgs>),
     /// Run trackers side by side under the same load
-    Compare(Box<compare::Compare>),
-    /// Tell what a tracker does right and wrong, rule by rule
-    Conform(conform::Conform),
-    Echo(echo::Echo),
+    Compare(Box<compare::CompareArgs>),
+    /// Check what a tracker does right and wrong, rule by rule
+    Conform(conform::ConformArgs),
+    Echo(echo::EchoArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Command::Echo(echo) => echo.run(),
     };
     outcome.unwrap_or_else(|error| {
-        output::tell(&format!("shoal-lab: {error:#}"));
+        terminal::note(&format!("shoal-lab: {error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -1,36 +1,36 @@
-//! The shape of a load, as the command line spells it: a preset, and what departs from it.
+//! The options of a load: a preset, and the options that override it.
 
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use shoal_load::{Mix, Popularity, Preset};
 
-/// What load consists of. Whatever is not given is that of the preset.
+/// The options of a load. Options that are not given are those of the preset.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "The load")]
-pub(crate) struct Shape {
-    /// A load with a name: published, announces, ten-million
+pub(crate) struct ShapeArgs {
+    /// A named load: published, announces, ten-million
     #[arg(long, value_name = "NAME", default_value = "published", value_parser = preset)]
     pub(crate) preset: Preset,
 
-    /// Number of torrents
+    /// The number of torrents
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     torrents: Option<u32>,
 
-    /// Number of peers, over all torrents
+    /// The number of peers, over all torrents
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) peers: Option<u32>,
 
-    /// How peers spread over torrents: uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or
+    /// The distribution of peers over torrents: uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or
     /// exponential:HEAD-SHARE:HEAD-WIDTH
     #[arg(long, value_name = "KIND", value_parser = popularity)]
     popularity: Option<Popularity>,
 
-    /// Share of the peers that have everything from the start, 0 to 1
+    /// Share of the peers that have all data from the start, 0 to 1
     #[arg(long, value_name = "SHARE")]
     seeders: Option<f64>,
 
-    /// Announces in the life of a peer, on average, before it stops and another takes its place; 0: peers stay for ever
+    /// Average number of announces of a peer before it stops and another replaces it; 0: peers never stop
     #[arg(long, value_name = "N")]
     announces_per_life: Option<u32>,
 
@@ -38,22 +38,22 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "C:A:S", value_parser = mix)]
     mix: Option<Mix>,
 
-    /// Peers that an announce asks for; negative: as many as the tracker thinks fit
+    /// The number of peers that an announce asks for; negative: as many as the tracker chooses
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     numwant: Option<i32>,
 
-    /// Most torrents of a scrape; each asks for one to so many
+    /// Most torrents of a scrape; each asks for one to this number
     #[arg(long, value_name = "N")]
     scrape_hashes: Option<usize>,
 
-    /// The same seed makes the same torrents and peers, and draws requests in the same way; which peer comes when goes also
-    /// by when replies come
+    /// The seed. The same seed gives the same torrents and peers and the same random choices; the order of peers also
+    /// depends on the times of replies
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 }
 
-impl Shape {
-    /// The preset with all that departs from it.
+impl ShapeArgs {
+    /// Returns the preset with all options applied.
     pub(crate) fn load(&self) -> Preset {
         let mut load = self.preset;
         let population = &mut load.population;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn popularity_is_read_or_refused() {
+    fn popularity_is_parsed_or_refused() {
         assert_eq!(popularity("uniform").unwrap(), Popularity::Uniform);
         assert_eq!(popularity("zipf:1.1").unwrap(), Popularity::Zipf { exponent: 1.1 });
         assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_read_or_refused() {
+    fn a_mix_is_parsed_or_refused() {
         assert_eq!(mix("1:2:3").unwrap(), Mix { connect: 1, announce: 2, scrape: 3 });
         assert!(mix("1:2").is_err() && mix("1:2:-3").is_err() && mix("1:2:3:4").is_err());
     }

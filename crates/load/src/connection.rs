@@ -1,7 +1,7 @@
-//! One connection: a socket that never blocks, perhaps a TLS session, and what is under way on both.
+//! A connection: a nonblocking socket, an optional TLS session, and the requests in flight.
 //!
-//! Moves bytes and knows how far the connection has come. What they mean, and when to open or close, is decided by the
-//! worker.
+//! Moves bytes and tracks the stage of the connection. It does not interpret the bytes, and it does not decide when
+//! to open or close.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -16,66 +16,94 @@ use rustls::{ClientConnection, HandshakeKind};
 
 use crate::OpenError;
 use crate::report::ConnectionFailures;
-use crate::tls::Client;
+use crate::tally::Kind;
+use crate::tls::TlsClient;
 
-/// A place for a connection, where one may be open. `A` is what a worker remembers of a request.
+/// A slot for a connection, which may be open. `D` holds the properties of a request in flight that only its protocol
+/// needs.
 #[derive(Debug)]
-pub(crate) struct Connection<A> {
+pub(crate) struct Connection<D> {
     socket: Option<OwnedFd>,
     session: Option<Box<ClientConnection>>,
     pub(crate) stage: Stage,
-    /// How many connections there were in this place: what the kernel says of an earlier one does not count.
+    /// The number of connections that this slot has held. Events of earlier ones are ignored.
     pub(crate) generation: u32,
-    /// Which of the worker's addresses it is from.
-    pub(crate) line: usize,
-    /// When it was asked for, or when it began to wait for its end.
+    /// The index of its source address.
+    pub(crate) local: usize,
+    /// When it was opened, or began to wait for the tracker to close it.
     pub(crate) since_ns: u64,
-    /// Requests without an answer, in their order.
-    pub(crate) asked: VecDeque<A>,
+    /// Requests in flight, oldest first.
+    pub(crate) requests: VecDeque<Pending<D>>,
     /// Whether it has carried a reply.
     pub(crate) is_proven: bool,
-    /// Whether it stands in a queue to be asked.
+    /// Whether its slot is in a queue.
     pub(crate) is_queued: bool,
-    /// What came and was not read yet, decrypted.
+    /// Received and decrypted bytes that have not been read yet.
     pub(crate) input: Vec<u8>,
-    /// What is to be sent, encrypted, and how much of it is.
+    /// Encrypted bytes to send, of which the first `sent` have been sent.
     output: Vec<u8>,
     sent: usize,
 }
 
-/// How far a connection has come.
+/// A request in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending<D> {
+    /// When the request should have left.
+    pub(crate) due_ns: u64,
+    /// When it was written.
+    pub(crate) sent_ns: u64,
+    pub(crate) kind: Kind,
+    /// The peer that announces, or a peer of the first torrent of a scrape.
+    pub(crate) peer: u32,
+    /// The number of info hashes of a scrape.
+    pub(crate) hashes: u8,
+    /// Other properties that the reply is checked against.
+    pub(crate) details: D,
+}
+
+/// Options of the socket of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOptions {
+    /// Sends small pieces at once (`TCP_NODELAY`).
+    pub(crate) no_delay: bool,
+    /// The size of the receive buffer, if not the default of the kernel.
+    pub(crate) recv_buffer_bytes: Option<usize>,
+}
+
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Closed,
-    /// TCP is on its way.
+    /// TCP connects.
     Connecting,
-    /// TLS is on its way.
+    /// TLS handshakes.
     Handshaking,
+    /// The upgrade to a WebSocket is in flight.
+    Upgrading,
     /// It can carry requests.
     Open,
-    /// All is said; the tracker is about to close.
-    Parting,
+    /// Nothing is in flight; the tracker is about to close it.
+    Closing,
 }
 
-/// Why a connection fails.
+/// The reason why a connection fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nobody listens.
     Refused,
     Reset,
-    /// It ended before all was said.
+    /// The tracker closed it before the reply was complete.
     Closed,
     Timeout,
     Tls(String),
-    /// No WebSocket could be agreed on, or its rules were broken.
+    /// The upgrade failed, or the protocol was violated.
     WebSocket(String),
-    /// This host has something against it.
+    /// An error of this host.
     Other(Errno),
 }
 
-/// What a look for bytes brought.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fetched {
+pub(crate) enum Received {
     Nothing,
     /// Bytes, and whether there may be more.
     Bytes {
@@ -85,23 +113,17 @@ pub(crate) enum Fetched {
     End,
 }
 
-impl Fetched {
-    fn new(more: bool, is_ending: bool) -> Self {
-        if is_ending && !more { Self::End } else { Self::Bytes { more } }
-    }
-}
-
-impl<A> Connection<A> {
-    /// An empty place, for connections with up to `depth` requests under way.
-    pub(crate) fn vacant(line: usize, depth: usize) -> Self {
+impl<D> Connection<D> {
+    /// Returns an empty slot for connections from address `local` with up to `depth` requests in flight.
+    pub(crate) fn vacant(local: usize, depth: usize) -> Self {
         Self {
             socket: None,
             session: None,
             stage: Stage::Closed,
             generation: 0,
-            line,
+            local,
             since_ns: 0,
-            asked: VecDeque::with_capacity(depth),
+            requests: VecDeque::with_capacity(depth),
             is_proven: false,
             is_queued: false,
             input: Vec::new(),
@@ -110,28 +132,27 @@ impl<A> Connection<A> {
         }
     }
 
-    /// Begins a connection, and hands out the socket.
+    /// Begins a connection. Returns the socket.
     pub(crate) fn open(
         &mut self,
         from: SocketAddr,
         to: SocketAddr,
-        tls: Option<&Client>,
-        no_delay: bool,
+        tls: Option<&TlsClient>,
+        options: SocketOptions,
         now_ns: u64,
     ) -> Result<BorrowedFd<'_>, Fault> {
-        let socket = dial(from)?;
-        if no_delay {
-            // Requests are handed over whole.
+        self.is_proven = false;
+        let socket = bind(from)?;
+        if options.no_delay {
             sockopt::set_tcp_nodelay(&socket, true).map_err(Fault::Other)?;
         }
-        self.session = tls.map(Client::begin).transpose().map_err(Fault::tls)?;
+        self.session = tls.map(TlsClient::connect).transpose().map_err(Fault::tls)?;
         self.generation = self.generation.wrapping_add(1);
         self.since_ns = now_ns;
-        self.is_proven = false;
         self.stage = Stage::Connecting;
-        self.collect();
+        self.collect_tls();
         match rustix::net::connect(&socket, &to) {
-            Ok(()) => self.stage = self.stage_on_tcp(),
+            Ok(()) => self.stage = self.stage_after_connect(),
             Err(Errno::INPROGRESS) => {}
             Err(errno) => {
                 self.close(false);
@@ -139,25 +160,28 @@ impl<A> Connection<A> {
             }
         }
         let socket: &OwnedFd = self.socket.insert(socket);
+        if let Some(bytes) = options.recv_buffer_bytes {
+            sockopt::set_socket_recv_buffer_size(socket, bytes).map_err(Fault::Other)?;
+        }
         Ok(socket.as_fd())
     }
 
-    /// Finds out how an attempt to connect ended.
-    pub(crate) fn arrive(&mut self) -> Result<(), Fault> {
+    /// Completes the connect of TCP.
+    pub(crate) fn complete_connect(&mut self) -> Result<(), Fault> {
         if let Some(socket) = &self.socket {
             sockopt::socket_error(socket).and_then(|error| error).map_err(Fault::of)?;
         }
-        self.stage = self.stage_on_tcp();
+        self.stage = self.stage_after_connect();
         self.flush()
     }
 
-    /// How far it is once TCP is there.
-    fn stage_on_tcp(&self) -> Stage {
+    /// Returns the stage that follows the connect of TCP.
+    fn stage_after_connect(&self) -> Stage {
         if self.session.is_some() { Stage::Handshaking } else { Stage::Open }
     }
 
-    /// Goes on if TLS is there as well. Returns whether it has just become so, and how.
-    pub(crate) fn has_shaken_hands(&mut self) -> Option<HandshakeKind> {
+    /// Opens the connection if the TLS handshake is complete. Returns its kind if it has just completed.
+    pub(crate) fn complete_handshake(&mut self) -> Option<HandshakeKind> {
         let session = self.session.as_ref().filter(|session| !session.is_handshaking())?;
         if self.stage != Stage::Handshaking {
             return None;
@@ -166,27 +190,27 @@ impl<A> Connection<A> {
         session.handshake_kind()
     }
 
-    /// Takes what is to be sent; [`Connection::flush`] sends it.
+    /// Adds bytes to the output. [`Connection::flush`] sends it.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         match &mut self.session {
             None => self.output.extend_from_slice(bytes),
-            // Before the handshake is over the session keeps it.
+            // The session keeps the bytes until the handshake is complete.
             Some(session) => session.writer().write_all(bytes).map_err(|error| Fault::of_io(&error))?,
         }
         Ok(())
     }
 
-    /// Sends what the socket takes; it tells when it takes more. On the way to the own host a connection is there before
-    /// anybody says so, and takes its first bytes at once.
+    /// Sends as much output as the socket accepts. An event tells when it accepts more. A connection to the own host is
+    /// established before its event comes, and accepts its first bytes at once.
     pub(crate) fn flush(&mut self) -> Result<(), Fault> {
-        self.collect();
+        self.collect_tls();
         let Some(socket) = &self.socket else { return Ok(()) };
         while self.sent < self.output.len() {
             match rustix::net::send(socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(sent) => {
                     self.sent += sent;
                     if self.stage == Stage::Connecting {
-                        self.stage = self.stage_on_tcp();
+                        self.stage = self.stage_after_connect();
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(()),
@@ -199,9 +223,9 @@ impl<A> Connection<A> {
         Ok(())
     }
 
-    /// Sends `bytes` behind what is there to be sent: as [`Connection::write`] and [`Connection::flush`], but without a
-    /// copy where nothing waits and the socket takes it.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    /// Sends bytes like [`Connection::write`] and [`Connection::flush`], but without a copy if there is no other output
+    /// and the socket accepts them.
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         if self.session.is_none()
             && self.stage == Stage::Open
             && self.output.is_empty()
@@ -222,8 +246,7 @@ impl<A> Connection<A> {
         self.flush()
     }
 
-    /// Takes buffers where it has none. So that of thousands of connections only those have some on which something is
-    /// half done.
+    /// Takes spare buffers if it has none. Of thousands of connections, only those with a partial message need buffers.
     pub(crate) fn borrow_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.capacity() == 0 {
@@ -232,7 +255,7 @@ impl<A> Connection<A> {
         }
     }
 
-    /// Gives back those that are empty.
+    /// Returns empty buffers to the spares.
     pub(crate) fn return_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.is_empty() && buffer.capacity() > 0 {
@@ -241,74 +264,85 @@ impl<A> Connection<A> {
         }
     }
 
-    /// The socket, if there is one.
+    /// Returns the socket, if there is one.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes what the session has to send.
-    fn collect(&mut self) {
+    /// Moves the output of the TLS session to the output of the connection.
+    fn collect_tls(&mut self) {
         if let Some(session) = &mut self.session {
             while session.wants_write() && session.write_tls(&mut self.output).is_ok_and(|bytes| bytes > 0) {}
         }
     }
 
-    /// Takes what has come, by way of `room`. Where the tracker `is_ending`, what has come is all.
-    pub(crate) fn fetch(&mut self, room: &mut [u8], is_ending: bool) -> Result<Fetched, Fault> {
-        let Some(socket) = &self.socket else { return Ok(Fetched::Nothing) };
-        let bytes = match rustix::io::read(socket, &mut *room) {
-            Ok(0) => return Ok(Fetched::End),
+    /// Reads from the socket by way of `buffer`. After the tracker has shut down its side (`is_ending`), nothing more
+    /// will come.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8], is_ending: bool) -> Result<Received, Fault> {
+        let Some(socket) = &self.socket else { return Ok(Received::Nothing) };
+        let bytes = match rustix::io::read(socket, &mut *buffer) {
+            Ok(0) => return Ok(Received::End),
             Ok(bytes) => bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Fetched::Nothing),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
             Err(errno) => return Err(Fault::of(errno)),
         };
-        let more = bytes == room.len();
-        let Some(session) = &mut self.session else {
-            self.input.extend_from_slice(&room[..bytes]);
-            return Ok(Fetched::new(more, is_ending));
-        };
-        let decrypted = decrypt(session, &room[..bytes], &mut self.input);
-        // The answer of a handshake, or an alert.
-        let flushed = self.flush();
-        let is_over = decrypted?;
-        flushed?;
-        Ok(Fetched::new(more, is_ending || is_over))
+        let more = bytes == buffer.len();
+        let mut is_ending = is_ending;
+        if let Some(session) = &mut self.session {
+            let decrypted = decrypt(session, &buffer[..bytes], &mut self.input);
+            // The reply of a handshake, or an alert.
+            let flushed = self.flush();
+            is_ending |= decrypted?;
+            flushed?;
+        } else {
+            self.input.extend_from_slice(&buffer[..bytes]);
+        }
+        Ok(if is_ending && !more { Received::End } else { Received::Bytes { more } })
     }
 
-    /// Ends the connection, if there is one; where it is to be reset, without any farewell.
+    /// Removes the first `bytes` of the input.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        if bytes == self.input.len() {
+            self.input.clear();
+        } else {
+            self.input.drain(..bytes);
+        }
+    }
+
+    /// Closes the connection, if there is one, properly or by a reset.
     pub(crate) fn close(&mut self, reset: bool) {
         if let Some(socket) = &self.socket {
             if reset {
-                // Where that fails, the connection ends in good order.
+                // If that fails, the connection is closed properly.
                 let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-            } else if let (Stage::Open, Some(session)) = (self.stage, &mut self.session) {
+            } else if let (Stage::Open | Stage::Upgrading, Some(session)) = (self.stage, &mut self.session) {
                 session.send_close_notify();
-                // Whoever does not take it has gone before.
+                // A tracker that does not accept it has already closed.
                 let _ = self.flush();
             }
         }
         self.socket = None;
         self.session = None;
         self.stage = Stage::Closed;
-        self.asked.clear();
+        self.requests.clear();
         self.input.clear();
         self.output.clear();
         self.sent = 0;
     }
 }
 
-/// Hands received bytes to a session and takes what they contain. Returns whether the tracker has said goodbye.
+/// Appends the plaintext of received bytes. Returns whether the tracker has sent its `close_notify`.
 fn decrypt(
     session: &mut ClientConnection,
     mut received: &[u8],
     plaintext: &mut Vec<u8>,
 ) -> Result<bool, Fault> {
-    let mut is_over = false;
+    let mut is_closed = false;
     while !received.is_empty() {
         session.read_tls(&mut received).map_err(|error| Fault::of_io(&error))?;
         let state = session.process_new_packets().map_err(Fault::tls)?;
         let expected = state.plaintext_bytes_to_read();
-        is_over |= state.peer_has_closed();
+        is_closed |= state.peer_has_closed();
         if expected > 0 {
             let before = plaintext.len();
             plaintext.resize(before + expected, 0);
@@ -316,31 +350,31 @@ fn decrypt(
             plaintext.truncate(before + taken.map_err(|error| Fault::of_io(&error))?);
         }
     }
-    Ok(is_over)
+    Ok(is_closed)
 }
 
-/// A socket that is bound to an address, and to a port only once it is known what it connects to: so each tracker has
-/// all ports of each address.
-fn dial(from: SocketAddr) -> Result<OwnedFd, Fault> {
+/// Returns a socket that is bound to an address. It is bound to a port only when it connects, so that each tracker can
+/// have all ports of each address.
+fn bind(from: SocketAddr) -> Result<OwnedFd, Fault> {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).map_err(Fault::Other)?;
-    // Where it is not to be had, ports are fewer.
+    // Without the option there are fewer ports.
     let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
     rustix::net::bind(&socket, &from).map_err(Fault::Other)?;
     Ok(socket)
 }
 
-/// Whether connections can be made from an address.
-pub(crate) fn probe(from: SocketAddr) -> Result<(), OpenError> {
-    match dial(from) {
+/// Checks that connections can come from an address.
+pub(crate) fn check_local(from: SocketAddr) -> Result<(), OpenError> {
+    match bind(from) {
         Ok(_) => Ok(()),
         Err(fault) => Err(OpenError::Host(format!("cannot send from {}: {fault}", from.ip()))),
     }
 }
 
 impl Fault {
-    /// Counts one more of its kind.
+    /// Counts a fault of this kind.
     pub(crate) fn count(&self, failures: &mut ConnectionFailures) {
         *match self {
             Self::Refused => &mut failures.refused,
@@ -378,8 +412,8 @@ impl std::fmt::Display for Fault {
             Self::Reset => f.write_str("connection reset"),
             Self::Closed => f.write_str("connection closed before the reply was whole"),
             Self::Timeout => f.write_str("no answer in time"),
-            Self::Tls(words) => write!(f, "TLS: {words}"),
-            Self::WebSocket(words) => write!(f, "WebSocket: {words}"),
+            Self::Tls(message) => write!(f, "TLS: {message}"),
+            Self::WebSocket(message) => write!(f, "WebSocket: {message}"),
             Self::Other(errno) => write!(f, "this host: {errno}"),
         }
     }

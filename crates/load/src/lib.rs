@@ -1,13 +1,14 @@
 //! Load for trackers.
 //!
-//! Owns the population of simulated peers, the requests that they send, the check of the replies, and the report.
-//! It shares the codecs and the I/O back ends with the tracker, never its decisions; and it draws nothing on a
-//! terminal, which is the business of whoever calls it.
+//! Owns the simulated peers, their requests, the check of the replies, and the report. It shares the codecs and the
+//! I/O back ends with the tracker, but none of its decisions. It prints nothing: output is the task of the caller.
+//!
+//! A [`Session`] is opened by [`udp::open`], [`http::open`] or [`ws::open`]. Its loops exist once, in `driver`, and the
+//! protocols implement its trait `Protocol`. The protocols over TCP share `stream`.
 
 mod clock;
 mod connection;
-mod crew;
-mod hash;
+mod driver;
 pub mod http;
 mod pace;
 mod plan;
@@ -17,20 +18,20 @@ mod population;
 mod preset;
 mod progress;
 mod report;
-mod rules;
-mod silence;
+mod session;
+mod stream;
 mod tally;
 mod tls;
 pub mod udp;
 pub mod ws;
 
-pub use crew::OpenError;
-pub use hash::info_hash;
 pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
+pub use population::info_hash;
 pub use preset::{PRESETS, Preset, UnknownPreset};
 pub use progress::{Progress, Watch};
 pub use report::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report, SCHEMA_VERSION,
-    Verdict, WrongRelays, WrongReplies,
+    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report,
+    SCHEMA_VERSION, WrongRelays, WrongReplies,
 };
+pub use session::{OpenError, Session};
 pub use tls::{TlsSettings, TlsVersion};

@@ -1,13 +1,13 @@
-//! When requests are due, when a run is over, and when to look for replies.
+//! When requests are due, when a run is over, and how long to wait before looking for replies.
 
 use std::time::Duration;
 
-/// When a run of one worker is over.
+/// When a run of one worker is over, whichever comes first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     /// At this time.
     pub(crate) end_ns: u64,
-    /// After so many requests.
+    /// After this many requests.
     pub(crate) requests_max: u64,
 }
 
@@ -16,32 +16,34 @@ pub(crate) struct Timing {
 pub(crate) struct Arrivals {
     began_ns: u64,
     spacing_ns: f64,
-    /// How many are past.
+    /// How many have passed.
     passed: u64,
 }
 
-/// A short sleep while many requests are on their way, so that replies gather: whoever wakes up for each of them uses
-/// up its own time, and the tracker's, whose every reply would have to wake somebody.
+/// A short sleep while many requests are in flight, so that replies gather.
+///
+/// A generator that wakes up for each reply uses up its own time, and that of the tracker, which would have to wake a
+/// thread with every reply.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Nap {
+pub(crate) struct Pause {
     window: usize,
     time: Duration,
 }
 
 impl Timing {
-    /// How many more requests there may be.
+    /// Returns how many more requests may be sent.
     pub(crate) fn left(&self, requests: u64) -> usize {
         usize::try_from(self.requests_max.saturating_sub(requests)).unwrap_or(usize::MAX)
     }
 }
 
 impl Arrivals {
-    /// So many a second, above 0, from now on.
+    /// Returns arrivals from now on, `rate` per second. The rate is above 0.
     pub(crate) fn new(now_ns: u64, rate: f64) -> Self {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
 
-    /// How many arrive in a stretch of time.
+    /// Returns how many requests arrive in a period.
     pub(crate) fn within(rate: f64, time: Duration) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
@@ -52,7 +54,7 @@ impl Arrivals {
         count
     }
 
-    /// When the arrival `ahead` places from here is due.
+    /// Returns when the arrival after `ahead` others is due.
     pub(crate) fn at(&self, ahead: usize) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 arrivals")]
         let since_ns = (self.passed + ahead as u64) as f64 * self.spacing_ns;
@@ -65,7 +67,7 @@ impl Arrivals {
         self.began_ns.saturating_add(since_ns)
     }
 
-    /// How many are due and not past.
+    /// Returns how many arrivals are due and have not passed.
     pub(crate) fn due(&self, now_ns: u64) -> usize {
         if now_ns < self.at(0) {
             return 0;
@@ -80,14 +82,14 @@ impl Arrivals {
         usize::try_from(arrived.saturating_sub(self.passed)).unwrap_or(usize::MAX)
     }
 
-    /// Lets the next ones pass.
+    /// Lets the next `count` arrivals pass.
     pub(crate) fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }
 }
 
-impl Nap {
-    /// Longest nap: it must not be felt in a latency of milliseconds.
+impl Pause {
+    /// The longest pause: it must not show in a latency of milliseconds.
     const MAX: Duration = Duration::from_micros(300);
 
     pub(crate) fn new(window: usize) -> Self {
@@ -98,7 +100,7 @@ impl Nap {
         std::thread::sleep(self.time);
     }
 
-    /// Makes naps so long that an eighth to a half of the window is answered after one.
+    /// Adapts the length, so that an eighth to a half of the window is answered after a pause.
     pub(crate) fn learn(&mut self, answered: usize) {
         if answered > self.window / 2 {
             self.time /= 2;
@@ -113,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_fit_the_pace_of_the_tracker() {
-        let mut nap = Nap::new(256);
-        (0..100).for_each(|_| nap.learn(0));
-        assert_eq!(nap.time, Nap::MAX);
-        (0..100).for_each(|_| nap.learn(64));
-        assert_eq!(nap.time, Nap::MAX);
-        (0..100).for_each(|_| nap.learn(256));
-        assert!(nap.time < Duration::from_micros(1), "{:?}", nap.time);
+    fn pauses_fit_the_pace_of_the_tracker() {
+        let mut pause = Pause::new(256);
+        (0..100).for_each(|_| pause.learn(0));
+        assert_eq!(pause.time, Pause::MAX);
+        (0..100).for_each(|_| pause.learn(64));
+        assert_eq!(pause.time, Pause::MAX);
+        (0..100).for_each(|_| pause.learn(256));
+        assert!(pause.time < Duration::from_micros(1), "{:?}", pause.time);
     }
 
     #[test]
@@ -128,7 +130,7 @@ mod tests {
         let mut arrivals = Arrivals::new(1000, 1e6);
         assert_eq!((arrivals.due(999), arrivals.due(1000), arrivals.due(1999)), (0, 1, 1));
         assert_eq!((arrivals.at(0), arrivals.at(3)), (1000, 4000));
-        // A stall of a millisecond owes a thousand.
+        // After a stall of a millisecond, a thousand are due.
         assert_eq!(arrivals.due(1_000_500), 1000);
         arrivals.pass(64);
         assert_eq!((arrivals.at(0), arrivals.due(1_000_500)), (65_000, 936));

@@ -1,7 +1,7 @@
-//! Where a worker waits for its connections.
+//! The events of the connections of a worker.
 //!
-//! Owns the one descriptor that the kernel tells events by. Which connection an event is about is said by slot and
-//! generation, so that what is told of an earlier one in the same place can be passed over.
+//! Owns the epoll descriptor. An event names its connection by slot and generation, so that an event of an earlier
+//! connection in the same slot can be ignored.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -12,22 +12,22 @@ use rustix::io::Errno;
 
 use crate::OpenError;
 
-/// The connections of one worker, as the kernel watches them.
+/// The epoll instance of one worker.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
-/// Something has happened on a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Happening {
+pub(crate) struct ConnectionEvent {
     pub(crate) slot: usize,
-    /// How many connections there were in that place.
+    /// The number of connections that the slot has held.
     pub(crate) generation: u32,
     pub(crate) flags: EventFlags,
 }
 
-/// Most events of one look.
+/// Most events of one wait.
 const EVENTS_MAX: usize = 512;
 
 impl Poll {
@@ -37,20 +37,20 @@ impl Poll {
         Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Has a socket watched until it is closed: edge-triggered, for all there is to wait for, so that it is registered
-    /// once and never changed.
-    pub(crate) fn watch(&self, socket: BorrowedFd<'_>, slot: usize, generation: u32) -> Result<(), Errno> {
+    /// Registers a socket until it is closed. It is edge-triggered and for all events, so that it is registered once
+    /// and never changed.
+    pub(crate) fn add(&self, socket: BorrowedFd<'_>, slot: usize, generation: u32) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64((slot as u64) << 32 | u64::from(generation));
         epoll::add(&self.epoll, socket, data, flags)
     }
 
-    /// Has a socket watched no longer.
-    pub(crate) fn forget(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Unregisters a socket.
+    pub(crate) fn remove(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::delete(&self.epoll, socket)
     }
 
-    /// Waits for something to happen, for `wait_ns` at most. Returns how much has.
+    /// Waits for events for up to `wait_ns`. Returns how many there are.
     pub(crate) fn wait(&mut self, wait_ns: u64) -> Result<usize, Errno> {
         let wait = Timespec::try_from(Duration::from_nanos(wait_ns)).unwrap_or_default();
         self.events.clear();
@@ -60,12 +60,12 @@ impl Poll {
         }
     }
 
-    /// What has happened, by its place in the last look.
-    pub(crate) fn happening(&self, index: usize) -> Option<Happening> {
+    /// Returns event `index` of the last wait.
+    pub(crate) fn event(&self, index: usize) -> Option<ConnectionEvent> {
         let event = self.events.get(index)?;
         let (flags, data) = (event.flags, event.data.u64());
         let slot = usize::try_from(data >> 32).ok()?;
         let generation = u32::try_from(data & 0xffff_ffff).expect("it is masked");
-        Some(Happening { slot, generation, flags })
+        Some(ConnectionEvent { slot, generation, flags })
     }
 }

@@ -1,24 +1,27 @@
 //! The simulated peers of one worker, and their lives.
 //!
-//! Owns who is in which torrent, at which port, and what it announces next. A peer is 8 bytes, so that a load of tens
-//! of millions of peers fits beside the tracker.
+//! Owns the torrent and the port of each peer, its ids, and the next announce that it sends. A peer takes 8 bytes, so
+//! that a load of tens of millions of peers fits beside the tracker.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use shoal_protocol::Event;
+use shoal_types::{Event, InfoHash, PeerId};
 
 use crate::Population;
-use crate::popularity::Chooser;
+use crate::popularity::TorrentDistribution;
+use crate::tally::Kind;
 
-/// The peers of one worker, divided among its sockets: peer `n` speaks through socket `n % sockets`, for ever, since its
-/// address is its identity.
+/// The peers of one worker, divided among its sockets.
+///
+/// Peer `n` always uses socket `n % sockets`, since its address is its identity. Over connections, a socket is a source
+/// address (HTTP) or a connection (WebSockets).
 #[derive(Debug)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,
     sockets: usize,
-    chooser: Chooser,
+    torrents: TorrentDistribution,
     seeder_share: f64,
-    /// The chance that an announce of a living peer is its last, as a share of 2^32.
+    /// The chance that an announce of a peer is its last, as a share of 2^32.
     stop_chance: u32,
     /// The chance that an announce of a leecher completes it.
     complete_chance: u32,
@@ -30,26 +33,26 @@ struct Peer {
     torrent: u32,
     port: u16,
     stage: Stage,
-    /// How many peers had this place before, for another peer id.
+    /// How many peers came before it under the same number, each with a peer id of its own.
     generation: u8,
 }
 
 const _: () = assert!(size_of::<Peer>() == 8);
 
-/// Where a peer is in its life.
+/// A stage in the life of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// To announce that it starts, with nothing yet.
+    /// It will announce itself as started, with everything left to download.
     NewLeecher,
-    /// To announce that it starts, with everything.
+    /// It will announce itself as started, with nothing left to download.
     NewSeeder,
     Leecher,
     Seeder,
 }
 
-/// What a peer announces.
+/// An announce of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Say {
+pub(crate) struct PeerAnnounce {
     pub(crate) peer: u32,
     pub(crate) generation: u8,
     pub(crate) torrent: u32,
@@ -58,23 +61,23 @@ pub(crate) struct Say {
     pub(crate) left_bytes: i64,
 }
 
-/// What a leecher still lacks: any number but 0 says the same to a tracker.
+/// The bytes that a leecher has left to download. Any number but 0 means the same to a tracker.
 pub(crate) const LEFT_BYTES: i64 = 1 << 30;
 
 impl Peers {
-    /// Makes `count` peers. The same arguments make the same peers with the same lives.
+    /// Creates `count` peers. The same arguments create the same peers with the same lives.
     pub(crate) fn new(population: &Population, count: usize, sockets: usize, seed: u64) -> Self {
         let mut peers = Self {
             peers: Vec::new(),
             sockets,
-            chooser: Chooser::new(population),
+            torrents: TorrentDistribution::new(population),
             seeder_share: population.seeder_share,
             stop_chance: one_in(population.announces_per_life),
-            // Half of the leechers live to see the end of their download.
+            // Half of the leechers complete their download before they stop.
             complete_chance: one_in(population.announces_per_life),
             random: SmallRng::seed_from_u64(seed),
         };
-        peers.peers = (0..count).map(|_| peers.born(0)).collect();
+        peers.peers = (0..count).map(|_| peers.create(0)).collect();
         peers
     }
 
@@ -82,31 +85,31 @@ impl Peers {
         self.peers.len()
     }
 
-    /// A peer at random, of those that speak through `socket`.
-    pub(crate) fn any(&mut self, socket: usize) -> u32 {
+    /// Draws a peer that uses `socket`.
+    pub(crate) fn draw(&mut self, socket: usize) -> u32 {
         let rows = (self.peers.len() - socket).div_ceil(self.sockets);
         let peer = self.random.random_range(0..rows) * self.sockets + socket;
         u32::try_from(peer).expect("there are at most 2^32 peers")
     }
 
-    /// The torrent of a peer: choosing a torrent by choosing a peer keeps the popularity.
+    /// Returns the torrent of a peer. A torrent that is drawn by drawing a peer keeps its popularity.
     pub(crate) fn torrent(&self, peer: u32) -> u32 {
         self.peers[peer as usize].torrent
     }
 
-    /// What a peer says when the tracker has to learn of everybody: that it starts.
-    pub(crate) fn start(&mut self, peer: u32) -> Say {
+    /// Returns an announce of a peer as started.
+    pub(crate) fn start(&mut self, peer: u32) -> PeerAnnounce {
         let entry = &mut self.peers[peer as usize];
         entry.stage = match entry.stage {
             Stage::NewLeecher | Stage::Leecher => Stage::Leecher,
             Stage::NewSeeder | Stage::Seeder => Stage::Seeder,
         };
         let left_bytes = if entry.stage == Stage::Seeder { 0 } else { LEFT_BYTES };
-        say(peer, entry, Event::Started, left_bytes)
+        announce(peer, entry, Event::Started, left_bytes)
     }
 
-    /// What a peer says next in its life. One that stops makes room for another.
-    pub(crate) fn next(&mut self, peer: u32) -> Say {
+    /// Returns the next announce in the life of a peer. After one that stops, another peer takes its place.
+    pub(crate) fn next(&mut self, peer: u32) -> PeerAnnounce {
         let mut entry = self.peers[peer as usize];
         if matches!(entry.stage, Stage::NewLeecher | Stage::NewSeeder) {
             return self.start(peer);
@@ -114,23 +117,23 @@ impl Peers {
         let chance: u32 = self.random.random();
         let left_bytes = if entry.stage == Stage::Seeder { 0 } else { LEFT_BYTES };
         if chance < self.stop_chance {
-            let last_words = say(peer, &entry, Event::Stopped, left_bytes);
-            self.peers[peer as usize] = self.born(entry.generation.wrapping_add(1));
-            return last_words;
+            let announce = announce(peer, &entry, Event::Stopped, left_bytes);
+            self.peers[peer as usize] = self.create(entry.generation.wrapping_add(1));
+            return announce;
         }
         if entry.stage == Stage::Leecher && chance - self.stop_chance < self.complete_chance {
             entry.stage = Stage::Seeder;
             self.peers[peer as usize] = entry;
-            return say(peer, &entry, Event::Completed, 0);
+            return announce(peer, &entry, Event::Completed, 0);
         }
-        say(peer, &entry, Event::Update, left_bytes)
+        announce(peer, &entry, Event::Update, left_bytes)
     }
 
-    fn born(&mut self, generation: u8) -> Peer {
+    fn create(&mut self, generation: u8) -> Peer {
         let is_seeder = self.random.random::<f64>() < self.seeder_share;
         Peer {
-            torrent: self.chooser.choose(&mut self.random),
-            // Port 0 is no port.
+            torrent: self.torrents.draw(&mut self.random),
+            // Port 0 is not valid.
             port: self.random.random_range(1..=u16::MAX),
             stage: if is_seeder { Stage::NewSeeder } else { Stage::NewLeecher },
             generation,
@@ -138,18 +141,99 @@ impl Peers {
     }
 }
 
-fn say(peer: u32, entry: &Peer, event: Event, left_bytes: i64) -> Say {
+fn announce(peer: u32, entry: &Peer, event: Event, left_bytes: i64) -> PeerAnnounce {
     let Peer { torrent, port, generation, .. } = *entry;
-    Say { peer, generation, torrent, port, event, left_bytes }
+    PeerAnnounce { peer, generation, torrent, port, event, left_bytes }
 }
 
-/// The chance of one in `times` as a share of 2^32; none where `times` is 0.
+/// Returns the chance of one in `times` as a share of 2^32, or 0 if `times` is 0.
 fn one_in(times: u32) -> u32 {
     u32::MAX.checked_div(times).unwrap_or(0)
 }
 
+/// The peers that a fill still has to announce.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    peers: usize,
+    /// The next peer of each socket.
+    next: Vec<usize>,
+    /// Peers whose announce was lost.
+    again: Vec<u32>,
+}
+
+impl Fill {
+    pub(crate) fn new(peers: &Peers) -> Self {
+        Self { peers: peers.len(), next: (0..peers.sockets).collect(), again: Vec::new() }
+    }
+
+    /// Notes a lost request. If it was an announce, its peer has to be announced again.
+    pub(crate) fn add_lost(&mut self, kind: Kind, peer: u32) {
+        if kind == Kind::Announce {
+            self.again.push(peer);
+        }
+    }
+
+    /// Takes a peer that uses `socket`.
+    pub(crate) fn take_of(&mut self, socket: usize) -> Option<u32> {
+        let sockets = self.next.len();
+        let again = self.again.pop_if(|peer| *peer as usize % sockets == socket);
+        if again.is_some() || self.next[socket] >= self.peers {
+            return again;
+        }
+        let peer = u32::try_from(self.next[socket]).ok();
+        self.next[socket] += sockets;
+        peer
+    }
+
+    /// Takes a peer of any socket, preferably of `socket`.
+    pub(crate) fn take_any(&mut self, socket: usize) -> Option<u32> {
+        if let Some(peer) = self.again.pop() {
+            return Some(peer);
+        }
+        let has_peers = |next: &usize| *next < self.peers;
+        let socket =
+            if has_peers(&self.next[socket]) { socket } else { self.next.iter().position(has_peers)? };
+        self.take_of(socket)
+    }
+
+    /// Returns whether every peer was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.again.is_empty() && self.next.iter().all(|next| *next >= self.peers)
+    }
+}
+
+/// Returns the info hash of torrent `torrent` of a load with this seed. A tracker that serves listed torrents only
+/// can be given a list of them.
+#[must_use]
+pub fn info_hash(seed: u64, torrent: u32) -> InfoHash {
+    let mut state = mix(seed) ^ u64::from(torrent);
+    let mut hash = [0; 20];
+    for piece in hash.chunks_mut(8) {
+        state = mix(state);
+        piece.copy_from_slice(&state.to_be_bytes()[..piece.len()]);
+    }
+    InfoHash(hash)
+}
+
+/// Returns the peer id of the peer with this number, of the client `SL` (BEP 20).
+pub(crate) fn peer_id(seed: u64, number: u64) -> PeerId {
+    let mut id = *b"-SL0100-............";
+    id[8..16].copy_from_slice(&mix(seed ^ mix(number)).to_be_bytes());
+    PeerId(id)
+}
+
+/// Mixes by SplitMix64: different inputs have different outputs, and each bit of the output depends on the whole input.
+pub(crate) fn mix(input: u64) -> u64 {
+    let state = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::Popularity;
 
@@ -169,19 +253,19 @@ mod tests {
         let mut peers = peers(10);
         let (mut is_alive, mut is_seeder, mut lives, mut completed) = (false, false, 0_u32, 0_u32);
         for _ in 0..100_000 {
-            let said = peers.next(5);
-            assert_eq!(said.event == Event::Started, !is_alive);
-            is_alive = said.event != Event::Stopped;
-            match said.event {
-                Event::Started => is_seeder = said.left_bytes == 0,
+            let announce = peers.next(5);
+            assert_eq!(announce.event == Event::Started, !is_alive);
+            is_alive = announce.event != Event::Stopped;
+            match announce.event {
+                Event::Started => is_seeder = announce.left_bytes == 0,
                 Event::Completed => {
-                    assert!(!is_seeder && said.left_bytes == 0);
+                    assert!(!is_seeder && announce.left_bytes == 0);
                     (is_seeder, completed) = (true, completed + 1);
                 }
                 Event::Stopped => lives += 1,
                 Event::Update => {}
             }
-            assert_eq!(said.left_bytes == 0, is_seeder);
+            assert_eq!(announce.left_bytes == 0, is_seeder);
         }
         // A start and ten more announces each: 100,000 / 11; three quarters start as leechers, half of them complete.
         assert!((8_600..9_600).contains(&lives), "{lives}");
@@ -199,7 +283,7 @@ mod tests {
     fn every_peer_keeps_to_its_socket() {
         let mut peers = peers(10);
         for socket in 0..3 {
-            let mut seen: Vec<u32> = (0..20_000).map(|_| peers.any(socket)).collect();
+            let mut seen: Vec<u32> = (0..20_000).map(|_| peers.draw(socket)).collect();
             seen.sort_unstable();
             seen.dedup();
             assert!(seen.iter().all(|peer| *peer as usize % 3 == socket));
@@ -214,5 +298,13 @@ mod tests {
             (0..1000).map(|peer| peers.next(peer)).collect::<Vec<_>>()
         };
         assert_eq!(lives(), lives());
+    }
+
+    #[test]
+    fn a_hash_belongs_to_its_torrent_and_seed() {
+        let hashes: HashSet<[u8; 20]> =
+            (0..10_000).flat_map(|torrent| [info_hash(1, torrent).0, info_hash(2, torrent).0]).collect();
+        assert_eq!(hashes.len(), 20_000);
+        assert_eq!(info_hash(1, 7), info_hash(1, 7));
     }
 }

@@ -1,26 +1,26 @@
-//! Loads with a name, so that results can be laid side by side.
+//! Named loads, so that results can be compared.
 
 use crate::plan::{Mix, Popularity, Population};
 
-/// A load with a name.
+/// A named load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
     /// The name by which the command line chooses it.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub summary: &'static str,
     /// Torrents and peers.
     pub population: Population,
-    /// How often each kind of request is made.
+    /// How often each kind of request is sent.
     pub mix: Mix,
-    /// Peers that an announce asks for.
+    /// The number of peers that an announce asks for.
     pub numwant: i32,
-    /// Most info hashes of a scrape.
+    /// Most info hashes in a scrape.
     pub scrape_hashes_max: usize,
 }
 
 /// The swarms of the published comparisons: some torrents are much more popular than most, three quarters of the
-/// peers are seeders, and nobody leaves.
+/// peers are seeders, and no peer leaves.
 const PUBLISHED_POPULATION: Population = Population {
     torrents: 1_000_000,
     peers: 2_000_000,
@@ -55,16 +55,16 @@ pub const PRESETS: [Preset; 3] = [
     },
 ];
 
-/// No preset has this name.
+/// An error: no preset has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no preset {0:?}: use {names}", names = PRESETS.map(|preset| preset.name).join(", "))]
 pub struct UnknownPreset(pub String);
 
 impl Preset {
-    /// The preset of this name.
+    /// Returns the preset with this name.
     ///
     /// # Errors
-    /// Where there is none, with the names that there are.
+    /// If there is none, with the names of those that exist.
     pub fn find(name: &str) -> Result<Self, UnknownPreset> {
         let found = PRESETS.into_iter().find(|preset| preset.name == name);
         found.ok_or_else(|| UnknownPreset(name.to_owned()))

@@ -1,30 +1,30 @@
-//! What can be seen of a run while it goes on.
+//! The progress of a run while it goes on.
 //!
-//! Each worker writes a [`Live`] of its own with plain stores, and whoever watches reads them all.
+//! Each worker writes a [`Live`] of its own with plain stores. The session reads them all.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whoever watches a run.
+/// An observer of a run.
 pub struct Watch<'w> {
-    /// Set to end the run early, with what was measured so far.
+    /// Set this to end the run early, with the measurements so far.
     pub cancel: &'w AtomicBool,
-    /// Called a few times a second, on the thread that called for the run.
+    /// Called a few times per second, on the thread that called for the run.
     pub progress: &'w mut dyn FnMut(&Progress),
 }
 
-/// A run so far. Rates and latencies are those since the last look.
+/// The state of a run. Rates and latencies cover the time since the last report of progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// How far it is, 0 to 1, where that is known.
+    /// The share that is done, 0 to 1, if that is known.
     pub done_share: Option<f64>,
-    /// Since when it runs.
+    /// The time since the run began.
     pub elapsed: Duration,
     /// Good replies so far.
     pub responses: u64,
-    /// Good replies a second.
+    /// Good replies per second.
     pub responses_per_s: f64,
-    /// Requests without an answer so far.
+    /// Requests without a reply so far.
     pub lost: u64,
     /// Error replies so far.
     pub errors: u64,
@@ -36,10 +36,10 @@ pub struct Progress {
     pub p99_us: f64,
 }
 
-/// Latencies by magnitude: eight buckets for each doubling from 1 ns on.
+/// Buckets of latencies by magnitude: eight for each doubling from 1 ns on.
 const BUCKETS: usize = 8 * 40;
 
-/// What a worker shows of its run.
+/// The counts that a worker publishes during a run.
 #[derive(Debug)]
 #[repr(align(128))] // Two cache lines, so that workers do not slow each other down.
 pub(crate) struct Live {
@@ -47,14 +47,14 @@ pub(crate) struct Live {
     lost: AtomicU64,
     errors: AtomicU64,
     wrong: AtomicU64,
-    /// Requests done for good in a fill: answered, or given up.
+    /// Requests of a fill that got a reply of any kind, or connections that were opened.
     done: AtomicU64,
     latencies: Box<[AtomicU64]>,
 }
 
-/// The sum of what all workers showed at one moment.
+/// The sum of the counts of all workers at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct Snapshot {
     pub(crate) responses: u64,
     pub(crate) lost: u64,
     pub(crate) errors: u64,
@@ -81,7 +81,7 @@ impl Live {
         bump(&self.responses);
     }
 
-    /// Shows the other counts, which change seldom.
+    /// Publishes the other counts, which change rarely.
     pub(crate) fn show(&self, lost: u64, errors: u64, wrong: u64, done: u64) {
         self.lost.store(lost, Ordering::Relaxed);
         self.errors.store(errors, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Live {
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// Begins a new run.
+    /// Sets all counts to 0 for a new run.
     pub(crate) fn reset(&self) {
         self.responses.store(0, Ordering::Relaxed);
         self.show(0, 0, 0, 0);
@@ -97,30 +97,31 @@ impl Live {
     }
 }
 
-/// Counts one more, where only one thread counts.
+/// Adds 1 to a count that only one thread writes.
 fn bump(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-impl Sight {
+impl Snapshot {
+    /// Returns the sum of the counts of all workers.
     pub(crate) fn of<'l>(lives: impl Iterator<Item = &'l Live>) -> Self {
-        let mut sight =
+        let mut sum =
             Self { responses: 0, lost: 0, errors: 0, wrong: 0, done: 0, latencies: vec![0; BUCKETS] };
         for live in lives {
             let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            sight.responses += read(&live.responses);
-            sight.lost += read(&live.lost);
-            sight.errors += read(&live.errors);
-            sight.wrong += read(&live.wrong);
-            sight.done += read(&live.done);
-            for (sum, bucket) in sight.latencies.iter_mut().zip(&live.latencies) {
-                *sum += read(bucket);
+            sum.responses += read(&live.responses);
+            sum.lost += read(&live.lost);
+            sum.errors += read(&live.errors);
+            sum.wrong += read(&live.wrong);
+            sum.done += read(&live.done);
+            for (total, bucket) in sum.latencies.iter_mut().zip(&live.latencies) {
+                *total += read(bucket);
             }
         }
-        sight
+        sum
     }
 
-    /// The progress since `earlier`, `between` later.
+    /// Returns the progress since `earlier`, which was taken `between` ago.
     pub(crate) fn since(&self, earlier: &Self, between: Duration, elapsed: Duration) -> Progress {
         let latencies = self.latencies.iter().zip(&earlier.latencies);
         let latencies: Vec<u64> = latencies.map(|(now, then)| now.saturating_sub(*then)).collect();
@@ -141,7 +142,7 @@ impl Sight {
     }
 }
 
-/// The bucket of a latency: the position of the highest bit, and the three bits below it.
+/// Returns the bucket of a latency: the position of the highest bit, and the three bits below it.
 fn bucket(ns: u64) -> usize {
     let ns = ns.max(8);
     let doublings = ns.ilog2() as usize;
@@ -149,7 +150,7 @@ fn bucket(ns: u64) -> usize {
     (doublings * 8 + usize::try_from(eighth).expect("three bits")).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins.
+/// Returns the smallest latency of a bucket in microseconds.
 fn begin_us(bucket: usize) -> f64 {
     let (doublings, eighth) = (bucket / 8, bucket % 8);
     #[expect(clippy::cast_precision_loss, reason = "both are below a thousand")]
@@ -157,6 +158,7 @@ fn begin_us(bucket: usize) -> f64 {
     begin / 1e3
 }
 
+/// Returns a percentile of latencies that are counted by bucket.
 fn percentile_us(latencies: &[u64], percent: u64) -> f64 {
     let wanted = latencies.iter().sum::<u64>() * percent / 100;
     let mut sum = 0;
@@ -174,10 +176,13 @@ mod tests {
     #[test]
     fn percentiles_are_near() {
         let live = Live::new();
-        let before = Sight::of([&live].into_iter());
+        let before = Snapshot::of([&live].into_iter());
         (1..=1000).for_each(|us| live.record(us * 1000));
-        let progress =
-            Sight::of([&live].into_iter()).since(&before, Duration::from_millis(500), Duration::from_secs(3));
+        let progress = Snapshot::of([&live].into_iter()).since(
+            &before,
+            Duration::from_millis(500),
+            Duration::from_secs(3),
+        );
         assert_eq!(progress.responses, 1000);
         assert!((progress.responses_per_s - 2000.0).abs() < 1.0);
         assert!((430.0..=501.0).contains(&progress.p50_us), "{}", progress.p50_us);

@@ -1,70 +1,70 @@
-//! What a run of load measured, as it is written to JSON.
+//! The result of a run, as it is written to JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the schema of [`Report`]. It rises when a field changes its meaning or goes.
+/// The version of the schema of [`Report`]. It increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What one run measured.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Seconds that it took: to the end of its time, or to the last reply if it was to make a number of requests, or if
-    /// the tracker died.
+    /// The length of the run in seconds: to the end of its time, or to the last reply if it had a number of requests to
+    /// send, or if the tracker died.
     pub elapsed_s: f64,
     /// Requests that were sent, by kind.
     pub requests: Kinds,
-    /// Good replies, by kind: these alone make the headline.
+    /// Good replies, by kind. Only these count for the throughput.
     pub responses: Kinds,
-    /// Good replies a second: those that came before the end of the run.
+    /// Good replies per second, of those that came before the end of the run.
     pub responses_per_s: f64,
     /// Requests to which no reply came in time.
     pub lost: u64,
-    /// Those of them that an open loop did not even send, because too many others were without an answer.
+    /// Lost requests that an open loop did not even send, because too many others were unanswered.
     #[serde(default)]
     pub unsent: u64,
-    /// Replies that came and for which the generator's own sockets had no room; their requests are among the lost.
+    /// Replies that the kernel dropped because the sockets of the generator were full. Their requests count as lost.
     #[serde(default)]
     pub receive_drops: u64,
-    /// Replies that came after the timeout; their requests are among the lost.
+    /// Replies that came after the timeout. Their requests count as lost.
     pub late: u64,
     /// Error replies.
     pub errors: u64,
-    /// What the first of them said.
+    /// The message of the first error reply.
     pub first_error: Option<String>,
     /// Replies that break a rule, by rule.
     pub wrong: WrongReplies,
-    /// Replies that handed a peer to itself, where that does not count as wrong.
+    /// Replies that contained the announcing peer itself, if that does not count as wrong.
     pub own_address_tolerated: u64,
-    /// Datagrams that the generator's own kernel refused to send.
+    /// Datagrams that the kernel of the generator refused to send.
     pub send_failures: u64,
     /// Peers in each good announce reply, on average.
     pub peers_per_announce: f64,
     /// Bytes of each good announce reply, on average.
     pub announce_reply_bytes: f64,
-    /// What became of the connections, where there are some.
+    /// The connections of the run, for protocols that have connections.
     #[serde(default)]
     pub connections: Option<Connections>,
-    /// What was relayed between the peers, where the tracker does that (WebTorrent).
+    /// The messages that were relayed between the peers (WebTorrent).
     #[serde(default)]
     pub relays: Option<Relays>,
-    /// From request to reply; in an open loop, from when the request should have left.
+    /// The time from request to reply. In an open loop, it begins when the request should have left.
     pub latency: LatencySummary,
-    /// The shape of the latency: value by percentile, fine enough to draw.
+    /// The latency by percentile, fine enough to draw.
     pub latency_curve: Vec<Percentile>,
-    /// In an open loop, how much later than intended requests left: the generator's own fault.
+    /// In an open loop, how late requests left because of the generator.
     pub send_delay: Option<LatencySummary>,
     /// CPU time of all workers of the generator.
     pub generator_cpu_s: f64,
-    /// Share of their time in which the workers of the generator were busy, or waited for a processor that others kept
-    /// busy, 0 to 1, the busiest of them.
+    /// The share of time in which the busiest worker of the generator was busy, or waited for a processor that others
+    /// kept busy, 0 to 1.
     pub generator_busy: f64,
-    /// Whether the run can be trusted to speak of the tracker.
-    pub verdict: Verdict,
-    /// Whether the run was ended early, by the user or because of `failure`.
+    /// The limit of the run: the tracker, or the generator.
+    pub verdict: Bottleneck,
+    /// Whether the run ended early, by the user or because of `failure`.
     pub ended_early: bool,
-    /// What ended the run against the user's wish.
+    /// The reason why the run ended early, unless the user ended it.
     pub failure: Option<String>,
 }
 
@@ -82,116 +82,121 @@ pub struct Kinds {
 /// Replies that break a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongReplies {
-    /// No tracker reply at all: too short, unknown action, a piece of an entry at the end.
+    /// Replies that cannot be decoded: too short, of an unknown action, or with an incomplete entry at the end.
     pub malformed: u64,
-    /// The action is not that of the request.
+    /// Replies of another kind than the request.
     pub action: u64,
-    /// The transaction id belongs to no request of this worker.
+    /// Replies that belong to no request of this worker, by transaction id (UDP), order, or torrent.
     pub transaction_id: u64,
-    /// More peers than were asked for, or not as many scrape entries as hashes.
+    /// Replies with more peers than requested, or with a wrong number of scrape entries.
     pub count: u64,
-    /// The announcer itself is among the peers.
+    /// Replies that contain the announcing peer itself.
     pub own_address: u64,
-    /// An HTTP status other than 200.
+    /// HTTP replies with a status other than 200.
     #[serde(default)]
     pub status: u64,
-    /// Counts that cannot be: below 0, or fewer peers in the swarm than were handed out.
+    /// Replies with impossible counts: below 0, or fewer peers in the swarm than the reply contains.
     #[serde(default)]
     pub implausible: u64,
 }
 
-/// What became of the connections of a run.
+/// The connections of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
-    /// Those that could carry requests.
+    /// Connections that became able to carry requests.
     pub opened: u64,
     /// TLS handshakes with a key exchange and a signature.
     pub handshakes_full: u64,
-    /// TLS handshakes that went on from an earlier session.
+    /// TLS handshakes that resumed an earlier session.
     pub handshakes_resumed: u64,
-    /// From the call for a connection until it could carry a request: TCP, and TLS where there is some.
+    /// The time until a connection could carry a request, including TLS and the WebSocket upgrade.
     pub setup: LatencySummary,
-    /// Closed by the tracker in good order, with no request under way.
+    /// Connections that the tracker closed properly while no request was in flight.
     pub closed_idle: u64,
-    /// Those that failed. A request that was under way on one is among the lost.
+    /// Connections that failed. Requests in flight on them count as lost.
     pub failures: ConnectionFailures,
-    /// What first went wrong on a connection: why it failed, or what was wrong with a reply.
+    /// The first fault of a connection: why it failed, or what was wrong with a reply.
     pub first_fault: Option<String>,
-    /// Those that were open when the run ended.
+    /// Connections that were open when the run ended.
     pub open_at_end: u64,
 }
 
-/// What a tracker relayed between the peers of the generator, and what it held.
+/// The messages that a tracker relayed between the peers of the generator, and the connections that it held beside
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Relays {
-    /// Messages that came from the tracker before the end of the run: replies, offers and answers, of whatever worth.
+    /// Messages that came from the tracker before the end of the run: replies, offers and answers, good or not.
     pub messages: u64,
-    /// The same in a second.
+    /// These messages per second.
     pub messages_per_s: f64,
-    /// Offers that went out with announces.
+    /// Offers that were sent with announces.
     pub offers_sent: u64,
-    /// Those of them that were due to be relayed, as far as that can be told by the counts in the replies: as many as
-    /// were offered and wanted, but one for each other peer at most, and of a seeder one for each leecher. A tracker may
-    /// have a lower limit, or count peers that are deaf.
+    /// Offers that should have been relayed, by the counts in the replies: as many as were offered and wanted, but at
+    /// most one for each other peer, and for a seeder at most one for each leecher. A tracker may have a lower limit,
+    /// or count peers that do not read.
     pub offers_due: u64,
-    /// Offers that arrived whole, at another peer of the same torrent.
+    /// Offers that arrived unchanged at another peer of the same torrent.
     pub offers: u64,
-    /// Answers that went out.
+    /// Answers that were sent.
     pub answers_sent: u64,
-    /// Answers that arrived whole, at who made the offer.
+    /// Answers that arrived unchanged at the peer that made the offer.
     pub answers: u64,
-    /// Offers and answers that did not.
+    /// Offers and answers that arrived otherwise.
     pub wrong: WrongRelays,
-    /// From announce to the arrival of an offer of it; in an open loop, from when the announce should have left.
+    /// The time from an announce to the arrival of one of its offers. In an open loop, it begins when the announce
+    /// should have left.
     pub offer_latency: LatencySummary,
-    /// The shape of that latency.
+    /// That latency by percentile.
     pub offer_latency_curve: Vec<Percentile>,
-    /// From the answer to its arrival.
+    /// The time from sending an answer to its arrival.
     pub answer_latency: LatencySummary,
-    /// Connections that were held and did nothing.
+    /// Connections that were held open and idle.
     pub held: u64,
-    /// Those of them that answered a ping at the end.
+    /// Held connections that answered a ping at the end.
     pub held_alive: u64,
-    /// Connections that announced once and never read again.
-    pub deaf: u64,
-    /// Those of them that the tracker was seen to close.
-    pub deaf_closed: u64,
+    /// Connections of slow readers, which announced once and never read again.
+    #[serde(alias = "deaf")]
+    pub slow_readers: u64,
+    /// Connections of slow readers that the tracker has closed.
+    #[serde(alias = "deaf_closed")]
+    pub slow_readers_closed: u64,
 }
 
-/// Offers and answers that arrived as they should not have.
+/// Offers and answers that arrived wrongly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongRelays {
-    /// Other bytes than were sent.
+    /// Those with other bytes than were sent.
     pub damaged: u64,
-    /// Offers that came back to who made them.
+    /// Offers that came back to the peer that made them.
     pub own: u64,
-    /// Sent on as of another torrent or peer, or an answer to somebody else's offer.
+    /// Those that named another torrent or peer, and answers that came to another peer than the one that made the
+    /// offer.
     pub misdirected: u64,
-    /// By nobody of this generator.
+    /// Those that this generator has not sent.
     pub foreign: u64,
 }
 
-/// Connections that failed, by what happened.
+/// Connections that failed, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionFailures {
-    /// Nobody listened.
+    /// The tracker's host refused it.
     pub refused: u64,
     /// The tracker's host reset it.
     pub reset: u64,
-    /// The tracker closed it before a handshake was done or a reply was whole.
+    /// The tracker closed it before a handshake or a reply was complete.
     pub closed: u64,
-    /// It was not there in time, or a reply was not.
+    /// The connection was not established in time, or a reply did not come in time.
     pub timeout: u64,
-    /// No TLS could be agreed on, or it was broken later.
+    /// The TLS handshake failed, or TLS was violated later.
     pub tls: u64,
-    /// No WebSocket could be agreed on, or its rules were broken later.
+    /// The WebSocket upgrade failed, or the protocol was violated later.
     #[serde(default)]
     pub websocket: u64,
-    /// This host had no address, port or descriptor for it, or something else happened.
+    /// This host had no address, port or descriptor left, or another error occurred.
     pub other: u64,
 }
 
-/// Latency in microseconds.
+/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// The median.
@@ -202,7 +207,7 @@ pub struct LatencySummary {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p99_9_us: f64,
-    /// The largest.
+    /// The maximum.
     pub max_us: f64,
     /// The mean.
     pub mean_us: f64,
@@ -213,25 +218,25 @@ pub struct LatencySummary {
 pub struct Percentile {
     /// 0 to 100.
     pub percentile: f64,
-    /// No more than this, in microseconds.
+    /// The latency in microseconds that this percentile does not exceed.
     pub latency_us: f64,
 }
 
-/// What a run speaks of.
+/// The limit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The generator had time to spare.
+pub enum Bottleneck {
+    /// The tracker: the generator had time to spare.
     Tracker,
-    /// A worker of the generator was busy nearly all the time, was late, or had no room for the replies: the tracker may
-    /// be able to do more.
+    /// The generator: a worker was busy nearly all the time, was late, or had to drop replies. The tracker may be
+    /// able to do more.
     GeneratorBound,
-    /// The tracker never answered.
+    /// Nothing: the tracker never answered.
     Unanswered,
 }
 
 impl Kinds {
-    /// All kinds together.
+    /// Returns the sum of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.connect + self.announce + self.scrape
@@ -239,7 +244,7 @@ impl Kinds {
 }
 
 impl WrongReplies {
-    /// All rules together.
+    /// Returns the sum of all rules.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { malformed, action, transaction_id, count, own_address, status, implausible } = self;
@@ -248,7 +253,7 @@ impl WrongReplies {
 }
 
 impl WrongRelays {
-    /// All of them together.
+    /// Returns the sum of all fields.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { damaged, own, misdirected, foreign } = self;
@@ -257,7 +262,7 @@ impl WrongRelays {
 }
 
 impl ConnectionFailures {
-    /// All of them together.
+    /// Returns the sum of all fields.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { refused, reset, closed, timeout, tls, websocket, other } = self;

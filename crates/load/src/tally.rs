@@ -1,13 +1,13 @@
-//! What one worker counts while it runs, and how the tallies of all workers become a report.
+//! The counts of one worker, and how those of all workers become a report.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Effort;
+use crate::clock::CpuTime;
 use crate::report::{
-    ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report, SCHEMA_VERSION,
-    Verdict, WrongRelays, WrongReplies,
+    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report,
+    SCHEMA_VERSION, WrongRelays, WrongReplies,
 };
 
 /// A kind of request.
@@ -23,12 +23,12 @@ pub(crate) enum Kind {
 pub(crate) struct Tally {
     pub(crate) requests: Kinds,
     pub(crate) responses: Kinds,
-    /// Good replies that came before the end of the run; those that came after it are none of the throughput's.
+    /// Good replies that came before the end of the run. Later ones do not count for the throughput.
     pub(crate) responses_in_time: u64,
     pub(crate) lost: u64,
-    /// Those of them that an open loop did not even send.
+    /// Lost requests that an open loop did not even send.
     pub(crate) unsent: u64,
-    /// Replies that the generator's own sockets had no room for.
+    /// Replies that the kernel dropped because the sockets of the generator were full.
     pub(crate) receive_drops: u64,
     pub(crate) late: u64,
     pub(crate) errors: u64,
@@ -38,19 +38,19 @@ pub(crate) struct Tally {
     pub(crate) send_failures: u64,
     pub(crate) peers: u64,
     pub(crate) announce_reply_bytes: u64,
-    /// Only where there are connections.
+    /// Only for protocols over connections.
     pub(crate) connections: Option<ConnectionTally>,
-    /// Only where the tracker relays.
+    /// Only for WebTorrent.
     pub(crate) relays: Option<RelayTally>,
     pub(crate) latency: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,
     pub(crate) elapsed: Duration,
-    pub(crate) effort: Effort,
+    pub(crate) cpu: CpuTime,
     pub(crate) ended_early: bool,
     pub(crate) failure: Option<String>,
 }
 
-/// The connections of one worker in one run, as [`Connections`] has them.
+/// The connections of one worker in one run, see [`Connections`].
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionTally {
     pub(crate) opened: u64,
@@ -63,12 +63,11 @@ pub(crate) struct ConnectionTally {
     pub(crate) setup: Histogram<u64>,
 }
 
-/// What was relayed to one worker in one run, as [`Relays`] has it.
+/// The relayed messages of one worker in one run, see [`Relays`].
 #[derive(Clone, Debug)]
 pub(crate) struct RelayTally {
-    /// All messages so far.
     pub(crate) messages: u64,
-    /// Those before the end of the run.
+    /// Messages that came before the end of the run.
     pub(crate) messages_in_time: u64,
     pub(crate) offers_sent: u64,
     pub(crate) offers_due: u64,
@@ -80,24 +79,24 @@ pub(crate) struct RelayTally {
     pub(crate) answer_latency: Histogram<u64>,
     pub(crate) held: u64,
     pub(crate) held_alive: u64,
-    pub(crate) deaf: u64,
-    pub(crate) deaf_closed: u64,
+    pub(crate) slow_readers: u64,
+    pub(crate) slow_readers_closed: u64,
 }
 
-/// Latencies are kept to three digits, from 1 ns to this: a day.
+/// Latencies are recorded with three digits, from 1 ns to this: a day.
 const LATENCY_NS_MAX: u64 = 86_400_000_000_000;
 
-/// A closed loop whose busiest worker is busy for more than this share of the time speaks of the generator.
+/// If the busiest worker of a closed loop is busy for more than this share of the time, the generator was the limit.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
-/// In a shorter run than this the share says nothing.
+/// The share means nothing in a shorter run.
 const BUSY_ELAPSED_MIN: Duration = Duration::from_millis(100);
 
-/// Any run speaks of the generator if its own sockets dropped more than this share of the good replies.
+/// If the sockets of the generator dropped more than this share of the good replies, the generator was the limit.
 const DROPS_SHARE_MAX: f64 = 0.01;
 
-/// An open loop speaks of the generator if one request in a hundred left later than this, and than this share of the
-/// latency.
+/// If one request in a hundred of an open loop left later than this, and later than this share of the latency, the
+/// generator was the limit.
 const SEND_DELAY_US_MAX: f64 = 200.0;
 const SEND_DELAY_SHARE_MAX: f64 = 0.5;
 
@@ -124,46 +123,58 @@ impl Tally {
             latency: histogram.clone(),
             send_delay: histogram,
             elapsed: Duration::ZERO,
-            effort: Effort::default(),
+            cpu: CpuTime::default(),
             ended_early: false,
             failure: None,
         }
     }
 
-    pub(crate) fn record_latency(&mut self, ns: u64) {
-        self.latency.saturating_record(ns);
-    }
-
-    /// Replies of any kind, good or not.
+    /// Returns the number of replies of any kind, good or not.
     pub(crate) fn replies(&self) -> u64 {
         self.responses.total() + self.errors + self.wrong.total() + self.late
     }
 
-    /// Requests so far, with those that should have been sent.
-    pub(crate) fn asked(&self) -> u64 {
+    /// Returns the number of requests so far, including those that should have been sent.
+    pub(crate) fn requested(&self) -> u64 {
         self.requests.total() + self.unsent
     }
 
-    /// Keeps the words for what first went wrong on a connection.
-    pub(crate) fn note_fault(&mut self, words: impl FnOnce() -> String) {
+    /// Counts an error reply, and keeps the message of the first one.
+    pub(crate) fn note_error(&mut self, message: &[u8]) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(|| excerpt(message));
+    }
+
+    /// Keeps the description of the first fault of a connection.
+    pub(crate) fn note_fault(&mut self, description: impl FnOnce() -> String) {
         if let Some(connections) = &mut self.connections {
-            connections.first_fault.get_or_insert_with(words);
+            connections.first_fault.get_or_insert_with(description);
         }
     }
 
-    /// Notes what counts as the run: from `began_ns` to `end_ns`, with all replies so far.
-    pub(crate) fn take_stock(&mut self, began_ns: u64, end_ns: u64, before: Effort) {
+    /// Returns the counts of connections.
+    pub(crate) fn connections(&mut self) -> &mut ConnectionTally {
+        self.connections.get_or_insert_with(ConnectionTally::new)
+    }
+
+    /// Returns the counts of relayed messages.
+    pub(crate) fn relays(&mut self) -> &mut RelayTally {
+        self.relays.get_or_insert_with(RelayTally::new)
+    }
+
+    /// Declares the time from `began_ns` to `end_ns`, and all replies so far, to be the run.
+    pub(crate) fn take_stock(&mut self, began_ns: u64, end_ns: u64, cpu_before: CpuTime) {
         self.elapsed = Duration::from_nanos(end_ns - began_ns);
-        self.effort = Effort::of_thread() - before;
+        self.cpu = CpuTime::of_thread() - cpu_before;
         self.responses_in_time = self.responses.total();
         if let Some(relays) = &mut self.relays {
             relays.messages_in_time = relays.messages;
         }
     }
 
-    /// Share of the run in which this worker was busy, or would have been if others had let it.
+    /// Returns the share of the run in which this worker was busy, or waited for a busy processor.
     fn busy(&self) -> f64 {
-        let busy = self.effort.cpu + self.effort.waited;
+        let busy = self.cpu.used + self.cpu.waited;
         if self.elapsed.is_zero() { 0.0 } else { (busy.as_secs_f64() / self.elapsed.as_secs_f64()).min(1.0) }
     }
 
@@ -193,7 +204,7 @@ impl Tally {
         self.latency += other.latency;
         self.send_delay += other.send_delay;
         self.elapsed = self.elapsed.max(other.elapsed);
-        self.effort.cpu += other.effort.cpu;
+        self.cpu.used += other.cpu.used;
         self.ended_early |= other.ended_early;
         self.failure = self.failure.take().or(other.failure);
     }
@@ -253,8 +264,8 @@ impl RelayTally {
             answer_latency: histogram(),
             held: 0,
             held_alive: 0,
-            deaf: 0,
-            deaf_closed: 0,
+            slow_readers: 0,
+            slow_readers_closed: 0,
         }
     }
 
@@ -271,8 +282,8 @@ impl RelayTally {
         self.answer_latency += other.answer_latency;
         self.held += other.held;
         self.held_alive += other.held_alive;
-        self.deaf += other.deaf;
-        self.deaf_closed += other.deaf_closed;
+        self.slow_readers += other.slow_readers;
+        self.slow_readers_closed += other.slow_readers_closed;
     }
 
     fn report(self, elapsed: Duration) -> Relays {
@@ -290,8 +301,8 @@ impl RelayTally {
             answer_latency: summary(&self.answer_latency),
             held: self.held,
             held_alive: self.held_alive,
-            deaf: self.deaf,
-            deaf_closed: self.deaf_closed,
+            slow_readers: self.slow_readers,
+            slow_readers_closed: self.slow_readers_closed,
         }
     }
 }
@@ -300,7 +311,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid")
 }
 
-/// Makes one report of the tallies of all workers.
+/// Returns the report of a run by the tallies of all workers.
 pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let generator_busy = tallies.iter().map(Tally::busy).fold(0.0, f64::max);
     let mut sum = Tally::new();
@@ -315,11 +326,11 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         None => generator_busy > BUSY_SHARE_MAX && sum.elapsed >= BUSY_ELAPSED_MIN,
     };
     let verdict = if sum.replies() == 0 {
-        Verdict::Unanswered
+        Bottleneck::Unanswered
     } else if is_late_or_busy || too_many_drops {
-        Verdict::GeneratorBound
+        Bottleneck::GeneratorBound
     } else {
-        Verdict::Tracker
+        Bottleneck::Tracker
     };
     Report {
         schema_version: SCHEMA_VERSION,
@@ -343,7 +354,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         latency,
         latency_curve: curve(&sum.latency),
         send_delay,
-        generator_cpu_s: sum.effort.cpu.as_secs_f64(),
+        generator_cpu_s: sum.cpu.used.as_secs_f64(),
         generator_busy,
         verdict,
         ended_early: sum.ended_early,
@@ -366,6 +377,7 @@ fn summary(histogram: &Histogram<u64>) -> LatencySummary {
     }
 }
 
+/// Returns the quantiles of a histogram, finer towards the slow end.
 fn curve(histogram: &Histogram<u64>) -> Vec<Percentile> {
     const STEPS_PER_HALVING: u32 = 5;
     let points = histogram.iter_quantiles(STEPS_PER_HALVING);
@@ -375,6 +387,12 @@ fn curve(histogram: &Histogram<u64>) -> Vec<Percentile> {
             latency_us: microseconds(point.value_iterated_to()),
         })
         .collect()
+}
+
+/// Returns the beginning of a message of the tracker, with special characters escaped.
+pub(crate) fn excerpt(message: &[u8]) -> String {
+    const BYTES_MAX: usize = 200;
+    String::from_utf8_lossy(&message[..message.len().min(BYTES_MAX)]).escape_debug().to_string()
 }
 
 fn microseconds(ns: u64) -> f64 {
@@ -391,7 +409,7 @@ fn ratio(count: u64, by: f64) -> f64 {
 }
 
 impl Kinds {
-    /// Counts one more of a kind.
+    /// Counts one of a kind.
     pub(crate) fn count(&mut self, kind: Kind) {
         match kind {
             Kind::Connect => self.connect += 1,
@@ -449,40 +467,40 @@ mod tests {
         tally.responses.announce = good;
         tally.responses_in_time = good;
         tally.elapsed = Duration::from_secs(1);
-        tally.effort.cpu = Duration::from_millis(cpu_ms);
-        (1..=good).for_each(|number| tally.record_latency(number * 1000));
+        tally.cpu.used = Duration::from_millis(cpu_ms);
+        (1..=good).for_each(|number| tally.latency.saturating_record(number * 1000));
         tally
     }
 
     #[test]
-    fn errors_and_wrong_replies_are_none_of_the_headline() {
+    fn errors_and_wrong_replies_do_not_count_for_the_throughput() {
         let mut spoilt = tally(500, 100);
         spoilt.errors = 1000;
         spoilt.wrong.own_address = 1000;
         let report = report(vec![spoilt, tally(500, 300)], false);
         assert!((report.responses_per_s - 1000.0).abs() < 1e-6);
         assert!((report.generator_busy - 0.3).abs() < 1e-6);
-        assert_eq!(report.verdict, Verdict::Tracker);
+        assert_eq!(report.verdict, Bottleneck::Tracker);
         assert!((report.latency.p50_us - 250.0).abs() < 1.0, "{:?}", report.latency);
         assert!((report.latency.max_us - 500.0).abs() < 1.0, "{:?}", report.latency);
         assert!(report.latency_curve.is_sorted_by_key(|point| point.percentile));
     }
 
     #[test]
-    fn a_run_speaks_of_whoever_was_busy() {
-        assert_eq!(report(vec![tally(10, 100), tally(10, 950)], false).verdict, Verdict::GeneratorBound);
-        assert_eq!(report(vec![tally(0, 950)], false).verdict, Verdict::Unanswered);
-        // Half of a processor that it shares with others is all that it could have.
-        let mut hindered = tally(10, 500);
-        hindered.effort.waited = Duration::from_millis(480);
-        assert_eq!(report(vec![hindered], false).verdict, Verdict::GeneratorBound);
+    fn the_limit_of_a_run_is_who_was_busy() {
+        assert_eq!(report(vec![tally(10, 100), tally(10, 950)], false).verdict, Bottleneck::GeneratorBound);
+        assert_eq!(report(vec![tally(0, 950)], false).verdict, Bottleneck::Unanswered);
+        // Half of a processor that it shares with others is all that it could get.
+        let mut preempted = tally(10, 500);
+        preempted.cpu.waited = Duration::from_millis(480);
+        assert_eq!(report(vec![preempted], false).verdict, Bottleneck::GeneratorBound);
         let mut overrun = tally(10, 100);
         overrun.receive_drops = 1;
-        assert_eq!(report(vec![overrun], false).verdict, Verdict::GeneratorBound);
-        // An open loop spins while it waits, so that its delay counts and not its CPU time.
+        assert_eq!(report(vec![overrun], false).verdict, Bottleneck::GeneratorBound);
+        // An open loop spins while it waits. Its delay counts, not its CPU time.
         let mut late = tally(10, 1000);
-        assert_eq!(report(vec![late.clone()], true).verdict, Verdict::Tracker);
+        assert_eq!(report(vec![late.clone()], true).verdict, Bottleneck::Tracker);
         (0..10).for_each(|_| late.send_delay.record(1_000_000).unwrap());
-        assert_eq!(report(vec![late], true).verdict, Verdict::GeneratorBound);
+        assert_eq!(report(vec![late], true).verdict, Bottleneck::GeneratorBound);
     }
 }

@@ -1,8 +1,8 @@
-//! TLS as the generator speaks it: alike to every tracker, and no dearer than need be.
+//! TLS of the generator: the same for every tracker, and as cheap as possible.
 //!
-//! Owns the configuration of the client and the tickets that trackers hand out. The key exchange is X25519 and nothing
-//! else, so that all trackers do the same work; a certificate is believed unless the plan names whom to trust, because
-//! to verify it would cost the generator as much as the tracker's signature costs the tracker.
+//! Owns the configuration of the client and the session tickets of the tracker. X25519 is the only key exchange, so
+//! that all trackers do the same work. Any certificate is accepted unless the plan names trusted ones, because
+//! verifying the signature would cost the generator as much as making it costs the tracker.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,14 +22,14 @@ use rustls::{
 
 use crate::OpenError;
 
-/// How TLS is spoken.
+/// How the generator uses TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    /// The only version that is offered.
+    /// The only version that the client offers.
     pub version: TlsVersion,
-    /// Whether sessions are resumed with the tickets that the tracker hands out, each used once.
+    /// Whether sessions are resumed with the tickets of the tracker, each of which is used once.
     pub resumption: bool,
-    /// Certificates in PEM of whom to trust; without, any certificate will do, and no signature is verified.
+    /// The trusted certificates, in PEM. Without them, any certificate is accepted and no signature is verified.
     pub trusted: Option<PathBuf>,
     /// The name that the certificate must be for.
     pub name: String,
@@ -44,18 +44,18 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Makes sessions, for one worker.
+/// Creates the TLS sessions of one worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-/// Most tickets of TLS 1.3 that are kept; each is used once (RFC 8446, C.4).
+/// Most tickets of TLS 1.3 in the store. Each is used once (RFC 8446, C.4).
 const TICKETS_MAX: usize = 4096;
 
-impl Client {
-    /// A client with a store of tickets of its own.
+impl TlsClient {
+    /// Returns a client with a ticket store of its own.
     pub(crate) fn new(settings: &TlsSettings) -> Result<Self, OpenError> {
         let host = &settings.name;
         let name = match host.parse::<IpAddr>() {
@@ -64,7 +64,10 @@ impl Client {
                 .map_err(|_| OpenError::Host(format!("{host:?} is no name that TLS could ask for")))?,
         };
         let refused = |error| OpenError::Host(format!("this TLS cannot be had: {error}"));
-        let provider = Arc::new(provider());
+        let provider = Arc::new(CryptoProvider {
+            kx_groups: vec![aws_lc_rs::kx_group::X25519],
+            ..aws_lc_rs::default_provider()
+        });
         let version = match settings.version {
             TlsVersion::Tls12 => &TLS12,
             TlsVersion::Tls13 => &TLS13,
@@ -75,29 +78,24 @@ impl Client {
             Some(file) => builder.with_root_certificates(trusted(file)?).with_no_client_auth(),
             None => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Credulous { provider }))
+                .with_custom_certificate_verifier(Arc::new(AcceptAny { provider }))
                 .with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = match settings.resumption {
-            true => Resumption::store(Arc::new(Tickets::default())),
+            true => Resumption::store(Arc::new(TicketStore::default())),
             false => Resumption::disabled(),
         };
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// Begins a session.
-    pub(crate) fn begin(&self) -> Result<Box<ClientConnection>, Error> {
+    /// Returns a new session.
+    pub(crate) fn connect(&self) -> Result<Box<ClientConnection>, Error> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map(Box::new)
     }
 }
 
-/// That of aws-lc-rs with X25519 alone.
-fn provider() -> CryptoProvider {
-    CryptoProvider { kx_groups: vec![aws_lc_rs::kx_group::X25519], ..aws_lc_rs::default_provider() }
-}
-
-/// The certificates of a file.
+/// Reads the certificates of a file.
 fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
     let refused = |error: &dyn fmt::Display| {
         OpenError::Host(format!("{} cannot be used as certificates to trust: {error}", file.display()))
@@ -112,13 +110,13 @@ fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
     Ok(roots)
 }
 
-/// Believes every certificate, and that whoever sends it holds its key.
+/// A verifier that accepts every certificate and every signature.
 #[derive(Debug)]
-struct Credulous {
+struct AcceptAny {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -153,32 +151,31 @@ impl ServerCertVerifier for Credulous {
     }
 }
 
-/// What one tracker has handed out to resume sessions with. That of rustls keeps eight tickets, fewer than a worker has
-/// connections.
+/// A store of session tickets of one tracker. The store of rustls holds eight, and a worker has more connections.
 #[derive(Default)]
-struct Tickets(Mutex<Kept>);
+struct TicketStore(Mutex<Tickets>);
 
 #[derive(Default)]
-struct Kept {
+struct Tickets {
     tls12: Option<Tls12ClientSessionValue>,
-    /// The oldest first.
+    /// Oldest first.
     tls13: VecDeque<Tls13ClientSessionValue>,
 }
 
-impl Tickets {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Whatever a thread did that panicked, each ticket is whole.
+impl TicketStore {
+    fn lock(&self) -> MutexGuard<'_, Tickets> {
+        // Tickets are valid even if a thread has panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Tickets {
+impl fmt::Debug for TicketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tickets").finish_non_exhaustive()
+        f.debug_struct("TicketStore").finish_non_exhaustive()
     }
 }
 
-impl ClientSessionStore for Tickets {
+impl ClientSessionStore for TicketStore {
     fn set_kx_hint(&self, _name: ServerName<'static>, _group: NamedGroup) {}
 
     fn kx_hint(&self, _name: &ServerName<'_>) -> Option<NamedGroup> {
@@ -186,26 +183,26 @@ impl ClientSessionStore for Tickets {
     }
 
     fn set_tls12_session(&self, _name: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.kept().tls12 = Some(session);
+        self.lock().tls12 = Some(session);
     }
 
     fn tls12_session(&self, _name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.kept().tls12.clone()
+        self.lock().tls12.clone()
     }
 
     fn remove_tls12_session(&self, _name: &ServerName<'static>) {
-        self.kept().tls12 = None;
+        self.lock().tls12 = None;
     }
 
     fn insert_tls13_ticket(&self, _name: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let kept = &mut self.kept().tls13;
-        if kept.len() == TICKETS_MAX {
-            kept.pop_front();
+        let tickets = &mut self.lock().tls13;
+        if tickets.len() == TICKETS_MAX {
+            tickets.pop_front();
         }
-        kept.push_back(ticket);
+        tickets.push_back(ticket);
     }
 
     fn take_tls13_ticket(&self, _name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.kept().tls13.pop_front()
+        self.lock().tls13.pop_front()
     }
 }

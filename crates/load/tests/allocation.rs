@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
-use shoal_load::udp::Session;
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
+use shoal_load::udp::open;
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn nothing_is_allocated_per_request() {
-    // Answers without allocating, too, so that the count is that of the generator.
+    // Replies without allocating, too, so that the count is that of the generator.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let (addr, stop) = (socket.local_addr().unwrap(), AtomicBool::new(false));
@@ -58,7 +58,7 @@ fn nothing_is_allocated_per_request() {
                 socket.send_to(&packet[..reply_bytes], source).unwrap();
             }
         });
-        let mut session = Session::open(&plan).unwrap();
+        let mut session = open(&plan).unwrap();
         session.fill(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} });
         // Between the second look and the last one, other threads of this process do nothing else.
         let (first, last, looks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

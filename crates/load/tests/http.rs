@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use shoal_load::http::{Reuse, Session, Settings};
+use shoal_load::http::{HttpSettings, Reuse, open};
 use shoal_load::{
-    Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Sources, Stop, Verdict,
-    Watch,
+    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Sources,
+    Stop, Watch,
 };
 use shoal_net::Backend;
 
-/// What a tracker does about one request, of which so many came before.
+/// Decides what a tracker does about a request, given the number of earlier ones.
 type Answer = dyn Fn(&Request, u64) -> Reaction + Send + Sync;
 
 /// A request, as far as the tests care.
@@ -26,10 +26,10 @@ struct Request {
     source: SocketAddr,
 }
 
-/// What a tracker does.
+/// The reaction of a tracker.
 enum Reaction {
     Say(Vec<u8>),
-    /// Says it, and ends the connection.
+    /// Sends it, and closes the connection.
     SayAndClose(Vec<u8>),
     /// Ends the connection by a reset.
     Reset,
@@ -112,7 +112,7 @@ fn serve(
             let head = String::from_utf8(input.drain(..end + 4).collect()).unwrap();
             let target = head.split(' ').nth(1).unwrap().to_owned();
             let request = Request { target, wants_close: head.contains("Connection: close"), source };
-            // Whoever has gone before the answer came is what some tests are about.
+            // In some tests, the client closes before the reply comes.
             let is_over = match answer(&request) {
                 Say(reply) => stream.write_all(&reply).is_err() || request.wants_close,
                 SayAndClose(reply) => {
@@ -132,7 +132,7 @@ fn serve(
     }
 }
 
-/// What a good tracker says, which knows nobody but whoever asks.
+/// Returns the reply of a good tracker that knows only the announcing peer.
 fn good(request: &Request) -> Vec<u8> {
     if request.target.starts_with("/scrape") {
         let hashes = request.target.matches("info_hash=").count();
@@ -151,7 +151,7 @@ fn ok(body: &[u8]) -> Vec<u8> {
     [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), body].concat()
 }
 
-/// An announce reply with these peers and so many seeders.
+/// Returns an announce reply with these peers and this number of seeders.
 fn announced(peers: &[u8], complete: &str) -> Vec<u8> {
     let head = format!("d8:completei{complete}e10:incompletei0e8:intervali60e5:peers{}:", peers.len());
     ok(&[head.as_bytes(), peers, b"e"].concat())
@@ -184,8 +184,8 @@ fn plan(target: SocketAddr) -> Plan {
     }
 }
 
-fn settings(reuse: Reuse) -> Settings {
-    Settings {
+fn settings(reuse: Reuse) -> HttpSettings {
+    HttpSettings {
         host: "tracker.example".to_owned(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -215,13 +215,13 @@ const IMPATIENCE: Duration = Duration::from_millis(400);
 
 /// Some requests to a tracker that answers this way.
 fn run_with(
-    settings: &Settings,
+    settings: &HttpSettings,
     timeout: Duration,
     count: u64,
     answer: impl Fn(&Request, u64) -> Reaction + Send + Sync + 'static,
 ) -> Report {
     let tracker = Tracker::start(answer);
-    let mut session = Session::open(&Plan { timeout, ..plan(tracker.addr) }, settings).unwrap();
+    let mut session = open(&Plan { timeout, ..plan(tracker.addr) }, settings).unwrap();
     watched(|watch| session.run(CLOSED, requests(count), watch))
 }
 
@@ -239,8 +239,8 @@ fn a_good_tracker_has_no_faults_over_either_family_however_connections_are_used(
         for (reuse, depth) in [(Reuse::Kept, 1), (Reuse::Kept, 4), (Reuse::PerRequest, 1)] {
             let tracker = Tracker::start_on(bind, |request, _| Say(good(request)));
             let pipelining = NonZeroUsize::new(depth).unwrap();
-            let settings = Settings { pipelining, ..settings(reuse) };
-            let mut session = Session::open(&plan(tracker.addr), &settings).unwrap();
+            let settings = HttpSettings { pipelining, ..settings(reuse) };
+            let mut session = open(&plan(tracker.addr), &settings).unwrap();
             let filled = watched(|watch| session.fill(watch));
             assert_eq!(filled.responses, Kinds { announce: 200, ..Kinds::default() }, "{bind} {reuse:?}");
             let report = watched(|watch| session.run(CLOSED, requests(400), watch));
@@ -249,7 +249,7 @@ fn a_good_tracker_has_no_faults_over_either_family_however_connections_are_used(
             // Three in four, with five deviations.
             assert!(report.requests.announce.abs_diff(300) < 45, "{:?}", report.requests);
             // On a busy machine it is the generator that waits.
-            assert_ne!(report.verdict, Verdict::Unanswered);
+            assert_ne!(report.verdict, Bottleneck::Unanswered);
             let connections = connections(&report);
             assert_eq!(connections.failures.total(), 0);
             match reuse {
@@ -285,7 +285,7 @@ fn requests_come_from_all_addresses_and_peers_stay_where_they_are() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_no_response() {
+fn a_reply_that_breaks_a_rule_is_no_response() {
     /// Spoils announce replies only.
     fn spoil(reply: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Report {
         let report = run(move |request, _| {
@@ -328,7 +328,7 @@ fn what_breaks_a_rule_is_no_response() {
 }
 
 #[test]
-fn what_is_not_http_ends_its_connection_and_is_counted_once() {
+fn a_reply_that_is_not_http_ends_its_connection_and_is_counted_once() {
     let report = run(|_, _| Say(b"220 smtp.example ESMTP\r\n\r\n".to_vec()));
     assert_eq!((report.wrong.malformed, report.requests.total()), (200, 200), "{report:#?}");
     assert!(connections(&report).opened >= 192, "{report:#?}");
@@ -350,7 +350,7 @@ fn replies_that_end_with_chunks_or_with_the_connection_are_read() {
     let report = run(chunked);
     assert_eq!((report.responses.total(), report.lost), (200, 0), "{report:#?}");
 
-    // As HTTP/1.0 has it: nobody says how long it is.
+    // As in HTTP/1.0, without a length.
     let closing = |request: &Request, _| {
         let good = good(request);
         let body = good.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
@@ -362,7 +362,7 @@ fn replies_that_end_with_chunks_or_with_the_connection_are_read() {
 }
 
 #[test]
-fn every_way_to_lose_a_connection_is_counted_apart() {
+fn every_way_to_lose_a_connection_is_counted_separately() {
     let report = run(|request, before| if before % 10 == 9 { Reset } else { Say(good(request)) });
     let failures = connections(&report).failures;
     assert_eq!((failures.reset, failures.total(), report.lost), (20, 20, 20), "{report:#?}");
@@ -392,15 +392,15 @@ fn every_way_to_lose_a_connection_is_counted_apart() {
         let reply = good(request);
         SayAndClose(reply)
     });
-    let mut session = Session::open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
     let report = watched(|watch| session.run(CLOSED, requests(8), watch));
     assert_eq!((report.responses.total(), connections(&report).failures.total()), (8, 0), "{report:#?}");
 }
 
 #[test]
-fn a_fill_says_again_what_was_lost() {
+fn a_fill_sends_lost_announces_again() {
     let tracker = Tracker::start(|request, before| if before % 10 == 5 { Reset } else { Say(good(request)) });
-    let mut session = Session::open(&plan(tracker.addr), &settings(Reuse::PerRequest)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::PerRequest)).unwrap();
     let filled = watched(|watch| session.fill(watch));
     assert_eq!(filled.responses.announce, 200);
     assert!(filled.lost > 10 && filled.failure.is_none(), "{filled:?}");
@@ -415,7 +415,7 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
         }
         Say(good(request))
     });
-    let mut session = Session::open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 400.0 }, requests(400), watch));
     assert_eq!(report.responses.total(), 400, "{report:#?}");
     let above = |ms: f64| {
@@ -428,10 +428,10 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
 }
 
 #[test]
-fn what_waits_for_a_connection_for_too_long_is_never_sent() {
+fn a_request_that_waits_for_a_connection_for_too_long_is_never_sent() {
     let tracker = Tracker::start(|request, before| if before > 20 { Silence } else { Say(good(request)) });
     let plan = Plan { timeout: IMPATIENCE, ..plan(tracker.addr) };
-    let mut session = Session::open(&plan, &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan, &settings(Reuse::Kept)).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 500.0 }, requests(600), watch));
     assert!(report.unsent > 0 && report.lost > report.unsent, "{report:#?}");
     assert_eq!(report.responses.total() + report.lost, report.requests.total() + report.unsent);
@@ -448,8 +448,8 @@ fn held_connections_are_counted_at_the_end() {
     };
     let tracker = Tracker::start(answer);
     let connections = NonZeroUsize::new(40).unwrap();
-    let settings = Settings { connections, ..settings(Reuse::Held) };
-    let mut session = Session::open(&plan(tracker.addr), &settings).unwrap();
+    let settings = HttpSettings { connections, ..settings(Reuse::Held) };
+    let mut session = open(&plan(tracker.addr), &settings).unwrap();
     let stop = Stop { after: Some(Duration::from_millis(800)), requests: None };
     let report = watched(|watch| session.run(CLOSED, stop, watch));
     assert_eq!((report.responses.total(), report.requests.total()), (40, 40), "{report:#?}");
@@ -460,7 +460,7 @@ fn held_connections_are_counted_at_the_end() {
 #[test]
 fn nobody_and_silence_are_told_apart() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Session::open(&plan(addr), &settings(Reuse::Kept)).unwrap_err();
+    let refused = open(&plan(addr), &settings(Reuse::Kept)).unwrap_err();
     assert!(
         matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
         "{refused}"
@@ -471,7 +471,7 @@ fn nobody_and_silence_are_told_apart() {
     let mut plan = plan(tracker.addr);
     plan.sources.first = "192.0.2.7".parse().unwrap();
     plan.sources.addresses = NonZeroUsize::MIN;
-    let refused = Session::open(&plan, &settings(Reuse::Kept)).unwrap_err();
+    let refused = open(&plan, &settings(Reuse::Kept)).unwrap_err();
     assert!(refused.to_string().contains("cannot send from 192.0.2.7"), "{refused}");
 }
 
@@ -484,7 +484,7 @@ fn a_tracker_that_goes_away_ends_the_run_with_what_was_measured() {
         let failure = report.failure.as_deref().unwrap_or_default();
         assert!(report.ended_early && failure.contains("fell silent"), "{report:#?}");
         assert_eq!(report.responses.total(), 100);
-        // It was silent for 3 s, which are none of what was measured.
+        // It was silent for 3 s, which do not count as part of the run.
         assert!(report.elapsed_s < 2.5, "{report:?}");
     }
 }
@@ -492,7 +492,7 @@ fn a_tracker_that_goes_away_ends_the_run_with_what_was_measured() {
 #[test]
 fn cancelling_ends_a_run() {
     let tracker = Tracker::start(|request, _| Say(good(request)));
-    let mut session = Session::open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
     let (cancel, mut looks) = (AtomicBool::new(false), 0);
     let mut progress = |_: &_| {
         looks += 1;
@@ -507,23 +507,23 @@ fn cancelling_ends_a_run() {
 #[test]
 fn impossible_settings_are_refused() {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-    let words = |change: fn(&mut Plan, &mut Settings)| {
+    let words = |change: fn(&mut Plan, &mut HttpSettings)| {
         let (mut plan, mut settings) = (plan(addr), settings(Reuse::Kept));
         change(&mut plan, &mut settings);
-        Session::open(&plan, &settings).unwrap_err().to_string()
+        open(&plan, &settings).unwrap_err().to_string()
     };
-    let many = |settings: &mut Settings, count| settings.connections = NonZeroUsize::new(count).unwrap();
+    let many = |settings: &mut HttpSettings, count| settings.connections = NonZeroUsize::new(count).unwrap();
     assert!(words(|plan, _| plan.mix = Mix { connect: 1, announce: 0, scrape: 0 }).contains("no connects"));
     assert!(words(|_, settings| settings.announce_path = "announce".into()).contains("begins with a slash"));
     assert!(words(|_, settings| settings.host = "a b".into()).contains("printable"));
-    let deep = |_: &mut Plan, settings: &mut Settings| {
+    let deep = |_: &mut Plan, settings: &mut HttpSettings| {
         settings.pipelining = NonZeroUsize::new(2).unwrap();
         settings.reuse = Reuse::PerRequest;
     };
     assert!(words(deep).contains("a single request"));
     let (plan, mut own) = (plan(addr), settings(Reuse::Kept));
     many(&mut own, 2 << 20);
-    assert!(Session::open(&plan, &own).unwrap_err().to_string().contains("connections of a worker"));
+    assert!(open(&plan, &own).unwrap_err().to_string().contains("connections of a worker"));
     many(&mut own, 1 << 20);
-    assert!(Session::open(&plan, &own).unwrap_err().to_string().contains("ulimit -n"));
+    assert!(open(&plan, &own).unwrap_err().to_string().contains("ulimit -n"));
 }

@@ -1,4 +1,4 @@
-//! Nothing is allocated per request on connections that stay. A binary of its own, since it counts what all threads of
+//! Nothing is allocated per request on connections that stay open. A binary of its own, since it counts what all threads of
 //! the process allocate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
-use shoal_load::http::{Reuse, Session, Settings};
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
+use shoal_load::http::{HttpSettings, Reuse, open};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const CONNECTIONS: usize = 4;
 
@@ -23,7 +23,7 @@ const ANNOUNCED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 55\r\n\r\n\
     d8:completei1e10:incompletei0e8:intervali60e5:peers0:e\n";
 const SCRAPED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nd5:filesdee\n";
 
-/// Answers without allocating, too, so that the count is that of the generator.
+/// Replies without allocating, too, so that the count is that of the generator.
 fn serve(mut stream: TcpStream, stop: &AtomicBool) {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -63,7 +63,7 @@ fn nothing_is_allocated_per_request() {
         timeout: Duration::from_secs(5),
         own_address_is_wrong: true,
     };
-    let settings = Settings {
+    let settings = HttpSettings {
         host: addr.to_string(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -75,7 +75,7 @@ fn nothing_is_allocated_per_request() {
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            // There are more connections than those that ask: a session first looks whether anybody listens.
+            // There is one more connection than those with requests: a session first checks that the tracker is there.
             listener.set_nonblocking(true).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 match listener.accept() {
@@ -84,7 +84,7 @@ fn nothing_is_allocated_per_request() {
                 }
             }
         });
-        let mut session = Session::open(&plan, &settings).unwrap();
+        let mut session = open(&plan, &settings).unwrap();
         session.fill(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} });
         // Between the second look and the last one, other threads of this process do nothing else.
         let (first, last, looks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! The generator by TLS, against a server that speaks it as Shoal does.
+//! The generator over TLS, against a server that uses TLS as Shoal does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use shoal_load::http::{Reuse, Session, Settings, TlsSettings, TlsVersion};
+use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion, open};
 use shoal_load::{Connections, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch};
 use shoal_net::Backend;
 use shoal_tls::{CertificateFiles, Server};
@@ -122,8 +122,8 @@ fn plan(target: SocketAddr) -> Plan {
     }
 }
 
-fn settings(reuse: Reuse) -> Settings {
-    Settings {
+fn settings(reuse: Reuse) -> HttpSettings {
+    HttpSettings {
         host: "localhost".to_owned(),
         announce_path: "/announce".to_owned(),
         scrape_path: "/scrape".to_owned(),
@@ -140,16 +140,16 @@ fn settings(reuse: Reuse) -> Settings {
     }
 }
 
-fn change(reuse: Reuse, change: impl FnOnce(&mut TlsSettings)) -> Settings {
+fn change(reuse: Reuse, change: impl FnOnce(&mut TlsSettings)) -> HttpSettings {
     let mut settings = settings(reuse);
     settings.tls.as_mut().map(change).unwrap();
     settings
 }
 
 /// A hundred requests. All are to be answered.
-fn run(settings: &Settings) -> (Report, Connections) {
+fn run(settings: &HttpSettings) -> (Report, Connections) {
     let tracker = Tracker::start();
-    let mut session = Session::open(&plan(tracker.addr), settings).unwrap();
+    let mut session = open(&plan(tracker.addr), settings).unwrap();
     let cancel = AtomicBool::new(false);
     let stop = Stop { after: Some(Duration::from_secs(60)), requests: Some(100) };
     let mut watch = Watch { cancel: &cancel, progress: &mut |_| {} };
@@ -169,7 +169,7 @@ fn connections_that_stay_shake_hands_once() {
 }
 
 #[test]
-fn a_connection_for_each_request_shakes_hands_in_full_unless_it_resumes() {
+fn a_connection_for_each_request_has_a_full_handshake_unless_it_resumes() {
     for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
         let (report, made) = run(&change(Reuse::PerRequest, |tls| tls.version = version));
         assert_eq!((made.handshakes_full, made.handshakes_resumed), (99, 0), "{version:?} {made:?}");
@@ -183,11 +183,11 @@ fn a_connection_for_each_request_shakes_hands_in_full_unless_it_resumes() {
 }
 
 #[test]
-fn a_certificate_is_believed_unless_it_is_said_whom_to_trust() {
+fn any_certificate_is_accepted_unless_trusted_ones_are_given() {
     let tracker = Tracker::start();
     let trusted = |file: PathBuf, name: &str| {
         let settings = change(Reuse::Kept, |tls| (tls.trusted, tls.name) = (Some(file), name.to_owned()));
-        Session::open(&plan(tracker.addr), &settings).map(drop)
+        open(&plan(tracker.addr), &settings).map(drop)
     };
     assert!(trusted(tracker.certificate(), "localhost").is_ok());
     let refused = trusted(tracker.certificate(), "tracker.example").unwrap_err().to_string();
@@ -201,7 +201,7 @@ fn a_certificate_is_believed_unless_it_is_said_whom_to_trust() {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_told() {
+fn a_tracker_without_tls_is_reported() {
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = plain.local_addr().unwrap();
     let server = thread::spawn(move || {
@@ -209,7 +209,7 @@ fn who_does_not_speak_tls_is_told() {
         let _ = stream.read(&mut [0; 512]);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
-    let refused = Session::open(&plan(addr), &settings(Reuse::Kept)).unwrap_err().to_string();
+    let refused = open(&plan(addr), &settings(Reuse::Kept)).unwrap_err().to_string();
     assert!(refused.contains("no TLS can be agreed on"), "{refused}");
     server.join().unwrap();
 }

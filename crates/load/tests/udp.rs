@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use shoal_load::udp::{OpenError, Session};
-use shoal_load::{Kinds, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Verdict, Watch};
+use shoal_load::udp::open;
+use shoal_load::{
+    Bottleneck, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch,
+};
 use shoal_net::Backend;
 
 /// How a tracker answers one request: bytes in, from whom, how many before; bytes out, or none.
@@ -49,7 +51,7 @@ impl Drop for Tracker {
     }
 }
 
-/// What a good tracker says, which knows nobody.
+/// Returns the reply of a good tracker that knows no peers.
 fn good(request: &[u8]) -> Vec<u8> {
     let mut reply = request[8..16].to_vec();
     match request[11] {
@@ -110,7 +112,7 @@ fn run(
     answer: impl Fn(&[u8], SocketAddr, u64) -> Option<Vec<u8>> + Send + 'static,
 ) -> Report {
     let tracker = Tracker::start("127.0.0.1:0", Box::new(answer));
-    let mut session = Session::open(&Plan { timeout, ..plan(tracker.addr) }).unwrap();
+    let mut session = open(&Plan { timeout, ..plan(tracker.addr) }).unwrap();
     watched(|watch| session.run(CLOSED, requests(1000), watch))
 }
 
@@ -119,7 +121,7 @@ fn a_good_tracker_has_no_faults_over_either_family_and_back_end() {
     for bind in ["127.0.0.1:0", "[::1]:0"] {
         for io in Backend::ALL.into_iter().filter(|io| io.probe().is_ok()) {
             let tracker = Tracker::start(bind, Box::new(|request, _, _| Some(good(request))));
-            let mut session = Session::open(&Plan { io, ..plan(tracker.addr) }).unwrap();
+            let mut session = open(&Plan { io, ..plan(tracker.addr) }).unwrap();
             let filled = watched(|watch| session.fill(watch));
             assert_eq!(filled.responses, Kinds { announce: 200, ..Kinds::default() }, "{bind} {io}");
             let report = watched(|watch| session.run(CLOSED, requests(1000), watch));
@@ -134,7 +136,7 @@ fn a_good_tracker_has_no_faults_over_either_family_and_back_end() {
             ] {
                 assert!(count.abs_diff(expected) < 80, "{:?}", report.requests);
             }
-            assert_eq!(report.verdict, Verdict::Tracker);
+            assert_eq!(report.verdict, Bottleneck::Tracker);
         }
     }
 }
@@ -162,7 +164,7 @@ fn announced(request: &[u8], peers: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_breaks_a_rule_is_no_response() {
+fn a_reply_that_breaks_a_rule_is_no_response() {
     /// Spoils announce replies only, since nothing goes without a connection id.
     fn spoil(reply: fn(&[u8], SocketAddr) -> Vec<u8>) -> Report {
         run(PATIENCE, move |request, source, _| {
@@ -211,7 +213,7 @@ fn losses_are_counted_and_a_fill_repeats_them() {
         "127.0.0.1:0",
         Box::new(|request, _, before| (request[11] == 0 || before % 10 > 0).then(|| good(request))),
     );
-    let mut session = Session::open(&Plan { timeout: IMPATIENCE, ..plan(tracker.addr) }).unwrap();
+    let mut session = open(&Plan { timeout: IMPATIENCE, ..plan(tracker.addr) }).unwrap();
     let filled = watched(|watch| session.fill(watch));
     assert_eq!(filled.responses.announce, 200);
     assert!(filled.lost > 10 && filled.failure.is_none(), "{filled:?}");
@@ -233,7 +235,7 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
             Some(good(request))
         }),
     );
-    let mut session = Session::open(&plan(tracker.addr)).unwrap();
+    let mut session = open(&plan(tracker.addr)).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 2000.0 }, requests(1000), watch));
     assert_eq!(report.responses.total(), 1000, "{report:#?}");
     let waited = |ms: f64| {
@@ -248,7 +250,7 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
 #[test]
 fn nobody_at_all_is_said_so() {
     let addr = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Session::open(&plan(addr)).unwrap_err();
+    let refused = open(&plan(addr)).unwrap_err();
     assert!(
         matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
         "{refused}"
@@ -256,7 +258,7 @@ fn nobody_at_all_is_said_so() {
 
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let plan = Plan { timeout: IMPATIENCE, ..plan(mute.local_addr().unwrap()) };
-    let refused = Session::open(&plan).unwrap_err();
+    let refused = open(&plan).unwrap_err();
     assert!(matches!(&refused, OpenError::Unreachable(words) if words.contains("firewall")), "{refused}");
 
     for (reply, expected) in
@@ -264,13 +266,13 @@ fn nobody_at_all_is_said_so() {
     {
         let answer = |request: &[u8], _, _| Some([&reply[..4], &request[12..16], b"no"].concat());
         let tracker = Tracker::start("127.0.0.1:0", Box::new(answer));
-        let refused = Session::open(&Plan { target: tracker.addr, ..plan.clone() }).unwrap_err();
+        let refused = open(&Plan { target: tracker.addr, ..plan.clone() }).unwrap_err();
         assert!(refused.to_string().contains(expected), "{refused}");
     }
 }
 
 #[test]
-fn a_tracker_that_dies_at_the_end_is_said_and_one_that_loses_the_end_is_not() {
+fn a_tracker_that_dies_at_the_end_is_reported_and_one_that_loses_the_end_is_not() {
     // The last of a thousand requests are lost; then it is dead, or answers again.
     let dead = run(IMPATIENCE, |request, _, before| (before < 900).then(|| good(request)));
     assert!(dead.failure.is_some_and(|words| words.contains("fell silent")));
@@ -287,7 +289,7 @@ fn a_tracker_that_dies_ends_the_run_with_what_was_measured() {
     assert!(report.ended_early && failure.contains("fell silent"), "{report:?}");
     assert!((200..=300).contains(&report.responses.total()), "{report:?}");
     assert!(report.lost > 0);
-    // It was silent for 3 s, which are none of what was measured.
+    // It was silent for 3 s, which do not count as part of the run.
     assert!(report.elapsed_s < 2.0, "{report:?}");
 }
 
@@ -300,7 +302,7 @@ fn few_requests_are_waited_for() {
             Some(good(request))
         };
         let tracker = Tracker::start("127.0.0.1:0", Box::new(answer));
-        let mut session = Session::open(&plan(tracker.addr)).unwrap();
+        let mut session = open(&plan(tracker.addr)).unwrap();
         watched(|watch| session.run(CLOSED, requests(10), watch))
     };
     assert_eq!(report.responses.total(), 10);
@@ -308,9 +310,9 @@ fn few_requests_are_waited_for() {
 }
 
 #[test]
-fn a_reply_after_the_timeout_is_none() {
+fn a_reply_after_the_timeout_does_not_count() {
     let report = run(IMPATIENCE, |request, _, before| {
-        // The last of what is then on its way waits for 400 ms, the first for none.
+        // The last request then in flight waits for 400 ms, the first does not wait.
         if before > 300 && before < 340 {
             thread::sleep(Duration::from_millis(10));
         }
@@ -323,7 +325,7 @@ fn a_reply_after_the_timeout_is_none() {
 }
 
 #[test]
-fn what_comes_late_from_one_run_does_not_spoil_the_next() {
+fn late_replies_to_one_run_do_not_disturb_the_next() {
     // Announces are answered once the run is over: with the connects of the next one.
     let kept = std::sync::Mutex::new(Vec::<Vec<u8>>::new());
     let (socket, answers) = (UdpSocket::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
@@ -350,7 +352,7 @@ fn what_comes_late_from_one_run_does_not_spoil_the_next() {
             }
         });
         let mix = Mix { connect: 1, announce: 1, scrape: 0 };
-        let mut session = Session::open(&Plan { mix, timeout: IMPATIENCE, ..plan(addr) }).unwrap();
+        let mut session = open(&Plan { mix, timeout: IMPATIENCE, ..plan(addr) }).unwrap();
         let first = watched(|watch| session.run(CLOSED, requests(64), watch));
         answers.store(true, Ordering::Relaxed);
         let second = watched(|watch| session.run(CLOSED, requests(64), watch));
@@ -364,7 +366,7 @@ fn what_comes_late_from_one_run_does_not_spoil_the_next() {
 #[test]
 fn cancelling_ends_a_run() {
     let tracker = Tracker::start("127.0.0.1:0", Box::new(|request, _, _| Some(good(request))));
-    let mut session = Session::open(&plan(tracker.addr)).unwrap();
+    let mut session = open(&plan(tracker.addr)).unwrap();
     let (cancel, mut looks) = (AtomicBool::new(false), 0);
     let mut progress = |_: &_| {
         looks += 1;
@@ -374,7 +376,7 @@ fn cancelling_ends_a_run() {
     let report = session.run(CLOSED, stop, &mut Watch { cancel: &cancel, progress: &mut progress });
     assert!(report.ended_early && report.failure.is_none());
     assert!(report.responses.total() > 0 && looks > 0);
-    // What was on its way is no loss: it is answered, or not waited for.
+    // Requests in flight do not count as lost: they are answered, or not waited for.
     assert_eq!(report.lost, 0, "{report:?}");
 }
 
@@ -384,7 +386,7 @@ fn impossible_plans_are_refused() {
     let words = |change: fn(&mut Plan)| {
         let mut plan = plan(addr);
         change(&mut plan);
-        Session::open(&plan).unwrap_err().to_string()
+        open(&plan).unwrap_err().to_string()
     };
     assert!(words(|plan| plan.population.torrents = 0).contains("torrents cannot be 0"));
     assert!(words(|plan| plan.population.seeder_share = 1.5).contains("from 0 to 1"));

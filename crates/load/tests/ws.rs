@@ -8,13 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shoal_load::ws::{Session, Settings};
+use shoal_load::ws::{WsSettings, open};
 use shoal_load::{
-    Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Relays, Report, Sources, Stop,
-    Verdict, Watch, WrongRelays,
+    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Relays, Report,
+    Sources, Stop, Watch, WrongRelays,
 };
 use shoal_net::Backend;
-use webtorrent::{Conduct, Deed, Tracker};
+use webtorrent::{Behavior, Tracker, Treatment};
 
 const CONNECTIONS: usize = 12;
 
@@ -46,8 +46,8 @@ fn plan(target: SocketAddr) -> Plan {
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> WsSettings {
+    WsSettings {
         host: "tracker.example".to_owned(),
         path: "/announce".to_owned(),
         origin: None,
@@ -59,7 +59,7 @@ fn settings() -> Settings {
         answer_share: 0.5,
         held: 0,
         held_announce: false,
-        deaf: 0,
+        slow_readers: 0,
     }
 }
 
@@ -79,18 +79,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For trackers that leave requests without an answer.
 const IMPATIENCE: Duration = Duration::from_millis(600);
 
-/// Fills a tracker of this conduct and makes two hundred requests.
-fn run_with(settings: &Settings, change: impl FnOnce(&mut Plan), conduct: Conduct) -> (Report, Report) {
-    let tracker = Tracker::start("127.0.0.1:0", conduct);
+/// Fills a tracker of this behavior and makes two hundred requests.
+fn run_with(settings: &WsSettings, change: impl FnOnce(&mut Plan), behavior: Behavior) -> (Report, Report) {
+    let tracker = Tracker::start("127.0.0.1:0", behavior);
     let mut plan = plan(tracker.addr);
     change(&mut plan);
-    let mut session = Session::open(&plan, settings).unwrap();
+    let mut session = open(&plan, settings).unwrap();
     let filled = watched(|watch| session.fill(watch));
     (filled, watched(|watch| session.run(CLOSED, requests(200), watch)))
 }
 
-fn run(conduct: Conduct) -> Report {
-    run_with(&settings(), |_| {}, conduct).1
+fn run(behavior: Behavior) -> Report {
+    run_with(&settings(), |_| {}, behavior).1
 }
 
 fn connections(report: &Report) -> &Connections {
@@ -102,18 +102,18 @@ fn relays(report: &Report) -> &Relays {
 }
 
 /// A tracker that relays so.
-fn relaying(deed: impl Fn(u64) -> Deed + Send + Sync + 'static) -> Conduct {
-    Conduct { relay: Box::new(deed), ..Conduct::good() }
+fn relaying(deed: impl Fn(u64) -> Treatment + Send + Sync + 'static) -> Behavior {
+    Behavior { relay: Box::new(deed), ..Behavior::good() }
 }
 
 #[test]
 fn a_good_tracker_has_no_faults_over_either_family_and_every_relay_is_seen() {
     for bind in ["127.0.0.1:0", "[::1]:0"] {
         for workers in [1, 3] {
-            let tracker = Tracker::start(bind, Conduct::good());
+            let tracker = Tracker::start(bind, Behavior::good());
             let mix = Mix { connect: 0, announce: 3, scrape: 1 };
             let plan = Plan { mix, workers: vec![None; workers], ..plan(tracker.addr) };
-            let mut session = Session::open(&plan, &settings()).unwrap();
+            let mut session = open(&plan, &settings()).unwrap();
             let filled = watched(|watch| session.fill(watch));
             assert_eq!(filled.responses, Kinds { announce: 12, ..Kinds::default() }, "{filled:#?}");
             let report = watched(|watch| session.run(CLOSED, requests(400), watch));
@@ -121,7 +121,7 @@ fn a_good_tracker_has_no_faults_over_either_family_and_every_relay_is_seen() {
             assert_eq!((report.lost, report.errors, report.wrong.total()), (0, 0, 0), "{report:#?}");
             // Three in four, with five deviations.
             assert!(report.requests.announce.abs_diff(300) < 45, "{:?}", report.requests);
-            assert_ne!(report.verdict, Verdict::Unanswered);
+            assert_ne!(report.verdict, Bottleneck::Unanswered);
             let (made, relayed) = (connections(&report), relays(&report));
             assert_eq!((made.opened, made.open_at_end, made.failures.total()), (0, 12, 0), "{made:?}");
             assert_eq!(relayed.offers_sent, 4 * report.requests.announce);
@@ -138,9 +138,9 @@ fn a_good_tracker_has_no_faults_over_either_family_and_every_relay_is_seen() {
 }
 
 #[test]
-fn an_offer_that_arrives_otherwise_than_it_left_is_noticed() {
-    let wrong = |deed: Deed| {
-        let every_fifth = move |before| if before % 5 == 4 { deed } else { Deed::Pass };
+fn an_offer_that_arrives_changed_is_detected() {
+    let wrong = |deed: Treatment| {
+        let every_fifth = move |before| if before % 5 == 4 { deed } else { Treatment::Pass };
         let report = run(relaying(every_fifth));
         assert_eq!((report.responses.announce, report.lost), (200, 0), "{report:#?}");
         assert!(connections(&report).first_fault.is_some());
@@ -148,37 +148,37 @@ fn an_offer_that_arrives_otherwise_than_it_left_is_noticed() {
         assert_eq!(relayed.offers + relayed.wrong.total(), relayed.offers_due, "{relayed:?}");
         relayed.wrong
     };
-    let found = wrong(Deed::Damage);
+    let found = wrong(Treatment::Damage);
     assert!(found.damaged > 0 && found == WrongRelays { damaged: found.damaged, ..WrongRelays::default() });
-    let found = wrong(Deed::Return);
+    let found = wrong(Treatment::Return);
     assert!(found.own > 0 && found == WrongRelays { own: found.own, ..WrongRelays::default() });
-    let found = wrong(Deed::OtherTorrent);
+    let found = wrong(Treatment::OtherTorrent);
     let misdirected = WrongRelays { misdirected: found.misdirected, ..WrongRelays::default() };
     assert!(found.misdirected > 0 && found == misdirected);
-    let found = wrong(Deed::OtherId);
+    let found = wrong(Treatment::OtherId);
     assert!(found.foreign > 0 && found == WrongRelays { foreign: found.foreign, ..WrongRelays::default() });
 }
 
 #[test]
-fn an_answer_that_arrives_otherwise_than_it_left_is_noticed() {
-    let answering = |deed: Deed| {
-        let report = run(Conduct { answer: Box::new(move |_| deed), ..Conduct::good() });
+fn an_answer_that_arrives_changed_is_detected() {
+    let answering = |deed: Treatment| {
+        let report = run(Behavior { answer: Box::new(move |_| deed), ..Behavior::good() });
         let relayed = relays(&report);
         assert!(relayed.answers_sent > 0, "{relayed:?}");
         relayed.clone()
     };
-    let relayed = answering(Deed::Damage);
+    let relayed = answering(Treatment::Damage);
     assert_eq!((relayed.answers, relayed.wrong.damaged), (0, relayed.answers_sent), "{relayed:?}");
-    // To whoever gave it.
-    let relayed = answering(Deed::Return);
+    // To the peer that made the offer.
+    let relayed = answering(Treatment::Return);
     assert_eq!((relayed.answers, relayed.wrong.misdirected), (0, relayed.answers_sent), "{relayed:?}");
-    let relayed = answering(Deed::Drop);
+    let relayed = answering(Treatment::Drop);
     assert_eq!((relayed.answers, relayed.wrong.total()), (0, 0), "{relayed:?}");
 }
 
 #[test]
-fn a_tracker_that_drops_relays_is_noticed() {
-    let report = run(relaying(|before| if before % 2 == 0 { Deed::Drop } else { Deed::Pass }));
+fn a_tracker_that_drops_relays_is_detected() {
+    let report = run(relaying(|before| if before % 2 == 0 { Treatment::Drop } else { Treatment::Pass }));
     let relayed = relays(&report);
     assert_eq!((report.responses.announce, relayed.wrong.total()), (200, 0), "{report:#?}");
     assert!(relayed.offers.abs_diff(relayed.offers_due / 2) <= 1, "{relayed:?}");
@@ -187,7 +187,7 @@ fn a_tracker_that_drops_relays_is_noticed() {
 #[test]
 fn replies_that_break_a_rule_are_no_responses() {
     let replying = |reply: &'static str| {
-        let report = run(Conduct { reply: Some(reply), ..Conduct::good() });
+        let report = run(Behavior { reply: Some(reply), ..Behavior::good() });
         assert_eq!((report.responses.total(), report.requests.total()), (0, 200), "{report:#?}");
         report
     };
@@ -207,10 +207,10 @@ fn a_reply_about_another_torrent_or_of_another_kind_answers_nothing() {
         ),
         (r#"{"action":"scrape","files":{}}"#, 1),
     ] {
-        let conduct = Conduct { reply: Some(reply), ..Conduct::good() };
-        let tracker = Tracker::start("127.0.0.1:0", conduct);
+        let behavior = Behavior { reply: Some(reply), ..Behavior::good() };
+        let tracker = Tracker::start("127.0.0.1:0", behavior);
         let plan = Plan { timeout: IMPATIENCE, ..plan(tracker.addr) };
-        let mut session = Session::open(&plan, &settings()).unwrap();
+        let mut session = open(&plan, &settings()).unwrap();
         let report = watched(|watch| session.run(CLOSED, requests(12), watch));
         let wrong = [report.wrong.transaction_id, report.wrong.action];
         assert_eq!((wrong[count], wrong[1 - count]), (12, 0), "{report:#?}");
@@ -221,8 +221,8 @@ fn a_reply_about_another_torrent_or_of_another_kind_answers_nothing() {
 #[test]
 fn replies_to_answers_are_no_replies_to_announces() {
     let mix = Mix { connect: 0, announce: 3, scrape: 1 };
-    let conduct = Conduct { replies_to_answers: true, ..Conduct::good() };
-    let (_, report) = run_with(&settings(), |plan| plan.mix = mix, conduct);
+    let behavior = Behavior { replies_to_answers: true, ..Behavior::good() };
+    let (_, report) = run_with(&settings(), |plan| plan.mix = mix, behavior);
     assert_eq!((report.responses.total(), report.lost, report.wrong.total()), (200, 0, 0), "{report:#?}");
     let relayed = relays(&report);
     assert!(relayed.answers > 0 && relayed.answers == relayed.answers_sent, "{relayed:?}");
@@ -231,8 +231,8 @@ fn replies_to_answers_are_no_replies_to_announces() {
 
 #[test]
 fn connections_that_are_lost_are_counted_and_opened_again() {
-    let conduct = Conduct { ends: Box::new(|before| before > 12 && before % 20 == 0), ..Conduct::good() };
-    let report = run(conduct);
+    let behavior = Behavior { ends: Box::new(|before| before > 12 && before % 20 == 0), ..Behavior::good() };
+    let report = run(behavior);
     let made = connections(&report);
     assert!(report.lost > 0 && report.lost == made.failures.closed + made.failures.reset, "{report:#?}");
     assert_eq!(report.responses.total() + report.lost, 200, "{report:#?}");
@@ -241,10 +241,10 @@ fn connections_that_are_lost_are_counted_and_opened_again() {
 }
 
 #[test]
-fn a_fill_says_again_what_was_lost() {
-    let conduct = Conduct { ends: Box::new(|before| before % 5 == 4), ..Conduct::good() };
-    let tracker = Tracker::start("127.0.0.1:0", conduct);
-    let mut session = Session::open(&plan(tracker.addr), &settings()).unwrap();
+fn a_fill_sends_lost_announces_again() {
+    let behavior = Behavior { ends: Box::new(|before| before % 5 == 4), ..Behavior::good() };
+    let tracker = Tracker::start("127.0.0.1:0", behavior);
+    let mut session = open(&plan(tracker.addr), &settings()).unwrap();
     let filled = watched(|watch| session.fill(watch));
     assert_eq!(filled.responses.announce, 12, "{filled:#?}");
     assert!(filled.lost >= 2 && filled.failure.is_none(), "{filled:#?}");
@@ -253,13 +253,13 @@ fn a_fill_says_again_what_was_lost() {
 #[test]
 fn several_peers_of_a_connection_have_one_peer_id_and_live_their_lives() {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let conduct = Conduct { heard: Some(sender), ..Conduct::good() };
+    let behavior = Behavior { announces: Some(sender), ..Behavior::good() };
     let change = |plan: &mut Plan| {
         plan.population.peers = 36;
         plan.population.torrents = 20;
         plan.population.announces_per_life = 5;
     };
-    let (filled, report) = run_with(&settings(), change, conduct);
+    let (filled, report) = run_with(&settings(), change, behavior);
     assert_eq!((filled.responses.announce, report.responses.announce), (36, 200), "{report:#?}");
     assert_eq!((report.lost, report.wrong.total(), relays(&report).wrong.total()), (0, 0, 0), "{report:#?}");
     let mut ids: Vec<_> = receiver.try_iter().collect();
@@ -272,38 +272,38 @@ fn several_peers_of_a_connection_have_one_peer_id_and_live_their_lives() {
 #[test]
 fn held_connections_are_pinged_at_the_end_and_may_take_offers() {
     for held_announce in [false, true] {
-        let settings = Settings { held: 9, held_announce, ..settings() };
-        let (filled, report) = run_with(&settings, |_| {}, Conduct::good());
+        let settings = WsSettings { held: 9, held_announce, ..settings() };
+        let (filled, report) = run_with(&settings, |_| {}, Behavior::good());
         let (made, relayed) = (connections(&report), relays(&report));
         assert_eq!((connections(&filled).opened, made.open_at_end), (20, 21), "{filled:#?}");
         assert_eq!((relayed.held, relayed.held_alive), (9, 9), "{relayed:?}");
         assert_eq!((relayed.offers, relayed.wrong.total()), (relayed.offers_due, 0), "{relayed:?}");
     }
-    // Who is there, but does not answer, is not alive.
-    let settings = Settings { held: 9, ..settings() };
-    let conduct = Conduct { pongs: Box::new(|before| before % 3 != 0), ..Conduct::good() };
-    let (_, report) = run_with(&settings, |plan| plan.timeout = IMPATIENCE, conduct);
+    // A connection that is open and does not answer is not alive.
+    let settings = WsSettings { held: 9, ..settings() };
+    let behavior = Behavior { pongs: Box::new(|before| before % 3 != 0), ..Behavior::good() };
+    let (_, report) = run_with(&settings, |plan| plan.timeout = IMPATIENCE, behavior);
     assert_eq!((relays(&report).held, relays(&report).held_alive), (9, 6), "{report:#?}");
 }
 
 #[test]
-fn those_that_are_deaf_do_not_disturb_the_others_and_are_seen_to_be_closed() {
-    let settings = Settings { deaf: 6, sdp_bytes: 20_000, ..settings() };
-    let (_, report) = run_with(&settings, |_| {}, Conduct::good());
+fn slow_readers_do_not_disturb_the_others_and_are_seen_to_be_closed() {
+    let settings = WsSettings { slow_readers: 6, sdp_bytes: 20_000, ..settings() };
+    let (_, report) = run_with(&settings, |_| {}, Behavior::good());
     let relayed = relays(&report);
     assert_eq!((report.responses.announce, report.lost), (200, 0), "{report:#?}");
-    assert_eq!((relayed.deaf, relayed.wrong.total()), (6, 0), "{relayed:?}");
-    // What they were given fits no socket: the tracker of the test lets go of them.
-    assert!(relayed.deaf_closed > 0 && relayed.deaf_closed <= 6, "{relayed:?}");
+    assert_eq!((relayed.slow_readers, relayed.wrong.total()), (6, 0), "{relayed:?}");
+    // The messages to them exceed every socket buffer: the tracker of the test closes them.
+    assert!(relayed.slow_readers_closed > 0 && relayed.slow_readers_closed <= 6, "{relayed:?}");
     assert!(relayed.offers < relayed.offers_due, "{relayed:?}");
     assert_eq!(connections(&report).failures.total(), 0, "{report:#?}");
 }
 
 #[test]
 fn a_ramp_opens_connections_at_its_pace_before_anything_is_measured() {
-    let settings = Settings { ramp: Some(40.0), ..settings() };
-    let tracker = Tracker::start("127.0.0.1:0", Conduct::good());
-    let mut session = Session::open(&plan(tracker.addr), &settings).unwrap();
+    let settings = WsSettings { ramp: Some(40.0), ..settings() };
+    let tracker = Tracker::start("127.0.0.1:0", Behavior::good());
+    let mut session = open(&plan(tracker.addr), &settings).unwrap();
     let began = tracker.opened();
     let report = watched(|watch| session.run(CLOSED, requests(100), watch));
     let opened = tracker.opened();
@@ -316,23 +316,23 @@ fn a_ramp_opens_connections_at_its_pace_before_anything_is_measured() {
 
 #[test]
 fn an_open_loop_keeps_its_pace() {
-    let tracker = Tracker::start("127.0.0.1:0", Conduct::good());
-    let mut session = Session::open(&plan(tracker.addr), &settings()).unwrap();
+    let tracker = Tracker::start("127.0.0.1:0", Behavior::good());
+    let mut session = open(&plan(tracker.addr), &settings()).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 400.0 }, requests(200), watch));
     assert_eq!((report.responses.announce, report.lost), (200, 0), "{report:#?}");
     assert!(report.send_delay.is_some() && report.elapsed_s > 0.45, "{report:#?}");
 }
 
 #[test]
-fn what_is_no_web_socket_is_told() {
-    let conduct =
-        Conduct { upgrade: Some("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), ..Conduct::good() };
-    let tracker = Tracker::start("127.0.0.1:0", conduct);
-    let refused = Session::open(&plan(tracker.addr), &settings()).unwrap_err().to_string();
+fn a_tracker_without_web_sockets_is_reported() {
+    let behavior =
+        Behavior { upgrade: Some("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), ..Behavior::good() };
+    let tracker = Tracker::start("127.0.0.1:0", behavior);
+    let refused = open(&plan(tracker.addr), &settings()).unwrap_err().to_string();
     assert!(refused.contains("404") && refused.contains("WS 127.0.0.1"), "{refused}");
 
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Session::open(&plan(addr), &settings()).unwrap_err();
+    let refused = open(&plan(addr), &settings()).unwrap_err();
     assert!(
         matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
         "{refused}"
@@ -340,11 +340,11 @@ fn what_is_no_web_socket_is_told() {
 }
 
 #[test]
-fn the_request_for_a_web_socket_says_what_it_was_told_to() {
-    let tracker = Tracker::start("127.0.0.1:0", Conduct::good());
+fn the_request_for_an_upgrade_has_the_given_headers() {
+    let tracker = Tracker::start("127.0.0.1:0", Behavior::good());
     let settings =
-        Settings { origin: Some("https://page.example".into()), path: "/x?y".into(), ..settings() };
-    drop(Session::open(&plan(tracker.addr), &settings).unwrap());
+        WsSettings { origin: Some("https://page.example".into()), path: "/x?y".into(), ..settings() };
+    drop(open(&plan(tracker.addr), &settings).unwrap());
     let head = tracker.first_head();
     assert!(head.starts_with("GET /x?y HTTP/1.1\r\nHost: tracker.example\r\n"), "{head}");
     assert!(head.contains("\r\nOrigin: https://page.example\r\n"), "{head}");
@@ -352,10 +352,10 @@ fn the_request_for_a_web_socket_says_what_it_was_told_to() {
 
 #[test]
 fn a_tracker_that_falls_silent_ends_the_run_with_what_was_measured() {
-    let conduct = Conduct { silent_after: 112, ..Conduct::good() };
-    let tracker = Tracker::start("127.0.0.1:0", conduct);
+    let behavior = Behavior { silent_after: 112, ..Behavior::good() };
+    let tracker = Tracker::start("127.0.0.1:0", behavior);
     let plan = Plan { timeout: IMPATIENCE, ..plan(tracker.addr) };
-    let mut session = Session::open(&plan, &settings()).unwrap();
+    let mut session = open(&plan, &settings()).unwrap();
     let filled = watched(|watch| session.fill(watch));
     assert_eq!(filled.responses.announce, 12, "{filled:#?}");
     let report = watched(|watch| session.run(CLOSED, requests(100_000), watch));
@@ -366,8 +366,8 @@ fn a_tracker_that_falls_silent_ends_the_run_with_what_was_measured() {
 
 #[test]
 fn cancelling_ends_a_run() {
-    let tracker = Tracker::start("127.0.0.1:0", Conduct::good());
-    let mut session = Session::open(&plan(tracker.addr), &settings()).unwrap();
+    let tracker = Tracker::start("127.0.0.1:0", Behavior::good());
+    let mut session = open(&plan(tracker.addr), &settings()).unwrap();
     let (cancel, mut looks) = (AtomicBool::new(false), 0);
     let mut progress = |_: &_| {
         looks += 1;
@@ -382,10 +382,10 @@ fn cancelling_ends_a_run() {
 #[test]
 fn impossible_settings_are_refused() {
     let addr = SocketAddr::from(([127, 0, 0, 1], 9));
-    let words = |change: fn(&mut Plan, &mut Settings)| {
+    let words = |change: fn(&mut Plan, &mut WsSettings)| {
         let (mut plan, mut settings) = (plan(addr), settings());
         change(&mut plan, &mut settings);
-        Session::open(&plan, &settings).unwrap_err().to_string()
+        open(&plan, &settings).unwrap_err().to_string()
     };
     let no_announce = Mix { connect: 1, announce: 0, scrape: 0 };
     assert!(words(|_, settings| settings.path = "announce".into()).contains("begins with a slash"));
@@ -399,6 +399,6 @@ fn impossible_settings_are_refused() {
     assert!(words(|plan, _| plan.population.peers = 3).contains("one for each connection"));
     let mut own = plan(addr);
     own.mix = no_announce;
-    let refused = Session::open(&own, &settings()).unwrap_err().to_string();
+    let refused = open(&own, &settings()).unwrap_err().to_string();
     assert!(refused.contains("no connects"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Nothing is allocated per message on WebSockets that stand. A binary of its own, since it counts what all threads of
+//! Nothing is allocated per message on open WebSockets. A binary of its own, since it counts what all threads of
 //! the process allocate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use shoal_counting::{Counting, allocations_elsewhere};
-use shoal_load::ws::{Session, Settings};
+use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
+use shoal_load::ws::{WsSettings, open};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Sources, Stop, Watch};
 use shoal_net::Backend;
 use shoal_wire::websocket::{Event, Reader, Role, frame, handshake};
 use shoal_wire::webtorrent::{Limits, Request, Storage, decode, reply};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const CONNECTIONS: usize = 4;
 
 const LIMITS: Limits = Limits { offers_max: 10, offer_bytes_max: 8192, info_hashes_max: 10 };
 
-/// Relays every offer to the next connection, and answers to the one before: there are no others who could be meant.
-/// Answers without allocating, too, so that the count is that of the generator.
+/// Relays every offer to the next connection, and answers to the one before: there are no other peers.
+/// Replies without allocating, too, so that the count is that of the generator.
 fn serve(number: usize, mut stream: &TcpStream, writers: &Mutex<Vec<TcpStream>>, stop: &AtomicBool) {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -120,7 +120,7 @@ fn nothing_is_allocated_per_message() {
         timeout: Duration::from_secs(10),
         own_address_is_wrong: true,
     };
-    let settings = Settings {
+    let settings = WsSettings {
         host: addr.to_string(),
         path: "/".to_owned(),
         origin: None,
@@ -132,7 +132,7 @@ fn nothing_is_allocated_per_message() {
         answer_share: 0.5,
         held: 0,
         held_announce: false,
-        deaf: 0,
+        slow_readers: 0,
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -143,7 +143,7 @@ fn nothing_is_allocated_per_message() {
                 scope.spawn(move || serve(number, &stream, writers, stop));
             }
         });
-        let mut session = Session::open(&plan, &settings).unwrap();
+        let mut session = open(&plan, &settings).unwrap();
         session.fill(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} });
         // Between the second look and the last one, other threads of this process do nothing else.
         let (first, last, looks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, bind_one, connect};
-use shoal_counting::{Counting, allocations};
+use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX};
 
 over_every_back_end! {
@@ -15,7 +15,7 @@ over_every_back_end! {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn turns_allocate_nothing(kind: Kind) {
     const ROUNDS: usize = 50;

@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::stream::{LIMITS, addrs, listen};
-use shoal_counting::{Counting, allocations};
+use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::stream::{StreamIo, StreamService};
 use shoal_wire::stream::{Handle, Next, Origin};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const REQUEST: [u8; 300] = [7; 300];
 const ANSWER: [u8; 400] = [8; 400];

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 
 use crate::address::Address;
 use crate::key::{OfferKey, Source};

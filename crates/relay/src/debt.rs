@@ -2,7 +2,7 @@
 //!
 //! An answer is relayed only where an offer went before, so that nobody can write to a peer that did not ask for it.
 
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 
 use crate::address::Address;
 use crate::key::OfferKey;

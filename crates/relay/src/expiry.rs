@@ -119,7 +119,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use shoal_protocol::{InfoHash, PeerId};
+    use shoal_types::{InfoHash, PeerId};
     use shoal_wire::stream::Handle;
 
     use super::*;

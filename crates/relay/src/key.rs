@@ -6,7 +6,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 use siphasher::sip::SipHasher13;
 
 /// Where an info hash is looked for: computed once, before any lock is taken.

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_source::Recent;
+use shoal_types::{InfoHash, PeerId};
 
 use crate::address::Address;
 use crate::api::{Announce, Announced, Counts, Left, Rejection, Settlement, Stance, Target};

@@ -6,7 +6,7 @@
 use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
-use shoal_protocol::PeerId;
+use shoal_types::PeerId;
 
 use crate::address::Address;
 use crate::api::{Counts, Target};

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 
 use crate::address::Address;
 use crate::allowance::{Allowances, Bucket};

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, Announced, CHALLENGE_S, Counts, Left, OfferKey, Rejection, Settings, Settlement,
     Source, Stance, Swarms, Target,
 };
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 const LIFETIME_S: u32 = 400;

@@ -5,12 +5,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use shoal_counting::Counting;
+use shoal_counting_allocator::CountingAllocator;
 use shoal_relay::{Address, Class, Losses, Mailboxes, Postroom, QueueLimits, Unwritten};
 use shoal_wire::stream::Handle;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn handle(index: u32, generation: u32) -> Handle {
     Handle { index, generation }
@@ -386,7 +386,7 @@ fn the_settled_state_allocates_nothing() {
     let mut rng = fastrand::Rng::with_seed(3);
     let mut out = Vec::with_capacity(1 << 20);
     let mut turns = |turns: u32, bytes: RangeInclusive<usize>| {
-        let before = shoal_counting::allocations();
+        let before = shoal_counting_allocator::allocations();
         for _ in 0..turns {
             for postroom in &mut rooms {
                 postroom.collect();
@@ -404,7 +404,7 @@ fn the_settled_state_allocates_nothing() {
                 assert!(postroom.dispatch().count() <= 1);
             }
         }
-        shoal_counting::allocations() - before
+        shoal_counting_allocator::allocations() - before
     };
     // Buffers have grown to the most that there is to say.
     turns(10, 3000..=3000);
@@ -420,16 +420,16 @@ fn a_moment_of_much_to_say_does_not_take_memory_for_good() {
     }
     assert_eq!(round(&mut postroom).len(), 50);
     // Their buffers have been given back, so that new ones are needed.
-    let before = shoal_counting::allocations();
+    let before = shoal_counting_allocator::allocations();
     write(&mut postroom, 0, handle(0, 0), b"x").unwrap();
-    assert!(shoal_counting::allocations() > before);
+    assert!(shoal_counting_allocator::allocations() > before);
 }
 
 #[test]
 fn buffers_that_are_not_needed_for_a_while_are_given_back() {
     let mut postroom = one();
     let mut turns = |count: u32, connections: u32| {
-        let before = shoal_counting::allocations();
+        let before = shoal_counting_allocator::allocations();
         let mut out = Vec::with_capacity(100);
         for _ in 0..count {
             for index in 0..connections {
@@ -442,7 +442,7 @@ fn buffers_that_are_not_needed_for_a_while_are_given_back() {
             assert_eq!(wakes(&mut postroom), []);
         }
         // All but that of `out`.
-        shoal_counting::allocations() - before - 1
+        shoal_counting_allocator::allocations() - before - 1
     };
     turns(1, 50);
     assert_eq!(turns(1, 50), 0);

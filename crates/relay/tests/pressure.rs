@@ -4,11 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, Announced, CHALLENGE_S, OfferKey, PEER_BYTES, Rejection, Settings, Stance, Swarms,
     Target,
 };
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 const PEERS_MAX: u32 = 8000;

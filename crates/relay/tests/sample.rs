@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{Address, Announce, OfferKey, Settings, Stance, Swarms};
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 struct Swarm {

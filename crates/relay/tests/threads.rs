@@ -7,10 +7,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, Class, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
 };
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 const WORKERS: u16 = 4;

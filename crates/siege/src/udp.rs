@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
 use zerocopy::big_endian::{I32, I64, U16, U32};
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Runs the attacks whose name contains `filter` in short mode.
 fn siege(filter: &str, settings: &[&str]) -> (Option<i32>, Value) {
-    let shoal = shoal_clients::tools::shoal().expect("the tracker builds");
+    let shoal = shoal_interop::tools::shoal().expect("the tracker builds");
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-siege"));
     command.arg("--program").arg(shoal).args(["--short", "--json", "--filter", filter]);
     settings.iter().for_each(|setting| _ = command.args(["--setting", setting]));

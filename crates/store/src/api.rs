@@ -4,7 +4,7 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
-use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;

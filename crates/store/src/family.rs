@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use shoal_protocol::{PeerV4, PeerV6};
+use shoal_types::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};

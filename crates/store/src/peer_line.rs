@@ -21,8 +21,7 @@ pub(crate) struct PeerLine<P, const N: usize> {
     len: u8,
 }
 
-const _: () =
-    assert!(size_of::<PeerLine<shoal_protocol::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
+const _: () = assert!(size_of::<PeerLine<shoal_types::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
 
 /// A peer and what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

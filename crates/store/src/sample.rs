@@ -430,7 +430,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use shoal_protocol::PeerV4;
+    use shoal_types::PeerV4;
 
     use super::*;
     use crate::arena::Arena;

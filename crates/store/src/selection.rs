@@ -7,7 +7,7 @@
 //! and the reply is a uniform choice of what stays. Where hardly anything stays, as in a home network behind one address
 //! or in a laboratory, the rest fills the reply up.
 
-use shoal_protocol::PeerV6;
+use shoal_types::PeerV6;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::family::Family;

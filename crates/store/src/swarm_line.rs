@@ -4,7 +4,7 @@
 //! the several are. Layout: the tags (the first four bytes of the info hashes) in a column, so that a search compares
 //! all eight at once; then the kinds of the forms; then the rest of each swarm. 256 bytes for IPv4, 352 for IPv6.
 
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 use zerocopy::native_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -80,8 +80,8 @@ pub(crate) struct SwarmLine<P> {
     bodies: [Body<P>; SLOTS],
 }
 
-const _: () = assert!(size_of::<SwarmLine<shoal_protocol::PeerV4>>() == 256, "32 bytes a swarm");
-const _: () = assert!(size_of::<SwarmLine<shoal_protocol::PeerV6>>() == 352, "44 bytes a swarm");
+const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV4>>() == 256, "32 bytes a swarm");
+const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV6>>() == 352, "44 bytes a swarm");
 
 impl<P: Family> SwarmLine<P> {
     /// The slot of a swarm.

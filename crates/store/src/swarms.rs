@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use crate::api::{Announce, Announced, Counts, Expired, Listed, Rejection, Totals};
 use crate::arena::{Arena, PAGE_BYTES};

@@ -129,7 +129,7 @@ fn add_up(listed: &mut Vec<Listed>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+    use shoal_types::{InfoHash, PeerV4, PeerV6};
 
     use super::*;
     use crate::api::{Action, Announce, Settings};

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use rustls::SupportedProtocolVersion;
-use shoal_counting::{Counting, allocations};
+use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_tls::{Server, Session};
 
 use identity::{Folder, Identity, Kind};
 use peer::{BOTH, Client, sealed, transfer, trusting};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NAME: &str = "tracker.example";
 

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};
 
 /// An info hash with everything in it that has a meaning in a query, and the ways to write it.

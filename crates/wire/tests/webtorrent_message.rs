@@ -1,7 +1,7 @@
 //! Messages as clients send them, and values as they come.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::{
     Announce, Answer, Fault, Limits, OFFER_ID_BYTES_MAX, Offer, OfferId, Request, Storage, decode,
 };

@@ -1,14 +1,14 @@
 //! Nothing is allocated per message once a storage and a buffer have grown to the size of what they hold.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
-use shoal_counting::{Counting, allocations};
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_counting_allocator::{CountingAllocator, allocations};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::received::{self, Received};
 use shoal_wire::webtorrent::request::{self, AnnounceRequest, AnswerRequest, OfferRequest, Style};
 use shoal_wire::webtorrent::{Limits, Request, Storage, decode, reply};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LIMITS: Limits = Limits { offers_max: 10, offer_bytes_max: 4096, info_hashes_max: 50 };
 const INFO_HASH: InfoHash = InfoHash(*b"\xff\x00\"0123456789abcdef\\");

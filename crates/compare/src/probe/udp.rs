@@ -1,29 +1,29 @@
-//! Over UDP (BEP 15): a connect, and an announce where the tracker has a white list.
+//! A probe over UDP (BEP 15): a connect, and an announce if the tracker has a white list.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
 
-use super::Answer;
+use super::ProbeResult;
 
-const REPLY_WAIT: Duration = Duration::from_millis(100);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 const PACKET_BYTES_MAX: usize = 2048;
 
-/// The port that the probe says it accepts peers on. It is never connected to.
+/// The port that the probe announces. It is never connected to.
 const PEER_PORT: u16 = 9;
 
 /// See [`super::Probe`].
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct UdpProbe {
     socket: UdpSocket,
     transaction: u32,
     has_whitelist: bool,
 }
 
-impl Probe {
+impl UdpProbe {
     pub(super) fn new(tracker: SocketAddr, has_whitelist: bool) -> io::Result<Self> {
         let any: SocketAddr = match tracker {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -31,24 +31,24 @@ impl Probe {
         };
         let socket = UdpSocket::bind(any)?;
         socket.connect(tracker)?;
-        socket.set_read_timeout(Some(REPLY_WAIT))?;
+        socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         Ok(Self { socket, transaction: 0x5348_0000, has_whitelist })
     }
 
-    pub(super) fn ask(&mut self, info_hash: InfoHash) -> Answer {
-        let Some(id) = self.connect() else { return Answer::Silence };
+    pub(super) fn ask(&mut self, info_hash: InfoHash) -> ProbeResult {
+        let Some(id) = self.connect() else { return ProbeResult::Silence };
         if !self.has_whitelist {
-            return Answer::Serves;
+            return ProbeResult::Serves;
         }
-        // A tracker with a white list may answer before it has read it.
+        // A tracker with a white list may answer connects before it has read the list.
         match self.serves(id, info_hash) {
-            Some(Ok(())) => Answer::Serves,
-            Some(Err(words)) => Answer::Refuses(words),
-            None => Answer::Silence,
+            Some(Ok(())) => ProbeResult::Serves,
+            Some(Err(reason)) => ProbeResult::Refuses(reason),
+            None => ProbeResult::Silence,
         }
     }
 
-    /// Asks for a connection id once. Takes a tenth of a second at most.
+    /// Asks for a connection id once. Takes at most a tenth of a second.
     fn connect(&mut self) -> Option<ConnectionId> {
         let transaction_id = self.next();
         let mut reply = [0; PACKET_BYTES_MAX];
@@ -61,7 +61,8 @@ impl Probe {
         }
     }
 
-    /// Whether the tracker serves this torrent: joins its swarm and leaves it. An error reply is a no, in its words.
+    /// Joins and leaves the swarm of a torrent, to find out whether the tracker serves it. Returns the text of an
+    /// error.
     fn serves(&mut self, id: ConnectionId, info_hash: InfoHash) -> Option<Result<(), String>> {
         let answer = self.announce(id, info_hash, Event::Started)?;
         if answer.is_ok() {
@@ -96,15 +97,15 @@ impl Probe {
         match Reply::decode(&reply[..length]) {
             Ok(Reply::Announce { transaction_id: of, .. }) if of == transaction_id => Some(Ok(())),
             Ok(Reply::Error { message, .. }) => Some(Err(String::from_utf8_lossy(message).into_owned())),
-            // Debian's opentracker refuses by a packet too short to be anything.
-            _ => Some(Err(format!("a reply of {length} bytes that is none"))),
+            // Debian's opentracker refuses with a packet that is too short for any reply.
+            _ => Some(Err(format!("an invalid reply of {length} bytes"))),
         }
     }
 
     fn exchange(&self, request: &Request<'_>, reply: &mut [u8]) -> Option<usize> {
         let mut packet = [0; PACKET_BYTES_MAX];
         let length = request.encode(&mut packet).ok()?;
-        // Nobody may listen yet, which the kernel tells of the next call: that is no answer, like silence.
+        // If the port is closed, the kernel reports it on the next call. That counts as silence.
         self.socket.send(&packet[..length]).ok()?;
         self.socket.recv(reply).ok()
     }
@@ -122,14 +123,14 @@ mod tests {
     #[test]
     fn silence_is_no_answer() {
         let port = crate::port::free().unwrap();
-        let mut probe = Probe::new((Ipv4Addr::LOCALHOST, port).into(), false).unwrap();
-        assert_eq!(probe.ask(InfoHash([7; 20])), Answer::Silence);
+        let mut probe = UdpProbe::new((Ipv4Addr::LOCALHOST, port).into(), false).unwrap();
+        assert_eq!(probe.ask(InfoHash([7; 20])), ProbeResult::Silence);
     }
 
     #[test]
-    fn an_error_reply_is_a_no() {
+    fn an_error_reply_is_a_refusal() {
         let tracker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut probe = Probe::new(tracker.local_addr().unwrap(), true).unwrap();
+        let mut probe = UdpProbe::new(tracker.local_addr().unwrap(), true).unwrap();
         let answers = std::thread::spawn(move || {
             let mut packet = [0; PACKET_BYTES_MAX];
             let (_, from) = tracker.recv_from(&mut packet).unwrap();

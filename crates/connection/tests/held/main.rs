@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use shoal_connection::{Listener, Service, Session, Settings};
-use shoal_counting::{Counting, held_bytes};
+use shoal_counting_allocator::{CountingAllocator, held_bytes};
 use shoal_engine::connection::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::{Now, http, webtorrent};
@@ -13,7 +13,7 @@ use shoal_store::Store;
 use shoal_wire::stream::{Handle, Next, Origin};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use shoal_connection::{ClientHeader, Listener, Service, Session, Settings};
-use shoal_counting::Counting;
+use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::connection::ConnectionKey;
 use shoal_engine::counter::Tally;
@@ -19,7 +19,7 @@ use shoal_store::Store;
 use shoal_wire::stream::{Handle, Origin};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 

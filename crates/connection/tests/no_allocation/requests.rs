@@ -15,9 +15,9 @@ const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 /// Has `ask` asked for a while, and then counts what is allocated while it is asked on.
 fn count(mut ask: impl FnMut(u32)) -> u64 {
     (0..20_000).for_each(&mut ask);
-    let before = shoal_counting::allocations();
+    let before = shoal_counting_allocator::allocations();
     (0..5000).for_each(&mut ask);
-    shoal_counting::allocations() - before
+    shoal_counting_allocator::allocations() - before
 }
 
 fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
@@ -111,10 +111,10 @@ fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
             while client.wants_write() {
                 client.write_tls(&mut input).unwrap();
             }
-            let before = shoal_counting::allocations();
+            let before = shoal_counting_allocator::allocations();
             service.receive(&mut session, &mut input, &mut output, NOW);
             if round >= 4000 {
-                allocations += shoal_counting::allocations() - before;
+                allocations += shoal_counting_allocator::allocations() - before;
             }
             let mut rest = output.as_slice();
             while !rest.is_empty() {

@@ -87,7 +87,7 @@ fn relay(offers: u32) -> (usize, u64) {
             input.clear();
             output.clear();
             put_messages(client, sessions.len(), round, offers, &mut input);
-            let before = shoal_counting::allocations();
+            let before = shoal_counting_allocator::allocations();
             for piece in input.chunks_mut(16 * 1024) {
                 service.receive(&mut sessions[client], piece, &mut output, NOW);
             }
@@ -97,7 +97,7 @@ fn relay(offers: u32) -> (usize, u64) {
             }
             assert_eq!(service.dispatch().count(), 0);
             if round >= 400 {
-                allocations += shoal_counting::allocations() - before;
+                allocations += shoal_counting_allocator::allocations() - before;
                 relayed += output.windows(7).filter(|window| window == b"\"sdp\":\"").count();
             }
         }
@@ -124,8 +124,8 @@ fn messages_longer_than_an_input() {
 fn a_websocket_that_stands_has_cost_one_allocation() {
     let mut service = webtorrent_service();
     let mut output = Vec::with_capacity(1024);
-    let before = shoal_counting::allocations();
+    let before = shoal_counting_allocator::allocations();
     let session = client(&mut service, 0, &mut output);
-    assert_eq!(shoal_counting::allocations() - before, 1);
+    assert_eq!(shoal_counting_allocator::allocations() - before, 1);
     assert_eq!(session.kept_bytes(), 0);
 }

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source, Stance};
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 use super::member::Member;

@@ -2,8 +2,8 @@
 
 use core::net::IpAddr;
 
-use shoal_protocol::{InfoHash, PeerId};
 use shoal_relay::{Address, Bucket, Source, Swarms};
+use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 use crate::address;

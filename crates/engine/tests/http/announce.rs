@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use shoal_engine::Settings;
 use shoal_engine::counter::{Family, Kind, Outcome};
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use crate::bencode::Value;
 use crate::harness::{

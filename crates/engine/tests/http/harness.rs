@@ -7,8 +7,8 @@ use std::sync::Arc;
 use shoal_engine::connection::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
 use shoal_engine::{Now, Settings, http, udp};
-use shoal_protocol::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_store::Store;
+use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 

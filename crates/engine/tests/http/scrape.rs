@@ -3,7 +3,7 @@
 use shoal_engine::Settings;
 use shoal_engine::counter::{Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 
 use crate::harness::{HASH, Tracker, counts_of, hash, leecher, named, query, seeder, settings, v4, v6, with};
 

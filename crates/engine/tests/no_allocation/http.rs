@@ -50,13 +50,13 @@ fn the_steady_state_allocates_nothing() {
             let (host, v6, scrapes) = (rng.u8(0..HOSTS), rng.bool(), rng.u32(0..20) == 0);
             let (ip, query) = (ip(host, v6), query(&mut rng, host, scrapes));
             body.clear();
-            let before = shoal_counting::allocations();
+            let before = shoal_counting_allocator::allocations();
             if scrapes {
                 responder.scrape(ip, query.as_bytes(), &mut body);
             } else {
                 responder.announce(ip, query.as_bytes(), NOW, &mut body);
             }
-            allocations += shoal_counting::allocations() - before;
+            allocations += shoal_counting_allocator::allocations() - before;
         }
         assert!(body.capacity() == BODY_BYTES, "the room was enough");
         allocations

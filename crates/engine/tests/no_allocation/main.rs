@@ -5,13 +5,13 @@ mod udp;
 
 use std::sync::Arc;
 
-use shoal_counting::Counting;
+use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::connection::ConnectionKey;
 use shoal_store::Store;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);

@@ -7,7 +7,7 @@ use shoal_engine::connection::ConnectionIds;
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_engine::{Settings, WrongConnectionId};
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
@@ -45,9 +45,9 @@ impl World {
                     Exchange { source, request: &buffer[..bytes], reply, reply_len: 0 }
                 })
                 .collect();
-            let before = shoal_counting::allocations();
+            let before = shoal_counting_allocator::allocations();
             self.responder.serve(&mut batch, NOW);
-            allocations += shoal_counting::allocations() - before;
+            allocations += shoal_counting_allocator::allocations() - before;
         }
         allocations
     }

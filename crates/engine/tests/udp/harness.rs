@@ -7,8 +7,8 @@ use shoal_engine::connection::ConnectionKey;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
 use shoal_engine::udp::Responder;
 use shoal_engine::{Now, Settings};
-use shoal_protocol::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_store::Store;
+use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, ScrapeEntry, TransactionId};
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::{Settings, WrongConnectionId};
-use shoal_protocol::{Event, InfoHash};
+use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::webtorrent::{Member, Responder, Settings};
-use shoal_protocol::InfoHash;
 use shoal_relay::{Counts, Mailboxes, Postroom, Swarms};
+use shoal_types::InfoHash;
 use shoal_wire::stream::Handle;
 
 /// A torrent, as it stands in messages.

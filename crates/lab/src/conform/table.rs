@@ -1,4 +1,4 @@
-//! The report for people.
+//! Formats the report of the conformance suite for the terminal.
 
 use std::env;
 use std::fmt::Write;
@@ -6,16 +6,17 @@ use std::io::{IsTerminal, stdout};
 
 use shoal_conform::{Case, CaseVerdict, Direction, Finding, Report, Run};
 
-/// Most events that are shown of a case. The JSON has more.
+/// Most events that are shown for a case. The JSON contains more.
 const EVENTS_MAX: usize = 4;
 
-/// Whether stdout takes colours: a terminal, and a user who has not refused them (<https://no-color.org>).
+/// Returns whether stdout accepts colours: it is a terminal, and the user has not disabled them
+/// (<https://no-color.org>).
 pub(super) fn is_coloured() -> bool {
     let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stdout().is_terminal() && !is_refused
 }
 
-/// The cases, with their rules.
+/// Lists the cases with their rules.
 pub(super) fn list(cases: &[&Case]) -> String {
     let mut text = String::new();
     for case in cases {
@@ -29,7 +30,7 @@ pub(super) fn list(cases: &[&Case]) -> String {
     text
 }
 
-/// Everything that was found out, the verdicts first, then what is wrong in detail, and the sum at the end.
+/// Formats the whole report: the verdicts, then the details of failures, then the totals.
 pub(super) fn report(report: &Report, is_coloured: bool) -> String {
     let mut text = String::new();
     for run in &report.runs {
@@ -58,7 +59,7 @@ fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
     }
     let width = run.findings.iter().map(|finding| finding.id.len()).max().unwrap_or_default();
     for finding in &run.findings {
-        // Padded before it is painted, since colours take no room on the screen.
+        // Padded before it is coloured, since colours have no width on the screen.
         let verdict = format!("{:<13}", finding.verdict.as_str());
         let verdict = paint(&verdict, colour(finding.verdict), is_coloured);
         let severity = finding.severity.as_str();

@@ -1,21 +1,22 @@
-//! The URL of a tracker, and the addresses behind it.
+//! The URL of a tracker, and its addresses.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use shoal_conform::Scheme;
 
-/// `udp://HOST:PORT`, `http://HOST/announce`, `ws://HOST/` or the latter two over TLS. UDP trackers do not need the path;
-/// users copy it from their clients. The others default to the ports of the web, and those of HTTP to the usual path.
+/// `udp://HOST:PORT`, `http://HOST/announce`, `ws://HOST/`, or the latter two with TLS. UDP trackers do not need a
+/// path, but users copy it from their clients. The other schemes default to the ports of the web, and HTTP to the
+/// usual path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackerUrl {
     /// As the user wrote it.
     pub(super) text: String,
-    /// What is spoken there.
+    /// The protocol, with or without TLS.
     pub(super) scheme: Scheme,
-    /// Host and port as they stand in the URL.
+    /// Host and port, as in the URL.
     pub(super) authority: String,
-    /// Path and query, for HTTP and for the upgrade to WebSocket.
+    /// Path and query of HTTP and of the upgrade to a WebSocket.
     pub(super) path: String,
     host: String,
     port: u16,
@@ -28,7 +29,7 @@ impl FromStr for TrackerUrl {
         let accepted =
             "accepts udp://HOST:PORT, http://HOST:PORT/announce and ws://HOST:PORT/, and https and wss";
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(format!("there is no protocol in it; {accepted}"));
+            return Err(format!("it has no protocol; {accepted}"));
         };
         let (scheme, default_port) = match scheme.to_ascii_lowercase().as_str() {
             "udp" => (Scheme::Udp, None),
@@ -44,15 +45,15 @@ impl FromStr for TrackerUrl {
         let split =
             if has_port { authority.rsplit_once(':') } else { default_port.map(|port| (authority, port)) };
         let Some((host, port)) = split else {
-            return Err(format!("there is no port in it; {accepted}"));
+            return Err(format!("it has no port; {accepted}"));
         };
         let port = port.parse().ok().filter(|&port| port != 0);
         let Some(port) = port else {
-            return Err(format!("the port is no number from 1 to 65535; {accepted}"));
+            return Err(format!("the port is not a number from 1 to 65535; {accepted}"));
         };
         let is_bracketed = host.starts_with('[') && host.ends_with(']');
         if host.is_empty() || (host.contains(':') && !is_bracketed) {
-            return Err(format!("the host makes no sense (IPv6 addresses go in brackets); {accepted}"));
+            return Err(format!("the host is invalid (IPv6 addresses go in brackets); {accepted}"));
         }
         let host = if is_bracketed { &host[1..host.len() - 1] } else { host };
         let usual = if matches!(scheme, Scheme::Ws | Scheme::Wss) { "/" } else { "/announce" };
@@ -67,7 +68,7 @@ impl FromStr for TrackerUrl {
 }
 
 impl TrackerUrl {
-    /// The first address of each family, IPv4 first.
+    /// Returns the first address of each family, IPv4 first.
     pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
         let resolved = (self.host.as_str(), self.port).to_socket_addrs();
         let resolved: Vec<SocketAddr> = match resolved {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_is_accepted() {
+    fn invalid_urls_are_refused_with_what_is_accepted() {
         for (text, word) in [
             ("127.0.0.1:6969", "protocol"),
             ("ftp://a:80/announce", "ftp://"),
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_kept_or_the_usual_one() {
+    fn the_default_path_is_used_without_one() {
         for (text, authority, path) in [
             ("http://a:80/key/announce?x=y#z", "a:80", "/key/announce?x=y"),
             ("http://a", "a", "/announce"),

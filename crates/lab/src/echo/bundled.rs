@@ -1,4 +1,4 @@
-//! The echo with its replies in bundles.
+//! The echo with bundled replies.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,9 @@ use shoal_load::udp::Echo;
 use shoal_net::{Bundler, Service, Sockets};
 use shoal_wire::datagram::Exchange;
 
-/// Answers as [`Echo`] does, and sends by itself.
+/// Answers like [`Echo`], and sends the replies itself.
 #[derive(Debug)]
-pub(super) struct Bundled {
+pub(super) struct BundledEcho {
     echo: Echo,
     bundler: Bundler,
     bundles: Vec<Bundle>,
@@ -22,16 +22,16 @@ struct Bundle {
     bytes: Vec<u8>,
 }
 
-/// Clients and sizes that are remembered; beyond that, they begin anew.
+/// Most bundles that are kept for reuse. Beyond that, all are dropped.
 const BUNDLES_MAX: usize = 256;
 
-impl Bundled {
-    /// For the one socket of a worker.
+impl BundledEcho {
+    /// Creates the echo of a worker with one socket.
     pub(super) fn new(echo: Echo, sockets: &Sockets) -> Self {
         Self { echo, bundler: sockets.bundler(), bundles: Vec::new() }
     }
 
-    fn gather(&mut self, to: SocketAddr, reply: &[u8]) {
+    fn add_reply(&mut self, to: SocketAddr, reply: &[u8]) {
         let fits = |bundle: &&mut Bundle| bundle.to == to && bundle.datagram_bytes == reply.len();
         match self.bundles.iter_mut().find(fits) {
             Some(bundle) => bundle.bytes.extend_from_slice(reply),
@@ -42,19 +42,19 @@ impl Bundled {
     }
 }
 
-impl Service for Bundled {
+impl Service for BundledEcho {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.echo.serve(batch);
         for exchange in batch {
             if exchange.reply_len > 0 {
-                self.gather(exchange.source, &exchange.reply[..exchange.reply_len]);
+                self.add_reply(exchange.source, &exchange.reply[..exchange.reply_len]);
                 exchange.reply_len = 0;
             }
         }
         for bundle in self.bundles.iter_mut().filter(|bundle| !bundle.bytes.is_empty()) {
             let mut rest = &bundle.bytes[..];
             while !rest.is_empty() {
-                // What the kernel does not take is lost, as with every tracker.
+                // Replies that the kernel does not accept are lost, as with every tracker.
                 let Ok(sent) = self.bundler.send(0, Some(bundle.to), rest, bundle.datagram_bytes) else {
                     break;
                 };

@@ -1,46 +1,46 @@
-//! The echo over HTTP: each head of a request gets the same answer.
+//! The echo over HTTP: each request gets the same response.
 
 use std::net::Ipv4Addr;
 
-use shoal_protocol::PeerV4;
+use shoal_types::PeerV4;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::stream::Next;
 
-use super::stream::Conversation;
+use super::stream::EchoProtocol;
 
-/// Answers with what lies ready, and looks at nothing but where a head ends and whether it wants the connection closed.
+/// Sends a prepared response. It only looks for the end of a head, and whether it asks to close the connection.
 #[derive(Clone)]
 pub(super) struct HttpEcho {
     answer: Vec<u8>,
     last_answer: Vec<u8>,
 }
 
-/// What is kept of a connection.
+/// The state of a connection.
 #[derive(Default)]
 pub(super) struct State {
-    /// How much of an empty line has come.
+    /// The number of matched bytes of [`END_OF_HEAD`].
     matched: usize,
-    /// Whether a head has begun and not ended.
+    /// Whether a head has begun and not yet ended.
     is_within: bool,
 }
 
 const END_OF_HEAD: &[u8; 4] = b"\r\n\r\n";
 
-/// As the load generator writes it, which is who asks.
-const WISH_TO_CLOSE: &[u8] = b"Connection: close\r\n";
+/// The field that asks to close the connection, as the load generator writes it.
+const CONNECTION_CLOSE: &[u8] = b"Connection: close\r\n";
 
 impl HttpEcho {
-    /// Bodies have about so many bytes: the next smaller size that holds whole peers.
+    /// Creates an echo whose bodies have this size, rounded down to whole peers.
     pub(super) fn new(body_bytes: usize) -> Self {
         let body = body(body_bytes);
         let answer = |keep_alive| {
             let framing = Framing::Length(body.len() as u64);
             let (status, version) = (Status::Ok, Version::Http11);
             let mut answer = Vec::new();
-            // As long as a date of today.
+            // As long as the current date.
             let date = &Date::EPOCH;
             let head = ResponseHead { status, version, keep_alive, framing, date, fields: &[] };
             head.encode(&mut answer);
@@ -51,11 +51,11 @@ impl HttpEcho {
     }
 }
 
-impl Conversation for HttpEcho {
+impl EchoProtocol for HttpEcho {
     type State = State;
 
     /// Answers every head that ends in `input`.
-    fn hear(&self, state: &mut State, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+    fn on_data(&self, state: &mut State, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         let mut begin = 0;
         for (index, byte) in input.iter().enumerate() {
             state.matched = match *byte == END_OF_HEAD[state.matched] {
@@ -66,7 +66,7 @@ impl Conversation for HttpEcho {
             if state.matched == END_OF_HEAD.len() {
                 (state.matched, state.is_within) = (0, false);
                 let head = &input[begin..=index];
-                if head.windows(WISH_TO_CLOSE.len()).any(|line| line == WISH_TO_CLOSE) {
+                if head.windows(CONNECTION_CLOSE.len()).any(|line| line == CONNECTION_CLOSE) {
                     output.extend_from_slice(&self.last_answer);
                     return Next::Close;
                 }
@@ -78,10 +78,10 @@ impl Conversation for HttpEcho {
     }
 }
 
-/// An announce reply of peers that do not exist, with the keys that Shoal sends, so that as many bytes hold as many
-/// peers.
+/// Encodes an announce reply with peers that do not exist. Its keys are those of Shoal's replies, so that the same size
+/// contains the same number of peers.
 fn body(bytes: usize) -> Vec<u8> {
-    // In a network for documentation (RFC 5737).
+    // An address for documentation (RFC 5737).
     let peer = PeerV4::new(Ipv4Addr::new(192, 0, 2, 1), 6881);
     let encoded = |count: usize| {
         let peers = vec![peer; count];
@@ -99,7 +99,7 @@ fn body(bytes: usize) -> Vec<u8> {
         body
     };
     let fitting = bytes.saturating_sub(encoded(0).len()) / size_of::<PeerV4>();
-    // The digits of the counts may take the room of one.
+    // The digits of the counts may take the space of a peer.
     let body = encoded(fitting);
     if body.len() > bytes { encoded(fitting.saturating_sub(1)) } else { body }
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_replies_of_about_the_size() {
+    fn bodies_are_replies_of_about_the_requested_size() {
         for bytes in [20, 100, 200, 300, 1452] {
             let body = body(bytes);
             let Ok(Received::Reply(reply)) = ReceivedAnnounce::decode(&body) else { panic!("{body:?}") };
@@ -121,20 +121,20 @@ mod tests {
     }
 
     #[test]
-    fn each_head_is_answered_however_it_is_cut() {
+    fn each_head_is_answered_however_it_is_split() {
         let echo = HttpEcho::new(200);
         let requests = b"GET /announce?a HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\n\r\n";
         for cut in 0..requests.len() {
             let (mut state, mut output) = (State::default(), Vec::new());
             let (first, second) = requests.split_at(cut);
-            echo.hear(&mut state, &mut first.to_vec(), &mut output);
-            let next = echo.hear(&mut state, &mut second.to_vec(), &mut output);
+            echo.on_data(&mut state, &mut first.to_vec(), &mut output);
+            let next = echo.on_data(&mut state, &mut second.to_vec(), &mut output);
             assert_eq!((next, output), (Next::Idle, echo.answer.repeat(2)), "{cut}");
         }
         let (mut state, mut output) = (State::default(), Vec::new());
-        assert_eq!(echo.hear(&mut state, &mut b"GET".to_vec(), &mut output), Next::Busy);
+        assert_eq!(echo.on_data(&mut state, &mut b"GET".to_vec(), &mut output), Next::Busy);
         let mut last = b" / HTTP/1.1\r\nConnection: close\r\n\r\n".to_vec();
-        assert_eq!(echo.hear(&mut state, &mut last, &mut output), Next::Close);
+        assert_eq!(echo.on_data(&mut state, &mut last, &mut output), Next::Close);
         assert_eq!(output, echo.last_answer);
     }
 }

@@ -1,4 +1,4 @@
-//! What the echoes over connections have in common: limits, TLS, and the loop of a worker.
+//! The common parts of the echoes over connections: limits, TLS, and the loop of a worker.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,31 +10,32 @@ use shoal_net::stream::{SourceLimits, StreamIo, StreamLimits, StreamListeners, S
 use shoal_tls::{Server, Session as Tls};
 use shoal_wire::stream::{Handle, Next, Origin};
 
-/// What an echo says, whether by TLS or not.
-pub(super) trait Conversation {
-    /// What is kept of a connection.
+/// The protocol of an echo, independent of TLS.
+pub(super) trait EchoProtocol {
+    /// The state of a connection.
     type State: Default;
 
-    /// Takes in `input` and appends what is said to it. An empty input, of which a handshake has many, changes nothing.
-    fn hear(&self, state: &mut Self::State, input: &mut [u8], output: &mut Vec<u8>) -> Next;
+    /// Processes `input` and appends the response to `output`. An empty input, which is common in a handshake, changes
+    /// nothing.
+    fn on_data(&self, state: &mut Self::State, input: &mut [u8], output: &mut Vec<u8>) -> Next;
 }
 
-/// A conversation on connections.
+/// Serves an echo protocol on connections.
 #[derive(Clone)]
-pub(super) struct Spoken<C> {
-    conversation: C,
+pub(super) struct EchoService<P> {
+    protocol: P,
     tls: Option<Server>,
     plaintext: Vec<u8>,
-    answers: Vec<u8>,
+    response: Vec<u8>,
 }
 
 /// A connection.
-pub(super) struct Session<T> {
+pub(super) struct EchoSession<T> {
     tls: Option<Tls>,
     state: T,
 }
 
-/// Whoever measures opens as many connections as he likes, and waits as long as he likes between requests.
+/// A load generator may open any number of connections and pause for any time between requests.
 const LIMITS: StreamLimits = StreamLimits {
     connections_max: 1 << 20,
     per_source: SourceLimits { http_max: 1 << 20, websockets_max: 1 << 20 },
@@ -45,13 +46,13 @@ const LIMITS: StreamLimits = StreamLimits {
     silent_ms_max: 3_600_000,
 };
 
-/// How long a signal may wait.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long a signal may have to wait.
+const POLL_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Serves a worker's listeners until it is told to stop.
-pub(super) fn serve<C: Conversation>(
+/// Serves a worker's listeners until `stop` is set.
+pub(super) fn serve<P: EchoProtocol>(
     listeners: StreamListeners,
-    mut spoken: Spoken<C>,
+    mut service: EchoService<P>,
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut io = StreamIo::open(listeners, LIMITS).context("cannot watch the listeners")?;
@@ -60,10 +61,10 @@ pub(super) fn serve<C: Conversation>(
     while !stop.load(Ordering::Relaxed) {
         if !is_busy {
             let mut waiting = [PollFd::from_borrowed_fd(readiness.as_fd(), PollFlags::IN)];
-            // A signal ends the wait, which is as good as its time being up.
-            let _ = poll(&mut waiting, Some(&WAIT));
+            // A signal ends the wait, which has the same effect as the timeout.
+            let _ = poll(&mut waiting, Some(&POLL_TIMEOUT));
         }
-        is_busy = io.turn(now_ms(), &mut spoken).context("the sockets failed")? > 0;
+        is_busy = io.turn(now_ms(), &mut service).context("the sockets failed")? > 0;
     }
     Ok(())
 }
@@ -74,28 +75,28 @@ fn now_ms() -> u64 {
     seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
 }
 
-impl<C: Conversation> Spoken<C> {
-    /// With `tls`, by TLS.
-    pub(super) fn new(conversation: C, tls: Option<Server>) -> Self {
-        Self { conversation, tls, plaintext: Vec::new(), answers: Vec::new() }
+impl<P: EchoProtocol> EchoService<P> {
+    /// Creates the service. It uses TLS if `tls` is given.
+    pub(super) fn new(protocol: P, tls: Option<Server>) -> Self {
+        Self { protocol, tls, plaintext: Vec::new(), response: Vec::new() }
     }
 
     fn receive_tls(
         &mut self,
         tls: &mut Tls,
-        state: &mut C::State,
+        state: &mut P::State,
         input: &mut [u8],
         output: &mut Vec<u8>,
     ) -> Next {
         self.plaintext.clear();
-        self.answers.clear();
+        self.response.clear();
         let next = match tls.open(input, &mut self.plaintext, output) {
             Err(_) => Next::Close,
             Ok(()) if tls.is_handshaking() => Next::Busy,
             Ok(()) => {
-                let next = self.conversation.hear(state, &mut self.plaintext, &mut self.answers);
-                if !self.answers.is_empty() {
-                    tls.seal(&self.answers, output);
+                let next = self.protocol.on_data(state, &mut self.plaintext, &mut self.response);
+                if !self.response.is_empty() {
+                    tls.seal(&self.response, output);
                 }
                 if tls.is_closed() { Next::Close } else { next }
             }
@@ -107,16 +108,16 @@ impl<C: Conversation> Spoken<C> {
     }
 }
 
-impl<C: Conversation> StreamService for Spoken<C> {
-    type Session = Session<C::State>;
+impl<P: EchoProtocol> StreamService for EchoService<P> {
+    type Session = EchoSession<P::State>;
 
     fn open(&mut self, _origin: &Origin, _: Handle) -> Self::Session {
-        Session { tls: self.tls.as_ref().map(Tls::new), state: C::State::default() }
+        EchoSession { tls: self.tls.as_ref().map(Tls::new), state: P::State::default() }
     }
 
     fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         match &mut session.tls {
-            None => self.conversation.hear(&mut session.state, input, output),
+            None => self.protocol.on_data(&mut session.state, input, output),
             Some(tls) => self.receive_tls(tls, &mut session.state, input, output),
         }
     }

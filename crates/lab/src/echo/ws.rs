@@ -1,4 +1,4 @@
-//! The echo over WebSocket: each message goes back as it came.
+//! The echo over WebSockets: each message is returned unchanged.
 
 use std::mem;
 
@@ -9,50 +9,50 @@ use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::stream::Next;
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::handshake::{self, Asked, UPGRADE_REQUIRED_FIELDS};
-use shoal_wire::websocket::{Event, Reader, Role, Violation};
+use shoal_wire::websocket::{Event, Reader, Role};
 
-use super::stream::Conversation;
+use super::stream::EchoProtocol;
 
-/// Most bytes of a message. It is also the most that a connection keeps of one that is not whole.
+/// Most bytes of a message, and so the most that a connection keeps of an incomplete one.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Agrees to every WebSocket, whatever the path.
+/// Accepts every WebSocket, on any path.
 #[derive(Clone)]
 pub(super) struct WsEcho;
 
-/// What is kept of a connection.
+/// The state of a connection.
 #[derive(Default)]
 pub(super) struct State {
-    /// Whether the head of the request was answered.
+    /// Whether the upgrade was accepted.
     is_open: bool,
-    /// What came of a head or frame that is not whole.
+    /// The received part of an incomplete head or frame.
     partial: Vec<u8>,
     reader: Reader,
-    /// What the message is that comes in fragments.
+    /// The opcode of a fragmented message.
     kind: Option<Opcode>,
 }
 
-/// How far the input was understood.
+/// The progress of decoding.
 enum Step {
-    /// So many bytes are done with.
+    /// This number of bytes was consumed.
     Used(usize),
-    /// The rest has to come.
+    /// More input is needed.
     Partial,
-    /// Nothing more is to be read.
+    /// No more input is read.
     End(Next),
 }
 
-impl Conversation for WsEcho {
+impl EchoProtocol for WsEcho {
     type State = State;
 
-    fn hear(&self, state: &mut State, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+    fn on_data(&self, state: &mut State, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         let ended = if state.partial.is_empty() {
             let read = state.read(input, output);
             read.map(|used| state.partial.extend_from_slice(&input[used..]))
         } else {
             let mut partial = mem::take(&mut state.partial);
             partial.extend_from_slice(input);
-            state.read(&mut partial, output).map(|used| state.keep(partial, used))
+            state.read(&mut partial, output).map(|used| state.keep_rest(partial, used))
         };
         match ended {
             Err(next) => next,
@@ -64,7 +64,7 @@ impl Conversation for WsEcho {
 }
 
 impl State {
-    /// Answers all that is whole in `input`, and tells how much that is; or that nothing more is to be read.
+    /// Answers all complete frames in `input` and returns their length, or the end of the connection.
     fn read(&mut self, input: &mut [u8], output: &mut Vec<u8>) -> Result<usize, Next> {
         let mut at = 0;
         loop {
@@ -81,8 +81,8 @@ impl State {
         }
     }
 
-    /// Keeps what is not whole where it lies: of a long message it is a lot, and comes in many pieces.
-    fn keep(&mut self, mut partial: Vec<u8>, used: usize) {
+    /// Keeps the incomplete rest in place, because a long message is large and arrives in many pieces.
+    fn keep_rest(&mut self, mut partial: Vec<u8>, used: usize) {
         if used < partial.len() {
             partial.drain(..used);
             self.partial = partial;
@@ -108,7 +108,7 @@ impl State {
     }
 
     fn read_frame(&mut self, input: &mut [u8], output: &mut Vec<u8>) -> Step {
-        // A fragment that is not the first does not say of what, so the first is remembered.
+        // Only the first fragment has the opcode of the message, so it is remembered.
         if let Ok(Some(head)) = frame::decode(input, Role::Server)
             && matches!(head.opcode, Opcode::Text | Opcode::Binary)
         {
@@ -116,7 +116,10 @@ impl State {
         }
         let read = match self.reader.read(input, Role::Server, MESSAGE_BYTES_MAX) {
             Ok(read) => read,
-            Err(violation) => return break_off(violation, output),
+            Err(violation) => {
+                frame::close(violation.close_code(), violation.reason(), None, output);
+                return Step::End(Next::Linger);
+            }
         };
         match read.event {
             None if read.used == 0 => return Step::Partial,
@@ -132,11 +135,6 @@ impl State {
         }
         Step::Used(read.used)
     }
-}
-
-fn break_off(violation: Violation, output: &mut Vec<u8>) -> Step {
-    frame::close(violation.close_code(), violation.reason(), None, output);
-    Step::End(Next::Linger)
 }
 
 fn refuse(status: Status, output: &mut Vec<u8>) -> Step {
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_back_as_they_came_however_they_are_cut() {
+    fn messages_are_returned_unchanged_however_they_are_split() {
         let (mut sent, mut expected) = handshake();
         frame::encode(Opcode::Text, b"one", MASK, &mut sent);
         frame::encode_fragment(Opcode::Binary, false, b"\xfft", MASK, &mut sent);
@@ -184,38 +182,38 @@ mod tests {
         for cut in 0..sent.len() {
             let (mut state, mut output) = (State::default(), Vec::new());
             let (first, second) = sent.split_at(cut);
-            WsEcho.hear(&mut state, &mut first.to_vec(), &mut output);
-            let next = WsEcho.hear(&mut state, &mut second.to_vec(), &mut output);
+            WsEcho.on_data(&mut state, &mut first.to_vec(), &mut output);
+            let next = WsEcho.on_data(&mut state, &mut second.to_vec(), &mut output);
             assert_eq!((next, &output), (Next::Standing, &expected), "{cut}");
             assert!(state.partial.is_empty());
         }
     }
 
     #[test]
-    fn what_is_half_done_has_to_go_on() {
+    fn incomplete_input_keeps_the_connection_busy() {
         let (sent, _) = handshake();
         let (mut state, mut output) = (State::default(), Vec::new());
-        assert_eq!(WsEcho.hear(&mut state, &mut [], &mut output), Next::Idle);
-        assert_eq!(WsEcho.hear(&mut state, &mut sent[..9].to_vec(), &mut output), Next::BusyAnew);
-        assert_eq!(WsEcho.hear(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
+        assert_eq!(WsEcho.on_data(&mut state, &mut [], &mut output), Next::Idle);
+        assert_eq!(WsEcho.on_data(&mut state, &mut sent[..9].to_vec(), &mut output), Next::BusyAnew);
+        assert_eq!(WsEcho.on_data(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
         let mut fragment = Vec::new();
         frame::encode_fragment(Opcode::Text, false, b"one", MASK, &mut fragment);
-        assert_eq!(WsEcho.hear(&mut state, &mut fragment, &mut output), Next::BusyAnew);
+        assert_eq!(WsEcho.on_data(&mut state, &mut fragment, &mut output), Next::BusyAnew);
     }
 
     #[test]
-    fn a_close_is_answered_and_a_violation_told() {
+    fn a_close_is_answered_and_a_violation_reported() {
         let (sent, before) = handshake();
         let mut close = sent.clone();
         frame::close(shoal_wire::websocket::CloseCode::GoingAway, "bye", MASK, &mut close);
         let (mut state, mut output) = (State::default(), Vec::new());
-        assert_eq!(WsEcho.hear(&mut state, &mut close, &mut output), Next::Close);
+        assert_eq!(WsEcho.on_data(&mut state, &mut close, &mut output), Next::Close);
         assert_eq!(output[before.len()..], [0x88, 2, 0x03, 0xe9]);
 
         let mut unmasked = sent;
         frame::encode(Opcode::Text, b"one", None, &mut unmasked);
         let (mut state, mut output) = (State::default(), Vec::new());
-        assert_eq!(WsEcho.hear(&mut state, &mut unmasked, &mut output), Next::Linger);
+        assert_eq!(WsEcho.on_data(&mut state, &mut unmasked, &mut output), Next::Linger);
         assert_eq!(output[before.len()..][..4], [0x88, 2 + 33, 0x03, 0xea]);
     }
 
@@ -223,7 +221,7 @@ mod tests {
     fn anything_but_a_websocket_is_refused() {
         for (request, status) in [("GET / HTTP/1.1\r\n\r\n", "426"), ("SSH-2.0\r\n\r\n", "400")] {
             let (mut state, mut output) = (State::default(), Vec::new());
-            let next = WsEcho.hear(&mut state, &mut request.as_bytes().to_vec(), &mut output);
+            let next = WsEcho.on_data(&mut state, &mut request.as_bytes().to_vec(), &mut output);
             assert_eq!(next, Next::Linger);
             assert!(output.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{request}");
         }

@@ -7,93 +7,95 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use shoal_load::Plan;
-use shoal_load::http::{PRESETS, Preset, Reuse, Session, Settings};
+use shoal_load::http::{HttpSettings, PRESETS, Preset, Reuse, open};
 use shoal_net::Backend;
 
-use super::course::{Course, Subject, USAGE};
-use super::generator::{Generator, SOURCES_MAX, allow_many_descriptors};
-use super::target::{Target, scrape_path};
-use super::tls::{Tls, version_in_words};
-use crate::output;
-use crate::shape::Shape;
+use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
+use super::measure::{LoadRun, MeasureArgs, USAGE};
+use super::target::{LoadTarget, scrape_path};
+use super::tls::{TlsArgs, version_name};
+use crate::process::raise_open_files_limit;
+use crate::shape::ShapeArgs;
+use crate::terminal;
 
-/// Put load on an HTTP tracker (BEP 3), plain or by TLS: fill it with peers, then measure.
+/// Put load on an HTTP tracker (BEP 3), plain or with TLS: fill it with peers, then measure.
 ///
-/// Without --rate the loop is closed: every connection carries a request (or --pipelining of them), and each reply
-/// makes room for the next; this finds the most that the tracker answers. With --rate the loop is open: requests leave
-/// at a fixed rate, and latency counts from the moment at which each should have left, so that a stall of the tracker,
-/// or a wait for a connection, shows in full.
+/// Without --rate, the loop is closed: every connection carries a request (or --pipelining of them), and each reply
+/// makes room for the next. This finds the most that the tracker can answer. With --rate, the loop is open: requests
+/// are sent at a fixed rate, and latency counts from the scheduled time of each request, so that a stall of the
+/// tracker, or a wait for a connection, shows in full.
 ///
-/// Connections stay for all requests, or with --connection-per-request carry one each; the tracker is filled over
-/// connections that stay in any case. With --hold nothing is measured but how many connections a tracker holds that do
-/// nothing: each carries one announce and is then left alone, until the time is up.
+/// Connections stay open for all requests, or carry one each with --connection-per-request; the tracker is filled over
+/// persistent connections in any case. With --hold, only the number of idle connections that the tracker holds is
+/// measured: each carries one announce and is then idle until the time is up.
 ///
-/// By TLS every tracker is asked for the same: TLS 1.3 (or --tls 1.2) with X25519, a full handshake for each connection
-/// unless --resumption is given. Certificates are not verified unless --ca says whom to trust, since that would cost
-/// the generator as much as its signature costs the tracker.
+/// Over TLS, every tracker gets the same handshake: TLS 1.3 (or --tls 1.2) with X25519, and a full one for each
+/// connection unless --resumption is given. Certificates are verified only with --ca, since verification costs the
+/// generator as much as the signature costs the tracker.
 ///
-/// Good replies make the headline, and theirs is the latency. Refusals (a failure reason), replies that break a rule
-/// (status, bencoding, keys, too many peers, oneself among them, counts that cannot be), requests that are lost, and
-/// connections that fail are counted apart.
+/// Only good replies count as responses and for the latency. Refusals (a failure reason), replies that break a rule
+/// (status, bencoding, keys, too many peers, the announcer among them, impossible counts), lost requests, and failed
+/// connections are counted separately.
 ///
-/// Ctrl-C ends the run early with what was measured. Exit code 0: measured; 1: failed, or the tracker fell silent, or
-/// not one reply was good; 2: the command line is wrong; 130: Ctrl-C before anything was measured, or twice.
+/// Ctrl-C ends the run early and keeps the measurements. Exit code 0: measured; 1: failed, or the tracker fell
+/// silent, or not one reply was good; 2: the command line is invalid; 130: Ctrl-C before the first measurement, or
+/// twice.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = EXAMPLES,
     mut_arg("preset", |arg| arg
         .default_value(PRESETS[0].shape.name)
-        .help("A load with a name: http, or https-published (10,000 torrents by a gamma distribution, TLS 1.3 and a \
+        .help("A named load: http, or https-published (10,000 torrents by a gamma distribution, TLS 1.3 and a \
                connection for each announce)")
         .value_parser(preset)),
 )]
-pub(crate) struct Http {
-    /// The tracker, as http://HOST:PORT/PATH, https://HOST:PORT/PATH, or HOST:PORT (port 6969 and /announce unless given)
-    #[arg(value_name = "URL", value_parser = Target::http)]
-    target: Target,
+pub(crate) struct HttpArgs {
+    /// The tracker, as http://HOST:PORT/PATH, https://HOST:PORT/PATH, or HOST:PORT (default: port 6969 and /announce)
+    #[arg(value_name = "URL", value_parser = LoadTarget::http)]
+    target: LoadTarget,
 
     #[command(flatten)]
-    course: Course,
+    measurement: MeasureArgs,
 
     #[command(flatten)]
-    transport: Transport,
+    transport: HttpTransportArgs,
 
     #[command(flatten)]
-    shape: Shape,
+    shape: ShapeArgs,
 
     #[command(flatten)]
-    generator: Generator,
+    generator: ConnectionGeneratorArgs,
 }
 
-/// How requests get to the tracker.
+/// The options of the connections.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The connections")]
-struct Transport {
-    /// Connections of each worker
+struct HttpTransportArgs {
+    /// Connections per worker
     #[arg(long, value_name = "N", default_value = "64")]
     connections: NonZeroUsize,
 
-    /// A connection for each request, instead of connections that stay
+    /// Open a connection for each request
     #[arg(long)]
     connection_per_request: bool,
 
-    /// Requests under way on a connection at once
+    /// Requests in flight on a connection
     #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["connection_per_request", "rate"])]
     pipelining: NonZeroUsize,
 
-    /// Open so many connections, on each of which one peer announces itself, and hold them until the time is up
+    /// Open this many connections, announce one peer on each, and hold them until the time is up
     #[arg(long, value_name = "N",
         conflicts_with_all = ["connections", "connection_per_request", "pipelining", "rate", "requests"])]
     hold: Option<NonZeroUsize>,
 
-    /// End connections by a reset: neither host then remembers a connection for a minute, but it is not what clients do
+    /// Close connections by a reset: no host keeps them in TIME-WAIT for a minute, but ordinary clients do not do this
     #[arg(long)]
     reset: bool,
 
     #[command(flatten)]
-    tls: Tls,
+    tls: TlsArgs,
 
-    /// Where announces go, if the address does not say it [default: /announce]. Scrapes go where BEP 48 says
+    /// The path of announces, if the URL has none [default: /announce]. BEP 48 defines the path of scrapes
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
 }
@@ -105,10 +107,10 @@ Examples:
   shoal-lab load http https://tracker.example.org/announce --rate 100 --duration 30s --no-fill --ca authority.pem
   shoal-lab load http 127.0.0.1:6969 --hold 10000 --duration 30s";
 
-/// Connections that are opened at once where they are to be held.
+/// Connections that are opened at the same time if they are to be held.
 const HOLD_WINDOW: usize = 64;
 
-/// How the JSON spells the load.
+/// The load, in the JSON result.
 #[derive(Serialize)]
 struct LoadDocument {
     population: shoal_load::Population,
@@ -133,29 +135,52 @@ struct LoadDocument {
     own_address_is_wrong: bool,
 }
 
-impl Http {
+impl HttpArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = match self.settings() {
             Ok(settings) => settings,
             Err(error) => {
-                output::tell(&format!("shoal-lab: {error}"));
+                terminal::note(&format!("shoal-lab: {error}"));
                 return Ok(ExitCode::from(USAGE));
             }
         };
         let plan = self.plan()?;
-        allow_many_descriptors();
+        raise_open_files_limit();
         let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
         let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };
-        let subject = Subject {
+        let tls = settings.tls.as_ref();
+        let load = LoadDocument {
+            population: plan.population,
+            mix: plan.mix,
+            numwant: plan.numwant,
+            scrape_hashes_max: plan.scrape_hashes_max,
+            seed: plan.seed,
+            workers: plan.workers.len(),
+            connections_per_worker: settings.connections.get(),
+            connection_per_request: settings.reuse == Reuse::PerRequest,
+            held: settings.reuse == Reuse::Held,
+            pipelining: settings.pipelining.get(),
+            reset: settings.reset,
+            tls: tls.map(version_name),
+            key_exchange: tls.map(|_| "X25519"),
+            resumption: tls.is_some_and(|tls| tls.resumption),
+            certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
+            announce_path: settings.announce_path.clone(),
+            first_source: plan.sources.first,
+            source_addresses: plan.sources.addresses.get(),
+            timeout_s: plan.timeout.as_secs_f64(),
+            own_address_is_wrong: plan.own_address_is_wrong,
+        };
+        let run = LoadRun {
             target: self.target.url(settings.tls.is_some(), &settings.announce_path),
             plan: &plan,
             window,
-            load: document(&plan, &settings),
+            load,
         };
-        self.course.measure(&subject, || Session::open(&plan, &settings))
+        self.measurement.run(&run, || open(&plan, &settings))
     }
 
-    /// What connections are used for, the preset included.
+    /// Returns how connections are used, taking the preset into account.
     fn reuse(&self) -> Reuse {
         match self.transport.hold {
             Some(_) => Reuse::Held,
@@ -168,8 +193,8 @@ impl Http {
         Preset::find(self.shape.preset.name)
     }
 
-    fn settings(&self) -> Result<Settings> {
-        let Transport { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
+    fn settings(&self) -> Result<HttpSettings> {
+        let HttpTransportArgs { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
         let target = &self.target;
         let path = match (path, &target.path) {
             (Some(path), _) => path.clone(),
@@ -179,31 +204,27 @@ impl Http {
         let scrape_path = scrape_path(&path);
         ensure!(
             scrape_path.is_some() || self.shape.load().mix.scrape == 0,
-            "{path} has no place for scrapes (BEP 48): give a path whose last part begins with announce, or a mix \
-             without scrapes"
+            "{path} has no path for scrapes (BEP 48): give a path whose last part begins with announce, or a mix without \
+             scrapes"
         );
         let tls = tls.settings(target, self.preset().is_some_and(|preset| preset.tls))?;
-        Ok(Settings {
+        let workers = self.generator.threads.workers().len().max(1);
+        let share = |held: NonZeroUsize| NonZeroUsize::new(held.get().div_ceil(workers)).unwrap_or(held);
+        Ok(HttpSettings {
             host: target.host.clone(),
             announce_path: path.clone(),
             scrape_path: scrape_path.unwrap_or(path),
             tls,
-            connections: hold.map_or(*connections, |hold| self.share_of(hold)),
+            connections: hold.map_or(*connections, share),
             pipelining: *pipelining,
             reuse: self.reuse(),
             reset: *reset,
         })
     }
 
-    /// What each worker has to hold of so many connections.
-    fn share_of(&self, hold: NonZeroUsize) -> NonZeroUsize {
-        let workers = self.generator.threads.workers().len().max(1);
-        NonZeroUsize::new(hold.get().div_ceil(workers)).unwrap_or(hold)
-    }
-
     fn plan(&self) -> Result<Plan> {
         let load = self.shape.load();
-        let Generator { threads, timeout, .. } = &self.generator;
+        let ConnectionGeneratorArgs { threads, timeout, .. } = &self.generator;
         let address = self.target.address;
         let fitting = match self.reuse() {
             Reuse::PerRequest => SOURCES_MAX,
@@ -221,34 +242,8 @@ impl Http {
             seed: self.shape.seed,
             io: Backend::ALL[0],
             timeout: *timeout,
-            own_address_is_wrong: !self.course.tolerate_own_address,
+            own_address_is_wrong: !self.measurement.tolerate_own_address,
         })
-    }
-}
-
-fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
-    let tls = settings.tls.as_ref();
-    LoadDocument {
-        population: plan.population,
-        mix: plan.mix,
-        numwant: plan.numwant,
-        scrape_hashes_max: plan.scrape_hashes_max,
-        seed: plan.seed,
-        workers: plan.workers.len(),
-        connections_per_worker: settings.connections.get(),
-        connection_per_request: settings.reuse == Reuse::PerRequest,
-        held: settings.reuse == Reuse::Held,
-        pipelining: settings.pipelining.get(),
-        reset: settings.reset,
-        tls: tls.map(version_in_words),
-        key_exchange: tls.map(|_| "X25519"),
-        resumption: tls.is_some_and(|tls| tls.resumption),
-        certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
-        announce_path: settings.announce_path.clone(),
-        first_source: plan.sources.first,
-        source_addresses: plan.sources.addresses.get(),
-        timeout_s: plan.timeout.as_secs_f64(),
-        own_address_is_wrong: plan.own_address_is_wrong,
     }
 }
 

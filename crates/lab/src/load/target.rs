@@ -1,38 +1,37 @@
-//! Where a tracker is, as the command line spells it.
+//! The address of a tracker on the command line.
 
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
 
-use crate::load::spelling::resolve;
+use super::args::resolve;
 
-/// The tracker.
+/// The address of a tracker that uses connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    /// What is spoken there.
-    protocol: Protocol,
-    /// Whether TLS is spoken there, as far as the scheme says it.
+pub(super) struct LoadTarget {
+    protocol: StreamProtocol,
+    /// Whether the scheme asks for TLS, if there is a scheme.
     pub(super) scheme_tls: Option<bool>,
     pub(super) address: SocketAddr,
-    /// What `Host` says.
+    /// The value of `Host`.
     pub(super) host: String,
-    /// The name or address alone.
+    /// The name or IP address alone.
     pub(super) name: String,
-    /// Path and query, if there is more than a slash.
+    /// Path and query, if they are more than a slash.
     pub(super) path: Option<String>,
 }
 
-/// The port of an address without scheme.
+/// The default port of an address without a scheme.
 const PORT: u16 = 6969;
 
-/// What is spoken on connections to a tracker.
+/// The protocol of a connection to a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum StreamProtocol {
     Http,
     WebSocket,
 }
 
-impl Protocol {
+impl StreamProtocol {
     const fn scheme(self, is_tls: bool) -> &'static str {
         match (self, is_tls) {
             (Self::Http, false) => "http",
@@ -43,18 +42,18 @@ impl Protocol {
     }
 }
 
-impl Target {
-    /// Reads where a tracker is that speaks HTTP.
+impl LoadTarget {
+    /// Parses the address of an HTTP tracker.
     pub(super) fn http(text: &str) -> Result<Self> {
-        Self::parse(text, Protocol::Http)
+        Self::parse(text, StreamProtocol::Http)
     }
 
-    /// Reads where a tracker is that speaks over WebSockets.
+    /// Parses the address of a WebTorrent tracker.
     pub(super) fn web_socket(text: &str) -> Result<Self> {
-        Self::parse(text, Protocol::WebSocket)
+        Self::parse(text, StreamProtocol::WebSocket)
     }
 
-    fn parse(text: &str, protocol: Protocol) -> Result<Self> {
+    fn parse(text: &str, protocol: StreamProtocol) -> Result<Self> {
         let (plain, secure) = (protocol.scheme(false), protocol.scheme(true));
         let accepted = format!(
             "give a URL such as {plain}://127.0.0.1:6969/announce, or HOST:PORT such as [::1]:6969 or \
@@ -63,17 +62,17 @@ impl Target {
         let (scheme_tls, usual_port, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme == plain => (Some(false), 80, rest),
             Some((scheme, rest)) if scheme == secure => (Some(true), 443, rest),
-            Some((scheme, _)) => bail!("{scheme}:// is not spoken here; {accepted}"),
+            Some((scheme, _)) => bail!("{scheme}:// is not supported; {accepted}"),
             None => (None, PORT, text),
         };
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(split);
         if authority.contains('@') {
-            bail!("a user in an address is not sent to trackers; {accepted}");
+            bail!("trackers do not get the user name of a URL; {accepted}");
         }
         let (name, port) = split_port(authority);
         if name.is_empty() || port.is_some_and(|port| port.parse::<u16>().is_err()) {
-            bail!("{authority:?} is no host with a port; {accepted}");
+            bail!("{authority:?} is not a host with a port; {accepted}");
         }
         let address = match port {
             Some(_) => resolve(authority, &accepted)?,
@@ -92,18 +91,18 @@ impl Target {
         Ok(Self { protocol, scheme_tls, address, host, name: name.trim_matches(['[', ']']).to_owned(), path })
     }
 
-    /// The scheme of addresses with TLS, or without.
+    /// Returns the scheme with or without TLS.
     pub(super) const fn scheme(&self, is_tls: bool) -> &'static str {
         self.protocol.scheme(is_tls)
     }
 
-    /// The address in full.
+    /// Returns the whole URL.
     pub(super) fn url(&self, is_tls: bool, path: &str) -> String {
         format!("{}://{}{path}", self.protocol.scheme(is_tls), self.host)
     }
 }
 
-/// Host and port, where there is one. An IPv6 address is in brackets.
+/// Splits an authority into host and port. An IPv6 address is in brackets.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     let behind = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     match authority[behind..].rfind(':') {
@@ -112,8 +111,9 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Where scrapes go: BEP 48, "if the string following that slash is not announce, that will be taken as a sign that the
-/// tracker does not support the scrape convention"; in practice what begins with it does.
+/// Returns the path of scrapes. BEP 48: "if the string following that slash is not announce, that will be taken as a
+/// sign that the tracker does not support the scrape convention". In practice, a string that begins with it is
+/// accepted, too.
 pub(super) fn scrape_path(announce_path: &str) -> Option<String> {
     let query = announce_path.find('?').unwrap_or(announce_path.len());
     let (path, query) = announce_path.split_at(query);
@@ -127,9 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_in_every_form() {
+    fn addresses_are_parsed_in_every_form() {
         let read = |text: &str| {
-            let target = Target::http(text).unwrap();
+            let target = LoadTarget::http(text).unwrap();
             (target.scheme_tls, target.address.to_string(), target.host, target.name, target.path)
         };
         let expect = |tls, address: &str, host: &str, name: &str, path: Option<&str>| {
@@ -148,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_is() {
+    fn invalid_addresses_are_refused_with_an_example() {
         for refused in
             ["", "http://", "udp://127.0.0.1:80", "127.0.0.1:0", "127.0.0.1:x", "http://a@127.0.0.1", ":80"]
         {
-            let error = Target::http(refused).unwrap_err().to_string();
+            let error = LoadTarget::http(refused).unwrap_err().to_string();
             assert!(error.contains("http://127.0.0.1:6969/announce"), "{refused}: {error}");
         }
     }
@@ -160,19 +160,19 @@ mod tests {
     #[test]
     fn addresses_of_web_sockets_have_schemes_of_their_own() {
         let read = |text: &str| {
-            let target = Target::web_socket(text).unwrap();
+            let target = LoadTarget::web_socket(text).unwrap();
             (target.scheme_tls, target.url(true, "/"), target.address.port())
         };
         assert_eq!(read("ws://127.0.0.1/x"), (Some(false), "wss://127.0.0.1/".to_owned(), 80));
         assert_eq!(read("wss://127.0.0.1"), (Some(true), "wss://127.0.0.1/".to_owned(), 443));
         assert_eq!(read("127.0.0.1"), (None, "wss://127.0.0.1:6969/".to_owned(), 6969));
-        let refused = Target::web_socket("http://127.0.0.1").unwrap_err().to_string();
+        let refused = LoadTarget::web_socket("http://127.0.0.1").unwrap_err().to_string();
         assert!(refused.contains("ws://127.0.0.1:6969/announce"), "{refused}");
-        assert!(Target::http("ws://127.0.0.1").is_err());
+        assert!(LoadTarget::http("ws://127.0.0.1").is_err());
     }
 
     #[test]
-    fn scrapes_go_where_the_convention_says() {
+    fn scrape_paths_follow_the_convention() {
         for (announce, scrape) in [
             ("/announce", Some("/scrape")),
             ("/x/announce.php?key=announce", Some("/x/scrape.php?key=announce")),

@@ -1,32 +1,32 @@
-//! TLS of the generator, as the command line spells it.
+//! The TLS options of the load commands.
 
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use shoal_load::{TlsSettings, TlsVersion};
 
-use super::target::Target;
+use super::target::LoadTarget;
 
-/// How TLS is spoken, and whether.
+/// The options of TLS.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The connections")]
-pub(super) struct Tls {
-    /// TLS of this version, 1.3 or 1.2. An address with https or wss means 1.3
+pub(super) struct TlsArgs {
+    /// Use TLS of this version, 1.3 or 1.2. A URL with https or wss implies 1.3
     #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "1.3", value_parser = tls_version)]
     tls: Option<TlsVersion>,
 
-    /// Resume TLS sessions with the tickets that the tracker hands out, each used once (RFC 8446, C.4)
+    /// Resume TLS sessions with the tracker's tickets, each of which is used once (RFC 8446, C.4)
     #[arg(long)]
     resumption: bool,
 
-    /// Accept only certificates that these vouch for: a file in PEM
+    /// Accept only certificates that are signed by one of these: a PEM file
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
 
-impl Tls {
-    /// What it comes to for an address and a preset, which may both want TLS.
-    pub(super) fn settings(&self, target: &Target, by_preset: bool) -> Result<Option<TlsSettings>> {
+impl TlsArgs {
+    /// Returns the TLS settings for a target and a preset, each of which may require TLS.
+    pub(super) fn settings(&self, target: &LoadTarget, by_preset: bool) -> Result<Option<TlsSettings>> {
         let Self { tls, resumption, ca } = self;
         let (plain, secure) = (target.scheme(false), target.scheme(true));
         ensure!(
@@ -34,7 +34,7 @@ impl Tls {
             "an {plain}:// address has no TLS: give {secure}://, or a preset without TLS"
         );
         let is_tls = target.scheme_tls == Some(true) || tls.is_some() || by_preset;
-        ensure!(is_tls || !resumption && ca.is_none(), "--resumption and --ca are about TLS: add --tls");
+        ensure!(is_tls || !resumption && ca.is_none(), "--resumption and --ca require TLS: add --tls");
         Ok(is_tls.then(|| TlsSettings {
             version: tls.unwrap_or(TlsVersion::Tls13),
             resumption: *resumption,
@@ -44,8 +44,8 @@ impl Tls {
     }
 }
 
-/// How the JSON spells a version.
-pub(super) fn version_in_words(tls: &TlsSettings) -> &'static str {
+/// Returns the name of a version in the JSON result.
+pub(super) fn version_name(tls: &TlsSettings) -> &'static str {
     match tls.version {
         TlsVersion::Tls12 => "1.2",
         TlsVersion::Tls13 => "1.3",

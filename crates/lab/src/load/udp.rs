@@ -7,73 +7,72 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::udp::{Session, WINDOW_MAX};
+use shoal_load::udp::{WINDOW_MAX, open};
 use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
-use super::course::{Course, Subject};
-pub(crate) use super::spelling::duration;
-use super::spelling::{Threads, resolve, source_for};
-use crate::shape::Shape;
+use super::args::{Threads, duration, resolve, source_for};
+use super::measure::{LoadRun, MeasureArgs};
+use crate::shape::ShapeArgs;
 
 /// Put load on a UDP tracker (BEP 15): fill it with peers, then measure.
 ///
-/// Without --rate the loop is closed: so many requests are in flight, and each reply makes room for the next; this
-/// finds the most that the tracker answers. With --rate the loop is open: requests leave at a fixed rate, and latency
-/// counts from the moment at which each should have left, so that a stall of the tracker shows in full.
+/// Without --rate, the loop is closed: a fixed number of requests is in flight, and each reply makes room for the
+/// next. This finds the most that the tracker can answer. With --rate, the loop is open: requests are sent at a fixed
+/// rate, and latency counts from the scheduled time of each request, so that a stall of the tracker shows in full.
 ///
-/// Good replies make the headline, and theirs is the latency. Errors, replies that break a rule, and requests that are
-/// lost are counted apart.
+/// Only good replies count as responses and for the latency. Errors, replies that break a rule, and lost requests are
+/// counted separately.
 ///
-/// Ctrl-C ends the run early with what was measured. Exit code 0: measured; 1: failed, or the tracker fell silent, or
-/// not one reply was good; 2: the command line is wrong; 130: Ctrl-C before anything was measured, or twice.
+/// Ctrl-C ends the run early and keeps the measurements. Exit code 0: measured; 1: failed, or the tracker fell
+/// silent, or not one reply was good; 2: the command line is invalid; 130: Ctrl-C before the first measurement, or
+/// twice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Udp {
+pub(crate) struct UdpArgs {
     /// The tracker, as HOST:PORT or udp://HOST:PORT
     #[arg(value_name = "ADDR", value_parser = target)]
     target: SocketAddr,
 
-    /// Requests in flight in the closed loop, of each worker. More than the tracker's socket buffer holds are lost
+    /// Requests in flight in the closed loop, per worker. Requests beyond the tracker's socket buffer are lost
     #[arg(long, value_name = "N", default_value = "256", conflicts_with = "rate", value_parser = window)]
     window: usize,
 
     #[command(flatten)]
-    course: Course,
+    measurement: MeasureArgs,
 
     #[command(flatten)]
-    shape: Shape,
+    shape: ShapeArgs,
 
     #[command(flatten)]
-    generator: Generator,
+    generator: UdpGeneratorArgs,
 }
 
-/// How the generator works.
+/// The options of the generator.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The generator")]
-struct Generator {
+struct UdpGeneratorArgs {
     #[command(flatten)]
     threads: Threads,
 
-    /// Sockets of each thread, each with a port of its own, up to 64
+    /// Sockets per thread, each with its own port, at most 64
     #[arg(long, value_name = "N", default_value = "8")]
     sockets: NonZeroUsize,
 
-    /// The address to send from, or the first of them [default: 127.0.0.1 to a loopback address, else the one that the
-    /// route takes]
+    /// The first source address [default: 127.0.0.1 towards a loopback address, otherwise the one of the route]
     #[arg(long, value_name = "IP")]
     source: Option<IpAddr>,
 
-    /// How many addresses to send from, beginning with the first, at most one for each socket; more than one must be in
-    /// 127.0.0.0/8 [default: one for each socket to a loopback address of IPv4, else 1]
+    /// The number of consecutive source addresses, at most one per socket; more than one must be in 127.0.0.0/8
+    /// [default: one per socket towards an IPv4 loopback address, otherwise 1]
     #[arg(long, value_name = "N")]
     sources: Option<NonZeroUsize>,
 
-    /// A request that is not answered within this time is lost
+    /// How long to wait for a reply until the request counts as lost
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
-    /// What moves the datagrams: mmsg or uring
+    /// The back end that moves the datagrams: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
     io: Backend,
 }
@@ -84,7 +83,7 @@ Examples:
   shoal-lab load udp tracker.example.org:6969 --rate 1000 --duration 30s --no-fill
   shoal-lab load udp [::1]:6969 --mix 0:1:0 --popularity zipf:1.0 --announces-per-life 20 --json";
 
-/// How the JSON spells the load.
+/// The load, in the JSON result.
 #[derive(Serialize)]
 struct LoadDocument {
     population: shoal_load::Population,
@@ -101,7 +100,7 @@ struct LoadDocument {
     own_address_is_wrong: bool,
 }
 
-impl Udp {
+impl UdpArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
         let load = LoadDocument {
@@ -118,13 +117,14 @@ impl Udp {
             timeout_s: plan.timeout.as_secs_f64(),
             own_address_is_wrong: plan.own_address_is_wrong,
         };
-        let subject = Subject { target: plan.target.to_string(), plan: &plan, window: self.window, load };
-        self.course.measure(&subject, || Session::open(&plan))
+        let target = plan.target.to_string();
+        let run = LoadRun { target, plan: &plan, window: self.window, load };
+        self.measurement.run(&run, || open(&plan))
     }
 
     fn plan(&self) -> Result<Plan> {
         let Preset { population, mix, numwant, scrape_hashes_max, .. } = self.shape.load();
-        let Generator { threads, sockets, source, sources, timeout, io } = &self.generator;
+        let UdpGeneratorArgs { threads, sockets, source, sources, timeout, io } = &self.generator;
         let workers = threads.workers();
         let first = match source {
             Some(source) => *source,
@@ -144,7 +144,7 @@ impl Udp {
             seed: self.shape.seed,
             io: *io,
             timeout: *timeout,
-            own_address_is_wrong: !self.course.tolerate_own_address,
+            own_address_is_wrong: !self.measurement.tolerate_own_address,
         })
     }
 }
@@ -157,7 +157,7 @@ fn target(text: &str) -> Result<SocketAddr> {
 
 fn window(text: &str) -> Result<usize> {
     let window = text.parse().ok().filter(|window| (1..=WINDOW_MAX).contains(window));
-    window.with_context(|| format!("give a whole number from 1 to {WINDOW_MAX}"))
+    window.with_context(|| format!("give an integer from 1 to {WINDOW_MAX}"))
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read_or_refused() {
+    fn targets_are_parsed_or_refused() {
         assert_eq!(target("127.0.0.1:80").unwrap(), "127.0.0.1:80".parse().unwrap());
         assert_eq!(target("udp://[::1]:6969/announce").unwrap(), "[::1]:6969".parse().unwrap());
         for refused in ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:99999", "http://127.0.0.1:80"] {

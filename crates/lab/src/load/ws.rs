@@ -6,118 +6,120 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::ws::{PRESETS, Preset, Session, Settings};
+use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
 use shoal_load::{Plan, Population};
 use shoal_net::Backend;
 
-use super::course::{Course, Subject, USAGE};
-use super::generator::{Generator, allow_many_descriptors};
-use super::spelling::rate;
-use super::target::Target;
-use super::tls::{Tls, version_in_words};
-use crate::output;
-use crate::shape::Shape;
+use super::args::rate;
+use super::generator::ConnectionGeneratorArgs;
+use super::measure::{LoadRun, MeasureArgs, USAGE};
+use super::target::LoadTarget;
+use super::tls::{TlsArgs, version_name};
+use crate::process::raise_open_files_limit;
+use crate::shape::ShapeArgs;
+use crate::terminal;
 
-/// Put load on a WebTorrent tracker, over WebSockets, plain or by TLS: open all connections, fill it with peers, then
+/// Put load on a WebTorrent tracker over WebSockets, plain or with TLS: open all connections, fill it with peers, then
 /// measure.
 ///
-/// Each peer announces itself with offers, which the tracker relays to other peers; all of these are of this generator,
-/// and answer some. So it is seen of every offer and answer whether it arrived, whole and where it belongs, and how long
-/// that took. Without --rate the loop is closed: every connection announces again when the reply to its announce has come;
-/// this finds the most that the tracker relays. With --rate the loop is open: announces leave at a fixed rate, and
-/// latencies count from the moment at which each should have left.
+/// Each peer announces itself with offers, which the tracker relays to other peers. All peers belong to this
+/// generator and answer some of the offers. So the generator knows for every offer and answer whether it arrived,
+/// intact and at the right peer, and how long that took. Without --rate, the loop is closed: every connection
+/// announces again when it has the reply to its announce. This finds the most that the tracker can relay. With
+/// --rate, the loop is open: announces are sent at a fixed rate, and latencies count from the scheduled time of each
+/// announce.
 ///
-/// Nothing is measured before all connections stand, which --ramp makes slower and more like real life. Connections of
-/// --hold stand beside the others and do nothing; at the end each has to answer a ping. Those of --deaf announce
-/// themselves once and never read a byte again, as a stuck browser would: a tracker has to bear them, and the others
-/// should not feel it.
+/// The measurement begins when all connections are open, which --ramp makes slower and more realistic. Connections of
+/// --hold stay open beside the others and are idle; at the end each has to answer a ping. Connections of --slow-readers
+/// announce once and never read again, like a browser that hangs: a tracker has to tolerate them, and they should not
+/// affect the others.
 ///
-/// Good replies to announces and scrapes make the headline. Offers and answers are told apart, with their latency; so are
-/// errors (a failure reason), replies that break a rule, requests that are lost, and connections that fail.
+/// Good replies to announces and scrapes count as responses. Offers and answers are reported separately with their
+/// latency, and so are errors (a failure reason), replies that break a rule, lost requests, and failed connections.
 ///
-/// TLS is asked for as by load http. Ctrl-C ends the run early with what was measured. Exit code 0: measured; 1: failed,
-/// or the tracker fell silent, or not one reply was good; 2: the command line is wrong; 130: Ctrl-C before anything was
-/// measured, or twice.
+/// The options for TLS are those of load http. Ctrl-C ends the run early and keeps the measurements. Exit code 0:
+/// measured; 1: failed, or the tracker fell silent, or not one reply was good; 2: the command line is invalid; 130:
+/// Ctrl-C before the first measurement, or twice.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = EXAMPLES,
     mut_arg("preset", |arg| arg
         .default_value(PRESETS[0].shape.name)
-        .help("A load with a name: ws (256 connections), ws-published and wss-published (1,020 connections, the latter \
-               by TLS 1.3), or wss-published-large (49,152 connections by TLS 1.3)")
+        .help("A named load: ws (256 connections), ws-published and wss-published (1,020 connections, the latter \
+               over TLS 1.3), or wss-published-large (49,152 connections over TLS 1.3)")
         .value_parser(preset)),
     mut_arg("peers", |arg| arg
-        .help("Number of peers, over all torrents; several on a connection share its peer id [default: one for each \
+        .help("Number of peers, over all torrents; peers on the same connection share its peer id [default: one for each \
                connection]")),
-    // There are no addresses in it.
+    // Replies contain no addresses.
     mut_arg("tolerate_own_address", |arg| arg.hide(true)),
 )]
-pub(crate) struct Ws {
-    /// The tracker, as ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, or HOST:PORT (port 6969 and /announce unless given)
-    #[arg(value_name = "URL", value_parser = Target::web_socket)]
-    target: Target,
+pub(crate) struct WsArgs {
+    /// The tracker, as ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, or HOST:PORT (default: port 6969 and /announce)
+    #[arg(value_name = "URL", value_parser = LoadTarget::web_socket)]
+    target: LoadTarget,
 
     #[command(flatten)]
-    course: Course,
+    measurement: MeasureArgs,
 
     #[command(flatten)]
-    transport: Transport,
+    transport: WsTransportArgs,
 
     #[command(flatten)]
-    trade: Trade,
+    signalling: SignallingArgs,
 
     #[command(flatten)]
-    shape: Shape,
+    shape: ShapeArgs,
 
     #[command(flatten)]
-    generator: Generator,
+    generator: ConnectionGeneratorArgs,
 }
 
-/// How connections get to the tracker.
+/// The options of the connections.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The connections")]
-struct Transport {
-    /// Connections on which peers announce themselves, of all threads together [default: that of the preset]
+struct WsTransportArgs {
+    /// Connections on which peers announce, of all threads together [default: that of the preset]
     #[arg(long, value_name = "N")]
     connections: Option<NonZeroUsize>,
 
-    /// Open so many connections a second, handshakes included [default: as fast as it goes]
+    /// Open this many connections a second, including handshakes [default: as fast as possible]
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     ramp: Option<f64>,
 
-    /// Hold so many more connections that do nothing, and ping them at the end
+    /// Hold this many additional idle connections, and ping them at the end
     #[arg(long, value_name = "N", default_value = "0")]
     hold: usize,
 
-    /// Have a peer announce itself, once, on each connection that is held: it then takes offers
+    /// Announce a peer once on each held connection, which then receives offers
     #[arg(long, requires = "hold")]
     hold_announce: bool,
 
-    /// So many more connections on which a peer announces itself once, and which are never read again
+    /// Open this many additional connections that announce a peer once and never read again
     #[arg(long, value_name = "N", default_value = "0")]
-    deaf: usize,
+    slow_readers: usize,
 
     #[command(flatten)]
-    tls: Tls,
+    tls: TlsArgs,
 
-    /// Where the WebSocket is asked for, if the address does not say it [default: /announce]
+    /// The path of the WebSocket, if the URL has none [default: /announce]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
 
-    /// What the header Origin says: the scheme and host of the page on which a peer lives [default: none]
+    /// The Origin header: scheme and host of the page of the peers [default: none]
     #[arg(long, value_name = "ORIGIN")]
     origin: Option<String>,
 }
 
-/// What peers tell each other.
+/// The options of offers and answers.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The load")]
-struct Trade {
-    /// Offers of each announce
+struct SignallingArgs {
+    /// Offers in each announce
     #[arg(long, value_name = "N")]
     offers: Option<usize>,
 
-    /// Bytes of the session description of an offer or answer; browsers have about 2048, mere data channels from 256
+    /// Bytes of the session description in an offer or answer; browsers have about 2048, plain data channels from 256
     #[arg(long, value_name = "BYTES")]
     sdp_bytes: Option<usize>,
 
@@ -131,10 +133,10 @@ Examples:
   shoal-lab load ws ws://127.0.0.1:6969/announce --torrents 20 --connections 500
   shoal-lab load ws 127.0.0.1:3000 --preset wss-published --duration 30s
   shoal-lab load ws wss://tracker.example.org/ --rate 20 --no-fill --origin https://example.org
-  shoal-lab load ws 127.0.0.1:6969 --rate 200 --deaf 1000
+  shoal-lab load ws 127.0.0.1:6969 --rate 200 --slow-readers 1000
   shoal-lab load ws 127.0.0.1:6969 --tls --connections 100 --hold 15000 --ramp 2000 --json";
 
-/// How the JSON spells the load.
+/// The load, in the JSON result.
 #[derive(Serialize)]
 struct LoadDocument {
     population: Population,
@@ -147,7 +149,7 @@ struct LoadDocument {
     ramp: Option<f64>,
     held: usize,
     held_announce: bool,
-    deaf: usize,
+    slow_readers: usize,
     offers: usize,
     sdp_bytes: usize,
     answer_share: f64,
@@ -162,54 +164,81 @@ struct LoadDocument {
     timeout_s: f64,
 }
 
-impl Ws {
+impl WsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = match self.settings() {
             Ok(settings) => settings,
             Err(error) => {
-                output::tell(&format!("shoal-lab: {error}"));
+                terminal::note(&format!("shoal-lab: {error}"));
                 return Ok(ExitCode::from(USAGE));
             }
         };
         let plan = self.plan(&settings)?;
-        allow_many_descriptors();
-        let subject = Subject {
+        raise_open_files_limit();
+        let tls = settings.tls.as_ref();
+        let load = LoadDocument {
+            population: plan.population,
+            mix: plan.mix,
+            numwant: plan.numwant,
+            scrape_hashes_max: plan.scrape_hashes_max,
+            seed: plan.seed,
+            workers: plan.workers.len(),
+            connections: settings.connections.get(),
+            ramp: settings.ramp,
+            held: settings.held,
+            held_announce: settings.held_announce,
+            slow_readers: settings.slow_readers,
+            offers: settings.offers,
+            sdp_bytes: settings.sdp_bytes,
+            answer_share: settings.answer_share,
+            tls: tls.map(version_name),
+            key_exchange: tls.map(|_| "X25519"),
+            resumption: tls.is_some_and(|tls| tls.resumption),
+            certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
+            path: settings.path.clone(),
+            origin: settings.origin.clone(),
+            first_source: plan.sources.first,
+            source_addresses: plan.sources.addresses.get(),
+            timeout_s: plan.timeout.as_secs_f64(),
+        };
+        let run = LoadRun {
             target: self.target.url(settings.tls.is_some(), &settings.path),
             plan: &plan,
             window: settings.connections.get().div_ceil(plan.workers.len().max(1)),
-            load: document(&plan, &settings),
+            load,
         };
-        self.course.measure(&subject, || Session::open(&plan, &settings))
+        self.measurement.run(&run, || open(&plan, &settings))
     }
 
-    fn settings(&self) -> Result<Settings> {
-        let Transport { connections, ramp, hold, hold_announce, deaf, tls, path, origin } = &self.transport;
-        let preset = Preset::find(self.shape.preset.name).context("the command line takes no other")?;
+    fn settings(&self) -> Result<WsSettings> {
+        let WsTransportArgs { connections, ramp, hold, hold_announce, slow_readers, tls, path, origin } =
+            &self.transport;
+        let preset = Preset::find(self.shape.preset.name).context("the value parser accepts no other")?;
         let of_preset = usize::try_from(preset.shape.population.peers).ok().and_then(NonZeroUsize::new);
         let path = path.as_ref().or(self.target.path.as_ref());
-        Ok(Settings {
+        Ok(WsSettings {
             host: self.target.host.clone(),
             path: path.map_or_else(|| "/announce".to_owned(), Clone::clone),
             origin: origin.clone(),
             tls: tls.settings(&self.target, preset.tls)?,
             connections: connections.or(of_preset).unwrap_or(NonZeroUsize::MIN),
             ramp: *ramp,
-            offers: self.trade.offers.unwrap_or(preset.offers),
-            sdp_bytes: self.trade.sdp_bytes.unwrap_or(preset.sdp_bytes),
-            answer_share: self.trade.answers.unwrap_or(preset.answer_share),
+            offers: self.signalling.offers.unwrap_or(preset.offers),
+            sdp_bytes: self.signalling.sdp_bytes.unwrap_or(preset.sdp_bytes),
+            answer_share: self.signalling.answers.unwrap_or(preset.answer_share),
             held: *hold,
             held_announce: *hold_announce,
-            deaf: *deaf,
+            slow_readers: *slow_readers,
         })
     }
 
-    fn plan(&self, settings: &Settings) -> Result<Plan> {
+    fn plan(&self, settings: &WsSettings) -> Result<Plan> {
         let load = self.shape.load();
         let connections = settings.connections.get();
         let peers = self.shape.peers.unwrap_or_else(|| u32::try_from(connections).unwrap_or(u32::MAX));
-        let seats = connections.saturating_add(settings.held).saturating_add(settings.deaf);
-        // An address has about 28,000 ports for one tracker; a share of that leaves some for whoever dials again.
-        let fitting = seats.div_ceil(8192);
+        let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
+        // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
+        let fitting = all.div_ceil(8192);
         Ok(Plan {
             target: self.target.address,
             population: Population { peers, ..load.population },
@@ -223,35 +252,6 @@ impl Ws {
             timeout: self.generator.timeout,
             own_address_is_wrong: true,
         })
-    }
-}
-
-fn document(plan: &Plan, settings: &Settings) -> LoadDocument {
-    let tls = settings.tls.as_ref();
-    LoadDocument {
-        population: plan.population,
-        mix: plan.mix,
-        numwant: plan.numwant,
-        scrape_hashes_max: plan.scrape_hashes_max,
-        seed: plan.seed,
-        workers: plan.workers.len(),
-        connections: settings.connections.get(),
-        ramp: settings.ramp,
-        held: settings.held,
-        held_announce: settings.held_announce,
-        deaf: settings.deaf,
-        offers: settings.offers,
-        sdp_bytes: settings.sdp_bytes,
-        answer_share: settings.answer_share,
-        tls: tls.map(version_in_words),
-        key_exchange: tls.map(|_| "X25519"),
-        resumption: tls.is_some_and(|tls| tls.resumption),
-        certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
-        path: settings.path.clone(),
-        origin: settings.origin.clone(),
-        first_source: plan.sources.first,
-        source_addresses: plan.sources.addresses.get(),
-        timeout_s: plan.timeout.as_secs_f64(),
     }
 }
 

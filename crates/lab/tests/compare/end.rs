@@ -1,4 +1,4 @@
-//! Ends before the time.
+//! Interrupted comparisons, and results that cannot be written or read.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -31,17 +31,17 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn the_first_ctrl_c_ends_after_the_present_run() {
+fn the_first_ctrl_c_ends_after_the_current_run() {
     let laboratory = Laboratory::new();
     let (mut child, _lines) =
         start(&laboratory, "--trackers echo-mmsg --rounds 500 --duration 1s", "[1/500]");
     signal(&child, Signal::INT);
-    assert_eq!(child.wait().unwrap().code(), Some(0), "what was measured is a result");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the measurements are a result");
     let result = only_result(&laboratory);
     assert_eq!(result["partial"], true);
     let rounds = result["cells"][0]["rounds"].as_array().unwrap();
     assert!(!rounds.is_empty() && rounds.len() < 500, "{}", rounds.len());
-    assert!(rounds.iter().all(|round| round["failure"].is_null()), "the present run is finished: {rounds:?}");
+    assert!(rounds.iter().all(|round| round["failure"].is_null()), "the current run is finished: {rounds:?}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_second_ends_at_once_and_leaves_no_tracker_behind() {
     }
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().code().is_some(), "it ends by itself");
-    assert!(!is_running(&marker), "the tracker is still there");
+    assert!(!is_running(&marker), "the tracker still runs");
     let result = only_result(&laboratory);
     assert_eq!(result["partial"], true);
     assert!(
@@ -102,7 +102,7 @@ fn a_killed_laboratory_leaves_no_tracker_behind() {
     panic!("the tracker is still there");
 }
 
-/// `shoal-lab compare … 2>&1 | head -1` with somebody who has seen enough.
+/// `shoal-lab compare … 2>&1 | head -1`: the reader closes its end early.
 #[test]
 fn readers_that_leave_do_not_end_it() {
     let laboratory = Laboratory::new();
@@ -115,7 +115,7 @@ fn readers_that_leave_do_not_end_it() {
     assert_eq!(result["cells"][0]["rounds"].as_array().unwrap().len(), 2);
 }
 
-/// As on a disk that is full: what was measured is shown at least.
+/// As on a full disk: the measurements are at least shown.
 #[test]
 fn a_result_that_cannot_be_written_is_shown() {
     let laboratory = Laboratory::new();
@@ -126,13 +126,16 @@ fn a_result_that_cannot_be_written_is_shown() {
     let runs = laboratory.path().join("bench-runs");
     fs::remove_dir_all(&runs).unwrap();
     fs::write(&runs, "no folder").unwrap();
-    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    let output_lines: Vec<String> = lines.map(Result::unwrap).collect();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said:#?}");
+    assert_eq!(output.status.code(), Some(1), "{output_lines:#?}");
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(shown["cells"][0]["rounds"].as_array().unwrap().len(), 2);
-    let told = |words: &str| said.iter().any(|line| line.contains(words));
-    assert!(told("warning: the result could not be written") && told("shoal-lab: cannot write"), "{said:#?}");
+    let printed = |words: &str| output_lines.iter().any(|line| line.contains(words));
+    assert!(
+        printed("warning: the result could not be written") && printed("shoal-lab: cannot write"),
+        "{output_lines:#?}"
+    );
 }
 
 fn only_result(laboratory: &Laboratory) -> serde_json::Value {

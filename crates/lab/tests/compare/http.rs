@@ -1,10 +1,10 @@
-//! Comparisons over HTTP and HTTPS: Shoal itself, trackers made for the test, and what stands before them.
+//! Comparisons over HTTP and HTTPS: Shoal itself, trackers made for the test, and front proxies.
 
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 
-/// Shoal over the load of a preset.
+/// Measures Shoal under the load of a preset.
 fn compare_shoal(preset: &str, more: &str) -> (Laboratory, serde_json::Value) {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
@@ -16,7 +16,7 @@ fn compare_shoal(preset: &str, more: &str) -> (Laboratory, serde_json::Value) {
     (laboratory, result)
 }
 
-/// Checks that Shoal answered well. Returns what became of the connections.
+/// Checks that Shoal answered without errors, and returns the connections.
 fn check_load(result: &serde_json::Value) -> &serde_json::Value {
     let measured = round(result, "shoal-epoll");
     assert_eq!(measured["failure"], serde_json::Value::Null, "{measured:#}");
@@ -54,7 +54,7 @@ fn sessions_are_resumed_where_the_preset_says_so() {
 }
 
 #[test]
-fn idle_connections_are_counted_and_weighed() {
+fn idle_connections_are_counted_and_measured() {
     for preset in ["http-idle", "https-idle"] {
         let (_laboratory, result) = compare_shoal(preset, "--connections 200");
         let idle = &round(&result, "shoal-epoll")["idle"];
@@ -65,21 +65,21 @@ fn idle_connections_are_counted_and_weighed() {
 }
 
 #[test]
-fn what_stands_before_a_tracker_is_part_of_it() {
+fn a_front_proxy_is_part_of_its_tracker() {
     let laboratory = Laboratory::new();
-    let wall = "[front]\narguments = [\"-c\", \"echo wall at {port}, tracker at {backend_port}; exit 5\"]\n\
+    let proxy = "[front]\narguments = [\"-c\", \"echo proxy at {port}, tracker at {backend_port}; exit 5\"]\n\
                 [front.find]\npath = [\"sh\"]";
-    let walled = laboratory.describe("walled", "exec sleep 600", wall);
+    let proxied = laboratory.describe("proxied", "exec sleep 600", proxy);
     let (output, _, result) =
-        laboratory.compare(&format!("--preset http-connections --port 25111 --trackers walled {walled}"));
+        laboratory.compare(&format!("--preset http-connections --port 25111 --trackers proxied {proxied}"));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let failure = round(&result, "walled")["failure"].as_str().unwrap();
-    assert!(failure.contains("exit code 5") && failure.contains("wall at 25111, tracker at "), "{failure}");
-    assert!(!failure.contains("tracker at 25111"), "the tracker has a port of its own: {failure}");
+    let failure = round(&result, "proxied")["failure"].as_str().unwrap();
+    assert!(failure.contains("exit code 5") && failure.contains("proxy at 25111, tracker at "), "{failure}");
+    assert!(!failure.contains("tracker at 25111"), "the tracker has its own port: {failure}");
 }
 
 #[test]
-fn a_tracker_that_refuses_is_told_in_its_words() {
+fn the_reason_of_a_refusal_is_reported() {
     let laboratory = Laboratory::new();
     let rude = r#"exec python3 -c "import socket, sys
 s = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -97,7 +97,7 @@ while True:
 }
 
 #[test]
-fn only_those_of_the_protocol_take_part_unless_they_are_named() {
+fn only_trackers_of_the_protocol_take_part_unless_they_are_named() {
     let laboratory = Laboratory::new();
     let names = |arguments: &str| -> Vec<String> {
         let output = laboratory.run(&format!("--list --json {arguments}"));
@@ -121,6 +121,6 @@ fn more_idle_connections_than_open_files_are_refused() {
     limited.arg(command.get_program()).args(command.get_args()).current_dir(laboratory.path());
     let output = limited.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains("--connections 5000") && said.contains("room for 800"), "{said}");
+    let message = stderr(&output);
+    assert!(message.contains("--connections 5000") && message.contains("room for 800"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The program under test, and what it leaves behind.
+//! Runs the program under test in its own folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal-lab");
 
-/// Few peers, one round, short loops, and everything on whatever processors there are.
+/// Few peers, one round, short loops, on any processors.
 const TINY: [&str; 11] = [
     "--torrents 50",
     "--peers 200",
@@ -24,7 +24,7 @@ const TINY: [&str; 11] = [
     "--allow-overlap",
 ];
 
-/// A place to run the laboratory in.
+/// A folder in which `shoal-lab` runs.
 pub(crate) struct Laboratory {
     folder: TempDir,
 }
@@ -38,7 +38,7 @@ impl Laboratory {
         self.folder.path()
     }
 
-    /// `shoal-lab compare`, with no tools of this machine's user.
+    /// Returns a `shoal-lab compare` command without the tools of the user.
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(PROGRAM);
         command.current_dir(self.path()).arg("compare").args(["--tools", "tools"]);
@@ -50,7 +50,7 @@ impl Laboratory {
         self.command(arguments).output().unwrap()
     }
 
-    /// A tiny comparison. Its folder and its result.
+    /// Runs a tiny comparison. Returns its output, its folder and its result.
     pub(crate) fn compare(&self, arguments: &str) -> (Output, PathBuf, Value) {
         let output = self.tiny(arguments).output().unwrap();
         let folder = self.only_result(&output);
@@ -58,23 +58,23 @@ impl Laboratory {
         (output, folder, result)
     }
 
-    /// A tiny comparison that is yet to be run, except for what `arguments` want otherwise.
+    /// Returns the command of a tiny comparison. `arguments` override its options.
     pub(crate) fn tiny(&self, arguments: &str) -> Command {
-        let is_said = |setting: &&str| arguments.contains(setting.split(' ').next().unwrap_or_default());
-        let settings: Vec<&str> = TINY.into_iter().filter(|setting| !is_said(setting)).collect();
+        let is_given = |setting: &&str| arguments.contains(setting.split(' ').next().unwrap_or_default());
+        let settings: Vec<&str> = TINY.into_iter().filter(|setting| !is_given(setting)).collect();
         self.command(&format!("{} {arguments}", settings.join(" ")))
     }
 
     pub(crate) fn only_result(&self, output: &Output) -> PathBuf {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let runs =
-            fs::read_dir(self.path().join("bench-runs")).unwrap_or_else(|_| panic!("no result; {said}"));
+            fs::read_dir(self.path().join("bench-runs")).unwrap_or_else(|_| panic!("no result; {stderr}"));
         let folders: Vec<PathBuf> = runs.map(|run| run.unwrap().path()).collect();
-        let [folder] = &folders[..] else { panic!("{} results; {said}", folders.len()) };
+        let [folder] = &folders[..] else { panic!("{} results; {stderr}", folders.len()) };
         folder.clone()
     }
 
-    /// A description in a file: a shell script that is a tracker, or is not. `LAB` in it is the laboratory.
+    /// Writes a description whose program is a shell script. `LAB` in the script stands for `shoal-lab`.
     pub(crate) fn describe(&self, name: &str, script: &str, more: &str) -> String {
         let script = script.replace("LAB", PROGRAM);
         let text = format!(
@@ -90,7 +90,7 @@ pub(crate) fn read(folder: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap()
 }
 
-/// The only round of a tracker.
+/// Returns the only round of a tracker.
 pub(crate) fn round<'v>(result: &'v Value, tracker: &str) -> &'v Value {
     let cells = result["cells"].as_array().unwrap();
     let cell = cells.iter().find(|cell| cell["tracker"] == tracker);
@@ -104,7 +104,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether any process has `text` in its command line.
+/// Returns whether any process has `text` in its command line.
 pub(crate) fn is_running(text: &str) -> bool {
     fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `shoal-lab compare` as its users run it: tiny comparisons, trackers that misbehave, and ends before the time.
+//! `shoal-lab compare` as its users run it: tiny comparisons, misbehaving trackers, and interrupts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod bad_input;

@@ -1,12 +1,12 @@
-//! Trackers that do not do what trackers do. The others are measured all the same.
+//! Misbehaving trackers. The others are measured nevertheless.
 
 use crate::laboratory::{Laboratory, is_running, round, stderr};
 
-/// A tracker that serves, by the laboratory's own echo.
+/// A working tracker: the echo of `shoal-lab`.
 const SERVES: &str = "LAB echo --listen {address} --announce-reply-bytes 20";
 
 #[test]
-fn what_does_not_start_is_told_and_the_rest_goes_on() {
+fn a_failed_start_is_reported_and_the_others_go_on() {
     let laboratory = Laboratory::new();
     let broken = laboratory.describe("broken", "echo port is cursed >&2; exit 3", "");
     let mute = laboratory.describe("mute", "echo hello; exec sleep 600", "patience_s = 1");
@@ -28,12 +28,12 @@ fn what_does_not_start_is_told_and_the_rest_goes_on() {
     assert_eq!(absent.unwrap()["absent"], "not installed");
     assert!(round(&result, "echo-mmsg")["load"]["responses_per_s"].as_f64().unwrap() > 100.0);
     assert_eq!(result["partial"], false);
-    let book = std::fs::read_to_string(folder.join("README.md")).unwrap();
-    assert!(book.contains("port is cursed") && book.contains("Missing"), "{book}");
+    let report = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    assert!(report.contains("port is cursed") && report.contains("Missing"), "{report}");
 }
 
 #[test]
-fn a_daemon_is_told_to_stay_in_the_foreground_and_is_not_left_behind() {
+fn a_daemon_is_refused_and_does_not_keep_running() {
     let laboratory = Laboratory::new();
     let marker = format!("daemon-{}", std::process::id());
     let daemon = laboratory.describe(
@@ -45,18 +45,18 @@ fn a_daemon_is_told_to_stay_in_the_foreground_and_is_not_left_behind() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let failure = round(&result, "daemon")["failure"].as_str().unwrap();
     assert!(failure.contains("must stay in the foreground"), "{failure}");
-    assert!(!is_running(&marker), "the daemon is still there");
+    assert!(!is_running(&marker), "the daemon still runs");
 }
 
 #[test]
-fn a_port_that_somebody_has_is_told_and_nobody_else_is_measured() {
+fn a_port_in_use_is_reported_and_no_other_program_is_measured() {
     let laboratory = Laboratory::new();
     let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = other.local_addr().unwrap().port();
     let (output, _, result) = laboratory.compare(&format!("--trackers echo-mmsg --port {port}"));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let failure = round(&result, "echo-mmsg")["failure"].as_str().unwrap();
-    assert!(failure.contains(&format!("--port {port}: somebody listens there already")), "{failure}");
+    assert!(failure.contains(&format!("--port {port}: the port is already in use")), "{failure}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_tracker_that_dies_under_load_keeps_what_was_measured() {
 }
 
 #[test]
-fn a_tracker_that_falls_silent_is_given_up() {
+fn a_tracker_that_falls_silent_ends_its_run() {
     let laboratory = Laboratory::new();
     let silent = laboratory.describe(
         "silent",
@@ -109,7 +109,7 @@ fn a_tracker_of_another_version_runs_with_a_note() {
 }
 
 #[test]
-fn where_nothing_could_be_measured_the_exit_code_says_so() {
+fn the_exit_code_is_1_without_measurements() {
     let laboratory = Laboratory::new();
     let broken = laboratory.describe("broken", "exit 1", "");
     let (output, _, result) = laboratory.compare(&format!("--trackers broken {broken}"));
@@ -118,7 +118,7 @@ fn where_nothing_could_be_measured_the_exit_code_says_so() {
 }
 
 #[test]
-fn a_white_list_holds_the_torrents_of_the_load() {
+fn the_white_list_contains_the_torrents_of_the_load() {
     let laboratory = Laboratory::new();
     let script =
         format!("test $(sort -u {{whitelist}} | grep -cxE \"[0-9a-f]{{40}}\") = 50 && exec {SERVES}");
@@ -132,7 +132,7 @@ fn a_white_list_holds_the_torrents_of_the_load() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_with_what_to_do() {
+fn too_few_descriptors_are_reported_with_advice() {
     let laboratory = Laboratory::new();
     let command = laboratory.tiny("--trackers echo-mmsg --sockets 64");
     let mut limited = std::process::Command::new("sh");

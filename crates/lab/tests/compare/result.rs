@@ -1,13 +1,13 @@
-//! What a comparison measures and leaves behind.
+//! The measurements and files of a comparison.
 
 use std::fs;
 
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 
 #[test]
-fn shoal_and_the_limit_are_compared() {
+fn shoal_and_the_ceiling_are_compared() {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
     let (output, folder, result) = laboratory.compare(&format!(
@@ -63,7 +63,7 @@ fn shoal_and_the_limit_are_compared() {
 fn an_echo_replies_as_long_as_shoal_did() {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
-    // All in one torrent, and all leechers: an announce is answered with as many peers as it wants.
+    // With a single torrent and only leechers, every announce gets as many peers as it asks for.
     let (output, _, result) = laboratory.compare(&format!(
         "--trackers echo-mmsg,shoal-mmsg --program shoal-mmsg={shoal} --torrents 1 --seeders 0 --numwant 7 --latency-rate 0"
     ));
@@ -76,7 +76,7 @@ fn an_echo_replies_as_long_as_shoal_did() {
 }
 
 #[test]
-fn a_book_is_drawn_again_from_the_raw_result() {
+fn a_report_is_written_again_from_the_raw_result() {
     let laboratory = Laboratory::new();
     let (output, folder, result) = laboratory.compare("--trackers echo-mmsg");
     assert!(output.status.success(), "{}", stderr(&output));
@@ -85,7 +85,7 @@ fn a_book_is_drawn_again_from_the_raw_result() {
     let readme = fs::read(folder.join("README.md")).unwrap();
     fs::remove_file(folder.join("README.md")).unwrap();
     fs::remove_dir_all(folder.join("plots")).unwrap();
-    let again = laboratory.run(&format!("--book {}", folder.display()));
+    let again = laboratory.run(&format!("--report {}", folder.display()));
     assert!(again.status.success(), "{}", stderr(&again));
     assert_eq!(fs::read(folder.join("README.md")).unwrap(), readme);
     assert!(folder.join("plots/throughput.png").is_file());

@@ -1,11 +1,11 @@
 //! Comparisons of WebTorrent: Shoal itself, the echo, and trackers made for the test.
 
 use serde_json::Value;
-use shoal_clients::tools;
+use shoal_interop::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 
-/// Shoal and the echo, over the load of a preset.
+/// Measures Shoal and the echo under the load of a preset.
 fn compare_shoal(preset: &str, more: &str) -> (Laboratory, Value) {
     let laboratory = Laboratory::new();
     let shoal = tools::shoal().unwrap().display();
@@ -17,7 +17,7 @@ fn compare_shoal(preset: &str, more: &str) -> (Laboratory, Value) {
     (laboratory, result)
 }
 
-/// That a load was answered and relayed, and nothing was wrong with it.
+/// Checks that the tracker replied and relayed without errors.
 fn check_load(load: &Value) {
     assert!(load["responses"]["announce"].as_u64().unwrap() > 10, "{load:#}");
     let sum =
@@ -30,7 +30,7 @@ fn check_load(load: &Value) {
 }
 
 #[test]
-fn offers_and_answers_are_relayed_plain_and_by_tls() {
+fn offers_and_answers_are_relayed_plain_and_over_tls() {
     for (preset, is_tls) in [("webtorrent", false), ("webtorrent-tls", true)] {
         let (laboratory, result) = compare_shoal(preset, "--connections 40 --peers 40 --latency-rate 50");
         let measured = round(&result, "shoal-epoll");
@@ -57,20 +57,21 @@ fn offers_and_answers_are_relayed_plain_and_by_tls() {
 }
 
 #[test]
-fn a_round_is_repeated_beside_connections_that_are_never_read() {
-    let (_laboratory, result) = compare_shoal("ws-deaf", "--connections 40 --peers 40 --latency-rate 50");
+fn a_round_is_repeated_with_slow_readers() {
+    let (_laboratory, result) =
+        compare_shoal("ws-slow-readers", "--connections 40 --peers 40 --latency-rate 50");
     let measured = round(&result, "shoal-epoll");
     assert_eq!(measured["failure"], Value::Null, "{measured:#}");
     check_load(&measured["load"]);
-    assert_eq!(measured["load"]["relays"]["deaf"], 0, "{measured:#}");
-    assert_eq!(measured["deaf"]["load"]["relays"]["deaf"], 1000, "{measured:#}");
-    assert!(measured["deaf"]["latency"]["relays"]["offers"].as_u64().unwrap() > 0, "{measured:#}");
-    assert!(measured["deaf"]["resident_bytes"].as_u64().unwrap() > 0, "{measured:#}");
-    assert_eq!(round(&result, "echo-epoll")["deaf"], Value::Null);
+    assert_eq!(measured["load"]["relays"]["slow_readers"], 0, "{measured:#}");
+    assert_eq!(measured["slow_readers"]["load"]["relays"]["slow_readers"], 1000, "{measured:#}");
+    assert!(measured["slow_readers"]["latency"]["relays"]["offers"].as_u64().unwrap() > 0, "{measured:#}");
+    assert!(measured["slow_readers"]["resident_bytes"].as_u64().unwrap() > 0, "{measured:#}");
+    assert_eq!(round(&result, "echo-epoll")["slow_readers"], Value::Null);
 }
 
 #[test]
-fn idle_web_sockets_are_counted_and_weighed() {
+fn idle_web_sockets_are_counted_and_measured() {
     for preset in ["ws-idle", "wss-idle"] {
         let (_laboratory, result) = compare_shoal(preset, "--connections 200");
         for tracker in ["shoal-epoll", "echo-epoll"] {
@@ -86,7 +87,7 @@ fn idle_web_sockets_are_counted_and_weighed() {
 }
 
 #[test]
-fn a_tracker_that_knows_no_web_sockets_never_answers() {
+fn a_tracker_without_web_sockets_never_answers() {
     let laboratory = Laboratory::new();
     let plain = laboratory.describe("plain", "exec LAB echo --http --listen {address}", "patience_s = 2");
     let (output, _, result) = laboratory.compare(&format!("--preset webtorrent --trackers plain {plain}"));
@@ -107,11 +108,11 @@ fn more_connections_than_open_files_or_peers_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         stderr(&output)
     };
-    let said = refused("1000", "--preset webtorrent-published-large");
-    assert!(said.contains("49152 connections") && said.contains("room for 800"), "{said}");
-    // Those that are never read count as well.
-    let said = refused("2000", "--preset ws-deaf");
-    assert!(said.contains("2000 connections") && said.contains("ulimit -n"), "{said}");
-    let said = refused("2000", "--preset webtorrent --connections 30 --peers 20");
-    assert!(said.contains("--connections 30") && said.contains("--peers"), "{said}");
+    let message = refused("1000", "--preset webtorrent-published-large");
+    assert!(message.contains("49152 connections") && message.contains("room for 800"), "{message}");
+    // Slow readers count as well.
+    let message = refused("2000", "--preset ws-slow-readers");
+    assert!(message.contains("2000 connections") && message.contains("ulimit -n"), "{message}");
+    let message = refused("2000", "--preset webtorrent --connections 30 --peers 20");
+    assert!(message.contains("--connections 30") && message.contains("--peers"), "{message}");
 }

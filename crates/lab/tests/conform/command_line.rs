@@ -1,12 +1,12 @@
-//! The command line: lists, patterns, what it refuses, and trackers that are not there.
+//! The command line: lists, patterns, invalid options, and unreachable trackers.
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
 use crate::{conform, stderr, stdout};
 
-/// A port on which nobody listens, and one on which somebody listens but never answers.
-fn nobody() -> (String, (String, UdpSocket)) {
+/// Returns the URL of a closed port, and the URL of a socket that never answers.
+fn unreachable() -> (String, (String, UdpSocket)) {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
@@ -15,13 +15,14 @@ fn nobody() -> (String, (String, UdpSocket)) {
 
 #[test]
 fn unreachable_trackers_are_told_apart_and_the_others_go_on() {
-    let (closed, (silent, _socket)) = nobody();
+    let (closed, (silent, _socket)) = unreachable();
     let output = conform(&["--reply-ms", "50", &closed, &silent, "udp://name.invalid:6969"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
-    for words in ["connection refused", "does not answer UDP connect requests", "cannot resolve name.invalid"]
+    for expected in
+        ["connection refused", "does not answer UDP connect requests", "cannot resolve name.invalid"]
     {
-        assert!(text.contains(words), "{words} is not in\n{text}");
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
     assert!(text.contains("Not every tracker could be tested"), "no must was broken:\n{text}");
     assert!(!text.contains('\x1b'), "colours in a pipe:\n{text}");
@@ -30,7 +31,7 @@ fn unreachable_trackers_are_told_apart_and_the_others_go_on() {
 
 #[test]
 fn an_unreachable_tracker_is_an_error_in_json_and_junit() {
-    let (closed, _) = nobody();
+    let (closed, _) = unreachable();
     let directory = tempfile::tempdir().unwrap();
     let junit = directory.path().join("report.xml");
     let output = conform(&["--json", "--junit", junit.to_str().unwrap(), "--reply-ms", "50", &closed]);
@@ -46,13 +47,13 @@ fn an_unreachable_tracker_is_an_error_in_json_and_junit() {
 #[test]
 fn the_list_has_every_case_and_patterns_choose() {
     let all = stdout(&conform(&["--list"]));
-    for words in [
+    for expected in [
         "udp-connect-layout (must)",
         "lives-for-two-minutes (should, only with --slow)",
         "BEP 15, \"Scrape\"",
         "http-scrape-layout (must)",
     ] {
-        assert!(all.contains(words), "{words} is not in\n{all}");
+        assert!(all.contains(expected), "{expected} is not in\n{all}");
     }
     let some =
         stdout(&conform(&["--list", "--only", "udp-scrape", "--only", "numwant*kept", "--skip", "74"]));
@@ -72,7 +73,7 @@ fn info_hashes_are_printed_for_lists() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_exit_code_2() {
+fn an_invalid_command_line_is_exit_code_2() {
     let wrong: [(&[&str], &str); 7] = [
         (&[], "URL"),
         (&["127.0.0.1:6969"], "udp://HOST:PORT"),
@@ -82,23 +83,23 @@ fn a_command_line_that_makes_no_sense_is_exit_code_2() {
         (&["--only", "two-minutes", "udp://127.0.0.1:1"], "--slow"),
         (&["--print-info-hashes"], "--seed"),
     ];
-    for (arguments, words) in wrong {
+    for (arguments, expected) in wrong {
         let output = conform(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
 }
 
 #[test]
-fn help_tells_of_the_exit_codes() {
+fn help_lists_the_exit_codes() {
     let help = stdout(&conform(&["--help"]));
     assert!(help.contains("Exit codes: 0") && help.contains("--print-info-hashes"), "{help}");
 }
 
-/// `shoal-lab conform … | head -1`: the exit code tells of the tracker all the same.
+/// `shoal-lab conform … | head -1`: the exit code is still about the tracker.
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let (closed, _) = nobody();
+    let (closed, _) = unreachable();
     for (arguments, code) in [(vec!["--list"], 0), (vec!["--json", "--reply-ms", "50", &closed], 1)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
         command.arg("conform").args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -109,11 +110,11 @@ fn a_reader_that_leaves_is_no_error() {
     }
 }
 
-/// The book of the cases says what the cases say.
+/// The table of cases in the documentation agrees with the code.
 #[test]
 fn the_documentation_has_every_case() {
-    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
-    let book = std::fs::read_to_string(book).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
+    let page = std::fs::read_to_string(page).unwrap();
     let list = stdout(&conform(&["--list"]));
     let lines: Vec<&str> = list.lines().map(str::trim).collect();
     let (cases, sum) = lines.as_chunks::<3>();
@@ -122,6 +123,6 @@ fn the_documentation_has_every_case() {
         let (id, weight) = head.trim_end_matches(')').split_once(" (").unwrap();
         let weight = weight.replace(", only with --slow", " (slow)");
         let row = format!("| `{id}` | {weight} | {rule} | {source} |");
-        assert!(book.contains(&row), "docs/conformance.md lacks\n{row}");
+        assert!(page.contains(&row), "docs/conformance.md lacks\n{row}");
     }
 }

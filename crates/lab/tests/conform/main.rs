@@ -1,4 +1,4 @@
-//! `shoal-lab conform` from outside: what it says of another tracker, what it refuses, and its exit codes.
+//! `shoal-lab conform` from outside: its report on another tracker, invalid command lines, and exit codes.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
@@ -7,7 +7,7 @@ mod opentracker;
 
 use std::process::{Command, Output};
 
-/// Runs it to its end.
+/// Runs the command to its end.
 fn conform(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
     command.arg("conform").args(arguments).env_remove("NO_COLOR").output().unwrap()

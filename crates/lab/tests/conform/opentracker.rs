@@ -1,6 +1,7 @@
-//! The suite against Debian's opentracker: it tests the protocol, and not what Shoal happens to do.
+//! The suite against Debian's opentracker, to show that it tests the protocol and not the behaviour of Shoal.
 //!
-//! The failures are pinned, so that a change of the suite shows. docs/conformance.md tells of each what confirms it.
+//! The failures are fixed here, so that a change of the suite becomes visible. docs/conformance.md gives the evidence
+//! for each of them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -12,12 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use shoal_clients::tools;
+use shoal_interop::tools;
 use tempfile::TempDir;
 
 use crate::{conform, stderr, stdout};
 
-/// What it breaks, of version 0.0~git20210823.
+/// The rules that version 0.0~git20210823 breaks over UDP.
 const FAILED: [&str; 6] = [
     "udp-announcer-is-not-handed-to-itself",
     "udp-completed-makes-a-seeder-whatever-left-says",
@@ -27,10 +28,10 @@ const FAILED: [&str; 6] = [
     "udp-seeder-is-not-handed-seeders",
 ];
 
-/// It is built for one family, here IPv4.
+/// The build supports a single address family, here IPv4.
 const NOT_SUPPORTED: [&str; 1] = ["udp-families-are-apart"];
 
-/// What it breaks over HTTP besides, of the musts and then of the shoulds.
+/// The musts that it breaks over HTTP. The shoulds follow.
 const HTTP_MUSTS_FAILED: [&str; 5] = [
     "http-connection-does-what-the-reply-says",
     "http-head-has-no-body",
@@ -79,14 +80,14 @@ const SEED: &str = "20210823";
 struct Opentracker {
     child: Child,
     address: SocketAddr,
-    /// Its configuration and its list.
+    /// The directory with its configuration and its list.
     _directory: TempDir,
 }
 
 impl Opentracker {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // It gives up the rights of root before it reads its list.
+        // It drops root privileges before it reads its list.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let listed = conform(&["--print-info-hashes", "--seed", SEED]);
         fs::write(directory.path().join("list"), listed.stdout).unwrap();
@@ -100,7 +101,8 @@ impl Opentracker {
     }
 }
 
-/// Paths are relative: the root of its file system is the directory if it is root, else the directory of work is.
+/// Returns the configuration. Paths are relative, because as root it uses the directory as the root of its file
+/// system, and otherwise as its working directory.
 fn configuration(directory: &Path, address: SocketAddr) -> String {
     format!(
         "listen.udp {address}\nlisten.tcp {address}\ntracker.rootdir {}\ntracker.user nobody\naccess.whitelist list\n",
@@ -110,13 +112,13 @@ fn configuration(directory: &Path, address: SocketAddr) -> String {
 
 impl Drop for Opentracker {
     fn drop(&mut self) {
-        // Both fail where it has ended already, which is as good.
+        // Both calls fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Names of the findings with this verdict.
+/// Returns the names of the findings with this verdict.
 fn with_verdict<'r>(run: &'r Value, verdict: &str) -> BTreeSet<&'r str> {
     let findings = run["findings"].as_array().unwrap().iter();
     let chosen = findings.filter(|finding| finding["verdict"] == verdict);
@@ -128,7 +130,7 @@ fn opentracker_keeps_every_must_and_breaks_these_shoulds() {
     let tracker = Opentracker::start();
     let (url, report) = (format!("udp://{}/announce", tracker.address), tempfile::tempdir().unwrap());
     let junit = report.path().join("report.xml");
-    // The first requests come before it listens; the suite has some patience.
+    // The first requests are sent before it listens, and the suite repeats them.
     let output =
         conform(&["--seed", SEED, "--json", "--junit", junit.to_str().unwrap(), "--reply-ms", "3000", &url]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -139,13 +141,13 @@ fn opentracker_keeps_every_must_and_breaks_these_shoulds() {
     let findings = run["findings"].as_array().unwrap();
     let failed = findings.iter().find(|finding| finding["verdict"] == "fail").unwrap();
     let words = failed["exchange"][0]["words"].as_str().unwrap();
-    assert!(words.contains("announce"), "what was sent and seen is told: {failed:#}");
+    assert!(words.contains("announce"), "the exchange is part of the report: {failed:#}");
 
     let xml = fs::read_to_string(junit).unwrap();
     assert!(xml.contains("udp-port-0-is-never-handed-out") && xml.contains("failures=\"0\""), "{xml}");
 }
 
-/// Waits a little, which is no news.
+/// Waits a little and returns false.
 fn pause() -> bool {
     thread::sleep(Duration::from_millis(20));
     false
@@ -154,9 +156,9 @@ fn pause() -> bool {
 #[test]
 fn opentracker_breaks_these_rules_over_http() {
     let tracker = Opentracker::start();
-    // Datagrams wait until somebody listens, connections do not.
-    let is_there = || TcpStream::connect(tracker.address).is_ok();
-    assert!((0..500).any(|_| is_there() || pause()), "opentracker does not listen");
+    // Datagrams are repeated until it listens, connections are not.
+    let listens = || TcpStream::connect(tracker.address).is_ok();
+    assert!((0..500).any(|_| listens() || pause()), "opentracker does not listen");
     let (url, udp) = (format!("http://{}/announce", tracker.address), tracker.address.to_string());
     let output = conform(&["--seed", SEED, "--json", "--udp", &udp, &url]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -173,7 +175,7 @@ fn opentracker_breaks_these_rules_over_http() {
     assert_eq!(output.status.code(), Some(1), "musts are broken");
 }
 
-/// Hashes that are not on its list are refused, which the suite has to tell as failures and not as an end.
+/// Hashes that are not on its list are refused. The suite has to report this as failures and must not stop.
 #[test]
 fn a_tracker_that_knows_none_of_the_info_hashes_breaks_musts() {
     let tracker = Opentracker::start();

@@ -1,4 +1,4 @@
-//! `shoal-lab echo --ws` from outside: a client that sends all that a WebSocket may carry, and gets it back.
+//! `shoal-lab echo --ws` from outside: a client sends every kind of message and gets it back.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 use crate::Echo;
 
 const MASK: Option<[u8; 4]> = Some([0x0f, 0xf0, 0x33, 0x01]);
-/// As much as an echo takes.
+/// The limit of the echo.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// A client whose handshake is done.
+/// A client with an open WebSocket.
 struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -24,19 +24,19 @@ impl Client {
         let mut client = Self { stream: TcpStream::connect(addr).unwrap(), received: Vec::new() };
         let key = key(*b"bytes of a nonce");
         let mut request = Vec::new();
-        ask("/any/path", addr, &key, Some("https://anybody.example"), &mut request);
+        ask("/any/path", addr, &key, Some("https://page.example"), &mut request);
         client.stream.write_all(&request).unwrap();
         let head_bytes = loop {
             match confirm(&client.received, &key).unwrap() {
                 Some(head_bytes) => break head_bytes,
-                None => assert!(client.receive(), "the echo agrees"),
+                None => assert!(client.receive(), "the echo accepts"),
             }
         };
         client.received.drain(..head_bytes);
         client
     }
 
-    /// Whether there was more before the end.
+    /// Receives bytes. Returns false at the end of the connection.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 1 << 16];
         let count = self.stream.read(&mut bytes).unwrap();
@@ -44,14 +44,14 @@ impl Client {
         count > 0
     }
 
-    /// The next event in words, of what kind the message is where it is one, and the payload.
-    fn hear(&mut self) -> (&'static str, Option<Opcode>, Vec<u8>) {
+    /// Returns the name of the next event, the opcode if it is a message, and the payload.
+    fn next_event(&mut self) -> (&'static str, Option<Opcode>, Vec<u8>) {
         let mut reader = Reader::new();
         loop {
             let head = frame::decode(&self.received, Role::Client).unwrap();
             let read = reader.read(&mut self.received, Role::Client, MESSAGE_BYTES_MAX).unwrap();
             let (opcode, used) = (head.map(|head| head.opcode), read.used);
-            let heard = match read.event {
+            let next = match read.event {
                 None => {
                     assert!(self.receive(), "the echo goes on");
                     continue;
@@ -62,7 +62,7 @@ impl Client {
                 Some(Event::Close(code)) => ("close", None, code.unwrap_or_default().to_be_bytes().to_vec()),
             };
             self.received.drain(..used);
-            return heard;
+            return next;
         }
     }
 }
@@ -72,7 +72,7 @@ fn start() -> Echo {
 }
 
 #[test]
-fn messages_of_every_size_go_back_as_they_came() {
+fn messages_of_every_size_are_returned_unchanged() {
     let echo = start();
     let mut client = Client::connect(&echo.addr);
     for opcode in [Opcode::Text, Opcode::Binary] {
@@ -81,13 +81,13 @@ fn messages_of_every_size_go_back_as_they_came() {
             let mut sent = Vec::new();
             frame::encode(opcode, &message, MASK, &mut sent);
             client.stream.write_all(&sent).unwrap();
-            assert!(client.hear() == ("message", Some(opcode), message), "{opcode:?} of {bytes} bytes");
+            assert!(client.next_event() == ("message", Some(opcode), message), "{opcode:?} of {bytes} bytes");
         }
     }
 }
 
 #[test]
-fn fragments_come_back_whole_and_pings_between_them_are_answered() {
+fn fragments_are_reassembled_and_pings_between_them_answered() {
     let echo = start();
     let mut client = Client::connect(&echo.addr);
     let mut sent = Vec::new();
@@ -97,23 +97,23 @@ fn fragments_come_back_whole_and_pings_between_them_are_answered() {
     for byte in &sent {
         client.stream.write_all(&[*byte]).unwrap();
     }
-    assert_eq!(client.hear(), ("pong", None, b"between".to_vec()));
-    assert_eq!(client.hear(), ("message", Some(Opcode::Text), b"\xc2\xb5".to_vec()));
+    assert_eq!(client.next_event(), ("pong", None, b"between".to_vec()));
+    assert_eq!(client.next_event(), ("message", Some(Opcode::Text), b"\xc2\xb5".to_vec()));
 }
 
 #[test]
-fn the_end_is_told_and_then_comes() {
+fn a_close_frame_precedes_the_end() {
     let echo = start();
     let mut client = Client::connect(&echo.addr);
     let mut sent = Vec::new();
     frame::close(CloseCode::GoingAway, "bye", MASK, &mut sent);
     client.stream.write_all(&sent).unwrap();
-    assert_eq!(client.hear(), ("close", None, CloseCode::GoingAway.code().to_be_bytes().to_vec()));
+    assert_eq!(client.next_event(), ("close", None, CloseCode::GoingAway.code().to_be_bytes().to_vec()));
     assert!(!client.receive(), "the server closes first");
 
     let mut client = Client::connect(&echo.addr);
     let too_large = [&[0x82, 0xff][..], &(1_u64 << 40).to_be_bytes(), &[0; 4], &[0; 5000]].concat();
     client.stream.write_all(&too_large).unwrap();
-    assert_eq!(client.hear(), ("close", None, CloseCode::TooBig.code().to_be_bytes().to_vec()));
+    assert_eq!(client.next_event(), ("close", None, CloseCode::TooBig.code().to_be_bytes().to_vec()));
     assert!(!client.receive(), "no reset overtakes the reason");
 }

@@ -19,7 +19,7 @@ fn document(output: &Output) -> Value {
 }
 
 #[test]
-fn json_tells_what_was_measured_over_either_family() {
+fn json_contains_the_measurements_over_either_family() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         for tls in [false, true] {
             let mut arguments = vec!["--http", "--listen", listen];
@@ -34,26 +34,26 @@ fn json_tells_what_was_measured_over_either_family() {
             assert_eq!((&run["responses"]["announce"], &run["lost"]), (&2000.into(), &0.into()), "{run:#}");
             assert_eq!(run["connections"]["open_at_end"], 8, "{run:#}");
             assert!(run["latency"]["p99_us"].as_f64().unwrap() > 0.0);
-            let tls_in_words = if tls { "1.3".into() } else { Value::Null };
-            assert_eq!(document["load"]["tls"], tls_in_words);
+            let tls_version = if tls { "1.3".into() } else { Value::Null };
+            assert_eq!(document["load"]["tls"], tls_version);
         }
     }
 }
 
 #[test]
-fn the_published_load_has_a_handshake_for_each_announce_and_the_table_says_so() {
+fn the_table_shows_a_handshake_for_each_announce_of_the_published_load() {
     let echo = Echo::start(&["--http", "--tls", "--listen", "127.0.0.1:0", "--announce-reply-bytes", "150"]);
     let output = load(&echo.addr, &["--preset", "https-published", "--requests", "200"]);
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
-    for words in [
+    for expected in [
         "400 of 400 peers announced",
         "8 in flight",
         "announces       200 of 200",
         "full and 0 resumed handshakes, 0 open",
         "set up in",
     ] {
-        assert!(table.contains(words), "{words:?} is not in\n{table}");
+        assert!(table.contains(expected), "{expected:?} is not in\n{table}");
     }
     let resumed = document(&load(
         &echo.addr,
@@ -65,7 +65,7 @@ fn the_published_load_has_a_handshake_for_each_announce_and_the_table_says_so() 
 }
 
 #[test]
-fn an_open_loop_and_pipelines_go_through() {
+fn open_loops_and_pipelines_are_answered() {
     let echo = Echo::start(&["--http", "--listen", "127.0.0.1:0"]);
     let url = format!("http://{}", echo.addr);
     let run = document(&load(&url, &["--rate", "500", "--requests", "300", "--json"]));
@@ -87,9 +87,9 @@ fn connections_are_held_and_counted() {
 }
 
 #[test]
-fn nobody_and_what_speaks_otherwise_are_told_apart() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let output = load(&nobody, &[]);
+fn a_closed_port_and_another_protocol_are_distinguished() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = load(&closed, &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
 
@@ -101,8 +101,8 @@ fn nobody_and_what_speaks_otherwise_are_told_apart() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_could() {
-    for (arguments, words) in [
+fn invalid_options_are_refused_with_valid_ones() {
+    for (arguments, expected) in [
         (&["--preset", "published"][..], "http, https-published"),
         (&["--tls", "1.1"], "1.3 or 1.2"),
         (&["--pipelining", "2", "--rate", "5"], "cannot be used with"),
@@ -117,9 +117,9 @@ fn what_cannot_be_is_refused_with_what_could() {
         let output = command.args(arguments).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+        assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
-    for (url, arguments, code, words) in [
+    for (url, arguments, code, expected) in [
         ("http://127.0.0.1:9", &["--tls"][..], 2, "give https://"),
         ("http://127.0.0.1:9", &["--resumption"], 2, "add --tls"),
         ("http://127.0.0.1:9/a", &["--mix", "0:1:1"], 2, "BEP 48"),
@@ -129,13 +129,13 @@ fn what_cannot_be_is_refused_with_what_could() {
         let output = lab(&["load", "http", url]).args(arguments).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+        assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
 }
 
 #[test]
-fn help_teaches() {
-    for (arguments, words) in [
+fn help_explains_the_options() {
+    for (arguments, expected) in [
         (
             &["load", "http", "--help"][..],
             &["the loop is closed", "X25519", "Exit code 0", "https-published", "--hold 10000", "RFC 8446"][..],
@@ -143,6 +143,8 @@ fn help_teaches() {
         (&["echo", "--help"], &["--http", "mmsg or uring", "--certificate"]),
     ] {
         let help = text(&lab(arguments).output().unwrap().stdout);
-        words.iter().for_each(|words| assert!(help.contains(words), "{words:?} is not in\n{help}"));
+        expected
+            .iter()
+            .for_each(|expected| assert!(help.contains(expected), "{expected:?} is not in\n{help}"));
     }
 }

@@ -1,4 +1,4 @@
-//! `shoal-lab load` from outside, against `shoal-lab echo`: what it prints, and how it ends.
+//! `shoal-lab load` from outside, against `shoal-lab echo`: its output and exit codes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod echo;
@@ -25,7 +25,7 @@ impl Echo {
         Self::try_start(arguments).unwrap()
     }
 
-    /// None where the back end does not work on this host.
+    /// Returns nothing if the back end does not work on this host.
     fn try_start(arguments: &[&str]) -> Option<Self> {
         let mut command = lab(&["echo"]);
         let mut child = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
@@ -44,7 +44,7 @@ impl Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        // Both fail only where it has ended by itself.
+        // Both calls fail only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -66,7 +66,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn json_tells_what_was_measured_over_either_family_and_back_end() {
+fn json_contains_the_measurements_over_either_family_and_back_end() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         for io in ["mmsg", "uring"] {
             let echo = Echo::start(&["--listen", listen]);
@@ -94,15 +94,15 @@ fn json_tells_what_was_measured_over_either_family_and_back_end() {
 }
 
 #[test]
-fn the_table_names_what_people_look_for() {
+fn the_table_has_the_main_figures() {
     let echo = Echo::start(&["--listen", "127.0.0.1:0", "--announce-reply-bytes", "80"]);
     let output = load(&echo.addr, &["--rate", "2000", "--duration", "600ms", "--timeout", "5s"]);
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
-    for words in
+    for expected in
         ["open loop, 2000 requests", "good replies", "p99.9", "sent late by", "10.0 peers, 80 bytes", "lost"]
     {
-        assert!(table.contains(words), "{words:?} is not in\n{table}");
+        assert!(table.contains(expected), "{expected:?} is not in\n{table}");
     }
 }
 
@@ -120,7 +120,7 @@ fn ctrl_c_ends_early_with_what_was_measured() {
     let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
     let mut command = lab(&["load", "udp", &echo.addr, "--peers", "400", "--duration", "10m", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Long enough that it runs. Were it still filling, it would say so, and that would be a fault of the test.
+    // Long enough for the fill. If it were still filling, it would say so, and the test would fail.
     thread::sleep(Duration::from_secs(2));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -132,8 +132,8 @@ fn ctrl_c_ends_early_with_what_was_measured() {
 }
 
 #[test]
-fn ctrl_c_before_anything_was_measured_is_no_result() {
-    // Answers connects only, so that it is never full.
+fn ctrl_c_before_the_first_measurement_gives_no_result() {
+    // Answers connects only, so that the fill never ends.
     let tracker = UdpSocket::bind("127.0.0.1:0").unwrap();
     tracker.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let addr = tracker.local_addr().unwrap().to_string();
@@ -155,18 +155,20 @@ fn ctrl_c_before_anything_was_measured_is_no_result() {
 }
 
 #[test]
-fn long_help_teaches() {
-    for (arguments, words) in [
+fn long_help_explains_the_options() {
+    for (arguments, expected) in [
         (&["load", "udp", "--help"][..], &["the loop is closed", "Exit code 0", "Examples:"][..]),
         (&["echo", "--help"], &["No tracker can beat it", "internet"]),
     ] {
         let help = text(&lab(arguments).output().unwrap().stdout);
-        words.iter().for_each(|words| assert!(help.contains(words), "{words:?} is not in\n{help}"));
+        expected
+            .iter()
+            .for_each(|expected| assert!(help.contains(expected), "{expected:?} is not in\n{help}"));
     }
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_fault() {
+fn a_reader_that_leaves_is_no_error() {
     let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
     let mut command = lab(&["load", "udp", &echo.addr, "--peers", "400", "--requests", "1000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -176,22 +178,22 @@ fn a_reader_that_leaves_is_no_fault() {
 }
 
 #[test]
-fn nobody_and_silence_are_told_apart() {
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let output = load(&nobody.to_string(), &["--timeout", "200ms"]);
+fn a_closed_port_and_silence_are_distinguished() {
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = load(&closed.to_string(), &["--timeout", "200ms"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
 
-    let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let output = load(&mute.local_addr().unwrap().to_string(), &["--timeout", "200ms"]);
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let output = load(&silent.local_addr().unwrap().to_string(), &["--timeout", "200ms"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("does not answer"), "{}", text(&output.stderr));
     assert!(output.stdout.is_empty());
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_could() {
-    for (arguments, words) in [
+fn invalid_options_are_refused_with_valid_ones() {
+    for (arguments, expected) in [
         (&["--rate", "0"][..], "from 0.001"),
         (&["--duration", "10 years"], "500ms, 10s or 2m"),
         (&["--popularity", "zipf"], "zipf:EXPONENT"),
@@ -204,9 +206,9 @@ fn what_cannot_be_is_refused_with_what_could() {
         let output = load("127.0.0.1:9", arguments);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+        assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
-    for (arguments, words) in [
+    for (arguments, expected) in [
         (&["--seeders", "1.5"][..], "seeder share cannot be 1.5"),
         (&["--scrape-hashes", "75"], "1 to 74"),
         (&["--sockets", "65"], "at most 64"),
@@ -217,12 +219,12 @@ fn what_cannot_be_is_refused_with_what_could() {
         let output = load("127.0.0.1:9", arguments);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+        assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
 }
 
 #[test]
-fn too_few_descriptors_are_said() {
+fn too_few_descriptors_are_reported() {
     let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
     let limited = format!("ulimit -n 30; exec \"$0\" load udp {} --sockets 64 --peers 400", echo.addr);
     let program = env!("CARGO_BIN_EXE_shoal-lab");

@@ -1,11 +1,11 @@
-//! `shoal-lab load ws` from outside, against what is no tracker.
+//! `shoal-lab load ws` from outside, against programs other than trackers.
 
 use std::net::TcpListener;
 
 use crate::{Echo, lab, text};
 
 #[test]
-fn an_echo_is_no_tracker_and_its_replies_are_no_good() {
+fn the_replies_of_an_echo_are_malformed() {
     let echo = Echo::start(&["--ws", "--listen", "127.0.0.1:0"]);
     let mut command = lab(&["load", "ws", &echo.addr, "--connections", "8", "--torrents", "2"]);
     let output = command.args(["--timeout", "20s", "--requests", "100"]).output().unwrap();
@@ -16,9 +16,9 @@ fn an_echo_is_no_tracker_and_its_replies_are_no_good() {
 }
 
 #[test]
-fn nobody_and_what_speaks_otherwise_are_told_apart() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let output = lab(&["load", "ws", &nobody]).output().unwrap();
+fn a_closed_port_and_another_protocol_are_distinguished() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = lab(&["load", "ws", &closed]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
 
@@ -29,8 +29,8 @@ fn nobody_and_what_speaks_otherwise_are_told_apart() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_could() {
-    for (url, arguments, code, words) in [
+fn invalid_options_are_refused_with_valid_ones() {
+    for (url, arguments, code, expected) in [
         ("127.0.0.1:9", &["--preset", "http"][..], 2, "ws, ws-published, wss-published"),
         ("http://127.0.0.1:9", &[], 2, "ws://127.0.0.1:6969/announce"),
         ("ws://127.0.0.1:9", &["--tls"], 2, "give wss://"),
@@ -49,23 +49,23 @@ fn what_cannot_be_is_refused_with_what_could() {
         let output = lab(&["load", "ws", url]).args(arguments).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-        assert!(stderr.contains(words), "{words:?} is not in {stderr}");
+        assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
 }
 
 #[test]
-fn help_teaches() {
+fn help_explains_the_options() {
     let help = text(&lab(&["load", "ws", "--help"]).output().unwrap().stdout);
-    for words in [
+    for expected in [
         "the loop is closed",
         "--hold-announce",
-        "--deaf",
+        "--slow-readers",
         "--sdp-bytes",
         "wss-published-large",
         "--origin",
         "Exit code 0",
     ] {
-        assert!(help.contains(words), "{words:?} is not in\n{help}");
+        assert!(help.contains(expected), "{expected:?} is not in\n{help}");
     }
     assert!(!help.contains("--tolerate-own-address"), "{help}");
 }

@@ -1,22 +1,23 @@
-//! Loads over HTTP with a name.
+//! Named loads over HTTP.
 
 use super::Reuse;
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
-/// A load over HTTP with a name.
+/// A named load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
-    /// Its name, and who asks for what.
+    /// The name, the population, and the requests.
     pub shape: Shape,
-    /// Whether it is by TLS 1.3.
+    /// Whether it uses TLS 1.3.
     pub tls: bool,
-    /// What a connection is used for.
+    /// How connections are used.
     pub reuse: Reuse,
 }
 
-/// The swarms of the published comparison: ten thousand torrents, a few of which have nearly all peers, of whom a quarter
-/// are seeders. There, every announce came from another peer; here, they are enough for most replies to be full.
+/// The swarms of the published comparison: ten thousand torrents, a few of which have nearly all peers. A quarter of
+/// the peers are seeders. In the published comparison, every announce came from another peer. Here there are enough
+/// peers for most replies to be full.
 const PUBLISHED: Shape = Shape {
     name: "https-published",
     summary: "announces, a connection and handshake for each, 10 k torrents, 20 k peers, 50 peers wanted",
@@ -47,7 +48,7 @@ pub const PRESETS: [Preset; 2] = [
 ];
 
 impl Preset {
-    /// The preset of this name.
+    /// Returns the preset with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)

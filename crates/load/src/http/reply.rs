@@ -1,23 +1,23 @@
-//! Where a reply ends, and what its body is.
+//! Reads replies: where one ends, and its body.
 
 use shoal_wire::http::response::{Framing, ReceivedHead, ResponseError, decode_chunks};
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply<'i> {
     pub(super) status: u16,
     pub(super) body: &'i [u8],
-    /// How much of the input it is.
+    /// The length of the reply in the input.
     pub(super) bytes: usize,
-    /// Whether the tracker will keep the connection.
+    /// Whether the tracker will keep the connection open.
     pub(super) keep_alive: bool,
 }
 
-/// Longest body that is waited for. A scrape of the most torrents is far shorter.
+/// The longest body that is accepted. A scrape of the most torrents is far shorter.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Reads a reply from the front of `input`, to which nothing will be added where it `is_all`. Chunks are put together
-/// in `scratch`. `None` where the reply is not whole yet.
+/// Reads a reply from the front of `input`. Returns `None` if the reply is not complete yet. After the end of the
+/// stream (`is_all`), nothing will be added to the input. Chunks are joined in `scratch`.
 pub(super) fn read<'i>(
     input: &'i [u8],
     is_all: bool,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_or_too_long_is_refused_at_once() {
+    fn an_invalid_or_too_long_reply_is_refused_at_once() {
         let mut scratch = Vec::new();
         assert!(read(b"\x16\x03\x01\x02\x00", false, &mut scratch).is_err());
         let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", BODY_BYTES_MAX + 1);

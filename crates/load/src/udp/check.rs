@@ -1,90 +1,80 @@
-//! Judges replies: a [`Service`] for the back end of a client, which answers nothing.
+//! Checks replies. A [`Checker`] is the [`Service`] of a client's back end: it takes replies and sends nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
 use shoal_net::Service;
-use shoal_protocol::{PeerV4, PeerV6};
+use shoal_types::{PeerV4, PeerV6};
 use shoal_wire::datagram::Exchange;
 use shoal_wire::udp::{ConnectionId, Peers, Reply, TransactionId};
 
-use super::ask::note_unheard;
-use super::flight::{Asked, Flight, Landed};
-use crate::clock::Clock;
-use crate::progress::Live;
-use crate::rules::{Rules, words};
-use crate::tally::{Kind, Tally};
+use super::in_flight::{InFlight, Lookup, Pending};
+use crate::driver::Run;
+use crate::tally::Kind;
 
-/// What a socket has been told.
+/// A socket of a worker, and its connection id.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct ClientSocket {
     pub(super) ip: IpAddr,
     pub(super) connection_id: Option<ConnectionId>,
-    /// When that came.
+    /// When the connection id came.
     pub(super) connected_ns: u64,
 }
 
-/// Takes what one turn of the back end brings.
-pub(super) struct Judge<'j> {
-    pub(super) rules: Rules,
-    pub(super) clock: Clock,
-    /// When the batch was there.
+/// Takes the replies of one call of the back end.
+pub(super) struct Checker<'c> {
+    pub(super) run: &'c mut Run,
+    pub(super) in_flight: &'c mut InFlight,
+    pub(super) sockets: &'c mut [ClientSocket],
+    /// When the current batch of replies came.
     pub(super) now_ns: u64,
-    pub(super) flight: &'j mut Flight,
-    pub(super) lines: &'j mut [Line],
-    pub(super) tally: &'j mut Tally,
-    /// See [`super::worker::Worker`].
-    pub(super) unheard: &'j mut Option<Vec<u32>>,
-    pub(super) live: &'j Live,
 }
 
-impl Service for Judge<'_> {
+impl Service for Checker<'_> {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
-        self.now_ns = self.clock.now_ns();
+        // The time is read after the wait and before the replies are checked.
+        self.now_ns = self.run.now_ns();
+        self.run.note_alive(self.now_ns);
         for exchange in batch {
             self.take(exchange.request);
         }
     }
 }
 
-impl Judge<'_> {
+impl Checker<'_> {
     fn take(&mut self, reply: &[u8]) {
         let Some(id) = reply.get(4..8) else {
-            self.tally.wrong.malformed += 1;
+            self.run.tally.wrong.malformed += 1;
             return;
         };
         let id = u32::from_be_bytes(id.try_into().expect("four bytes"));
-        match self.flight.land(TransactionId(id)) {
-            Landed::Known(asked) if self.now_ns.saturating_sub(asked.due_ns) > self.rules.timeout_ns => {
-                // Nobody had given it up yet.
-                self.tally.lost += 1;
-                self.tally.late += 1;
-                note_unheard(self.unheard, &asked);
+        match self.in_flight.take(TransactionId(id)) {
+            Lookup::Found(request) => {
+                let Pending { kind, peer, due_ns, .. } = request;
+                if !self.run.is_late(kind, peer, due_ns, self.now_ns) {
+                    self.check(&request, reply);
+                }
             }
-            Landed::Known(asked) => self.judge(&asked, reply),
-            Landed::GivenUp => self.tally.late += 1,
-            Landed::Unknown => self.tally.wrong.transaction_id += 1,
+            Lookup::GivenUp => self.run.tally.late += 1,
+            Lookup::Unknown => self.run.tally.wrong.transaction_id += 1,
         }
     }
 
-    fn judge(&mut self, asked: &Asked, reply: &[u8]) {
-        let wrong = &mut self.tally.wrong;
-        match (Reply::decode(reply), asked.kind) {
+    fn check(&mut self, request: &Pending, reply: &[u8]) {
+        let wrong = &mut self.run.tally.wrong;
+        match (Reply::decode(reply), request.kind) {
             (Err(_), _) => wrong.malformed += 1,
-            (Ok(Reply::Error { message, .. }), _) => {
-                self.tally.errors += 1;
-                self.tally.first_error.get_or_insert_with(|| words(message));
-            }
+            (Ok(Reply::Error { message, .. }), _) => self.run.tally.note_error(message),
             (Ok(Reply::Connect { connection_id, .. }), Kind::Connect) => {
-                let line = &mut self.lines[usize::from(asked.socket)];
-                (line.connection_id, line.connected_ns) = (Some(connection_id), self.now_ns);
-                self.count(asked);
+                let socket = &mut self.sockets[usize::from(request.socket)];
+                (socket.connection_id, socket.connected_ns) = (Some(connection_id), self.now_ns);
+                self.count(request);
             }
             (Ok(Reply::Announce { peers, .. }), Kind::Announce) => {
-                self.judge_peers(asked, peers, reply.len());
+                self.check_peers(request, peers, reply.len());
             }
             (Ok(Reply::Scrape { entries, .. }), Kind::Scrape) => {
-                if entries.len() == usize::from(asked.hashes) {
-                    self.count(asked);
+                if entries.len() == usize::from(request.hashes) {
+                    self.count(request);
                 } else {
                     wrong.count += 1;
                 }
@@ -93,38 +83,32 @@ impl Judge<'_> {
         }
     }
 
-    fn judge_peers(&mut self, asked: &Asked, peers: Peers<'_>, reply_bytes: usize) {
-        let own = SocketAddr::new(self.lines[usize::from(asked.socket)].ip, asked.port);
-        let wrong = &mut self.tally.wrong;
-        let Some((count, has_own)) = look(peers, own) else {
-            wrong.malformed += 1;
+    fn check_peers(&mut self, request: &Pending, peers: Peers<'_>, reply_bytes: usize) {
+        let own = SocketAddr::new(self.sockets[usize::from(request.socket)].ip, request.port);
+        let Run { tally, rules, .. } = &mut *self.run;
+        let Some((count, has_own)) = count_peers(peers, own) else {
+            tally.wrong.malformed += 1;
             return;
         };
-        if !self.rules.allows(count) {
-            wrong.count += 1;
-            return;
+        if !rules.allows(count) {
+            tally.wrong.count += 1;
+        } else if has_own && rules.own_address_is_wrong {
+            tally.wrong.own_address += 1;
+        } else {
+            tally.own_address_tolerated += u64::from(has_own);
+            tally.peers += count as u64;
+            tally.announce_reply_bytes += reply_bytes as u64;
+            self.count(request);
         }
-        if has_own && self.rules.own_address_is_wrong {
-            wrong.own_address += 1;
-            return;
-        }
-        self.tally.own_address_tolerated += u64::from(has_own);
-        self.tally.peers += count as u64;
-        self.tally.announce_reply_bytes += reply_bytes as u64;
-        self.count(asked);
     }
 
-    /// A good reply.
-    fn count(&mut self, asked: &Asked) {
-        let latency_ns = self.now_ns.saturating_sub(asked.due_ns);
-        self.tally.responses.count(asked.kind);
-        self.tally.record_latency(latency_ns);
-        self.live.record(latency_ns);
+    fn count(&mut self, request: &Pending) {
+        self.run.note_good(request.kind, request.due_ns, self.now_ns);
     }
 }
 
-/// How many peers there are, and whether `own` is one. `None` if the last one is cut off.
-fn look(peers: Peers<'_>, own: SocketAddr) -> Option<(usize, bool)> {
+/// Returns the number of peers, and whether `own` is one of them, or `None` if the last peer is incomplete.
+fn count_peers(peers: Peers<'_>, own: SocketAddr) -> Option<(usize, bool)> {
     match own {
         SocketAddr::V4(own) => {
             let (peers, own) = (peers.of_family::<PeerV4>()?, PeerV4::new(*own.ip(), own.port()));

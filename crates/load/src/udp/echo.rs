@@ -1,10 +1,12 @@
-//! The limit that kernel and back end set: a tracker that does nothing.
+//! The upper limit of the kernel and the back end: a tracker that does nothing.
 
 use shoal_net::Service;
 use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 
-/// Answers each request with a reply of the form and size that a tracker's would have, and looks at nothing but the
-/// size of the request. It knows no torrent, checks no connection id, and hands out peers that do not exist.
+/// A service that replies to each request with the format and size of a tracker's reply.
+///
+/// It looks at nothing but the size of the request: it knows no torrents, checks no connection id, and returns peers
+/// that do not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
     announce_reply_bytes: usize,
@@ -16,12 +18,12 @@ const CONNECT_BYTES: usize = 16;
 const ANNOUNCE_BYTES: usize = 98;
 /// Bytes of an announce reply before the peers (BEP 15, "announce").
 const ANNOUNCE_HEAD_BYTES: usize = 20;
-/// Bytes of an info hash in a scrape request, and of the counts in its reply (BEP 15, "scrape").
+/// Bytes of an info hash in a scrape request, and of its counts in the reply (BEP 15, "scrape").
 const HASH_BYTES: usize = 20;
 const COUNTS_BYTES: usize = 12;
 
 impl Echo {
-    /// Announce replies have about so many bytes: the next smaller size that holds whole peers of `peer_bytes`.
+    /// Returns an echo whose announce replies have `announce_reply_bytes`, rounded down to whole peers of `peer_bytes`.
     #[must_use]
     pub fn new(announce_reply_bytes: usize, peer_bytes: usize) -> Self {
         let peers = announce_reply_bytes.clamp(ANNOUNCE_HEAD_BYTES, REPLY_BYTES_MAX) - ANNOUNCE_HEAD_BYTES;
@@ -32,7 +34,7 @@ impl Echo {
         match request_bytes {
             CONNECT_BYTES => CONNECT_BYTES,
             ANNOUNCE_BYTES => self.announce_reply_bytes,
-            // A reply has less than 8 bytes where there is no whole hash.
+            // Without a whole hash, the reply is a head.
             scrape => 8 + scrape.saturating_sub(CONNECT_BYTES) / HASH_BYTES * COUNTS_BYTES,
         }
     }
@@ -42,7 +44,7 @@ impl Service for Echo {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         for exchange in batch {
             let Some(head) = exchange.request.get(8..CONNECT_BYTES) else { continue };
-            // Action and transaction id; the rest is whatever lies in the buffer.
+            // Action and transaction id. The rest of the buffer is sent as it is.
             exchange.reply[..8].copy_from_slice(head);
             exchange.reply_len = self.reply_bytes(exchange.request.len()).min(REPLY_BYTES_MAX);
         }

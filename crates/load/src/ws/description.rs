@@ -1,19 +1,19 @@
-//! What peers would tell each other by way of the tracker: offers and answers of WebRTC, made up.
+//! Artificial session descriptions: the offers and answers of WebRTC that peers exchange through the tracker.
 //!
-//! Their size and their kind of text are those of real ones. Each is signed at its front, in its middle and at its end,
-//! and is the same as all others besides, so that one that arrives can be compared with what it has to be, to the byte.
+//! They have the size and the kind of text of real ones. Each has its stamp at the front, in the middle and at the
+//! end, and is otherwise the same as all others, so that each byte of one that arrives can be checked.
 
 use super::stamp::STAMP_BYTES;
 
-/// An offer or an answer as a JSON object, with places for stamps.
+/// An offer or an answer as a JSON object, with space for stamps.
 #[derive(Clone, Debug)]
 pub(super) struct Description {
     json: Vec<u8>,
-    /// Where the stamps begin, in order.
-    places: [usize; STAMPS],
+    /// The offsets of the stamps, in order.
+    offsets: [usize; STAMPS],
 }
 
-/// Which of the two.
+/// The kind of a session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Offer,
@@ -22,13 +22,13 @@ pub(super) enum Side {
 
 const STAMPS: usize = 3;
 
-/// A session description has room for three stamps.
+/// The smallest session description: it has space for three stamps.
 pub(super) const SDP_BYTES_MIN: usize = 192;
 
-/// Most bytes of a session description. Trackers take less.
+/// The largest session description. Trackers accept less.
 pub(super) const SDP_BYTES_MAX: usize = 1 << 20;
 
-/// What stands for a stamp. It needs no escape.
+/// The placeholder of a stamp. JSON does not escape it.
 const BLANK: &str = "~~~~~~~~~~~~~~~~~~~~";
 
 const _: () = assert!(BLANK.len() == STAMP_BYTES);
@@ -47,28 +47,28 @@ const MIDDLE: &str = "\r\na=x-middle:~~~~~~~~~~~~~~~~~~~~\r\n";
 const END: &str = "\r\na=x-end:~~~~~~~~~~~~~~~~~~~~\r\n";
 
 impl Description {
-    /// One whose session description has `sdp_bytes`, which are within the limits.
+    /// Returns a description of `sdp_bytes`, which are within the limits.
     pub(super) fn new(side: Side, sdp_bytes: usize) -> Self {
-        let room = sdp_bytes - HEAD.len() - MIDDLE.len() - END.len();
-        let filling = filling(room);
-        let (front, back) = filling.split_at(room / 2);
+        let bytes = sdp_bytes - HEAD.len() - MIDDLE.len() - END.len();
+        let text = media_text(bytes);
+        let (front, back) = text.split_at(bytes / 2);
         let sdp = [HEAD, front, MIDDLE, back, END].concat();
         let name = match side {
             Side::Offer => "offer",
             Side::Answer => "answer",
         };
-        // As JSON.stringify writes it, so that who reads and writes it again leaves it as it is.
+        // As JSON.stringify writes it, so that decoding and encoding it again does not change it.
         let sdp = sdp.replace('\r', "\\r").replace('\n', "\\n");
         let json = format!("{{\"type\":\"{name}\",\"sdp\":\"{sdp}\"}}");
-        let mut blanks = json.match_indices(BLANK).map(|(place, _)| place);
-        let places = std::array::from_fn(|_| blanks.next().expect("three blanks were written"));
-        Self { json: json.into_bytes(), places }
+        let mut blanks = json.match_indices(BLANK).map(|(offset, _)| offset);
+        let offsets = std::array::from_fn(|_| blanks.next().expect("three blanks were written"));
+        Self { json: json.into_bytes(), offsets }
     }
 
-    /// Signs it anew.
-    pub(super) fn sign(&mut self, stamp: &[u8; STAMP_BYTES]) {
-        for place in self.places {
-            self.json[place..][..STAMP_BYTES].copy_from_slice(stamp);
+    /// Replaces the stamps.
+    pub(super) fn set_stamp(&mut self, stamp: &[u8; STAMP_BYTES]) {
+        for offset in self.offsets {
+            self.json[offset..][..STAMP_BYTES].copy_from_slice(stamp);
         }
     }
 
@@ -76,29 +76,29 @@ impl Description {
         &self.json
     }
 
-    /// What `received` is signed with, if it is one of these.
+    /// Returns the first stamp of `received`, if it is long enough.
     pub(super) fn stamp<'r>(&self, received: &'r [u8]) -> Option<&'r [u8]> {
-        received.get(self.places[0]..self.places[0] + STAMP_BYTES)
+        received.get(self.offsets[0]..self.offsets[0] + STAMP_BYTES)
     }
 
-    /// Whether `received` is this, signed so, to the byte.
-    pub(super) fn is(&self, received: &[u8], stamp: &[u8]) -> bool {
+    /// Returns whether `received` is this description with the given stamp, to the byte.
+    pub(super) fn matches(&self, received: &[u8], stamp: &[u8]) -> bool {
         if received.len() != self.json.len() {
             return false;
         }
         let mut start = 0;
-        let is_signed = self.places.iter().all(|place| {
-            let same = received[start..*place] == self.json[start..*place]
-                && received[*place..][..STAMP_BYTES] == *stamp;
-            start = place + STAMP_BYTES;
+        let has_stamps = self.offsets.iter().all(|offset| {
+            let same = received[start..*offset] == self.json[start..*offset]
+                && received[*offset..][..STAMP_BYTES] == *stamp;
+            start = offset + STAMP_BYTES;
             same
         });
-        is_signed && received[start..] == self.json[start..]
+        has_stamps && received[start..] == self.json[start..]
     }
 }
 
-/// So many bytes of what a description has besides: candidates (RFC 8839, 5.1), as many as there is room for.
-fn filling(bytes: usize) -> String {
+/// Returns the rest of a description with this length: a medium, and as many candidates (RFC 8839, 5.1) as fit.
+fn media_text(bytes: usize) -> String {
     let mut text = MEDIA.to_owned();
     let mut candidate = 0;
     while text.len() < bytes {
@@ -119,17 +119,17 @@ mod tests {
     const STAMP: &[u8; STAMP_BYTES] = b"AAAAAAAAAABBBBBBBBBB";
 
     #[test]
-    fn it_is_json_of_the_size_that_was_asked_for() {
+    fn a_description_is_json_of_the_requested_size() {
         for (side, name) in [(Side::Offer, "offer"), (Side::Answer, "answer")] {
             for bytes in [SDP_BYTES_MIN, 256, 700, 2048, 10_000] {
                 let mut description = Description::new(side, bytes);
-                description.sign(STAMP);
+                description.set_stamp(STAMP);
                 let value: serde_json::Value = serde_json::from_slice(description.json()).unwrap();
                 let sdp = value["sdp"].as_str().unwrap();
                 assert_eq!((value["type"].as_str(), sdp.len()), (Some(name), bytes));
                 assert_eq!(sdp.matches("AAAAAAAAAABBBBBBBBBB").count(), STAMPS);
                 assert!(sdp.starts_with("v=0\r\n") && sdp.ends_with("\r\n") && !sdp.contains('~'));
-                // Written again as compact as it came.
+                // Encoding it again gives the same length.
                 assert_eq!(
                     value["sdp"].to_string().len() + format!("{{\"type\":\"{name}\",\"sdp\":}}").len(),
                     description.json().len()
@@ -139,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_that_differs_is_noticed() {
+    fn every_changed_byte_is_detected() {
         let mut description = Description::new(Side::Offer, 600);
-        description.sign(STAMP);
+        description.set_stamp(STAMP);
         let received = description.json().to_vec();
         let other = b"CCCCCCCCCCBBBBBBBBBB";
-        description.sign(other);
+        description.set_stamp(other);
         assert_eq!(description.stamp(&received), Some(&STAMP[..]));
-        assert!(description.is(&received, STAMP) && !description.is(&received, other));
-        for place in 0..received.len() {
-            let mut spoilt = received.clone();
-            spoilt[place] ^= 1;
-            assert!(!description.is(&spoilt, STAMP), "{place}");
+        assert!(description.matches(&received, STAMP) && !description.matches(&received, other));
+        for offset in 0..received.len() {
+            let mut damaged = received.clone();
+            damaged[offset] ^= 1;
+            assert!(!description.matches(&damaged, STAMP), "{offset}");
         }
-        assert!(!description.is(&received[..received.len() - 1], STAMP));
+        assert!(!description.matches(&received[..received.len() - 1], STAMP));
         assert_eq!(description.stamp(&received[..20]), None);
     }
 }

@@ -1,25 +1,25 @@
-//! Loads over WebSockets with a name.
+//! Named loads over WebSockets.
 
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
-/// A load over WebSockets with a name.
+/// A named load over WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
-    /// Its name, and who asks for what. Where connections are not said otherwise, there is one for each peer.
+    /// The name, the population, and the requests. Unless the number of connections is given, each peer has one.
     pub shape: Shape,
-    /// Whether it is by TLS 1.3.
+    /// Whether it uses TLS 1.3.
     pub tls: bool,
-    /// Offers of each announce.
+    /// The number of offers of each announce.
     pub offers: usize,
-    /// Bytes of the session description of an offer or answer.
+    /// The size of the session description of an offer or answer.
     pub sdp_bytes: usize,
-    /// Share of the offers that are answered.
+    /// The share of offers that are answered.
     pub answer_share: f64,
 }
 
-/// The swarms of the published comparison: torrents by a gamma distribution, a quarter of the peers are seeders, and
-/// every announce makes ten offers. There are few peers in a torrent, because there are few connections.
+/// The swarms of the published comparison: torrents follow a gamma distribution, a quarter of the peers are seeders,
+/// and every announce makes ten offers. A torrent has few peers, because there are few connections.
 const PUBLISHED: Preset = Preset {
     shape: Shape {
         name: "wss-published",
@@ -76,7 +76,7 @@ pub const PRESETS: [Preset; 4] = [
 ];
 
 impl Preset {
-    /// The preset of this name.
+    /// Returns the preset with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)

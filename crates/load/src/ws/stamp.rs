@@ -1,26 +1,26 @@
-//! What an offer or an answer is signed with: twenty characters that tell who sent it, when, and for which torrent.
+//! Stamps: twenty characters in each offer and answer that tell which connection sent it, when, and for which torrent.
 //!
-//! So whoever receives one, in whatever thread, knows what it has to be without a table of what is on its way.
+//! With a stamp, the thread that receives an offer or an answer can check it without a table of those in flight.
 
-use crate::hash::mix;
+use crate::population::mix;
 
-/// Who sent what, and when.
+/// The origin of an offer or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// On the clock of the session, rounded down to 128 ns.
+    /// The time on the clock of the session, rounded down to 128 ns.
     pub(super) sent_ns: u64,
     pub(super) worker: usize,
-    /// The place of the connection within its worker.
+    /// The slot of the connection within its worker.
     pub(super) slot: usize,
-    /// The place of the offer within its announce.
+    /// The index of the offer within its announce.
     pub(super) index: usize,
     pub(super) torrent: u32,
 }
 
-/// Characters of a stamp, of six bits each.
+/// The length of a stamp. Each character holds six bits.
 pub(super) const STAMP_BYTES: usize = 20;
 
-/// Characters that need no escape in JSON, whoever writes it.
+/// Characters that no JSON encoder escapes.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 const TIME_SHIFT: u32 = 7;
@@ -33,13 +33,14 @@ const CHECK_BITS: u32 = 16;
 
 const _: () = assert!(TIME_BITS + WORKER_BITS + SLOT_BITS + INDEX_BITS + TORRENT_BITS + CHECK_BITS == 6 * 20);
 
-/// What a stamp has room for. Time lasts for a day and a half.
+/// The ranges of a stamp. The time wraps around after a day and a half.
 pub(super) const WORKERS_MAX: usize = 1 << WORKER_BITS;
 pub(super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 pub(super) const OFFERS_MAX: usize = 1 << INDEX_BITS;
 pub(super) const TORRENTS_MAX: u32 = 1 << TORRENT_BITS;
 
 impl Stamp {
+    /// Returns the text of a stamp, with a checksum that depends on the seed.
     pub(super) fn write(&self, seed: u64) -> [u8; STAMP_BYTES] {
         let mut bits = 0_u128;
         for (value, width) in [
@@ -51,23 +52,23 @@ impl Stamp {
         ] {
             bits = bits << width | u128::from(value & ((1 << width) - 1));
         }
-        bits = bits << CHECK_BITS | u128::from(check(seed, bits));
+        bits = bits << CHECK_BITS | u128::from(checksum_of(seed, bits));
         std::array::from_fn(|digit| {
             let shift = 6 * (STAMP_BYTES - 1 - digit);
             DIGITS[usize::from(low_byte(bits >> shift) & 63)]
         })
     }
 
-    /// None where this is no stamp of this seed.
+    /// Reads a stamp. Returns `None` if the text is no stamp of this seed.
     pub(super) fn read(text: &[u8], seed: u64) -> Option<Self> {
         let text: &[u8; STAMP_BYTES] = text.try_into().ok()?;
         let mut bits = 0_u128;
         for digit in text {
             bits = bits << 6 | u128::from(value(*digit)?);
         }
-        let told = bits & ((1 << CHECK_BITS) - 1);
+        let checksum = bits & ((1 << CHECK_BITS) - 1);
         bits >>= CHECK_BITS;
-        if told != u128::from(check(seed, bits)) {
+        if checksum != u128::from(checksum_of(seed, bits)) {
             return None;
         }
         let mut take = |width: u32| {
@@ -83,7 +84,7 @@ impl Stamp {
     }
 }
 
-fn check(seed: u64, bits: u128) -> u16 {
+fn checksum_of(seed: u64, bits: u128) -> u16 {
     let [a, b, c, d, e, f, g, h, rest @ ..] = bits.to_le_bytes();
     let hash = mix(mix(seed ^ u64::from_le_bytes([a, b, c, d, e, f, g, h])) ^ u64::from_le_bytes(rest));
     let [first, second, ..] = hash.to_le_bytes();
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_comes_back_whole_and_only_to_its_seed() {
+    fn a_stamp_is_read_back_only_with_its_seed() {
         for stamp in [
             Stamp { sent_ns: 0, worker: 0, slot: 0, index: 0, torrent: 0 },
             Stamp { sent_ns: 128 * 77_000_000, worker: 3, slot: 40_001, index: 9, torrent: 9_999 },

@@ -1,4 +1,4 @@
-//! A WebTorrent tracker for tests, with a thread for each connection, which can be told to break a rule.
+//! A WebTorrent tracker for tests, with a thread for each connection. It can break a rule on demand.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_protocol::{Event as Happened, InfoHash, PeerId};
+use shoal_types::{Event as PeerEvent, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, handshake};
 use shoal_wire::webtorrent::{Announce, Answer, Limits, Request, Storage, decode, reply};
 
-/// What is done with an offer or an answer.
+/// The treatment of an offer or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Treatment {
     Pass,
     Drop,
     /// One byte of it is another.
     Damage,
-    /// It goes to who sent it.
+    /// It goes back to its sender.
     Return,
     /// It goes on as of another torrent.
     OtherTorrent,
@@ -33,49 +33,49 @@ pub(crate) enum Deed {
 pub(crate) type Decision<T> = Box<dyn Fn(u64) -> T + Send + Sync>;
 
 /// How a tracker behaves.
-pub(crate) struct Conduct {
-    pub(crate) relay: Decision<Deed>,
-    pub(crate) answer: Decision<Deed>,
+pub(crate) struct Behavior {
+    pub(crate) relay: Decision<Treatment>,
+    pub(crate) answer: Decision<Treatment>,
     /// Whether a connection ends instead of a reply.
     pub(crate) ends: Decision<bool>,
     pub(crate) pongs: Decision<bool>,
-    /// What is replied to every announce.
+    /// The reply to every announce.
     pub(crate) reply: Option<&'static str>,
     /// Whether an answer is replied to as if it were an announce.
     pub(crate) replies_to_answers: bool,
-    /// What is answered to every request for a WebSocket.
+    /// The response to every request for an upgrade.
     pub(crate) upgrade: Option<&'static str>,
-    /// After so many requests nothing is said any more.
+    /// The tracker sends nothing more after this number of requests.
     pub(crate) silent_after: u64,
-    /// Is told of every announce by whom it is, on which connection.
-    pub(crate) heard: Option<Sender<(u64, [u8; 20])>>,
+    /// Receives the peer id and the connection of every announce.
+    pub(crate) announces: Option<Sender<(u64, [u8; 20])>>,
 }
 
-impl Conduct {
+impl Behavior {
     pub(crate) fn good() -> Self {
         Self {
-            relay: Box::new(|_| Deed::Pass),
-            answer: Box::new(|_| Deed::Pass),
+            relay: Box::new(|_| Treatment::Pass),
+            answer: Box::new(|_| Treatment::Pass),
             ends: Box::new(|_| false),
             pongs: Box::new(|_| true),
             reply: None,
             replies_to_answers: false,
             upgrade: None,
             silent_after: u64::MAX,
-            heard: None,
+            announces: None,
         }
     }
 }
 
 pub(crate) struct Tracker {
     pub(crate) addr: SocketAddr,
-    house: Arc<House>,
+    state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What all threads share.
-struct House {
-    conduct: Conduct,
+/// The state that all threads share.
+struct State {
+    behavior: Behavior,
     stop: AtomicBool,
     swarms: Mutex<HashMap<InfoHash, Vec<Peer>>>,
     streams: Mutex<HashMap<u64, Arc<Mutex<TcpStream>>>>,
@@ -97,11 +97,11 @@ struct Peer {
 const LIMITS: Limits = Limits { offers_max: 20, offer_bytes_max: 64 * 1024, info_hashes_max: 100 };
 
 impl Tracker {
-    pub(crate) fn start(bind: &str, conduct: Conduct) -> Self {
+    pub(crate) fn start(bind: &str, behavior: Behavior) -> Self {
         let listener = TcpListener::bind(bind).unwrap();
         let addr = listener.local_addr().unwrap();
-        let house = Arc::new(House {
-            conduct,
+        let state = Arc::new(State {
+            behavior,
             stop: AtomicBool::new(false),
             swarms: Mutex::default(),
             streams: Mutex::default(),
@@ -112,7 +112,7 @@ impl Tracker {
             answered: AtomicU64::new(0),
             pinged: AtomicU64::new(0),
         });
-        let own = Arc::clone(&house);
+        let own = Arc::clone(&state);
         let acceptor = thread::spawn(move || {
             thread::scope(|scope| {
                 for number in 0.. {
@@ -120,17 +120,17 @@ impl Tracker {
                     if own.stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    let house = &own;
+                    let state = &own;
                     scope.spawn(move || {
-                        // Whoever has gone in the middle is what some tests are about.
-                        let _ = house.serve(number, &stream);
-                        house.leave(number);
+                        // In some tests, the client closes in the middle.
+                        let _ = state.serve(number, &stream);
+                        state.leave(number);
                         let _ = stream.shutdown(Shutdown::Both);
                     });
                 }
             });
         });
-        Self { addr, house, acceptor: Some(acceptor) }
+        Self { addr, state, acceptor: Some(acceptor) }
     }
 
     /// When each connection became a WebSocket.
@@ -138,7 +138,7 @@ impl Tracker {
     pub(crate) fn opened(&self) -> Vec<Instant> {
         let began = Instant::now();
         loop {
-            let opened = self.house.opened.lock().unwrap().clone();
+            let opened = self.state.opened.lock().unwrap().clone();
             if !opened.is_empty() || began.elapsed() > Duration::from_secs(10) {
                 return opened;
             }
@@ -146,28 +146,28 @@ impl Tracker {
         }
     }
 
-    /// What the first connection was asked for.
+    /// Returns the request for the upgrade of the first connection.
     pub(crate) fn first_head(&self) -> String {
-        self.house.heads.lock().unwrap()[0].clone()
+        self.state.heads.lock().unwrap()[0].clone()
     }
 }
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        self.house.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
         // Wakes the acceptor, which then sees that it is over.
         let _ = TcpStream::connect(self.addr);
         self.acceptor.take().unwrap().join().unwrap();
     }
 }
 
-impl House {
+impl State {
     fn serve(&self, number: u64, mut stream: &TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(Duration::from_millis(20)))?;
-        // Who takes nothing for so long is let go.
+        // A client that reads nothing for this long is disconnected.
         stream.set_write_timeout(Some(Duration::from_millis(100)))?;
         stream.set_nodelay(true)?;
-        // Nor does the kernel take it for him.
+        // The kernel does not buffer much for it either.
         rustix::net::sockopt::set_socket_send_buffer_size(stream, 16 * 1024)?;
         let writer = Arc::new(Mutex::new(stream.try_clone()?));
         self.streams.lock().unwrap().insert(number, writer);
@@ -200,7 +200,7 @@ impl House {
                         }
                     }
                     Some(Event::Ping(payload)) => {
-                        if (self.conduct.pongs)(self.pinged.fetch_add(1, Ordering::Relaxed)) {
+                        if (self.behavior.pongs)(self.pinged.fetch_add(1, Ordering::Relaxed)) {
                             let mut pong = Vec::new();
                             frame::encode(Opcode::Pong, payload, None, &mut pong);
                             self.send(number, &pong);
@@ -218,7 +218,7 @@ impl House {
     #[expect(clippy::disallowed_methods, reason = "a test reads the clock")]
     fn upgrade(&self, number: u64, head: &str) {
         let mut response = Vec::new();
-        if let Some(upgrade) = self.conduct.upgrade {
+        if let Some(upgrade) = self.behavior.upgrade {
             response.extend_from_slice(upgrade.as_bytes());
         } else {
             let key = head.split("Sec-WebSocket-Key: ").nth(1).unwrap().split("\r\n").next().unwrap();
@@ -235,10 +235,10 @@ impl House {
             Request::Answer(answer) => self.pass_answer(number, &answer),
             Request::Announce(announce) => {
                 let before = self.requests.fetch_add(1, Ordering::Relaxed);
-                if (self.conduct.ends)(before) {
+                if (self.behavior.ends)(before) {
                     return false;
                 }
-                if before < self.conduct.silent_after {
+                if before < self.behavior.silent_after {
                     self.announce(number, &announce);
                 }
             }
@@ -246,7 +246,7 @@ impl House {
                 let mut counts: Vec<_> = hashes.iter().map(|hash| (*hash, self.counts(hash))).collect();
                 counts.sort_unstable_by_key(|(hash, _)| hash.0);
                 counts.dedup();
-                self.say(number, |out| {
+                self.send_text(number, |out| {
                     reply::scrape_begin(out);
                     for (hash, (complete, incomplete)) in &counts {
                         reply::scrape_file(hash, *complete, *incomplete, 0, out);
@@ -260,35 +260,35 @@ impl House {
 
     fn announce(&self, number: u64, announce: &Announce<'_>) {
         let Announce { info_hash, peer_id, event, left_bytes, offers, .. } = announce;
-        if let Some(heard) = &self.conduct.heard {
-            heard.send((number, peer_id.0)).unwrap();
+        if let Some(announces) = &self.behavior.announces {
+            announces.send((number, peer_id.0)).unwrap();
         }
-        let is_seeder = *left_bytes == Some(0) || *event == Happened::Completed;
+        let is_seeder = *left_bytes == Some(0) || *event == PeerEvent::Completed;
         let mut others: Vec<Peer> = Vec::new();
         {
             let mut swarms = self.swarms.lock().unwrap();
             let swarm = swarms.entry(*info_hash).or_default();
             swarm.retain(|peer| peer.connection != number);
             others.extend(swarm.iter().filter(|peer| !(is_seeder && peer.is_seeder)));
-            if *event != Happened::Stopped {
+            if *event != PeerEvent::Stopped {
                 swarm.push(Peer { id: *peer_id, connection: number, is_seeder });
             }
         }
         let (complete, incomplete) = self.counts(info_hash);
-        match self.conduct.reply {
-            Some(text) => self.say(number, |out| out.extend_from_slice(text.as_bytes())),
-            None => self.say(number, |out| reply::announce(info_hash, 120, complete, incomplete, out)),
+        match self.behavior.reply {
+            Some(text) => self.send_text(number, |out| out.extend_from_slice(text.as_bytes())),
+            None => self.send_text(number, |out| reply::announce(info_hash, 120, complete, incomplete, out)),
         }
         let begin = usize::try_from(self.relayed.load(Ordering::Relaxed)).unwrap();
         for (index, offer) in offers.iter().take(others.len()).enumerate() {
-            let deed = (self.conduct.relay)(self.relayed.fetch_add(1, Ordering::Relaxed));
+            let deed = (self.behavior.relay)(self.relayed.fetch_add(1, Ordering::Relaxed));
             let to = others[(begin + index) % others.len()].connection;
-            let to = if deed == Deed::Return { number } else { to };
+            let to = if deed == Treatment::Return { number } else { to };
             let torrent =
-                if deed == Deed::OtherTorrent { InfoHash(*b"another torrent here") } else { *info_hash };
+                if deed == Treatment::OtherTorrent { InfoHash(*b"another torrent here") } else { *info_hash };
             let mut json = Vec::new();
             reply::offer(&torrent, peer_id, &offer, &mut json);
-            if deed == Deed::OtherId {
+            if deed == Treatment::OtherId {
                 let id = offer.offer_id.raw();
                 let place = json.windows(id.len()).rposition(|bytes| bytes == id).unwrap();
                 json[place + 1] = if json[place + 1] == b'A' { b'B' } else { b'A' };
@@ -298,17 +298,17 @@ impl House {
     }
 
     fn pass_answer(&self, number: u64, answer: &Answer<'_>) {
-        if self.conduct.replies_to_answers {
+        if self.behavior.replies_to_answers {
             let (complete, incomplete) = self.counts(&answer.info_hash);
-            self.say(number, |out| reply::announce(&answer.info_hash, 120, complete, incomplete, out));
+            self.send_text(number, |out| reply::announce(&answer.info_hash, 120, complete, incomplete, out));
         }
-        let deed = (self.conduct.answer)(self.answered.fetch_add(1, Ordering::Relaxed));
+        let deed = (self.behavior.answer)(self.answered.fetch_add(1, Ordering::Relaxed));
         let to = {
             let swarms = self.swarms.lock().unwrap();
             let peer = swarms[&answer.info_hash].iter().find(|peer| peer.id == answer.to_peer_id);
             peer.map(|peer| peer.connection)
         };
-        let to = if deed == Deed::Return { Some(number) } else { to };
+        let to = if deed == Treatment::Return { Some(number) } else { to };
         if let Some(to) = to {
             let mut json = Vec::new();
             reply::answer(&answer.info_hash, &answer.peer_id, answer, &mut json);
@@ -316,13 +316,13 @@ impl House {
         }
     }
 
-    fn pass(&self, to: u64, deed: Deed, mut json: Vec<u8>) {
-        if deed == Deed::Damage {
+    fn pass(&self, to: u64, deed: Treatment, mut json: Vec<u8>) {
+        if deed == Treatment::Damage {
             let place = json.windows(9).position(|bytes| bytes == b"a=x-middl").unwrap();
             json[place + 2] = b'y';
         }
-        if deed != Deed::Drop {
-            self.say(to, |out| out.extend_from_slice(&json));
+        if deed != Treatment::Drop {
+            self.send_text(to, |out| out.extend_from_slice(&json));
         }
     }
 
@@ -333,13 +333,13 @@ impl House {
         (u32::try_from(complete).unwrap(), u32::try_from(swarm.len() - complete).unwrap())
     }
 
-    fn say(&self, to: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    fn send_text(&self, to: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let mut framed = Vec::new();
         frame::write_text(&mut framed, write);
         self.send(to, &framed);
     }
 
-    /// Whoever does not take what he is given is let go.
+    /// Sends a message. A client that does not read it is disconnected.
     fn send(&self, to: u64, bytes: &[u8]) {
         let stream = self.streams.lock().unwrap().get(&to).map(Arc::clone);
         if let Some(stream) = stream

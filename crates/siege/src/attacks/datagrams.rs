@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use shoal_protocol::InfoHash;
+use shoal_types::InfoHash;
 use shoal_wire::udp::Reply;
 
 use crate::address::{honest_v4, hostile_v4, hostile_v6};

@@ -8,7 +8,7 @@ mod poisoning;
 use std::net::IpAddr;
 
 use anyhow::Result;
-use shoal_protocol::Event;
+use shoal_types::Event;
 
 use crate::address::{hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer};

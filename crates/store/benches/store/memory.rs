@@ -2,8 +2,8 @@
 //!
 //! Each size is a process of its own. `memory/v4/swarms/worst` looks at every size from 100,000 up, in steps of 1 %.
 
-use shoal_protocol::{InfoHash, PeerV4, PeerV6};
 use shoal_store::{Action, Store};
+use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shoal_protocol::{InfoHash, PeerV4, PeerV6};
+use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use super::*;
 use crate::arena::Arena;

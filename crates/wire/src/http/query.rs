@@ -5,7 +5,7 @@
 //! that nobody needs are skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
 
 use memchr::memchr;
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 
 use super::number;
 use super::percent::{self, Fault};

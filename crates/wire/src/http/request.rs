@@ -4,7 +4,7 @@
 //! have a fixed width: every byte of an info hash and a peer id is escaped, and a port has five digits, with zeros
 //! before it where needed. Everything else (event, bytes left, numwant) is worth a request of its own.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 
 use super::percent::{ESCAPE_BYTES, escape};
 use super::query::PeersForm;

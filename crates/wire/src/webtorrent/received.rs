@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 
 use super::Action;
 use super::json::{JsonError, Reader};

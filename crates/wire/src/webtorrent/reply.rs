@@ -3,7 +3,7 @@
 //! Every message carries `action`: the client of webtorrent.io takes one without it for an error of the socket, and
 //! opens the connection of all its torrents anew.
 
-use shoal_protocol::{InfoHash, PeerId};
+use shoal_types::{InfoHash, PeerId};
 
 use super::text::{push_text, push_twenty};
 use super::{Action, Answer, Offer};

@@ -1,6 +1,6 @@
 //! Messages of clients, as a load generator writes them. [`decode`](super::decode) is how a tracker reads them.
 
-use shoal_protocol::{Event, InfoHash, PeerId};
+use shoal_types::{Event, InfoHash, PeerId};
 
 use super::text::{push_binary, push_escaped_binary};
 use crate::http::number;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
-use shoal_protocol::Event;
+use shoal_types::Event;
 
 use super::learning::{learn, random_ports};
 use crate::address::{honest_v4, hostile_v4};

@@ -1,0 +1,64 @@
+//! The report of a comparison: a Markdown file, plots as SVG and PNG, and a self-contained HTML page.
+//!
+//! It reads a finished (or partial) [`crate::result::Comparison`] and measures nothing. Figures are computed once
+//! (`round`, `row`, `ranking`), arranged once (`page`, `tables`), and rendered twice (`markdown`, `html`).
+
+mod html;
+mod markdown;
+mod number;
+mod page;
+mod plot;
+mod ranking;
+mod relayed;
+mod round;
+mod row;
+mod spread;
+mod tables;
+mod unit;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::result::Comparison;
+
+/// Writes `README.md`, `index.html` and the plots into a folder, which is created if necessary, and returns the paths.
+/// They refer to the raw result as `results.json`, which the caller writes.
+pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let plots = plot::plots(comparison);
+    let mut files: Vec<(PathBuf, Vec<u8>)> = vec![
+        ("README.md".into(), markdown::render(comparison, &plots).into_bytes()),
+        ("index.html".into(), html::render(comparison, &plots)?.into_bytes()),
+    ];
+    for plot in &plots {
+        files.push((format!("plots/{}.svg", plot.name).into(), plot.svg()?.into_bytes()));
+        files.push((format!("plots/{}.png", plot.name).into(), plot.png()?));
+    }
+    let plots_folder = folder.join("plots");
+    fs::create_dir_all(&plots_folder).with_context(|| format!("cannot create {}", plots_folder.display()))?;
+    let write_file = |(name, content): (PathBuf, Vec<u8>)| {
+        let path = folder.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    };
+    files.into_iter().map(write_file).collect()
+}
+
+/// Renders the report as Markdown. It refers to the plots of [`write()`].
+#[must_use]
+pub fn markdown(comparison: &Comparison) -> String {
+    markdown::render(comparison, &plot::plots(comparison))
+}
+
+/// Returns the header and the rows of the main table.
+#[must_use]
+pub fn summary(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let table = tables::main(&row::rows(comparison));
+    (table.head, table.rows)
+}
+
+/// Renders the report as a single HTML page, plots included.
+pub fn html(comparison: &Comparison) -> anyhow::Result<String> {
+    html::render(comparison, &plot::plots(comparison))
+}

@@ -1,0 +1,128 @@
+//! A drawing as a list of shapes in its own units, independent of the output format.
+
+/// Red, green and blue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Colour(pub(super) u8, pub(super) u8, pub(super) u8);
+
+pub(super) const BACKGROUND: Colour = Colour(0xff, 0xff, 0xff);
+pub(super) const FOREGROUND: Colour = Colour(0x1c, 0x1e, 0x21);
+pub(super) const MUTED: Colour = Colour(0x5b, 0x61, 0x68);
+pub(super) const GRID: Colour = Colour(0xe3, 0xe6, 0xea);
+
+/// Horizontal and vertical distance from the upper left corner.
+pub(super) type Point = (f64, f64);
+
+/// The position of a text relative to its point.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Anchor {
+    Left,
+    Centre,
+    Right,
+}
+
+/// A shape of a drawing. Texts are vertically centred on their point.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    /// A filled rectangle between two corners.
+    Rectangle { from: Point, to: Point, colour: Colour },
+    /// A line through points.
+    Line { points: Vec<Point>, width: u32, colour: Colour },
+    /// A filled shape.
+    Polygon { points: Vec<Point>, colour: Colour },
+    /// A filled disc.
+    Disc { centre: Point, radius: f64, colour: Colour },
+    /// A text.
+    Text { text: String, at: Point, size: f64, colour: Colour, anchor: Anchor, upwards: bool },
+}
+
+/// Shapes on a white background. Later shapes cover earlier ones.
+pub(super) struct Drawing {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) shapes: Vec<Shape>,
+}
+
+impl Drawing {
+    /// Creates an empty drawing.
+    pub(super) fn new(width: u32, height: u32) -> Self {
+        Self { width, height, shapes: Vec::new() }
+    }
+
+    pub(super) fn rectangle(&mut self, from: Point, to: Point, colour: Colour) {
+        self.shapes.push(Shape::Rectangle { from, to, colour });
+    }
+
+    pub(super) fn line(&mut self, points: &[Point], width: u32, colour: Colour) {
+        self.shapes.push(Shape::Line { points: points.to_vec(), width, colour });
+    }
+
+    /// Draws a dashed line through points.
+    pub(super) fn dashes(&mut self, points: &[Point], width: u32, colour: Colour) {
+        const DASH: f64 = 16.0;
+        const GAP: f64 = 11.0;
+        // The position in the pattern of dash and gap, carried over from one segment to the next.
+        let mut along = 0.0;
+        for segment in points.windows(2) {
+            let &[from, to] = segment else { continue };
+            let length = f64::hypot(to.0 - from.0, to.1 - from.1);
+            let point = |done: f64| {
+                let share = done / length;
+                ((to.0 - from.0).mul_add(share, from.0), (to.1 - from.1).mul_add(share, from.1))
+            };
+            let mut done = 0.0;
+            while done < length {
+                let draws = along < DASH;
+                let end = (done + if draws { DASH - along } else { DASH + GAP - along }).min(length);
+                if draws {
+                    self.line(&[point(done), point(end)], width, colour);
+                }
+                along = (along + end - done) % (DASH + GAP);
+                // Rounding must not stop the position just before a border for ever.
+                done = end.max(done + 1e-6);
+            }
+        }
+    }
+
+    pub(super) fn polygon(&mut self, points: Vec<Point>, colour: Colour) {
+        self.shapes.push(Shape::Polygon { points, colour });
+    }
+
+    pub(super) fn disc(&mut self, centre: Point, radius: f64, colour: Colour) {
+        self.shapes.push(Shape::Disc { centre, radius, colour });
+    }
+
+    pub(super) fn text(&mut self, text: &str, at: Point, size: f64, colour: Colour, anchor: Anchor) {
+        let text = text.to_owned();
+        self.shapes.push(Shape::Text { text, at, size, colour, anchor, upwards: false });
+    }
+
+    /// Draws a left-aligned text on a background, so that no grid line crosses it.
+    pub(super) fn text_on_background(&mut self, text: &str, (x, y): Point, size: f64, colour: Colour) {
+        let (width, half_height) = (text_width(text, size), size * 0.6);
+        self.rectangle((x - 4.0, y - half_height), (x + width, y + half_height), BACKGROUND);
+        self.text(text, (x, y), size, colour, Anchor::Left);
+    }
+
+    /// Draws a text that reads upwards.
+    pub(super) fn text_upwards(&mut self, text: &str, at: Point, size: f64, colour: Colour) {
+        let text = text.to_owned();
+        self.shapes.push(Shape::Text { text, at, size, colour, anchor: Anchor::Centre, upwards: true });
+    }
+
+    /// Draws a line from the minimum to the maximum with a stroke at each end.
+    pub(super) fn whisker(&mut self, from: Point, to: Point, colour: Colour) {
+        const HALF_STROKE: f64 = 7.0;
+        let is_horizontal = (from.1 - to.1).abs() < f64::EPSILON;
+        let (dx, dy) = if is_horizontal { (0.0, HALF_STROKE) } else { (HALF_STROKE, 0.0) };
+        self.line(&[from, to], 2, colour);
+        for (x, y) in [from, to] {
+            self.line(&[(x - dx, y - dy), (x + dx, y + dy)], 2, colour);
+        }
+    }
+}
+
+/// Estimates the width of a text in any font, to reserve space for it.
+pub(super) fn text_width(text: &str, size: f64) -> f64 {
+    let characters = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+    f64::from(characters) * size * 0.56
+}

@@ -1,0 +1,334 @@
+//! The tables of the report.
+
+use super::number::{self, NOTHING};
+use super::page::Table;
+use super::ranking::{Pairing, Ranking, Ratio};
+use super::relayed;
+use super::round::{self, Marks};
+use super::row::{self, Measured, Outcome, Row};
+use super::unit::UnitLabels;
+use crate::result::{Cell, Comparison, Round};
+
+/// A longer reason is shortened here and shown in full in the list of what was not counted.
+const REASON_CHARS_MAX: usize = 40;
+
+/// Returns the main table.
+pub(super) fn main(rows: &[Row<'_>]) -> Table {
+    if is_idle(rows) {
+        return idle(rows);
+    }
+    if relayed::is_relayed(rows) {
+        return relayed::main(rows);
+    }
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Responses/s",
+        "CPU µs each",
+        "of it user",
+        "Memory MB",
+        "of it fill",
+        "p99 µs at rate",
+    ];
+    table(head, rows, outcome_with_reason, |row| {
+        let marks = row.marks;
+        let latency = row.latency.as_ref();
+        let latency_marks = latency.map(|latency| latency.marks).unwrap_or_default();
+        vec![
+            number::spread(row.responses_per_s, marks, number::whole),
+            number::spread(row.whole_us, marks, number::hundredths),
+            number::spread(row.user_us, marks, number::hundredths),
+            number::spread(row.resident_mb, Marks::default(), number::figure),
+            number::spread(row.filled_mb, Marks::default(), number::figure),
+            number::spread(latency.and_then(|latency| latency.p99_us), latency_marks, number::figure),
+        ]
+    })
+}
+
+/// Returns the main table of idle connections.
+pub(super) fn idle(rows: &[Row<'_>]) -> Table {
+    let mut head =
+        vec!["Tracker", "Cores", "Connections", "KiB each", "Memory MB before", "Memory MB with all"];
+    let idle = |row: &Row<'_>| row.measured().and_then(|measured| measured.idle.as_ref()?.first_kib);
+    let has_steps = rows.iter().any(|row| idle(row).is_some());
+    head.extend(has_steps.then_some("KiB each of the first 1,000"));
+    table(head, rows, outcome_with_reason, |row| {
+        let Some(idle) = &row.idle else { return vec![] };
+        let unmarked = Marks::default();
+        let mut line = vec![
+            number::median(idle.open, row.marks, number::whole),
+            number::spread(idle.each_kib, row.marks, number::hundredths),
+            number::spread(idle.before_mb, unmarked, number::figure),
+            number::spread(idle.open_mb, unmarked, number::figure),
+        ];
+        line.extend(has_steps.then(|| number::spread(idle.first_kib, unmarked, number::hundredths)));
+        line
+    })
+}
+
+/// Returns the table of connections.
+pub(super) fn connections(rows: &[Row<'_>]) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Opened/s",
+        "Full handshakes/s",
+        "Resumed/s",
+        "Ready after µs (median)",
+        "Failed",
+    ];
+    let unmarked = Marks::default();
+    table(head, rows, outcome_word, |row| match &row.connections {
+        None => vec![],
+        Some(connections) => vec![
+            number::median(connections.opened_per_s, unmarked, number::whole),
+            number::median(connections.full_per_s, unmarked, number::whole),
+            number::median(connections.resumed_per_s, unmarked, number::whole),
+            number::spread(connections.setup_p50_us, unmarked, number::figure),
+            number::median(connections.failed, unmarked, number::whole),
+        ],
+    })
+}
+
+/// Returns the table of replies, good and bad.
+pub(super) fn replies(rows: &[Row<'_>]) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Connects/s",
+        "Announces/s",
+        "Scrapes/s",
+        "Peers each",
+        "Lost",
+        "Errors",
+        "Wrong",
+        "Rounds",
+    ];
+    let unmarked = Marks::default();
+    let mut table = table(head, rows, outcome_word, |row| {
+        vec![
+            // Connects exist over UDP only.
+            match row.connections {
+                Some(_) => NOTHING.into(),
+                None => number::median(row.connects_per_s, unmarked, number::whole),
+            },
+            number::median(row.announces_per_s, unmarked, number::whole),
+            number::median(row.scrapes_per_s, unmarked, number::whole),
+            number::median(row.peers_per_announce, unmarked, number::hundredths),
+            number::median(row.loss_share, unmarked, number::percent),
+            number::median(row.errors, unmarked, number::whole),
+            number::median(row.wrong, unmarked, number::whole),
+            String::new(),
+        ]
+    });
+    for (line, row) in table.rows.iter_mut().zip(rows) {
+        if let Some(last) = line.last_mut() {
+            *last = rounds(row);
+        }
+    }
+    table
+}
+
+/// Returns the table of CPU time and busy processors.
+pub(super) fn processors(rows: &[Row<'_>]) -> Table {
+    let head =
+        vec!["Tracker", "Cores", "User µs each", "System µs each", "Tracker's CPUs busy", "Load's CPUs busy"];
+    table(head, rows, outcome_word, |row| {
+        vec![
+            number::spread(row.user_us, row.marks, number::hundredths),
+            number::spread(row.system_us, row.marks, number::hundredths),
+            number::median(row.tracker_busy, Marks::default(), number::percent),
+            number::median(row.load_busy, Marks::default(), number::percent),
+        ]
+    })
+}
+
+/// Returns the table of the open loop.
+pub(super) fn latency(rows: &[Row<'_>]) -> Table {
+    let head =
+        vec!["Tracker", "Cores", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Responses/s", "Lost"];
+    table(head, rows, outcome_word, |row| match &row.latency {
+        Some(latency) => {
+            let marks = latency.marks;
+            vec![
+                number::spread(latency.p50_us, marks, number::figure),
+                number::spread(latency.p90_us, marks, number::figure),
+                number::spread(latency.p99_us, marks, number::figure),
+                number::spread(latency.p99_9_us, marks, number::figure),
+                number::spread(latency.max_us, marks, number::figure),
+                number::median(latency.responses_per_s, Marks::default(), number::whole),
+                number::median(latency.loss_share, Marks::default(), number::percent),
+            ]
+        }
+        None => vec!["not measured".into()],
+    })
+}
+
+/// Returns the table of Shoal's rankings.
+pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "CPU, user part",
+        "CPU, whole",
+        "Memory",
+        "Memory, fill",
+        labels.rate,
+        labels.ceiling_rate,
+    ];
+    let ratio = |ratio: &Option<Ratio<'_>>| {
+        let Some(Ratio { value, other, marks }) = ratio else { return NOTHING.into() };
+        format!("{value:.2}{} × {}", marks.signs(), other.tracker.title)
+    };
+    let line = |ranking: &Ranking<'_>| {
+        let ratios = [
+            &ranking.user,
+            &ranking.whole,
+            &ranking.memory,
+            &ranking.filled_memory,
+            &ranking.rival_throughput,
+            &ranking.ceiling_throughput,
+        ];
+        let mut line = vec![ranking.row.tracker.title.clone(), cores(ranking.row)];
+        line.extend(ratios.map(ratio));
+        line
+    };
+    Table { head, text_columns: 1, rows: rankings.iter().map(line).collect() }
+}
+
+/// Returns the table of Shoal against each rival.
+pub(super) fn pairings(pairings: &[Pairing<'_>], labels: UnitLabels) -> Table {
+    let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", labels.rate];
+    let ratio = |ratio: &Option<Ratio<'_>>| match ratio {
+        Some(ratio) => format!("{:.2}{}", ratio.value, ratio.marks.signs()),
+        None => NOTHING.into(),
+    };
+    let line = |pairing: &Pairing<'_>| {
+        let ratios = [&pairing.whole, &pairing.user, &pairing.throughput].map(ratio);
+        let names =
+            [pairing.row.tracker.title.clone(), pairing.rival.tracker.title.clone(), cores(pairing.row)];
+        names.into_iter().chain(ratios).collect()
+    };
+    Table { head, text_columns: 2, rows: pairings.iter().map(line).collect() }
+}
+
+/// Returns the table of every round of every cell.
+pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
+    let head = vec![
+        "Tracker",
+        "Cores",
+        "Round",
+        "Started",
+        UnitLabels::of(&row::rows(comparison)).rate,
+        "User µs",
+        "System µs",
+        "Memory MB",
+        "of it fill",
+        "p99 µs",
+        "Lost",
+        "Steal",
+        "Generator busy",
+        "Outcome",
+    ];
+    let line = |cell: &Cell, round: &Round| {
+        let mut line =
+            vec![cell.tracker.clone(), cell.cores.to_string(), round.round.to_string(), round.began.clone()];
+        line.extend(raw_figures(cell, round));
+        line
+    };
+    let rows =
+        comparison.cells.iter().flat_map(|cell| cell.rounds.iter().map(move |round| line(cell, round)));
+    Table { head, text_columns: 1, rows: rows.collect() }
+}
+
+/// Returns whether idle connections were measured instead of a load.
+pub(super) fn is_idle(rows: &[Row<'_>]) -> bool {
+    let rounds = rows.iter().filter_map(|row| row.cell).flat_map(|cell| &cell.rounds);
+    rounds.into_iter().any(|round| round.idle.is_some())
+}
+
+/// Returns whether requests were carried by connections.
+pub(super) fn has_connections(rows: &[Row<'_>]) -> bool {
+    rows.iter().filter_map(Row::measured).any(|measured| measured.connections.is_some())
+}
+
+/// Returns the number of cores of a row as text.
+pub(super) fn cores(row: &Row<'_>) -> String {
+    row.cores().map_or_else(|| NOTHING.into(), |cores| cores.to_string())
+}
+
+fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
+    let show = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| NOTHING.into(), show);
+    let steal = round.usage.as_ref().map(|usage| usage.steal);
+    let busy = round.load.as_ref().map(|load| load.generator_busy);
+    let (figures, outcome) = match round::figures(cell, round) {
+        Ok(figures) => (Some(figures), format!("counts{}", figures.marks.signs())),
+        Err(reason) => (None, format!("failed: {reason}")),
+    };
+    let latency = figures.and_then(|figures| figures.latency);
+    let latency = latency.map(|latency| latency.relay.unwrap_or(latency.summary));
+    vec![
+        show(figures.and_then(|figures| figures.responses_per_s), number::whole),
+        show(figures.and_then(|figures| figures.user_us), number::hundredths),
+        show(figures.and_then(|figures| figures.system_us), number::hundredths),
+        show(figures.and_then(|figures| figures.resident_mb), number::figure),
+        show(figures.and_then(|figures| figures.filled_mb), number::figure),
+        show(latency.map(|latency| latency.p99_us), number::figure),
+        show(figures.and_then(|figures| figures.loss_share), number::percent),
+        show(steal, number::percent),
+        show(busy, number::percent),
+        outcome,
+    ]
+}
+
+/// Builds a table with a line for each row. If nothing was measured, `otherwise` fills the first column of figures.
+pub(super) fn table(
+    head: Vec<&'static str>,
+    rows: &[Row<'_>],
+    otherwise: fn(&Outcome) -> String,
+    figures: impl Fn(&Measured) -> Vec<String>,
+) -> Table {
+    let line = |row: &Row<'_>| {
+        let mut line = vec![row.tracker.title.clone(), cores(row)];
+        match row.measured() {
+            Some(measured) => line.extend(figures(measured)),
+            None => line.push(otherwise(&row.outcome)),
+        }
+        line.resize(head.len(), NOTHING.into());
+        line
+    };
+    let rows = rows.iter().map(line).collect();
+    Table { head, text_columns: 1, rows }
+}
+
+/// Returns how many rounds count, of how many.
+pub(super) fn rounds(row: &Row<'_>) -> String {
+    let all = row.cell.map_or(0, |cell| cell.rounds.len());
+    match row.measured() {
+        Some(measured) => format!("{} of {all}", measured.rounds),
+        None if all > 0 => format!("0 of {all}"),
+        None => NOTHING.into(),
+    }
+}
+
+/// Returns the outcome in a word; empty if there are measurements.
+pub(super) fn outcome_word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Measured(_) => String::new(),
+        Outcome::Failed(_) => "failed".into(),
+        Outcome::Absent(_) => "absent".into(),
+        Outcome::NotRun => "not run".into(),
+    }
+}
+
+/// Returns the outcome with the first line of its reason, shortened to fit a table.
+pub(super) fn outcome_with_reason(outcome: &Outcome) -> String {
+    let word = outcome_word(outcome);
+    let (Outcome::Failed(reason) | Outcome::Absent(reason)) = outcome else { return word };
+    let line = reason.lines().next().unwrap_or_default();
+    if line.chars().count() <= REASON_CHARS_MAX {
+        return format!("{word}: {line}");
+    }
+    let cut: String = line.chars().take(REASON_CHARS_MAX - 1).collect();
+    format!("{word}: {}…", cut.trim_end())
+}

@@ -1,0 +1,23 @@
+//! Interoperability tests: real BitTorrent clients against the real tracker.
+//!
+//! This crate owns the means to run clients as processes on their own network, and the scenarios of the tests. It does
+//! not use the tracker's internals: it sees the tracker as clients and operators do.
+#![forbid(unsafe_code)]
+
+pub mod bencode;
+pub mod bridge;
+pub mod client;
+pub mod ingress;
+pub mod metrics;
+pub mod namespace;
+pub mod network;
+pub mod payload;
+pub mod process;
+pub mod proxies;
+pub mod route;
+pub mod signalling;
+pub mod testbed;
+pub mod tools;
+pub mod tracker;
+pub mod transfer;
+pub mod workers;

@@ -1,0 +1,121 @@
+//! The modes of `compare` other than a comparison (list trackers, print descriptions, install rivals), and the result
+//! as a table on the terminal.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use shoal_compare::description::BUILT_IN;
+use shoal_compare::install::{InstallableTool, TOOLS};
+use shoal_compare::plan::Contender;
+use shoal_compare::report;
+use shoal_compare::result::Comparison;
+
+use crate::terminal;
+
+/// The style of tables on a terminal.
+const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
+
+/// The number of text columns in the summary. The others are figures.
+const TEXT_COLUMNS: usize = 1;
+
+/// Returns the main table of a comparison. The others are in the report.
+pub(super) fn summary(comparison: &Comparison) -> String {
+    let (head, rows) = report::summary(comparison);
+    let mut table = Table::new();
+    table.load_style(STYLE).set_header(head).add_rows(rows);
+    for column in table.column_iter_mut().skip(TEXT_COLUMNS) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}\n{table}\n", comparison.title)
+}
+
+/// An entry of `--list --json`.
+#[derive(Serialize)]
+struct ListEntry<'l> {
+    name: &'l str,
+    program: Option<&'l Path>,
+    version: Option<&'l str>,
+    absent: Option<&'l str>,
+    warnings: &'l [String],
+}
+
+/// Lists every tracker, and whether it is installed.
+pub(super) fn list(contenders: &[Contender], json: bool) -> Result<ExitCode> {
+    if json {
+        let listed: Vec<ListEntry<'_>> = contenders.iter().map(entry).collect();
+        terminal::print(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new();
+    table.load_style(STYLE).set_header(["tracker", "version", "program, or why it is absent"]);
+    for contender in contenders {
+        let entry = entry(contender);
+        let program = entry.program.map(|program| program.display().to_string());
+        let program = program.unwrap_or_else(|| format!("absent: {}", entry.absent.unwrap_or_default()));
+        let program = entry.warnings.iter().fold(program, |text, warning| format!("{text}\n({warning})"));
+        table.add_row([entry.name, entry.version.unwrap_or("-"), &program]);
+    }
+    terminal::print(&format!("{table}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn entry(contender: &Contender) -> ListEntry<'_> {
+    let installation = contender.installation.as_ref();
+    ListEntry {
+        name: &contender.description.name,
+        program: installation.ok().map(|installation| installation.program.as_path()),
+        version: installation.ok().and_then(|installation| installation.version.as_deref()),
+        absent: installation.err().map(String::as_str),
+        warnings: installation.map(|installation| &installation.warnings[..]).unwrap_or_default(),
+    }
+}
+
+/// Returns the text of a built-in description.
+pub(super) fn description(name: &str) -> Result<&'static str> {
+    let known = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let names = BUILT_IN.map(|(name, _)| name).join(", ");
+    Ok(known.with_context(|| format!("there is no description {name:?}: use {names}"))?.1)
+}
+
+/// Returns the tools with these names, or all if there are no names.
+pub(super) fn chosen(names: &[String]) -> Result<Vec<InstallableTool>> {
+    let known = TOOLS.map(|tool| tool.name);
+    for name in names {
+        ensure!(
+            known.contains(&name.as_str()),
+            "--install: there is no tool {name:?}: use {}",
+            known.join(", ")
+        );
+    }
+    let is_chosen = |tool: &InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
+    Ok(TOOLS.into_iter().filter(is_chosen).collect())
+}
+
+/// Installs rivals from registries, and reports failures at the end.
+pub(super) fn install(chosen: &[InstallableTool], folder: &Path) -> Result<ExitCode> {
+    let folder = std::path::absolute(folder)?;
+    eprintln!("Into {}:", folder.display());
+    chosen.iter().for_each(|tool| eprintln!("  {}: {}", tool.name, tool.plan()));
+    let mut failures = Vec::new();
+    for tool in chosen {
+        eprintln!("\n{}: {}", tool.name, tool.plan());
+        if let Err(error) = tool.install(&folder) {
+            eprintln!("{}: {error:#}", tool.name);
+            failures.push(format!("  {}: {error:#}", tool.name));
+        }
+    }
+    eprintln!(
+        "\n{} of {} are installed in {}",
+        chosen.len() - failures.len(),
+        chosen.len(),
+        folder.display()
+    );
+    if failures.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("Not installed:\n{}", failures.join("\n"));
+    Ok(ExitCode::FAILURE)
+}

@@ -1,0 +1,62 @@
+//! Standard output and standard error, whose readers may leave early, and the progress line on a terminal.
+
+use std::io::{self, ErrorKind, Write};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use shoal_load::Progress;
+
+/// Writes `text` to standard output. It is not an error if the reader, such as `head`, has closed its end: the exit
+/// code is about the tracker, not about the reader.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to standard error and ignores failures, so that hours of measurements do not end with their reader.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// A live progress line on a terminal; nothing elsewhere.
+pub(crate) struct ProgressLine(Option<ProgressBar>);
+
+/// The length of the bar. It counts in thousandths.
+const STEPS: u64 = 1000;
+
+impl ProgressLine {
+    pub(crate) fn new(name: &str, on_terminal: bool) -> Self {
+        let bar = on_terminal.then(|| {
+            let style = ProgressStyle::with_template("{prefix:6} [{bar:24}] {msg}");
+            let style = style.expect("the template is valid").progress_chars("=> ");
+            ProgressBar::new(STEPS).with_style(style).with_prefix(name.to_owned())
+        });
+        Self(bar)
+    }
+
+    pub(crate) fn show(&self, progress: &Progress) {
+        let Some(bar) = &self.0 else { return };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a thousand")]
+        let steps = (progress.done_share.unwrap_or(0.0) * 1000.0) as u64;
+        bar.set_position(steps);
+        let Progress { responses_per_s, p50_us, p99_us, lost, errors, wrong, .. } = progress;
+        let mut message = format!("{responses_per_s:.0} replies/s, p50 {p50_us:.0} µs, p99 {p99_us:.0} µs");
+        for (name, count) in [("lost", lost), ("errors", errors), ("wrong", wrong)] {
+            if *count > 0 {
+                message += &format!(", {count} {name}");
+            }
+        }
+        bar.set_message(message);
+    }
+
+    pub(crate) fn end(self) {
+        if let Some(bar) = self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
