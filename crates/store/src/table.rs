@@ -13,7 +13,7 @@
 //! free at once. The new rows start small and grow as they fill, so a renewal needs almost no extra memory. If no
 //! memory is left at all, the move pauses, and every operation stays correct.
 //!
-//! This module owns both generations of rows. It must not know what an entry means, or when another table is to be
+//! This module owns both generations of rows. It must not know what an entry means, or when another table must be
 //! renewed with this one.
 
 use core::ops::RangeInclusive;
