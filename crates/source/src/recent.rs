@@ -1,25 +1,25 @@
-//! What happened lately, by a hash that says what and by which source, in a fixed amount of memory.
+//! Recent events in a fixed amount of memory. A hash identifies each event and its source.
 //!
-//! A table of sets of four. An event that comes to a full set takes the place of the one that is longest ago, so events
-//! can be forgotten early, never by chance be remembered for another one (save with a probability of 2⁻¹⁴). To have one
+//! The table consists of sets of four slots. An event that arrives at a full set replaces the oldest one, so events can
+//! be forgotten early, but they are not confused with one another (except with a probability of 2⁻¹⁴). To make one
 //! event forgotten, an attacker has to cause about as many others as there are slots.
 
-/// Slots of a table: 8 KiB.
+/// Number of slots of a table: 8 KiB.
 const SLOTS: usize = 2048;
 
-/// Slots that an event may take.
+/// Number of slots in a set, any of which an event may take.
 const WAYS: usize = 4;
 
-/// Steps of time in a window.
+/// Number of time steps in a window.
 const STEPS: u32 = 16;
 
-/// Layout of a slot: 16 bits of the hash, 4 bits of count, 12 bits of time. An empty slot is 0, as no count is.
+/// Layout of a slot: 16 bits of the hash, 4 bits of count, 12 bits of time. An empty slot is 0, since no count is 0.
 const MARK_SHIFT: u32 = 16;
 const COUNT_SHIFT: u32 = 12;
 const COUNT_MASK: u32 = 0xf;
 const TIME_MASK: u32 = 0xfff;
 
-/// Events of the last while. Used by one thread at a time.
+/// Recent events. Only one thread uses it at a time.
 #[derive(Clone, Debug)]
 pub struct Recent {
     slots: Box<[[u32; WAYS]]>,
@@ -27,16 +27,17 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Most times that one event can be let through in a window.
+    /// Maximum number of times that one event can be admitted in a window.
     pub const TIMES_MAX: u32 = COUNT_MASK;
 
-    /// Nothing has happened. What happens is remembered for about `window_s`.
+    /// Creates an empty record, in which events are remembered for about `window_s`.
     #[must_use]
     pub fn new(window_s: u32) -> Self {
         Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
     }
 
-    /// Whether an event has been let through or turned away within the window. If so, it counts as having just happened.
+    /// Returns whether an event has been admitted or refused within the window. If so, the event is treated as having
+    /// just happened.
     pub fn is_known(&mut self, hash: u64, now_s: u32) -> bool {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
@@ -47,9 +48,9 @@ impl Recent {
         })
     }
 
-    /// Whether an event may be let through that may happen `times_max` times, or [`TIMES_MAX`](Self::TIMES_MAX) if that
-    /// is less; then it is noted. One that is not let through counts as having just happened, so that it has to stay
-    /// away for a window before it is let through again.
+    /// Returns whether an event is admitted, which may happen `times_max` times or [`TIMES_MAX`](Self::TIMES_MAX)
+    /// times, whichever is less, and records it. A refused event is treated as having just happened, so it must be
+    /// absent for a window before it is admitted again.
     pub fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
@@ -63,12 +64,12 @@ impl Recent {
         is_admitted
     }
 
-    /// The steps until now, as far as a slot holds them.
+    /// Returns the current time in steps, reduced to the bits of a slot.
     fn time(&self, now_s: u32) -> u32 {
         (now_s / self.step_s) & TIME_MASK
     }
 
-    /// Where an event can be, and by which mark it is told from others there.
+    /// Returns the set in which an event can be, and the mark that distinguishes it from others there.
     fn set(&mut self, hash: u64) -> (&mut [u32; WAYS], u32) {
         let sets = self.slots.len() as u64;
         let set = usize::try_from((hash & 0xffff_ffff) % sets).unwrap_or(0);
@@ -76,12 +77,12 @@ impl Recent {
     }
 }
 
-/// Steps since a slot was written.
+/// Returns the number of steps since a slot was written.
 fn age(slot: u32, now: u32) -> u32 {
     now.wrapping_sub(slot) & TIME_MASK
 }
 
-/// Whether a slot is that of the event with this mark, and not over.
+/// Returns whether a slot holds the event with this mark and is still within the window.
 fn is_of(slot: u32, mark: u32, now: u32) -> bool {
     slot != 0 && slot >> MARK_SHIFT == mark && age(slot, now) <= STEPS
 }
@@ -93,7 +94,7 @@ mod tests {
     const WINDOW_S: u32 = 1600;
 
     #[test]
-    fn an_event_is_let_through_as_often_as_it_may_be() {
+    fn an_event_is_admitted_as_often_as_allowed() {
         let mut recent = Recent::new(WINDOW_S);
         for now_s in 0..100 {
             assert_eq!(recent.admit(7 << 48 | 1, 1, now_s), now_s == 0);
@@ -103,18 +104,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_told() {
+    fn known_events_are_reported() {
         let mut recent = Recent::new(WINDOW_S);
         assert!(!recent.is_known(5, 0));
-        assert!(!recent.is_known(5, 0), "asking is no event");
+        assert!(!recent.is_known(5, 0), "a query is not an event");
         assert!(recent.admit(5, 1, 0));
         assert!(recent.is_known(5, WINDOW_S - 200));
-        assert!(recent.is_known(5, 2 * WINDOW_S - 400), "it counts as having just happened");
+        assert!(recent.is_known(5, 2 * WINDOW_S - 400), "a query of a known event refreshes it");
         assert!(!recent.is_known(5, 4 * WINDOW_S));
     }
 
     #[test]
-    fn an_event_has_to_stay_away_for_a_window() {
+    fn a_refused_event_must_be_absent_for_a_window() {
         let mut recent = Recent::new(WINDOW_S);
         assert!(recent.admit(5, 1, 0));
         assert!(!recent.admit(5, 1, WINDOW_S - 200));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_set_forgets_what_is_longest_ago() {
+    fn a_full_set_forgets_its_oldest_event() {
         let mut recent = Recent::new(WINDOW_S);
         for event in 0..4_u64 {
             assert!(recent.admit(event << 48, 1, 200 * u32::try_from(event).unwrap()));
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn many_events_are_told_apart() {
+    fn many_events_are_distinguished() {
         let mut recent = Recent::new(WINDOW_S);
         let mut rng = fastrand::Rng::with_seed(2);
         let admitted = (0..1000).filter(|_| recent.admit(rng.u64(..), 1, 50)).count();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn none_at_all_may_be_let_through() {
+    fn a_limit_of_zero_admits_nothing() {
         assert!(!Recent::new(WINDOW_S).admit(1, 0, 0));
         assert!(!Recent::new(0).admit(1, 0, u32::MAX));
     }

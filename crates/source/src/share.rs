@@ -1,25 +1,25 @@
-//! The share of a ceiling that one source may hold, by how much of the ceiling is in use.
+//! The share of a ceiling that one source may hold, depending on how much of the ceiling is in use.
 
 /// Below this part of the ceiling, in halves, nothing is limited.
 const FREE_HALVES: u64 = 1;
 
-/// At one half a source may hold this part of all, times the square of one half.
+/// The allowance is the square of the free part of the ceiling, divided by this.
 const SLOPE: u128 = 16;
 
-/// The allowance is at least this part of what the ceiling holds, so that a source that holds little is served up to the
-/// ceiling, and more than what other sources add to its counters in a [`Sketch`](crate::Sketch).
+/// The allowance is at least this fraction of what the ceiling holds. A source that holds little is therefore served up
+/// to the ceiling, and the minimum exceeds what other sources add to its counters in a [`Sketch`](crate::Sketch).
 const FLOOR_SHARE: u64 = 8192;
 
 /// The allowance is at least this, however low the ceiling is.
 const FLOOR_ENTRIES: u64 = 32;
 
-/// How many entries one source may hold, where `used` of `max` (in any unit) are in use and `entries_max` entries would
-/// fit; nothing while half is free, as there is no limit then.
+/// Returns the number of entries that one source may hold, where `used` of `max` (in any unit) are in use and
+/// `entries_max` entries would fit. Returns `None` while half is free, since there is no limit then.
 ///
-/// With `g` the part that is still free, the allowance is `entries_max × g² / 16`: a 64th of all at one half, a 256th at
-/// three quarters, a 1024th at seven eighths, and never less than a floor. It falls faster than the free part, so each
-/// doubling of the sources gets them less far. One source stops at one half; 256 sources that keep to their allowance as
-/// it falls stop at 78 %, and only some 8,000 fill everything.
+/// With `g` as the part that is still free, the allowance is `entries_max × g² / 16`: a 64th of all at one half, a
+/// 256th at three quarters, a 1024th at seven eighths, and never less than a minimum. It falls faster than the free
+/// part, so each doubling of the number of sources gains less. One source stops at one half; 256 sources that keep to
+/// their allowance as it falls stop at 78 %, and only some 8,000 fill everything.
 #[must_use]
 pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
     if used.saturating_mul(2) < max.saturating_mul(FREE_HALVES) {
@@ -55,7 +55,7 @@ mod tests {
         assert!(allowance(u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX).is_some());
     }
 
-    /// Lets `sources` fill a ceiling, each as far as it may, and returns the part in use at the end, in per cent.
+    /// Fills a ceiling from `sources`, each as far as it may, and returns the part in use at the end, in per cent.
     fn filled_by(sources: u64) -> u64 {
         let mut used = 0;
         while allowance(used, ENTRIES, ENTRIES).is_none_or(|allowance| used < allowance * sources) {

@@ -1,26 +1,26 @@
-//! How many entries each source holds, for any number of sources in a fixed amount of memory.
+//! The number of entries of each source, for any number of sources in a fixed amount of memory.
 //!
-//! A count-min sketch (Cormode and Muthukrishnan 2005) of what is there now: an entry is added when it comes and removed
-//! when it goes, so nothing needs to decay, and a source cannot wait until its entries are forgotten while it keeps them.
-//! A count is never too low. It is too high by what other sources add to the same counters, on average their number of
-//! entries divided by [`Sketch::width`], in the lowest of its counters.
+//! This is a count-min sketch (Cormode and Muthukrishnan 2005) of the current entries: an entry is added when it is
+//! stored and subtracted when it is removed, so nothing needs to decay, and a source cannot wait until its entries are
+//! forgotten while it keeps them. A count is never too low. It is too high by what other sources add to the same
+//! counters: on average their number of entries divided by [`Sketch::width`], in the lowest of its counters.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Counters of a source. With four, a source that holds little shares all of its counters with sources that hold much
-/// only where there are thousands of those.
+/// Number of counters of a source. With four, a source that holds little shares all of its counters with sources that
+/// hold much only if there are thousands of those.
 const ROWS: usize = 4;
 
-/// Bits of a hash for each row.
+/// Number of bits of a hash for each row.
 const ROW_BITS: u32 = u64::BITS / 4;
 
-/// Fewest and most counters of a row, as powers of two: 128 KiB and 512 KiB in all.
+/// Minimum and maximum number of counters of a row, as powers of two: 128 KiB and 512 KiB in all.
 const WIDTH_BITS: (u32, u32) = (13, 15);
 
 const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
 
-/// A row has one counter for so many entries that there may be, within the bounds above.
+/// Number of possible entries for each counter of a row, within the bounds above.
 const ENTRIES_PER_COUNTER: u64 = 8;
 
 /// Counts by source. Shared between threads: all methods take `&self`.
@@ -35,7 +35,7 @@ impl fmt::Debug for Sketch {
 }
 
 impl Sketch {
-    /// Counts of nothing, for up to about `entries_max` entries of all sources together.
+    /// Creates a sketch with all counts at zero, for up to about `entries_max` entries of all sources together.
     #[must_use]
     pub fn new(entries_max: u64) -> Self {
         let counters = (entries_max / ENTRIES_PER_COUNTER).clamp(1 << WIDTH_BITS.0, 1 << WIDTH_BITS.1);
@@ -43,13 +43,13 @@ impl Sketch {
         Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
     }
 
-    /// Counters of a row.
+    /// Returns the number of counters of a row.
     #[must_use]
     pub fn width(&self) -> usize {
         self.rows[0].len()
     }
 
-    /// Counts one more entry of the source with this hash.
+    /// Counts an entry of the source with this hash.
     #[inline]
     pub fn add(&self, hash: u64) {
         for counter in self.counters(hash) {
@@ -57,7 +57,7 @@ impl Sketch {
         }
     }
 
-    /// Counts one entry less. Only for an entry that was added.
+    /// Subtracts an entry of the source with this hash. The entry must have been added.
     #[inline]
     pub fn remove(&self, hash: u64) {
         for counter in self.counters(hash) {
@@ -65,7 +65,7 @@ impl Sketch {
         }
     }
 
-    /// Entries of the source with this hash: as many as it has, or a few more.
+    /// Returns the number of entries of the source with this hash, or slightly more.
     #[inline]
     #[must_use]
     pub fn count(&self, hash: u64) -> u32 {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_leaves_nothing_behind() {
+    fn removed_entries_leave_no_counts() {
         let (sketch, mut rng) = (Sketch::new(1 << 17), fastrand::Rng::with_seed(4));
         let hashes: Vec<u64> = (0..50_000).map(|_| rng.u64(..)).collect();
         hashes.iter().for_each(|&hash| sketch.add(hash));

@@ -1,4 +1,4 @@
-//! The public shape of the store.
+//! The public interface of the store.
 
 use core::fmt;
 use core::sync::atomic::AtomicU32;
@@ -14,24 +14,24 @@ use crate::source_limit::SourceLimit;
 use crate::swarms::Swarms;
 use crate::walk::Walk;
 
-/// What the operator decides about the store.
+/// Settings of the store.
 #[derive(Clone)]
 pub struct Settings {
-    /// Most bytes of memory that swarms and peers may take, both families together. Lists of pages and of large swarms
-    /// lie beside that on the heap; they add about one per cent, and up to ten where most swarms have some 150 peers.
+    /// Maximum memory for swarms and peers in bytes, both families together. Lists of pages and of large swarms are on
+    /// the heap in addition to that; they add about one per cent, and up to ten where most swarms have some 150 peers.
     pub memory_bytes_max: u64,
-    /// Seconds after its last announce at which a peer is forgotten (usually within a seventh of that more, at the
-    /// latest within three tenths).
+    /// Time after its last announce at which a peer is forgotten, in seconds. This usually happens within a seventh of
+    /// the timeout more, at the latest within three tenths.
     pub peer_timeout_s: u32,
-    /// Secret of the keyed hashing, so that nobody can aim at one bucket.
+    /// Secret of the keyed hashing, so that an attacker cannot aim at one bucket.
     pub hash_key: [u64; 4],
-    /// About how many peers of one IPv4 address or one IPv6 /48 a swarm takes in; 0 is no limit. A large swarm may
-    /// take in half as many again, or twice as many where the limit is above 128.
+    /// Approximate maximum number of peers of one IPv4 address or one IPv6 /48 in a swarm; 0 means no limit. A large
+    /// swarm may accept half as many again, or twice as many where the limit is above 128.
     pub peers_per_source_max: u32,
 }
 
 impl fmt::Debug for Settings {
-    /// All but the secret.
+    /// Shows all fields but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("memory_bytes_max", &self.memory_bytes_max)
@@ -41,7 +41,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Every swarm, the two address families apart, under one memory ceiling.
+/// All swarms, separated by address family, under one memory ceiling.
 #[derive(Debug)]
 pub struct Store {
     /// Swarms of IPv4 peers.
@@ -51,34 +51,34 @@ pub struct Store {
     arena: Arc<Arena>,
 }
 
-/// One announce, as the store sees it.
+/// An announce, as the store sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Announce<P> {
-    /// Who announces.
+    /// The announcing peer.
     pub peer: P,
-    /// What happens to it.
+    /// The change of its state.
     pub action: Action,
-    /// How many other peers it would like, at most. Room in the reply limits it further.
+    /// Maximum number of other peers that it wants. The space in the reply limits this further.
     pub peers_wanted: usize,
 }
 
-/// What an announce does to the announcing peer.
+/// The effect of an announce on the announcing peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is here and still downloading (a seeder becomes a leecher again).
+    /// It is present and still downloading (a seeder becomes a leecher again).
     Leech,
-    /// It is here and has everything.
+    /// It is present and has the complete torrent.
     Seed,
-    /// It has everything since just now: as `Seed`, and one download is counted, once per peer.
+    /// It has just completed its download: as `Seed`, and one download is counted, once per peer.
     Complete,
-    /// It leaves. Creates no swarm and is handed no peers.
+    /// It leaves. Creates no swarm and receives no peers.
     Stop,
 }
 
-/// Counts of one swarm. All zero for a torrent that nobody announced.
+/// Counts of one swarm. All zero for a torrent without announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Peers that have everything.
+    /// Peers that have the complete torrent.
     pub seeders: u32,
     /// Peers that do not.
     pub leechers: u32,
@@ -87,7 +87,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The sums of two swarms of one torrent, one of each family.
+    /// Returns the sums of the two swarms of one torrent, one of each family.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -98,43 +98,43 @@ impl Counts {
     }
 }
 
-/// The answer to an announce.
+/// The result of an announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
-    /// The swarm after the announce, the announcer included.
+    /// The counts of the swarm after the announce, including the announcer.
     pub counts: Counts,
-    /// How many peers were written to the front of the buffer.
+    /// Number of peers that were written to the beginning of the buffer.
     pub peers: usize,
 }
 
-/// One torrent on the list of all.
+/// One torrent in the list of all torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Which torrent.
+    /// The info hash of the torrent.
     pub info_hash: InfoHash,
     /// The sums over its swarms of both families.
     pub counts: Counts,
 }
 
-/// Why a peer was not stored. Everything else is as before.
+/// The reason why a peer was not stored. The store is unchanged otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The memory ceiling is reached.
     Full,
-    /// The memory ceiling comes near, and the source of the peer holds as much as it may then.
+    /// Memory is short, and the source of the peer holds its full share.
     OverShare,
 }
 
-/// What one step of expiry did.
+/// The result of one step of expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Peers forgotten.
+    /// Number of peers that were forgotten.
     pub peers: u64,
-    /// Whether more work is due already, so that the caller should come back soon.
+    /// Whether more work is already due, so that the caller should call again soon.
     pub behind: bool,
 }
 
-/// Sums over one family.
+/// Totals of one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Swarms with at least one peer.
@@ -143,22 +143,22 @@ pub struct Totals {
     pub seeders: u64,
     /// Leechers of all swarms.
     pub leechers: u64,
-    /// Bytes of the pages that are taken, by the same account as the ceiling.
+    /// Size of the allocated pages in bytes, measured in the same way as the ceiling.
     pub bytes: u64,
     /// Peers forgotten by expiry since the start.
     pub expired: u64,
     /// Peers forgotten early since the start, because memory was short and their source held more than its share.
     pub evicted: u64,
-    /// Announces since the start that were answered without the peer being stored, because the swarm had as many peers
-    /// of its source as it may.
+    /// Announces since the start that were answered without storing the peer, because its source had reached its limit
+    /// in the swarm.
     pub unregistered: u64,
 }
 
 impl Store {
-    /// An empty store. Reserves address space for the memory ceiling, but takes no memory yet.
+    /// Creates an empty store. Reserves address space for the memory ceiling, but takes no memory yet.
     ///
     /// # Errors
-    /// Where the kernel refuses the reservation.
+    /// Fails if the kernel refuses the reservation.
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
         let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
         let key = HashKey::new(settings.hash_key);
@@ -176,18 +176,18 @@ impl Store {
         })
     }
 
-    /// Lists the next few torrents of a walk over all of them, in place of what is in `listed`: some dozens, at times
-    /// none, seldom more than two hundred. Returns whether more may follow.
+    /// Replaces the content of `listed` with the next few torrents of a walk over all of them: some dozens,
+    /// occasionally none, seldom more than two hundred. Returns whether more may follow.
     ///
-    /// Between two calls the store may change in any way. A torrent with a swarm that is there during the whole walk is
-    /// listed exactly once, others at most once.
+    /// Between two calls the store may change in any way. A torrent that has a swarm during the whole walk is listed
+    /// exactly once, others at most once.
     pub fn list(&self, walk: &mut Walk, listed: &mut Vec<Listed>) -> bool {
         walk.list_next(self, listed)
     }
 
-    /// Has the kernel back the memory that will be needed next, and put pages together that are all in use. To be
-    /// called some fifty times a second by a thread that answers nobody, as the kernel may take some milliseconds;
-    /// without it, requests pay for that.
+    /// Asks the kernel to populate the memory that will be needed next, and to combine pages that are all in use. Call
+    /// this some fifty times a second from a thread that serves no requests, since the kernel may take some
+    /// milliseconds. Without it, requests bear that delay.
     pub fn make_ready(&self) {
         self.arena.make_ready();
     }

@@ -1,11 +1,12 @@
-//! Pages of 4 KiB from one reserved stretch of address space.
+//! Pages of 4 KiB from one reserved range of address space.
 //!
-//! Owns the mapping and knows which pages are out. A [`Page`] is a unique token for its bytes, as a `Box` is, so
-//! everything above this module is safe Rust. Must not know what is in a page.
+//! This module owns the mapping and tracks which pages are allocated. A [`Page`] is a unique token for its bytes, as a
+//! `Box` is, so everything above this module is safe Rust. The module must not know the content of a page.
 //!
-//! Up to [`SMALL_PAGES_BYTES`] the kernel backs the stretch with its ordinary pages at first, so that a small store
-//! takes little; behind that with huge ones (`MADV_HUGEPAGE`), because a random access then costs one miss, not two.
-//! Ordinary pages are put together to huge ones as soon as a whole huge page of them is in use ([`Arena::settle`]).
+//! Up to [`SMALL_PAGES_BYTES`], the kernel first backs the range with ordinary pages, so that a small store takes
+//! little memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss
+//! instead of two. Ordinary pages are combined into huge ones as soon as a whole huge page of them is in use
+//! ([`Arena::settle`]).
 #![allow(unsafe_code, reason = "the mapping itself; the rest of the crate is safe")]
 
 use core::ffi::c_void;
@@ -19,43 +20,44 @@ use std::io;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes of a page: the kernel's smallest, so that one that is not needed can be given back.
+/// Size of a page in bytes: the kernel's smallest, so that a page that is not needed can be released.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// Where huge pages begin. One huge page that is half used wastes 1 MiB: below this stretch that would be felt.
+/// Offset at which huge pages begin. A half-used huge page wastes 1 MiB, which would matter in a smaller store.
 const SMALL_PAGES_BYTES: usize = 64 << 20;
 
-/// What a huge page is aligned to.
+/// Alignment and size of a huge page in bytes.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The next huge page is made ready when fewer than this many pages are left before it.
+/// The next huge page is populated when fewer than this many pages are left before it.
 const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 
-/// One page in this many is kept back for moves that end with less memory than they began with: rehashing a line,
-/// shrinking. New swarms and peers never get it, so that a full store can always become smaller.
+/// Fraction of the pages that is reserved for operations that end with less memory than they began with: rehashing a
+/// line, shrinking. New swarms and peers never get these pages, so that a full store can always shrink.
 const OVERDRAFT_SHARE: usize = 16;
 
-/// Free pages that stay resident: this many, and an eighth of those in use.
+/// Number of free pages that stay resident, in addition to an eighth of those in use.
 const RESIDENT_SPARE_PAGES: usize = 512;
 
-/// Most pages that one [`Arena::trim`] gives back to the kernel; each costs up to one system call.
+/// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;
 
-/// Exclusive ownership of one page. Has no destructor: give it back with [`Arena::put`]. It is not to be used after
-/// its arena is gone, which the types do not say; that no page leaves a shard, which owns an Arc of the arena, does.
+/// Exclusive ownership of one page. It has no destructor: return it with [`Arena::put`]. It must not be used after its
+/// arena is dropped. The types do not express this; it holds because no page leaves a shard, and each shard owns an
+/// `Arc` of the arena.
 pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
 
-// SAFETY: a page is plain bytes with one owner, like a Box<[u8; 4096]>.
+// SAFETY: a page is plain bytes with one owner, like a `Box<[u8; 4096]>`.
 unsafe impl Send for Page {}
-// SAFETY: a shared page can only be read, as there is no interior mutability.
+// SAFETY: a shared page can only be read, since it has no interior mutability.
 unsafe impl Sync for Page {}
 
 impl Deref for Page {
     type Target = [u8; PAGE_BYTES];
 
     fn deref(&self) -> &Self::Target {
-        // SAFETY: the arena hands out each page once, inside its mapping, which outlives all shards (they hold an
-        // Arc of the arena); bytes are always initialised, as the kernel zeroes them.
+        // SAFETY: the arena hands out each page once, inside its mapping, which outlives all shards (they hold an `Arc`
+        // of the arena). The bytes are always initialised, since the kernel zeroes them.
         unsafe { self.0.as_ref() }
     }
 }
@@ -73,31 +75,31 @@ impl fmt::Debug for Page {
     }
 }
 
-/// The stretch of address space and its free pages.
+/// The range of address space and its free pages.
 pub(crate) struct Arena {
-    /// What was mapped, for the end.
+    /// The whole mapping, as `munmap` needs it.
     mapping: NonNull<u8>,
     mapping_bytes: usize,
-    /// The first huge page border in it, and the bytes from there on.
+    /// The first huge page boundary in the mapping, and the number of bytes from there on.
     base: NonNull<u8>,
     usable_bytes: usize,
-    /// The ceiling without the overdraft.
+    /// The memory ceiling in pages, without the overdraft.
     pages_max: usize,
     overdraft_pages: usize,
-    /// Pages that are out, reserves of the shards included.
+    /// Allocated pages, including the reserves of the shards.
     used: AtomicUsize,
-    /// Offset in bytes up to which the kernel was asked to back the stretch ahead of need.
+    /// Offset in bytes up to which the kernel was asked to populate the range ahead of need.
     ready_bytes: AtomicUsize,
-    /// Offset in bytes up to which ordinary pages were put together.
+    /// Offset in bytes up to which ordinary pages were combined into huge ones.
     settled_bytes: AtomicUsize,
     free: Mutex<Free>,
 }
 
-/// Free pages. Recently freed ones come first: they are resident, and perhaps still in a cache.
+/// Free pages. Recently freed pages are reused first: they are resident, and perhaps still cached.
 struct Free {
     resident: VecDeque<Page>,
     released: Vec<Page>,
-    /// First page that was never handed out.
+    /// Index of the first page that was never handed out.
     fresh: usize,
 }
 
@@ -107,28 +109,29 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Free {
-    /// A page that was used before.
+    /// Takes a page that was used before.
     fn take(&mut self) -> Option<Page> {
         self.resident.pop_back().or_else(|| self.released.pop())
     }
 }
 
-/// What pages are taken for, on which depends how much is left for it.
+/// The purpose for which pages are taken. It determines how far the ceiling may be approached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Something comes in: up to the ceiling less the overdraft.
+    /// An entry is added: up to the ceiling, without the overdraft.
     Growing,
-    /// Entries are moved, and take about as much room afterwards: half of the overdraft too.
+    /// Entries are moved, and need about as much memory afterwards: half of the overdraft may be used too.
     Moving,
-    /// Something shrinks: all of the overdraft. Were it used up by moves, no memory would ever come back.
+    /// A table or block shrinks: all of the overdraft may be used. If moves could use it up, no memory would ever
+    /// become free.
     Shrinking,
 }
 
 impl Arena {
-    /// Reserves address space for `bytes_max`, takes no memory yet.
+    /// Reserves address space for `bytes_max`, but takes no memory yet.
     ///
     /// # Errors
-    /// Where the kernel refuses the reservation.
+    /// Fails if the kernel refuses the reservation.
     pub(crate) fn new(bytes_max: u64) -> io::Result<Self> {
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
@@ -141,11 +144,12 @@ impl Arena {
         let mapping_bytes = usable_bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice does not affect existing mappings.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), mapping_bytes, protection, flags)? };
         let mapping = NonNull::new(start.cast::<u8>()).ok_or_else(too_large)?;
         let to_border = mapping.addr().get().next_multiple_of(HUGE_PAGE_BYTES) - mapping.addr().get();
-        // SAFETY: the border is less than a huge page away, and the mapping is longer than the stretch by one.
+        // SAFETY: the boundary is less than a huge page away, and the mapping is longer than the range by one huge
+        // page.
         let base = unsafe { mapping.add(to_border) };
         let arena = Self {
             mapping,
@@ -163,7 +167,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Asks for huge pages behind the small ones. A kernel that knows none refuses, which is as well.
+    /// Asks for huge pages behind the small ones. A kernel without huge pages refuses, which is harmless.
     fn advise_huge_pages(&self) {
         for (advice, from, to) in [
             (Advice::LinuxNoHugepage, 0, SMALL_PAGES_BYTES),
@@ -179,23 +183,23 @@ impl Arena {
         }
     }
 
-    /// Pages that may still be taken below the ceiling.
+    /// Returns the number of pages that may still be taken below the ceiling.
     pub(crate) fn pages_left(&self) -> usize {
         self.pages_max.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// The ceiling.
+    /// Returns the ceiling in pages.
     pub(crate) fn pages_max(&self) -> usize {
         self.pages_max
     }
 
-    /// Pages that are out.
+    /// Returns the number of allocated pages.
     pub(crate) fn pages_used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Moves up to `count` pages to `into`, as far as the purpose allows, and returns how many.
-    /// Their content is left over from earlier use.
+    /// Moves up to `count` pages to `into`, as far as the purpose allows, and returns how many. Their content is left
+    /// over from earlier use.
     pub(crate) fn take(&self, count: usize, purpose: Purpose, into: &mut Vec<Page>) -> usize {
         let overdraft = match purpose {
             Purpose::Growing => 0,
@@ -208,13 +212,14 @@ impl Arena {
             let Some(page) = free.take().or_else(|| self.fresh_page(&mut free)) else { break };
             into.push(page);
         }
-        // Changed under the lock only: `used` is atomic for its readers.
+        // `used` is only changed under the lock. It is atomic so that it can be read without the lock.
         let taken = into.len() - before;
         self.used.store(self.pages_used() + taken, Ordering::Relaxed);
         taken
     }
 
-    /// A page that was never handed out. None are left for a moment if others are just being given to the kernel.
+    /// Takes a page that was never handed out. There may briefly be none left while other pages are being returned to
+    /// the kernel.
     fn fresh_page(&self, free: &mut Free) -> Option<Page> {
         if free.fresh == self.pages_max + self.overdraft_pages {
             return None;
@@ -223,7 +228,7 @@ impl Arena {
         Some(self.page(free.fresh - 1))
     }
 
-    /// Takes pages back.
+    /// Takes pages back into the free list.
     pub(crate) fn put(&self, pages: impl Iterator<Item = Page>) {
         let mut free = self.free.lock();
         let before = free.resident.len();
@@ -232,9 +237,9 @@ impl Arena {
         self.used.store(self.pages_used() - returned, Ordering::Relaxed);
     }
 
-    /// Settles a stretch, see [`Arena::settle`], and has the kernel back the next huge page ahead of need: clearing it
-    /// takes it a tenth of a millisecond, on a virtual machine whose host has to find the memory first up to ten. For a
-    /// thread that nobody waits for.
+    /// Combines ordinary pages, see [`Arena::settle`], and asks the kernel to populate the next huge page ahead of
+    /// need. Clearing a huge page takes the kernel a tenth of a millisecond, and up to ten milliseconds on a virtual
+    /// machine whose host must find the memory first. Call this from a thread that serves no requests.
     pub(crate) fn make_ready(&self) {
         let fresh = self.free.lock().fresh;
         self.settle(fresh);
@@ -247,7 +252,7 @@ impl Arena {
             return;
         }
         let from = ready.max(wanted - HUGE_PAGE_BYTES);
-        // SAFETY: `from` is below `wanted`, which lies inside the stretch.
+        // SAFETY: `from` is below `wanted`, which lies inside the range.
         let start = unsafe { self.base.add(from) };
         // SAFETY: the range lies inside the mapping; populating it changes no content. Kernels before 5.14 refuse.
         let _refused =
@@ -255,9 +260,9 @@ impl Arena {
         self.ready_bytes.store(wanted, Ordering::Relaxed);
     }
 
-    /// Has the kernel put the next huge page's worth of ordinary pages together, once all of them were handed out: then
-    /// it takes no more memory than before. Whoever touches them meanwhile waits for a copy of 2 MiB, which happens
-    /// once for each in the life of a store.
+    /// Asks the kernel to combine the next ordinary pages into a huge page, once all of them were handed out: then the
+    /// store takes no more memory than before. A thread that accesses them meanwhile waits for a copy of 2 MiB, which
+    /// happens once for each huge page in the life of a store.
     fn settle(&self, fresh: usize) {
         let from = self.settled_bytes.load(Ordering::Relaxed);
         let to = from + HUGE_PAGE_BYTES;
@@ -265,23 +270,23 @@ impl Arena {
             return;
         }
         self.settled_bytes.store(to, Ordering::Relaxed);
-        // SAFETY: `from` is below `to`, which lies inside the stretch.
+        // SAFETY: `from` is below `to`, which lies inside the range.
         let start = unsafe { self.base.add(from) }.as_ptr().cast::<c_void>();
-        // SAFETY: the range lies inside the mapping, and the advice changes no content. Where huge pages are switched
-        // off the kernel refuses, which is as well.
+        // SAFETY: the range lies inside the mapping, and the advice changes no content. If huge pages are disabled, the
+        // kernel refuses, which is harmless.
         let _refused = unsafe { madvise(start, HUGE_PAGE_BYTES, Advice::LinuxHugepage) };
-        // SAFETY: as above: the bytes move to other memory, but stay at their addresses. Kernels before 6.1 refuse, and
-        // do the same by themselves after a while.
+        // SAFETY: as above: the bytes move to other physical memory, but keep their addresses. Kernels before 6.1
+        // refuse, and combine the pages by themselves after a while.
         let _refused = unsafe { libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
     }
 
-    /// Gives memory of free pages back to the kernel, a bounded number a call. Returns whether there is more.
+    /// Returns memory of free pages to the kernel, a bounded number of pages per call. Returns whether there is more.
     pub(crate) fn trim(&self) -> bool {
         let mut pages = {
             let mut free = self.free.lock();
             let spare = RESIDENT_SPARE_PAGES + self.pages_used() / 8;
             let excess = free.resident.len().saturating_sub(spare);
-            // The oldest first: the youngest are the likeliest to be cached.
+            // The oldest pages go first: the most recently freed are the most likely to be cached.
             let batch = excess.min(TRIM_PAGES_MAX);
             free.resident.drain(..batch).collect::<Vec<_>>()
         };
@@ -292,14 +297,15 @@ impl Arena {
         for run in pages.chunk_by(|a, b| a.0.addr().get() + PAGE_BYTES == b.0.addr().get()) {
             let Some(first) = run.first() else { continue };
             let start = first.0.as_ptr().cast::<c_void>();
-            // SAFETY: the run consists of pages that this function owns, inside the mapping; they read as zeroes after.
+            // SAFETY: the run consists of pages that this function owns, inside the mapping. They read as zeroes
+            // afterwards.
             let _refused = unsafe { madvise(start, run.len() * PAGE_BYTES, Advice::LinuxDontNeed) };
         }
         self.free.lock().released.append(&mut pages);
         true
     }
 
-    /// The token of page `index`, to be made once for each index.
+    /// Creates the token of page `index`. Must be called only once for each index.
     fn page(&self, index: usize) -> Page {
         let offset = index * PAGE_BYTES;
         assert!(offset + PAGE_BYTES <= self.usable_bytes, "`fresh` is bounded by the ceiling");
@@ -311,8 +317,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours. Tokens may remain, but only in fields of a shard that is being dropped itself
-        // (shards own an Arc of this arena), and no destructor reads a page.
+        // SAFETY: this arena owns the mapping. Tokens may remain, but only in fields of a shard that is being dropped
+        // itself (shards own an `Arc` of this arena), and no destructor reads a page.
         let _ignored = unsafe { munmap(self.mapping.as_ptr().cast::<c_void>(), self.mapping_bytes) };
     }
 }
@@ -350,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_all_in_use_stays_as_it_is() {
+    fn a_partly_used_huge_page_is_not_settled() {
         let arena = Arena::new(64 << 20).unwrap();
         let mut pages = Vec::new();
         arena.take(HUGE_PAGE_BYTES / PAGE_BYTES - 1, Purpose::Growing, &mut pages);

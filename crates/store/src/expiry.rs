@@ -1,12 +1,12 @@
-//! Forgetting peers that are no longer heard of, a little at a time.
+//! Expiry of peers that no longer announce, a little at a time.
 //!
-//! A sweep walks over all swarms of a shard in an eighth of the timeout, in step with the clock. One call does no
-//! more than its budget, also in the middle of a large swarm, so that nobody notices. Entries that move while the
-//! sweep is under way may be met twice or not at all; the next sweep meets them in time.
+//! A sweep walks over all swarms of a shard within an eighth of the timeout, in step with the clock. One call does no
+//! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. Entries
+//! that move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
 
 use crate::family::Family;
 use crate::large::{ExpiredPeers, LargeCursor};
-use crate::pressure::Dues;
+use crate::pressure::ExpiryCriteria;
 use crate::shard::Shard;
 use crate::slab::Block;
 use crate::small::{Small, SmallMut};
@@ -14,70 +14,72 @@ use crate::stamp::Stamp;
 use crate::swarm_line::Form;
 use crate::table::At;
 
-/// Sweeps in the time of one timeout.
+/// Number of sweeps during one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 
-/// The same while memory is short: what greedy sources hold beyond their share is free in minutes.
+/// Number of sweeps during one timeout while memory is short: what sources hold beyond their share is free within
+/// minutes.
 const SWEEPS_PER_TIMEOUT_IN_HASTE: u32 = 32;
 
-/// Stamps looked at for one unit of budget, which is about a cache line of work.
+/// Number of stamps that are examined for one unit of budget, which is about a cache line of work.
 const STAMPS_PER_UNIT: usize = 16;
 
-/// How far the sweep of a shard has come.
+/// The progress of the sweep of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     started_s: u32,
-    at: Walk,
+    at: SweepPosition,
 }
 
-/// A place in the walk over all peers.
+/// A position in the walk over all peers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Walk {
+struct SweepPosition {
     /// The number of the line, see [`Table::place`](crate::table::Table::place).
     line: u32,
     slot: usize,
-    /// Where to go on in the large swarm at this place.
+    /// Where to continue in the large swarm at this position.
     large: Option<LargeCursor>,
 }
 
-/// What became of a swarm that the sweep visited.
-enum Visit<P> {
-    /// All its peers were looked at; this is its form now, nothing if nobody is left.
-    Through(Option<Form<P>>),
-    /// The budget ended in the middle.
+/// The result of a sweep's visit to a swarm.
+enum SweepOutcome<P> {
+    /// All its peers were examined. Contains its new form, or `None` if no peer is left.
+    Finished(Option<Form<P>>),
+    /// The budget ended before all peers were examined.
     Interrupted(LargeCursor),
 }
 
 impl<P: Family> Shard<P> {
-    /// Carries the sweep on to where it should be at `now_s`. Returns whether the budget ended before that.
+    /// Advances the sweep to the point that it should have reached at `now_s`. Returns whether the budget ended before
+    /// that.
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
         let sweeps = if self.pressure.is_high() { SWEEPS_PER_TIMEOUT_IN_HASTE } else { SWEEPS_PER_TIMEOUT };
         let sweep_s = (timeout_s / sweeps).max(1);
         let end = self.swarms.end();
         self.follow_order();
         if self.sweep.at.line >= end && now_s.saturating_sub(self.sweep.started_s) >= sweep_s {
-            self.swarms.forgive();
-            self.sweep = Sweep { started_s: now_s, at: Walk::default() };
+            self.swarms.reset_cost();
+            self.sweep = Sweep { started_s: now_s, at: SweepPosition::default() };
         }
         let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(sweep_s);
         let due = u64::from(end) * u64::from(elapsed_s) / u64::from(sweep_s);
         if u64::from(self.sweep.at.line) < due {
-            let dues = Dues::new(&self.pressure, self.ticks, self.ticks.at(now_s));
+            let criteria = ExpiryCriteria::new(&self.pressure, self.ticks, self.ticks.at(now_s));
             while u64::from(self.sweep.at.line) < due {
                 if *budget == 0 {
                     return true;
                 }
                 *budget -= 1;
-                self.expire_line(&dues, budget);
+                self.expire_line(&criteria, budget);
             }
         }
-        let is_through = self.sweep.at.line >= self.swarms.end();
-        (is_through || self.swarms.former().is_some()) && self.settle_swarms_within(budget)
+        let is_finished = self.sweep.at.line >= self.swarms.end();
+        (is_finished || self.swarms.former().is_some()) && self.settle_swarms_within(budget)
     }
 
-    /// Lets the table of swarms adapt to what is left. Not before the sweep is through: shrinking moves swarms towards
-    /// the front, where the sweep would miss them. A renewal has precedence over that, as lists wait for it. Returns
-    /// whether the budget ended before that.
+    /// Adapts the table of swarms to its number of entries, but not before the sweep is finished: shrinking moves
+    /// swarms towards the front, where the sweep would miss them. A renewal takes precedence over that, since lists
+    /// wait for it. Returns whether the budget ended before that.
     fn settle_swarms_within(&mut self, budget: &mut usize) -> bool {
         while *budget > 0 {
             if !self.settle_swarms() {
@@ -88,68 +90,68 @@ impl<P: Family> Shard<P> {
         true
     }
 
-    /// Visits the swarms of one line, from the walk's slot on.
-    fn expire_line(&mut self, dues: &Dues, budget: &mut usize) {
-        let mut walk = self.sweep.at;
-        let place = self.swarms.place(walk.line);
-        while let Some(form) = self.form(At { slot: walk.slot, ..place }) {
-            let at = At { slot: walk.slot, ..place };
-            match self.visit(&form, walk.large.take(), dues, budget) {
-                Visit::Interrupted(cursor) => {
-                    self.sweep.at = Walk { large: Some(cursor), ..walk };
+    /// Visits the swarms of one line, from the current slot on.
+    fn expire_line(&mut self, criteria: &ExpiryCriteria, budget: &mut usize) {
+        let mut position = self.sweep.at;
+        let place = self.swarms.place(position.line);
+        while let Some(form) = self.form(At { slot: position.slot, ..place }) {
+            let at = At { slot: position.slot, ..place };
+            match self.visit(&form, position.large.take(), criteria, budget) {
+                SweepOutcome::Interrupted(cursor) => {
+                    self.sweep.at = SweepPosition { large: Some(cursor), ..position };
                     return;
                 }
-                // Another swarm may come into the slot, so it is looked at again.
-                Visit::Through(None) => self.take_out_swarm(at),
-                Visit::Through(Some(new)) => {
+                // Another swarm may have moved into the slot, so the slot is examined again.
+                SweepOutcome::Finished(None) => self.take_out_swarm(at),
+                SweepOutcome::Finished(Some(new)) => {
                     if new != form {
                         self.swarms.line_mut(&mut self.memory, at).set_form(at.slot, &new);
                     }
-                    walk.slot += 1;
+                    position.slot += 1;
                 }
             }
         }
-        let line = self.swarms.number_after(&self.memory, walk.line);
-        self.sweep.at = Walk { line, slot: 0, large: None };
+        let line = self.swarms.number_after(&self.memory, position.line);
+        self.sweep.at = SweepPosition { line, slot: 0, large: None };
     }
 
-    /// Forgets the peers of one swarm that are overdue, and those of sources beyond their share.
+    /// Removes the peers of one swarm that are overdue, and those of sources beyond their share.
     fn visit(
         &mut self,
         form: &Form<P>,
         cursor: Option<LargeCursor>,
-        dues: &Dues,
+        criteria: &ExpiryCriteria,
         budget: &mut usize,
-    ) -> Visit<P> {
+    ) -> SweepOutcome<P> {
         let mut expired = ExpiredPeers::default();
         let visit = match *form {
             Form::Single { entry, seeds } => {
-                let cause = dues.cause(&entry.peer, entry.stamp);
+                let cause = criteria.cause(&entry.peer, entry.stamp);
                 if let Some(cause) = cause {
-                    dues.pressure.remove(&entry.peer);
+                    criteria.pressure.remove(&entry.peer);
                     expired.count(seeds, cause);
                 }
-                Visit::Through(cause.is_none().then_some(*form))
+                SweepOutcome::Finished(cause.is_none().then_some(*form))
             }
             Form::Small { block, class, is_skewed } => {
-                let stamps = self.expire_small(block, dues, &mut expired);
+                let stamps = self.expire_small(block, criteria, &mut expired);
                 *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT);
                 let unchanged = expired.seeders + expired.leechers == 0;
                 let form = if unchanged { Some(*form) } else { self.reduce_small(block, class, is_skewed) };
-                Visit::Through(form.map(|form| self.gather(form)))
+                SweepOutcome::Finished(form.map(|form| self.move_to_fuller_page(form)))
             }
             Form::Large { index } => {
                 let (large, memory) = (self.larges.large_mut(index), &mut self.memory);
                 match large.expire(
                     memory,
                     &self.key,
-                    dues,
+                    criteria,
                     cursor.unwrap_or(LargeCursor::START),
                     budget,
                     &mut expired,
                 ) {
-                    Some(cursor) => Visit::Interrupted(cursor),
-                    None => Visit::Through(self.reduce_large(index)),
+                    Some(cursor) => SweepOutcome::Interrupted(cursor),
+                    None => SweepOutcome::Finished(self.reduce_large(index)),
                 }
             }
         };
@@ -160,28 +162,28 @@ impl<P: Family> Shard<P> {
         visit
     }
 
-    /// Moves a small swarm out of a page that it is among the last to use.
-    fn gather(&mut self, form: Form<P>) -> Form<P> {
+    /// Moves a small swarm out of a page of which it is one of the last users.
+    fn move_to_fuller_page(&mut self, form: Form<P>) -> Form<P> {
         match form {
             Form::Small { block, class, is_skewed } => {
-                Form::Small { block: self.memory.gather_block(block, class), class, is_skewed }
+                Form::Small { block: self.memory.move_to_fuller_page(block, class), class, is_skewed }
             }
             form => form,
         }
     }
 
-    /// Forgets the peers of a small swarm that are to be forgotten. Returns how many there were before.
-    fn expire_small(&mut self, block: Block, dues: &Dues, expired: &mut ExpiredPeers) -> usize {
+    /// Removes the peers of a small swarm that should be forgotten. Returns how many peers there were before.
+    fn expire_small(&mut self, block: Block, criteria: &ExpiryCriteria, expired: &mut ExpiredPeers) -> usize {
         let due = |small: Small<'_, P>| {
             let mut entries = small.peers.iter().zip(small.stamps).enumerate().rev();
             entries.find_map(|(index, (peer, &stamp))| {
-                Some((index, index < small.seeders, *peer, dues.cause(peer, Stamp(stamp))?))
+                Some((index, index < small.seeders, *peer, criteria.cause(peer, Stamp(stamp))?))
             })
         };
         let count = Small::<P>::read(self.memory.block(block)).stamps.len();
         while let Some((index, seeds, peer, cause)) = due(Small::read(self.memory.block(block))) {
             SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
-            dues.pressure.remove(&peer);
+            criteria.pressure.remove(&peer);
             expired.count(seeds, cause);
         }
         count

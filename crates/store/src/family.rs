@@ -1,4 +1,4 @@
-//! What differs between the address families: nothing but sizes.
+//! The differences between the address families, which are only in sizes.
 
 use core::fmt::Debug;
 
@@ -10,8 +10,8 @@ use crate::level::{EIGHTHS, FIFTHS, Ladder};
 use crate::peer_line::{PeerEntry, PeerLine};
 use crate::table::Bucket;
 
-/// An address in compact form, as peers of one family are stored and handed out.
-#[expect(private_bounds, reason = "sealed: what the store needs of a family is its own business")]
+/// An address in compact form, as the store holds it and copies it to replies.
+#[expect(private_bounds, reason = "sealed: the requirements of the store on a family are private")]
 pub trait Family: Stored {}
 
 /// The part of a family that only the store needs.
@@ -21,24 +21,24 @@ pub(crate) trait Stored:
     /// A line of a large swarm's table.
     type Line: Bucket<Entry = PeerEntry<Self>> + PeerRow<Self> + Debug;
 
-    /// How full a table of its peers is kept.
+    /// Target fill of a table of its peers, in 64ths of all slots.
     const FILL_64THS: u32;
-    /// In which steps a table of its peers grows.
+    /// The steps in which a table of its peers grows.
     const LADDER: &'static Ladder;
 
-    /// Networks that count as sources of the peer under pressure.
+    /// The networks that count as sources of the peer when memory is short.
     type Networks: AsRef<[Network]>;
 
-    /// What a source is in a swarm: all peers of equal value are of one source.
+    /// Returns the source of the peer in a swarm: peers with equal values are of one source.
     fn source(&self) -> u64;
-    /// Which of the positions that peers of its source can have.
+    /// Returns which of the slots of its source the peer is in.
     fn slot(&self, key: &HashKey) -> u64;
-    /// The hash of a peer of the same source in that slot.
+    /// Returns the hash of a peer of the same source in that slot.
     fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64;
-    /// The networks that the peer counts towards under pressure, from small to large.
+    /// Returns the networks that the peer counts towards when memory is short, from small to large.
     fn networks(&self) -> Self::Networks;
 
-    /// The hash of a peer.
+    /// Returns the hash of the peer.
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {
         self.hash_in_slot(key, self.slot(key))
@@ -48,11 +48,11 @@ pub(crate) trait Stored:
 /// A network that counts as one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// The bits of the address that are of the network.
+    /// The bits of the address that belong to the network.
     pub(crate) bits: u64,
-    /// How many these are.
+    /// The number of these bits.
     pub(crate) length: u64,
-    /// How many times the allowance of an address it has.
+    /// Its allowance as a multiple of that of an address.
     pub(crate) shares: u64,
 }
 
@@ -64,13 +64,13 @@ pub(crate) trait PeerRow<P> {
     /// All slots of a line, as plain bytes.
     type Slots: FromBytes + IntoBytes + Immutable;
 
-    /// The peers of the line.
+    /// Returns the peers of the line.
     fn peers(&self) -> &[P];
-    /// All slots of the line, those behind the last peer too.
+    /// Returns all slots of the line, including those behind the last peer.
     fn slots(&self) -> &Self::Slots;
-    /// Their stamps.
+    /// Returns the stamps of the peers.
     fn stamps(&self) -> &[u8];
-    /// Their stamps, to write.
+    /// Returns the stamps of the peers, for writing.
     fn stamps_mut(&mut self) -> &mut [u8];
 }
 
@@ -100,7 +100,7 @@ impl Stored for PeerV4 {
 
     #[inline]
     fn networks(&self) -> Self::Networks {
-        // A /24 is no source: carriers and hosters put clients into one that have nothing to do with each other.
+        // A /24 does not count as a source: carriers and hosters assign one to many unrelated clients.
         [Network { bits: self.source(), length: 32, shares: 1 }]
     }
 }
@@ -109,7 +109,7 @@ impl Family for PeerV6 {}
 
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
-    // A peer is so large that the last per cent of memory is worth some more moves.
+    // An IPv6 peer is large enough that the last per cent of memory is worth some more moves.
     const FILL_64THS: u32 = 54;
     const LADDER: &'static Ladder = &EIGHTHS;
 
@@ -117,7 +117,7 @@ impl Stored for PeerV6 {
 
     #[inline]
     fn source(&self) -> u64 {
-        // A /48, the network of a site: whoever has an address of it has mostly all of it.
+        // A /48 is the network of a site: a client that has one address of it usually controls all of it.
         u64::from_le_bytes(word(&self.0, 0)) & 0xffff_ffff_ffff
     }
 
@@ -125,7 +125,7 @@ impl Stored for PeerV6 {
     fn slot(&self, key: &HashKey) -> u64 {
         let subnet = u32::from_le_bytes(word(&self.0, 6)) & 0xffff;
         let port = u32::from_le_bytes(word(&self.0, 14)) & 0xffff_0000;
-        // Twice: after one fold, ports that follow each other could fall into the same few slots.
+        // Mixed twice: after a single fold, consecutive ports could fall into the same few slots.
         let mixed = key.mix(u64::from_le_bytes(word(&self.0, 8)), u64::from(subnet | port));
         key.slot(key.mix(mixed, 0))
     }

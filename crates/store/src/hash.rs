@@ -1,19 +1,20 @@
-//! Keyed hashing of info hashes and peers, both of which an attacker chooses.
+//! Keyed hashing of info hashes and peers, both of which an attacker can choose.
 //!
-//! Folded multiplication under secret keys: a product of 64 by 64 bits whose halves are put together. Without the
-//! keys it cannot be told which inputs fall together. Only positions in tables depend on it, never what is stored.
+//! The hash is a folded multiplication under secret keys: the two halves of a 128-bit product of 64-bit factors are
+//! combined. Without the keys it cannot be predicted which inputs collide. Only positions in tables depend on it, never
+//! the stored data.
 //!
-//! An entry has one hash, and each table orders its entries by another position: the hash folded once more with the
-//! seed of the table. Replies give the order of a table away, so an order that was learned in one table must say
-//! nothing about another. Every word of an input passes through two folds at least before it becomes a position:
-//! after a single one, inputs that follow each other, as the ports of an address do, would lie on a lattice whose
-//! spacing could be computed from a few known neighbours.
+//! An entry has one hash, and each table orders its entries by a different position: the hash folded once more with the
+//! seed of the table. Replies reveal the order of a table, so an order that was learned in one table must not reveal
+//! that of another. Every word of an input passes through at least two folds before it becomes a position. After a
+//! single fold, consecutive inputs, such as the ports of an address, would lie on a lattice whose spacing could be
+//! computed from a few known neighbours.
 
-/// The secret, and what the positions of peers depend on.
+/// The secret, and the mask on which the positions of peers depend.
 #[derive(Clone, Copy)]
 pub(crate) struct HashKey {
     words: [u64; 4],
-    /// Which bits of a peer, beside its source, decide its position, see [`HashKey::with_slots`].
+    /// The bits of a peer that, together with its source, determine its position, see [`HashKey::with_slots`].
     slot_mask: u64,
 }
 
@@ -24,7 +25,7 @@ impl core::fmt::Debug for HashKey {
 }
 
 impl HashKey {
-    /// Spreads the secret over all bits of the key: a folded product with a small number is no hash.
+    /// Creates a key from the secret, and spreads it over all bits: a folded product with a small number is not a hash.
     pub(crate) fn new(secret: [u64; 4]) -> Self {
         let mut state = 0_u64;
         let words = secret.map(|word| {
@@ -35,25 +36,26 @@ impl HashKey {
         Self { words, slot_mask: u64::MAX }
     }
 
-    /// Another key from this one, for another purpose.
+    /// Derives a key for another purpose.
     pub(crate) fn derived(&self, purpose: u64) -> Self {
         let [k0, k1, k2, k3] = self.words;
         Self::new([k0 ^ purpose, k1, k2, k3])
     }
 
-    /// The same key, by which the peers of one source have no more than `slots` positions, a power of two. So all peers
-    /// of a source and slot lie together, and are counted where a newcomer is looked for anyway.
+    /// Returns the same key with a limit of `slots` positions, a power of two, for the peers of one source. All peers
+    /// of one source and slot therefore lie together, and are counted in the lines that the search for a new peer reads
+    /// anyway.
     pub(crate) fn with_slots(self, slots: u64) -> Self {
         Self { slot_mask: slots - 1, ..self }
     }
 
-    /// The part of `bits` that decides about a position.
+    /// Returns the part of `bits` that determines a position.
     #[inline]
     pub(crate) fn slot(&self, bits: u64) -> u64 {
         bits & self.slot_mask
     }
 
-    /// Hashes what is to become a slot: up to 16 bytes, given as two numbers.
+    /// Hashes the input of a slot: up to 16 bytes, given as two numbers.
     #[inline]
     pub(crate) fn mix(&self, a: u64, b: u64) -> u64 {
         let [_, k1, _, k3] = self.words;
@@ -64,7 +66,7 @@ impl HashKey {
     #[inline]
     pub(crate) fn hash(&self, a: u64, b: u64, c: u64) -> u64 {
         let [k0, k1, k2, k3] = self.words;
-        // The two folds do not wait for each other; the seed of the table folds their sum.
+        // The two folds are independent of each other; the seed of the table folds their sum.
         fold(a ^ k0, b ^ k1).wrapping_add(fold(c ^ k2, k3))
     }
 
@@ -75,15 +77,15 @@ impl HashKey {
         fold(a ^ k0, k1)
     }
 
-    /// The seed of a table, from two numbers that name it: a function of the secret, so that no randomness is needed
-    /// here and tests can be repeated.
+    /// Returns the seed of a table, from two numbers that identify it. The seed is a function of the secret, so that no
+    /// randomness is needed here and tests are repeatable.
     pub(crate) fn seed(&self, table: u64, generation: u64) -> Seed {
         let [k0, k1, k2, k3] = self.words;
         let mut state = mix(table ^ k2).wrapping_add(generation);
         for word in [k3, k0, k1] {
             state = mix(state.wrapping_add(word));
         }
-        // An odd factor loses nothing of the hash in the lower half of the product.
+        // An odd factor preserves the whole hash in the lower half of the product.
         Seed(state | 1)
     }
 }
@@ -99,19 +101,19 @@ impl core::fmt::Debug for Seed {
 }
 
 impl Seed {
-    /// Where a table with this seed puts what has this hash.
+    /// Returns the position of an entry with this hash in a table with this seed.
     #[inline]
     pub(crate) fn position(self, hash: u64) -> u32 {
         (fold(hash, self.0) >> 32) as u32
     }
 
-    /// A number that names the seed, as the origin of the next one.
+    /// Returns a number that identifies the seed, from which the next one is derived.
     pub(crate) fn name(self) -> u64 {
         self.0
     }
 }
 
-/// The output function of `SplitMix64` (Steele, Lea and Flood 2014).
+/// Returns the output of `SplitMix64` (Steele, Lea and Flood 2014).
 fn mix(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,7 +127,7 @@ fn fold(a: u64, b: u64) -> u64 {
     a.wrapping_mul(b) ^ high
 }
 
-/// The first `N` bytes of `bytes` from `offset` on.
+/// Returns the first `N` bytes of `bytes` from `offset` on.
 #[inline]
 pub(crate) fn word<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut word = [0; N];

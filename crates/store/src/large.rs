@@ -1,71 +1,72 @@
-//! A large swarm: two tables of peers, so that a seeder's request never walks over seeders.
+//! A large swarm: two tables of peers, so that a request of a seeder never walks over seeders.
 
 use crate::family::{Family, PeerRow, Stored};
 use crate::hash::{HashKey, Seed};
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
-use crate::pressure::{Cause, Dues};
+use crate::pressure::{Cause, ExpiryCriteria};
 use crate::source_limit::{SEVERAL, SLOTS_COUNTED_MAX, SourceLimit};
 use crate::stamp::Stamp;
 use crate::table::{At, Bucket, Table};
 
-/// Most peers of a swarm in which several slots of a newcomer's source are counted.
+/// Maximum number of peers of a swarm in which several slots of a new peer's source are counted.
 const COUNTED_LEN_MAX: u32 = 512;
 
 /// A table of the peers of one role.
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
 
-/// The two roles apart.
+/// The peers of a large swarm, separated by role.
 #[derive(Debug)]
 pub(crate) struct Large<P: Family> {
     pub(crate) leechers: Peers<P>,
     pub(crate) seeders: Peers<P>,
-    /// Whether some source had several peers in it, at some time since it was a single one.
+    /// Whether some source has had several peers in it since the swarm last consisted of a single peer.
     pub(crate) is_skewed: bool,
 }
 
-/// Where a peer is in a large swarm after an announce.
+/// The location of a peer in a large swarm after an announce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LargeAt {
     pub(crate) at: At,
     pub(crate) seeds: bool,
 }
 
-/// How far a walk over a large swarm has come. The tables shrink only after it: shrinking moves entries towards the
-/// front, where the walk would miss them.
+/// The progress of a walk over a large swarm. The tables shrink only after the walk: shrinking moves entries towards
+/// the front, where the walk would miss them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LargeCursor {
-    /// In the table of one role, leechers first.
+    /// In the table of one role; leechers come first.
     Line {
-        /// Which table.
+        /// Whether it is the table of the seeders.
         seeds: bool,
         /// The number of the next line.
         line: u32,
     },
-    /// Through with both tables, which now adapt to what is left.
+    /// Finished with both tables, which now adapt to the remaining peers.
     Settling,
 }
 
 impl LargeCursor {
-    /// Where a walk begins.
+    /// The start of a walk.
     pub(crate) const START: Self = Self::Line { seeds: false, line: 0 };
 }
 
 impl<P: Family> Large<P> {
-    /// Room for this many peers of each role.
+    /// Creates a large swarm with room for this many peers of each role.
     pub(crate) fn holding(memory: &mut Memory, seeds: [Seed; 2], leechers: usize, seeders: usize) -> Self {
         let mut table = |seed, count: usize| Table::holding(memory, seed, u32::try_from(count).unwrap_or(0));
         let [of_leechers, of_seeders] = seeds;
         Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders), is_skewed: false }
     }
 
-    /// Peers of the same source as `peer` that are in `slot`, in both roles. All lie in the run from one home on.
+    /// Returns the number of peers in both roles that are of the same source as `peer` and in `slot`. All of them lie
+    /// in the run that starts at one home line.
     pub(crate) fn count_in_slot(&self, memory: &Memory, key: &HashKey, peer: &P, slot: u64) -> usize {
         let hash = peer.hash_in_slot(key, slot);
-        let is_beside = |other: &&P| other.source() == peer.source() && other.slot(key) == slot;
+        let is_in_slot = |other: &&P| other.source() == peer.source() && other.slot(key) == slot;
         let mut count = 0;
         for table in [&self.leechers, &self.seeders] {
-            table.visit_run(memory, hash, |line| count += line.peers().iter().filter(is_beside).count());
+            table.visit_run(memory, hash, |line| count += line.peers().iter().filter(is_in_slot).count());
         }
         count
     }
@@ -78,32 +79,32 @@ impl<P: Family> Large<P> {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
 
-    /// Peers of both roles.
+    /// Returns the number of peers of both roles.
     pub(crate) fn len(&self) -> u32 {
         self.leechers.len() + self.seeders.len()
     }
 
-    /// Peers of the newcomer's source in other slots than its own, as far as these are counted.
+    /// Returns the number of peers of the new peer's source in other slots than its own, as far as these are counted.
     pub(crate) fn count_elsewhere(
         &self,
         memory: &Memory,
         key: &HashKey,
-        newcomer: &P,
+        new_peer: &P,
         limit: SourceLimit,
     ) -> usize {
-        let slot = newcomer.slot(key);
+        let slot = new_peer.slot(key);
         let others = 1..limit.slots.min(SLOTS_COUNTED_MAX);
-        others.map(|other| self.count_in_slot(memory, key, newcomer, slot ^ other)).sum()
+        others.map(|other| self.count_in_slot(memory, key, new_peer, slot ^ other)).sum()
     }
 
-    /// Whether a source has several peers once a newcomer is in, with `beside` in its own slot. In a very large swarm
-    /// only that slot is counted: there a few peers of one source hardly show.
-    pub(crate) fn would_be_skewed(&self, beside: usize, count_elsewhere: impl FnOnce() -> usize) -> bool {
+    /// Returns whether a source has several peers once a new peer is added, with `in_slot` of them in its own slot. In
+    /// a very large swarm only that slot is counted, since a few peers of one source have little effect there.
+    pub(crate) fn would_be_skewed(&self, in_slot: usize, count_elsewhere: impl FnOnce() -> usize) -> bool {
         let elsewhere = if self.len() < COUNTED_LEN_MAX { count_elsewhere() } else { 0 };
-        beside + elsewhere + 1 >= SEVERAL
+        in_slot + elsewhere + 1 >= SEVERAL
     }
 
-    /// Where a peer, whose hash is given, is in the table of one role.
+    /// Returns the location of a peer, whose hash is given, in the table of one role.
     #[inline]
     pub(crate) fn find(&self, memory: &Memory, hash: u64, peer: &P, seeds: bool) -> Option<At> {
         let table = self.table(seeds);
@@ -113,7 +114,7 @@ impl<P: Family> Large<P> {
         table.find(memory, hash, |line: &P::Line| line.peers().iter().position(|other| other == peer))
     }
 
-    /// The stamp of a peer that was found.
+    /// Returns the stamp of a peer that was found.
     pub(crate) fn stamp(&self, memory: &Memory, found: LargeAt) -> Stamp {
         let line = self.table(found.seeds).line(memory, found.at);
         Stamp(line.map_or(0, |line| line.stamps()[found.at.slot]))
@@ -125,8 +126,8 @@ impl<P: Family> Large<P> {
         self.table_mut(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot] = stamp.0;
     }
 
-    /// Adds a peer, whose hash is given, that is not in the table of this role. Nothing if the table has no place for
-    /// it near its home, not even after renewal began, or because one is under way already.
+    /// Inserts a peer, whose hash is given, that is not in the table of this role. Returns `None` if the table has no
+    /// free slot near its home, either after a renewal has begun or because one is already in progress.
     pub(crate) fn insert(
         &mut self,
         memory: &mut Memory,
@@ -142,18 +143,18 @@ impl<P: Family> Large<P> {
         table.insert(memory, hash, entry)
     }
 
-    /// Takes out a peer that was found.
+    /// Removes a peer that was found.
     pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, found: LargeAt) -> PeerEntry<P> {
         self.table_mut(found.seeds).remove(memory, key, found.at)
     }
 
-    /// Lets both tables grow or shrink a little if they have to. Returns whether they did.
+    /// Lets both tables grow or shrink slightly if necessary. Returns whether they did.
     #[inline]
     pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
         settle(&mut self.leechers, memory, key) | settle(&mut self.seeders, memory, key)
     }
 
-    /// Starts loading where a peer is or would be, in both tables.
+    /// Prefetches the lines in which a peer is or would be, in both tables.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, key: &HashKey, peer: &P) {
         let hash = peer.hash(key);
@@ -161,12 +162,13 @@ impl<P: Family> Large<P> {
         self.seeders.prefetch_run(memory, hash);
     }
 
-    /// Forgets overdue peers, from `cursor` on, at most `budget` lines. Returns where to go on, or nothing at the end.
+    /// Removes overdue peers, from `cursor` on, in at most `budget` lines. Returns where to continue, or `None` at the
+    /// end.
     pub(crate) fn expire(
         &mut self,
         memory: &mut Memory,
         key: &HashKey,
-        dues: &Dues,
+        criteria: &ExpiryCriteria,
         mut cursor: LargeCursor,
         budget: &mut usize,
         expired: &mut ExpiredPeers,
@@ -174,12 +176,12 @@ impl<P: Family> Large<P> {
         while *budget > 0 {
             cursor = match cursor {
                 LargeCursor::Line { seeds, line } if line >= self.table(seeds).end() => {
-                    self.table(seeds).forgive();
+                    self.table(seeds).reset_cost();
                     if seeds { LargeCursor::Settling } else { LargeCursor::Line { seeds: true, line: 0 } }
                 }
                 LargeCursor::Line { seeds, line } => {
                     let table = self.table_mut(seeds);
-                    expire_line(table, memory, key, dues, line, |cause| expired.count(seeds, cause));
+                    expire_line(table, memory, key, criteria, line, |cause| expired.count(seeds, cause));
                     LargeCursor::Line { seeds, line: table.number_after(memory, line) }
                 }
                 LargeCursor::Settling if self.settle(memory, key) => LargeCursor::Settling,
@@ -190,7 +192,7 @@ impl<P: Family> Large<P> {
         Some(cursor)
     }
 
-    /// All peers with their roles, for a walk that ends the swarm's life as a large one.
+    /// Visits all peers with their roles, for the conversion of the swarm to a small one.
     pub(crate) fn entries(&self, memory: &Memory, mut each: impl FnMut(PeerEntry<P>, bool)) {
         for seeds in [true, false] {
             let table = self.table(seeds);
@@ -200,14 +202,14 @@ impl<P: Family> Large<P> {
         }
     }
 
-    /// Gives all memory back.
+    /// Releases all memory.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
         self.leechers.release(memory);
         self.seeders.release(memory);
     }
 }
 
-/// Peers that were forgotten, by role.
+/// Numbers of peers that were removed, by role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExpiredPeers {
     pub(crate) leechers: u64,
@@ -223,7 +225,7 @@ impl ExpiredPeers {
     }
 }
 
-/// Lets a table adapt to its entries, see [`Table::settle`], and begins its renewal when it is due.
+/// Adapts a table to its number of entries, see [`Table::settle`], and begins its renewal when it is due.
 #[inline]
 fn settle<B: Bucket>(table: &mut Table<B>, memory: &mut Memory, key: &HashKey) -> bool {
     if table.is_due() {
@@ -232,7 +234,7 @@ fn settle<B: Bucket>(table: &mut Table<B>, memory: &mut Memory, key: &HashKey) -
     table.settle(memory, key)
 }
 
-/// The next seed follows from the one before, which is as secret.
+/// Begins the renewal of a table if it is due. The next seed is derived from the previous one, and is as secret.
 #[cold]
 fn renew_if_due<B: Bucket>(table: &mut Table<B>, key: &HashKey) {
     if table.is_due() {
@@ -240,12 +242,12 @@ fn renew_if_due<B: Bucket>(table: &mut Table<B>, key: &HashKey) {
     }
 }
 
-/// Forgets the peers of one line that are to be forgotten, and of those that a removal pulls into it.
+/// Removes the peers of one line that should be forgotten, including those that a removal pulls into it.
 fn expire_line<B, P>(
     table: &mut Table<B>,
     memory: &mut Memory,
     key: &HashKey,
-    dues: &Dues,
+    criteria: &ExpiryCriteria,
     number: u32,
     mut forgotten: impl FnMut(Cause),
 ) where
@@ -255,11 +257,11 @@ fn expire_line<B, P>(
     let place = table.place(number);
     let due = |line: &B| {
         let mut entries = line.peers().iter().zip(line.stamps()).enumerate();
-        entries.find_map(|(slot, (peer, &stamp))| Some((slot, dues.cause(peer, Stamp(stamp))?)))
+        entries.find_map(|(slot, (peer, &stamp))| Some((slot, criteria.cause(peer, Stamp(stamp))?)))
     };
     while let Some((slot, cause)) = table.line(memory, place).and_then(due) {
         let entry = table.remove(memory, key, At { slot, ..place });
-        dues.pressure.remove(&entry.peer);
+        criteria.pressure.remove(&entry.peer);
         forgotten(cause);
     }
 }

@@ -1,14 +1,14 @@
-//! How many lines a table has, and which line a position calls home.
+//! The number of lines of a table, and the mapping of positions to home lines.
 //!
-//! A table grows by a fixed share at a time, one line at a time: in the middle of it the positions whose line was below
-//! `split` keep the old division into `lower` lines, the others already have the new one into `upper` lines. Both
-//! divisions keep the order of positions, so growth walks from the top line down, shrinking from the bottom up, and
-//! between the two zones there is a gap of lines that nothing calls home.
+//! A table grows by a fixed share at a time, and within that, one line at a time. In the middle of such a growth, the
+//! positions whose line was below `split` keep the old division into `lower` lines, and the others already have the new
+//! division into `upper` lines. Both divisions preserve the order of positions, so growth proceeds from the top line
+//! down and shrinking from the bottom up. Between the two zones there is a gap of lines that are home to no position.
 
 /// Number of sizes of a ladder.
 const RUNGS: usize = 160;
 
-/// The sizes that a table goes through, each larger by the same share than the one before.
+/// The sizes that a table goes through. Each is larger than the previous one by the same share.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ladder([u32; RUNGS]);
 
@@ -35,7 +35,7 @@ impl Ladder {
     }
 }
 
-/// A table's present division of positions into lines.
+/// The current division of a table's positions into lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     lower: u32,
@@ -44,49 +44,49 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// The smallest division with `lines` lines.
+    /// Returns the smallest division with at least `lines` lines.
     pub(crate) fn holding(ladder: &Ladder, lines: u32) -> Self {
         let rung = ladder.0.iter().position(|&size| size >= lines).unwrap_or(RUNGS - 2).min(RUNGS - 2);
         Self::through(ladder, rung)
     }
 
-    /// A division that is not split at all.
+    /// Returns a division that is not split.
     fn through(ladder: &Ladder, rung: usize) -> Self {
         let (lower, upper) = (ladder.0[rung], ladder.0[rung + 1]);
         Self { lower, upper, split: lower }
     }
 
-    /// The line that a position calls home.
+    /// Returns the home line of a position.
     #[inline]
     pub(crate) fn home(&self, position: u32) -> u32 {
         let line = divide(position, self.lower);
         if line < self.split { line } else { divide(position, self.upper) }
     }
 
-    /// Lines that are home to some position, without those of the gap.
+    /// Returns the number of lines that are home to some position, which excludes those of the gap.
     pub(crate) fn lines(&self) -> u32 {
         self.split + (self.upper - self.gap_end())
     }
 
-    /// First line of the gap.
+    /// Returns the first line of the gap.
     #[inline]
     pub(crate) fn gap_start(&self) -> u32 {
         self.split
     }
 
-    /// First line behind the gap: the upper division's home of the lowest position at or above `split`.
+    /// Returns the first line behind the gap: the upper division's home of the lowest position at or above `split`.
     #[inline]
     pub(crate) fn gap_end(&self) -> u32 {
         if self.split == self.lower { self.upper } else { divide(lowest(self.split, self.lower), self.upper) }
     }
 
-    /// The lowest position whose home is the top line of the lower zone, or that is behind the border.
+    /// Returns the lowest position whose home is the top line of the lower zone or that is behind the border.
     #[inline]
     pub(crate) fn top_position(&self) -> u32 {
         lowest(self.split - 1, self.lower)
     }
 
-    /// The home of a position behind the border.
+    /// Returns the home line of a position behind the border.
     #[inline]
     pub(crate) fn upper_home(&self, position: u32) -> u32 {
         divide(position, self.upper)
@@ -96,13 +96,14 @@ impl Level {
         Self { split, ..self }
     }
 
-    /// Where on its ladder it is. Not kept, because every table would have to.
+    /// Returns the index of the division on its ladder. It is computed, because otherwise every table would have to
+    /// store it.
     fn rung(&self, ladder: &Ladder) -> usize {
         ladder.0.partition_point(|&size| size < self.lower)
     }
 
-    /// Ready to split its top line: makes the larger division the next one where the present one is through.
-    /// Nothing if there is no larger one.
+    /// Prepares a split of the top line: moves on to the next larger division if the current one is complete. Returns
+    /// `None` if there is no larger one.
     pub(crate) fn before_growth(self, ladder: &Ladder) -> Option<Self> {
         if self.split > 0 {
             return Some(self);
@@ -111,12 +112,12 @@ impl Level {
         (rung + 1 < RUNGS).then(|| Self::through(ladder, rung))
     }
 
-    /// After the top line of the lower zone is split.
+    /// Returns the division after the top line of the lower zone is split.
     pub(crate) fn grown(self) -> Self {
         self.with_split(self.split - 1)
     }
 
-    /// Ready to merge the lowest lines of the upper zone; nothing if it is the smallest division already.
+    /// Prepares a merge of the lowest lines of the upper zone. Returns `None` if this is already the smallest division.
     pub(crate) fn before_shrinking(self, ladder: &Ladder) -> Option<Self> {
         if self.split < self.lower {
             return Some(self);
@@ -125,12 +126,12 @@ impl Level {
         Some(Self::through(ladder, rung).with_split(0))
     }
 
-    /// After the lowest lines of the upper zone are merged into one of the lower zone.
+    /// Returns the division after the lowest lines of the upper zone are merged into one line of the lower zone.
     pub(crate) fn shrunk(self) -> Self {
         self.with_split(self.split + 1)
     }
 
-    /// First and last line of the upper division that hold positions of the lower division's line `split`.
+    /// Returns the first and last line of the upper division that hold positions of the lower division's line `split`.
     pub(crate) fn merging(&self) -> (u32, u32) {
         let first = self.gap_end();
         let last = if self.split + 1 == self.lower {
@@ -142,13 +143,13 @@ impl Level {
     }
 }
 
-/// The line of a position when all positions are divided evenly into `lines`.
+/// Returns the line of a position when all positions are divided evenly into `lines`.
 #[inline]
 fn divide(position: u32, lines: u32) -> u32 {
     ((u64::from(position) * u64::from(lines)) >> 32) as u32
 }
 
-/// The lowest position whose line is `line`, which is below `lines`.
+/// Returns the lowest position whose line is `line`, which must be below `lines`.
 #[inline]
 fn lowest(line: u32, lines: u32) -> u32 {
     let position = ((u64::from(line)) << 32).div_ceil(u64::from(lines));
@@ -170,7 +171,7 @@ mod tests {
         }
         for expected in seen.iter().rev().skip(1) {
             level = level.before_shrinking(LADDER).unwrap().shrunk();
-            // A division that is through is the same as the next one before it began.
+            // A complete division is the same as the next one before its first step.
             assert_eq!(level.lines(), expected.lines());
             for position in (0..=u32::MAX).step_by(1 << 22) {
                 assert_eq!(level.home(position), expected.home(position));

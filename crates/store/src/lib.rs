@@ -1,13 +1,13 @@
-//! The swarm store: who shares which torrent.
+//! The swarm store: which peers share which torrent.
 //!
-//! Owns every swarm and peer, and the memory they live in. Must not touch sockets, files, threads or clocks: time and
-//! randomness are arguments, so that the whole life of a swarm runs in a test in microseconds.
+//! This crate owns all swarms and peers, and the memory they live in. It must not use sockets, files, threads or
+//! clocks: time and randomness are arguments, so that the whole life of a swarm can run in a test in microseconds.
 //!
-//! From the outside in: [`Store`] has one [`Swarms`] for each address family; that has shards behind small locks
-//! (`shard`); a shard has a `table` of `swarm_line`s; a swarm is one peer in its line, a block of a few (`small`), or
-//! two tables of `peer_line`s (`large`). A table has `rows` in the order of a secret seed, and moves to others when
-//! that order is turned against it. Rows grow by single lines (`level`), over pages from one `arena`, so no operation
-//! ever waits for growth.
+//! From the outside in: [`Store`] has one [`Swarms`] for each address family, which has shards behind small locks
+//! (`shard`). A shard has a `table` of `swarm_line`s. A swarm is one peer in its line, a block of a few peers
+//! (`small`), or two tables of `peer_line`s (`large`). A table has `rows` in the order of a secret seed, and moves to
+//! new ones when an attacker exploits that order. Rows grow by single lines (`level`), in pages from one `arena`, so no
+//! operation ever waits for growth.
 
 mod api;
 mod arena;

@@ -1,7 +1,7 @@
-//! A long row of lines (buckets of a table) that is allocated piecemeal and may have holes.
+//! A long row of lines (buckets of a table) that is allocated piecewise and may have holes.
 //!
-//! A short row is one block; a longer one is a list of pages, of which those that hold nothing may be missing.
-//! Owns its memory only as tokens: whoever drops a row must have given its memory back.
+//! A short row is one block. A longer one is a list of pages, of which empty ones may be missing. The row owns its
+//! memory only as tokens, so its memory must be released before it is dropped.
 
 use core::marker::PhantomData;
 
@@ -13,16 +13,16 @@ use crate::memory::Memory;
 use crate::prefetch::{prefetch, prefetch_with_next};
 use crate::slab::{Block, Class};
 
-/// A line: plain bytes of which all zeroes is an empty line.
+/// A line: plain bytes, of which all zeroes is an empty line.
 pub(crate) trait Line: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned {
-    /// Whether a short row of such lines is worth a block: there are many short rows of them.
+    /// Whether a short row of such lines is stored in a block, because there are many short rows of them.
     const STARTS_IN_BLOCK: bool;
 
-    /// Whether it holds nothing.
+    /// Returns whether the line is empty.
     fn is_empty(&self) -> bool;
 }
 
-/// The row.
+/// A row of lines.
 #[derive(Debug)]
 pub(crate) struct Lines<L> {
     storage: Storage,
@@ -32,14 +32,14 @@ pub(crate) struct Lines<L> {
 #[derive(Debug)]
 enum Storage {
     Block(Block, Class),
-    /// The first two have their place right here, which saves a table of some hundred peers a cache miss.
+    /// The first two pages are stored inline, which saves a cache miss for a table of some hundred peers.
     Pages(SmallVec<[Option<Page>; 2]>),
 }
 
 impl<L: Line> Lines<L> {
     const BYTES: usize = size_of::<L>();
 
-    /// Lines of one page.
+    /// Number of lines in a page.
     pub(crate) const PER_PAGE: u32 = {
         assert!(Self::BYTES <= PAGE_BYTES && PAGE_BYTES <= u32::MAX as usize);
         #[expect(
@@ -54,13 +54,13 @@ impl<L: Line> Lines<L> {
         Self { storage: Storage::Pages(SmallVec::new_const()), line: PhantomData }
     }
 
-    /// The line, if its place has memory.
+    /// Returns the line, if memory is allocated for it.
     #[inline]
     pub(crate) fn line<'a>(&'a self, memory: &'a Memory, index: u32) -> Option<&'a L> {
         L::ref_from_bytes(self.bytes(memory, index, Self::BYTES)?).ok()
     }
 
-    /// Three lines in a row, if they lie in one piece of memory.
+    /// Returns three consecutive lines, if they are contiguous in memory.
     #[inline]
     pub(crate) fn three<'a>(&'a self, memory: &'a Memory, index: u32) -> Option<&'a [L; 3]> {
         FromBytes::ref_from_bytes(self.bytes(memory, index, 3 * Self::BYTES)?).ok()
@@ -79,7 +79,7 @@ impl<L: Line> Lines<L> {
         bytes.get(start..start + length)
     }
 
-    /// The line to write, if its place has memory.
+    /// Returns the line for writing, if memory is allocated for it.
     #[inline(always)]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, index: u32) -> Option<&'a mut L> {
         let (bytes, index) = match &mut self.storage {
@@ -93,7 +93,7 @@ impl<L: Line> Lines<L> {
         L::mut_from_bytes(bytes.get_mut(start..start + Self::BYTES)?).ok()
     }
 
-    /// The line to write, with memory for it.
+    /// Returns the line for writing, and allocates memory for it if necessary.
     #[inline(always)]
     pub(crate) fn line_ensured<'a>(&'a mut self, memory: &'a mut Memory, index: u32) -> &'a mut L {
         let has_memory = match &self.storage {
@@ -103,10 +103,10 @@ impl<L: Line> Lines<L> {
         if !has_memory {
             self.extend(memory, index);
         }
-        self.line_mut(memory, index).expect("the place has memory since the line above")
+        self.line_mut(memory, index).expect("`extend` allocated memory for the line")
     }
 
-    /// Starts loading the line.
+    /// Prefetches the line.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, index: u32) {
         if let Some(line) = self.line(memory, index) {
@@ -114,7 +114,7 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// Starts loading the line and the one behind it.
+    /// Prefetches the line and the next one.
     #[inline]
     pub(crate) fn prefetch_two(&self, memory: &Memory, index: u32) {
         if let Some(line) = self.line(memory, index) {
@@ -122,16 +122,16 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// Gives the page back that holds `index`, if it is empty.
+    /// Releases the page that holds `index`, if it is empty.
     pub(crate) fn release_page(&mut self, memory: &mut Memory, index: u32) {
         let Storage::Pages(pages) = &mut self.storage else { return };
-        let Some(place) = pages.get_mut((index / Self::PER_PAGE) as usize) else { return };
-        if place.as_ref().is_some_and(|page| Self::is_empty(page)) {
-            memory.put_page(place.take().expect("it is there, as the line above has seen it"));
+        let Some(slot) = pages.get_mut((index / Self::PER_PAGE) as usize) else { return };
+        if slot.as_ref().is_some_and(|page| Self::is_empty(page)) {
+            memory.put_page(slot.take().expect("the line above has checked that the page is present"));
         }
     }
 
-    /// Gives back the pages at and behind `end`, all of which are empty, and a block if nothing is left.
+    /// Releases the pages at and behind `end`, all of which are empty, and the block if nothing is left.
     pub(crate) fn give_back(&mut self, memory: &mut Memory, end: u32) {
         match &mut self.storage {
             Storage::Block(..) if end == 0 => self.release(memory),
@@ -148,13 +148,15 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// As `give_back`, and moves what is left into less memory where that is possible, which may take some first.
+    /// As `give_back`, but also moves the remaining lines into less memory where that is possible, which may first take
+    /// some.
     pub(crate) fn truncate(&mut self, memory: &mut Memory, end: u32) {
         self.give_back(memory, end);
         match &mut self.storage {
             Storage::Block(block, class) => {
                 let fitting = Class::holding(end as usize * Self::BYTES);
-                // Twice as large as needed is the sign, so that a row that breathes is not moved each time.
+                // The row moves only if its block is at least twice as large as needed, so that one that varies in size
+                // does not move each time.
                 if let Some(fitting) = fitting.filter(|fitting| fitting.bytes() * 2 <= class.bytes()) {
                     (*block, *class) = (memory.replace_block(*block, fitting), fitting);
                 }
@@ -163,7 +165,7 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// Gives everything back.
+    /// Releases all memory.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
         match core::mem::replace(&mut self.storage, Storage::Pages(SmallVec::new())) {
             Storage::Block(block, _) => memory.put_block(block),
@@ -171,7 +173,7 @@ impl<L: Line> Lines<L> {
         }
     }
 
-    /// Turns a single page that is less than a third in use into a block.
+    /// Converts a single page that is less than a third in use into a block.
     fn move_to_block(&mut self, memory: &mut Memory, end: u32) {
         let Storage::Pages(pages) = &mut self.storage else { return };
         let length = end as usize * Self::BYTES;
@@ -209,11 +211,11 @@ impl<L: Line> Lines<L> {
                     self.storage = Storage::Block(memory.take_block(class), class);
                     return;
                 }
-                let place = (index / Self::PER_PAGE) as usize;
-                if pages.len() <= place {
-                    pages.resize_with(place + 1, || None);
+                let page_index = (index / Self::PER_PAGE) as usize;
+                if pages.len() <= page_index {
+                    pages.resize_with(page_index + 1, || None);
                 }
-                pages[place] = Some(memory.take_page());
+                pages[page_index] = Some(memory.take_page());
             }
         }
     }

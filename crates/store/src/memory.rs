@@ -1,6 +1,6 @@
-//! The memory of one shard: a reserve of pages, and blocks cut from pages.
+//! The memory of one shard: a reserve of pages, and blocks allocated from pages.
 //!
-//! An operation that adds something asks for room first; once it has begun, it never runs out half-way.
+//! An operation that adds an entry first checks that there is room, so that it cannot run out of memory half-way.
 
 use std::sync::Arc;
 
@@ -8,31 +8,32 @@ use crate::arena::{Arena, Page, Purpose};
 use crate::prefetch::prefetch;
 use crate::slab::{Block, Class, Slab};
 
-/// Pages that any single operation may need, which is when a swarm outgrows its block: two tables, each of which may
-/// have to be enlarged once, and blocks of new classes. Every step of growth asks again.
+/// Number of pages that any single operation may need. The maximum is reached when a swarm outgrows its block: there
+/// are two tables, each of which may have to be enlarged once, and blocks of new classes. Every step of growth checks
+/// again.
 const RESERVE_PAGES_MIN: usize = 8;
 
-/// Pages fetched from the arena together, so that its lock is taken rarely.
+/// Number of pages fetched from the arena at once, so that its lock is rarely taken.
 const RESERVE_PAGES_FETCHED: usize = 8;
 
-/// Reserve beyond which pages go back to the arena.
+/// Reserve beyond which pages return to the arena.
 const RESERVE_PAGES_MAX: usize = 20;
 
-/// New swarms are refused when less than this share of the ceiling is left, so that peers of the existing ones
-/// still find room.
+/// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
+/// room.
 const SWARM_MARGIN_SHARE: usize = 32;
 
-/// Most room for moved lines that is kept between two moves.
+/// Maximum size in bytes of the buffer for moved lines that is retained between two moves.
 const SCRATCH_BYTES_MAX: usize = 16 << 10;
 
-/// Room for what a table looks at while it moves entries of neighbouring lines.
+/// Buffers for the lines and entries that a table moves.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// The lines as they were.
+    /// Copies of the lines before the move.
     pub(crate) lines: Vec<u8>,
     /// The home that each of their entries will have.
     pub(crate) homes: Vec<u32>,
-    /// For each line, counted from the first, a later one that may have room.
+    /// For each line, counted from the first, a later one that may have a free slot.
     pub(crate) nexts: Vec<u32>,
 }
 
@@ -42,9 +43,9 @@ pub(crate) struct Memory {
     arena: Arc<Arena>,
     reserve: Vec<Page>,
     slab: Slab,
-    /// Pages that came from the arena and have not gone back.
+    /// Number of pages that were taken from the arena and not returned.
     pages: usize,
-    /// Room in which lines wait while they are moved.
+    /// Buffers that are reused between moves.
     scratch: Scratch,
 }
 
@@ -53,19 +54,19 @@ impl Memory {
         Self { arena, reserve: Vec::new(), slab: Slab::default(), pages: 0, scratch: Scratch::default() }
     }
 
-    /// Whether one more peer may come in.
+    /// Returns whether there is room for another peer.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         self.has_room_for(Purpose::Growing)
     }
 
-    /// Whether one more swarm may come in.
+    /// Returns whether there is room for another swarm.
     #[inline]
     pub(crate) fn has_room_for_swarm(&mut self) -> bool {
         self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE
     }
 
-    /// Whether there is room for what an operation may need.
+    /// Returns whether there is room for any single operation with this purpose.
     #[inline]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
         if self.reserve.len() < RESERVE_PAGES_MIN {
@@ -74,14 +75,14 @@ impl Memory {
         self.reserve.len() >= RESERVE_PAGES_MIN
     }
 
-    /// A page of zeroes.
+    /// Takes a page of zeroes.
     pub(crate) fn take_page(&mut self) -> Page {
         let mut page = self.take_used_page();
         page.fill(0);
         page
     }
 
-    /// Takes a page back.
+    /// Frees a page.
     pub(crate) fn put_page(&mut self, page: Page) {
         self.reserve.push(page);
         if self.reserve.len() > RESERVE_PAGES_MAX {
@@ -90,15 +91,15 @@ impl Memory {
         }
     }
 
-    /// A block of zeroes.
+    /// Allocates a block of zeroes.
     pub(crate) fn take_block(&mut self, class: Class) -> Block {
         let (slab, reserve) = (&mut self.slab, &mut self.reserve);
-        let block = slab.take(class, || reserve.pop().expect("operations ask for room before they begin"));
+        let block = slab.take(class, || reserve.pop().expect("operations reserve memory before they begin"));
         self.slab.bytes_mut(block).fill(0);
         block
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     pub(crate) fn put_block(&mut self, block: Block) {
         if let Some(page) = self.slab.put(block) {
             self.put_page(page);
@@ -117,8 +118,8 @@ impl Memory {
         new
     }
 
-    /// Moves a block to a fuller page if its own is nearly empty. Takes no room.
-    pub(crate) fn gather_block(&mut self, block: Block, class: Class) -> Block {
+    /// Moves a block to a fuller page if its own is nearly empty. Needs no additional memory.
+    pub(crate) fn move_to_fuller_page(&mut self, block: Block, class: Class) -> Block {
         if self.slab.is_stray(block) { self.replace_block(block, class) } else { block }
     }
 
@@ -132,24 +133,25 @@ impl Memory {
         self.slab.bytes_mut(block)
     }
 
-    /// Empty room for lines that are moved; to be put back, so that it need not be allocated again.
+    /// Takes the empty buffers for lines that are moved. The caller puts them back, so that they need not be allocated
+    /// again.
     pub(crate) fn take_scratch(&mut self) -> Scratch {
         core::mem::take(&mut self.scratch)
     }
 
-    /// Takes the room back.
+    /// Clears the buffers, and retains them for the next move.
     pub(crate) fn put_scratch(&mut self, mut scratch: Scratch) {
         scratch.lines.clear();
         scratch.homes.clear();
         scratch.nexts.clear();
         if scratch.lines.capacity() > SCRATCH_BYTES_MAX {
-            // A run this long was an attack; the room is not kept for the next one.
+            // A run this long was an attack; its buffers are not retained for the next one.
             scratch = Scratch::default();
         }
         self.scratch = scratch;
     }
 
-    /// Starts loading the front of a block.
+    /// Prefetches the beginning of a block.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: Block) {
         if let Some((front, _)) = self.slab.bytes(block).split_first_chunk::<16>() {
@@ -157,13 +159,13 @@ impl Memory {
         }
     }
 
-    /// Pages of this shard, its reserve included.
+    /// Returns the number of pages of this shard, including its reserve.
     pub(crate) fn pages(&self) -> usize {
         self.pages
     }
 
     fn take_used_page(&mut self) -> Page {
-        self.reserve.pop().expect("operations ask for room before they begin")
+        self.reserve.pop().expect("operations reserve memory before they begin")
     }
 }
 

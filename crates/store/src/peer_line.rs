@@ -1,7 +1,7 @@
 //! A line of a large swarm's table: nine IPv4 peers in 64 bytes, or ten IPv6 peers in 191.
 //!
-//! Layout: the peers' addresses in compact form back to back, so that a sample is copied in one go; then one stamp
-//! a peer; then the number of peers.
+//! The layout is: the peers' addresses in compact form, back to back, so that a sample is copied at once; then one
+//! stamp per peer; then the number of peers.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -23,7 +23,7 @@ pub(crate) struct PeerLine<P, const N: usize> {
 
 const _: () = assert!(size_of::<PeerLine<shoal_types::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
 
-/// A peer and what is known of it.
+/// A peer and its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerEntry<P> {
     pub(crate) peer: P,
@@ -73,7 +73,7 @@ impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
 
     #[inline]
     fn len(&self) -> usize {
-        // The minimum tells the compiler what it cannot know, and so saves its checks.
+        // The minimum gives the compiler a bound that it cannot infer, and so removes bounds checks.
         usize::from(self.len).min(N)
     }
 

@@ -1,16 +1,16 @@
-//! The cache hint of the processor.
+//! The processor's prefetch instruction.
 #![allow(unsafe_code, reason = "the hint is an intrinsic that takes a raw pointer")]
 
-/// Bytes of a cache line on every processor that matters here.
+/// Size of a cache line in bytes on every processor that matters here.
 const LINE_BYTES: usize = 64;
 
-/// Starts loading the value into the caches. A hint: it reads nothing and cannot fault.
+/// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     prefetch_bytes(value, size_of::<T>());
 }
 
-/// As [`prefetch`], and what lies behind the value, which is likely to be wanted next.
+/// As [`prefetch`], but includes as many bytes behind the value, which are likely to be needed next.
 #[inline]
 pub(crate) fn prefetch_with_next<T>(value: &T) {
     prefetch_bytes(value, 2 * size_of::<T>());
@@ -27,14 +27,14 @@ fn prefetch_bytes<T>(value: &T, bytes: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn prefetch_line(address: *const i8) {
-    // SAFETY: PREFETCHT0 is a hint that ignores faults, so any address will do; SSE is part of x86-64.
+    // SAFETY: PREFETCHT0 is a hint that ignores faults, so any address is valid; SSE is part of x86-64.
     unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address) }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn prefetch_line(address: *const i8) {
-    // SAFETY: PRFM is a hint that ignores faults, changes no register and no memory.
+    // SAFETY: PRFM is a hint that ignores faults, and changes neither registers nor memory.
     unsafe {
         core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

@@ -1,11 +1,11 @@
-//! Who is refused first, and who is forgotten early, when the memory ceiling comes near.
+//! Refusal and early removal of peers when memory becomes short.
 //!
-//! Owns the counts of what each source holds in all swarms of both families. Below half of the ceiling it only counts;
-//! above, the allowance of a source falls as memory fills up ([`shoal_source::allowance`]): sources beyond theirs are
-//! refused newcomers, and the sweep forgets their peers until they are within it.
+//! This module owns the number of peers that each source holds in all swarms of both families. Below half of the
+//! ceiling it only counts. Above, the allowance of a source falls as memory fills up ([`shoal_source::allowance`]): new
+//! peers of sources beyond their allowance are refused, and the sweep removes their peers until they are within it.
 //!
-//! It counts what is stored, not what came lately: a source that keeps its peers alive cannot wait until its count has
-//! decayed. Must be told of every peer that comes and goes, else counts drift.
+//! It counts stored peers, not recent ones: a source that keeps its peers alive cannot wait until its count has
+//! decayed. Every addition and removal of a peer must be reported to it; otherwise the counts drift.
 
 use std::sync::Arc;
 
@@ -16,16 +16,18 @@ use crate::family::{Family, Network};
 use crate::hash::HashKey;
 use crate::stamp::{Stamp, Tick, Ticks};
 
-/// What a torrent with one peer takes with all overhead, or rather more: by this the ceiling is told in entries.
+/// Upper estimate of the memory of a torrent with one peer, including all overhead, by which the ceiling is converted
+/// to entries.
 const ENTRY_BYTES: usize = 64;
 
-/// Above this part of the ceiling, in quarters, sweeps are quicker, so that what the greedy hold is free in minutes.
+/// Above this part of the ceiling, in quarters, sweeps are faster, so that memory beyond a source's share is free
+/// within minutes.
 const HASTE_QUARTERS: usize = 3;
 
 /// Purpose of the key that is derived from the secret of the store.
 const KEY_PURPOSE: u64 = 0x7072_6573_7375_7265;
 
-/// Shared by all shards of a store.
+/// The counts by source, shared by all shards of a store.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     key: HashKey,
@@ -34,20 +36,20 @@ pub(crate) struct Pressure {
     entries_max: u64,
 }
 
-/// By what the sweep decides who is to be forgotten.
+/// The criteria by which the sweep decides which peers to remove.
 #[derive(Clone, Debug)]
-pub(crate) struct Dues {
+pub(crate) struct ExpiryCriteria {
     pub(crate) ticks: Ticks,
     pub(crate) now: Tick,
     pub(crate) pressure: Arc<Pressure>,
-    /// What an address may hold, if that is limited at the moment.
+    /// The number of peers that an address may hold, if that is currently limited.
     allowance: Option<u64>,
 }
 
-/// Why a peer is to be forgotten.
+/// The reason for which a peer is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It fell silent.
+    /// It has not announced within the timeout.
     Overdue,
     /// Memory is short, and its source holds more than its share.
     OverShare,
@@ -64,13 +66,13 @@ impl Pressure {
         }
     }
 
-    /// Whether one more peer like this may come in.
+    /// Returns whether a new peer of these networks may be stored.
     #[inline]
     pub(crate) fn admits<P: Family>(&self, peer: &P) -> bool {
         self.allowance().is_none_or(|allowance| !self.holds(peer, allowance))
     }
 
-    /// Counts a peer that has come in.
+    /// Counts a peer that was added.
     #[inline]
     pub(crate) fn add<P: Family>(&self, peer: &P) {
         for network in peer.networks().as_ref() {
@@ -78,7 +80,7 @@ impl Pressure {
         }
     }
 
-    /// Counts a peer that was there and has gone.
+    /// Counts a peer that was removed.
     #[inline]
     pub(crate) fn remove<P: Family>(&self, peer: &P) {
         for network in peer.networks().as_ref() {
@@ -86,18 +88,18 @@ impl Pressure {
         }
     }
 
-    /// Whether sweeps are to be quicker than time asks for.
+    /// Returns whether sweeps should be faster than the timeout requires.
     pub(crate) fn is_high(&self) -> bool {
         self.arena.pages_used() >= self.arena.pages_max() / 4 * HASTE_QUARTERS
     }
 
-    /// What one address may hold, if that is limited at the moment.
+    /// Returns the number of peers that one address may hold, if that is currently limited.
     #[inline]
     fn allowance(&self) -> Option<u64> {
         allowance(self.arena.pages_used() as u64, self.arena.pages_max() as u64, self.entries_max)
     }
 
-    /// Whether a network of the peer holds as much as it may, or more.
+    /// Returns whether a network of the peer holds as much as it may, or more.
     fn holds<P: Family>(&self, peer: &P, allowance: u64) -> bool {
         let is_full = |network: &Network| {
             u64::from(self.sketch.count(self.hash(network))) >= allowance.saturating_mul(network.shares)
@@ -111,19 +113,19 @@ impl Pressure {
     }
 }
 
-impl Dues {
-    /// How things stand now.
+impl ExpiryCriteria {
+    /// Returns the current criteria.
     pub(crate) fn new(pressure: &Arc<Pressure>, ticks: Ticks, now: Tick) -> Self {
         Self { ticks, now, allowance: pressure.allowance(), pressure: Arc::clone(pressure) }
     }
 
-    /// Why a peer is to be forgotten, if it is.
+    /// Returns the reason for which a peer should be removed, if there is one.
     #[inline]
     pub(crate) fn cause<P: Family>(&self, peer: &P, stamp: Stamp) -> Option<Cause> {
         if self.ticks.is_overdue(stamp, self.now) {
             return Some(Cause::Overdue);
         }
-        // One more than what would be let in, so that a source at its allowance is let alone.
+        // One more than a new peer may bring a source to, so that a source at its allowance loses no peers.
         let allowance = self.allowance?.saturating_add(1);
         self.pressure.holds(peer, allowance).then_some(Cause::OverShare)
     }

@@ -1,20 +1,22 @@
-//! Lines of entries in the order of one seed: a hash table that grows and shrinks one line at a time and is nine
-//! parts in ten full at every size.
+//! Lines of entries in the order of one seed: a hash table that grows and shrinks one line at a time and stays nine
+//! tenths full at every size.
 //!
-//! Linear probing over lines of several entries: an entry lives in the line that its position calls home, or, if
-//! that and all between are full, in a later one. This is the invariant of the rows: **from an entry's home up to
-//! its own line, every earlier line is full.** A search therefore ends at the first line that is not full, and a
-//! removal pulls later entries back. A step of growth or shrinking ([`Level`]) takes the whole run of lines out that it
-//! concerns and puts it in again under the new division, which keeps the invariant by construction.
+//! The table uses linear probing over lines of several entries. An entry lies in its home line, which its position
+//! determines, or in a later line if the home line and all lines between are full. This gives the invariant of the
+//! rows: **from an entry's home up to its own line, every earlier line is full.** A search therefore ends at the first
+//! line that is not full, and a removal pulls later entries back. A step of growth or shrinking ([`Level`]) takes out
+//! the whole run of lines that it concerns and inserts their entries again under the new division, which preserves the
+//! invariant by construction.
 //!
-//! Every operation is bounded for entries that an attacker chose. A search goes no further than `reach`, the furthest
-//! that any entry was ever put from its home; an insertion, a removal and a step each have a longest way of their own.
-//! An operation that would go further does not, and the rows are *due* from then on: the table above renews them,
-//! which means that their entries move to rows with another seed, where they are no neighbours any more. Ways that are
-//! long but allowed add up to a *debt*, and rows whose debt exceeds what their renewal costs are due as well. So
-//! operations that are much slower than those of random entries are always too few to matter.
+//! Every operation is bounded, even for entries that an attacker chose. A search goes no further than `reach`, the
+//! greatest distance at which any entry was ever placed from its home. Insertions, removals and steps each have a
+//! maximum scan length. An operation that would exceed its maximum is not performed; instead, the rows become *due*.
+//! The table above then renews them: it moves their entries to rows with another seed, in which they are no longer
+//! neighbours. Scans that are long but allowed add to a *probe cost*, and rows whose probe cost exceeds the cost of
+//! their renewal become due as well. Operations that are much slower than those on random entries are therefore always
+//! too few to matter.
 //!
-//! Owns entries and their order. Must not know what an entry means, nor that there may be other rows beside these.
+//! This module owns entries and their order. It must not know what an entry means, or that other rows may exist.
 
 use core::cell::Cell;
 use core::ops::{Range, RangeInclusive};
@@ -29,110 +31,112 @@ use crate::memory::{Memory, Scratch};
 
 /// A line of a table: up to `SLOTS` entries, packed at the front.
 pub(crate) trait Bucket: Line {
-    /// Most entries.
+    /// Maximum number of entries.
     const SLOTS: usize;
 
-    /// How full the table is kept, in 64ths of all slots. In the lower zone it is fuller by a step of the ladder just
-    /// before a growth ends, which must stay below 64.
+    /// Target fill of the table, in 64ths of all slots. Just before a growth ends, the lower zone is fuller by one step
+    /// of the ladder, which must stay below 64.
     const FILL_64THS: u32;
 
-    /// The sizes the table goes through.
+    /// The sizes that the table goes through.
     const LADDER: &'static Ladder;
 
-    /// What a slot holds.
+    /// The content of a slot.
     type Entry: Copy;
 
-    /// Entries in the line.
+    /// Returns the number of entries in the line.
     fn len(&self) -> usize;
-    /// The hash of an entry.
+    /// Returns the hash of an entry.
     fn hash(&self, slot: usize, key: &HashKey) -> u64;
-    /// The entry of a slot below `len`.
+    /// Returns the entry of a slot below `len`.
     fn entry(&self, slot: usize) -> Self::Entry;
-    /// Adds an entry; the line is not full.
+    /// Appends an entry. The line must not be full.
     fn push(&mut self, entry: &Self::Entry);
-    /// Takes an entry out; the last one takes its slot.
+    /// Removes and returns an entry. The last entry moves into its slot.
     fn take(&mut self, slot: usize) -> Self::Entry;
-    /// Makes the line empty.
+    /// Removes all entries.
     fn clear(&mut self);
 }
 
-/// Most slots of a line of any table.
+/// Maximum number of slots in a line of any table.
 const SLOTS_MAX: usize = 16;
 
-/// Furthest from its home that an entry is inserted, in lines. Random entries come a third as far: some 300 lines in
-/// IPv4 rows of two million just before a growth ends.
+/// Maximum distance from its home at which an entry is inserted, in lines. Random entries reach a third of it: some 300
+/// lines in IPv4 rows of two million entries just before a growth ends.
 pub(crate) const PROBE_LINES_MAX: u32 = 1024;
 
-/// Most lines of the run that one step of growth or shrinking takes out. The runs of random entries are as long as
-/// their furthest entries are far.
+/// Maximum length in lines of the run that one step of growth or shrinking takes out. Runs of random entries are about
+/// as long as their most distant entries are from home.
 const RUN_LINES_MAX: u32 = 1024;
 
-/// Most lines of a run that are looked at in the hope that it is short. A run of random entries has three.
+/// Maximum number of lines that are examined to find out whether a run is short. A run of random entries has three
+/// lines.
 const SHORT_RUN_LINES_MAX: u32 = 16;
 
-/// Most lines that a removal looks at in order to pull entries back.
+/// Maximum number of lines that a removal examines in order to pull entries back.
 const PULL_LINES_MAX: u32 = 4096;
 
-/// Most entries that a step moves to another zone: what [`Memory`] keeps ready has room for their lines. A line of
-/// random entries is home to 30 at most.
+/// Maximum number of entries that a step moves to another zone. The reserve of [`Memory`] suffices for their lines. A
+/// line of random entries is home to 30 at most.
 const STEP_ENTRIES_MAX: usize = 256;
 
-/// Reach beyond which there are no more steps, which may lengthen it by a run. Insertions never come near.
+/// Reach beyond which no more steps take place, since a step may lengthen it by a run. Insertions never come near it.
 const STEP_REACH_MAX: u32 = 4 * PROBE_LINES_MAX;
 
 const _: () =
     assert!(STEP_REACH_MAX + RUN_LINES_MAX + PROBE_LINES_MAX < u16::MAX as u32, "a reach fits its field");
 
-/// Lines of a way that are free of charge.
+/// Number of lines in a scan that cost nothing.
 const FREE_LINES: u32 = 64;
 
-/// By how much a line costs more whose entries are hashed, as removals and steps do, than one that is searched.
-const HASHED_LINE_CHARGE: u32 = 4;
+/// Cost of a line whose entries are hashed, as in removals and steps, relative to a line that is only searched.
+const HASHED_LINE_COST: u32 = 4;
 
-/// Debt for each entry that the rows are made for beyond which they are due: with it the long ways have cost about as
-/// much as renewal does.
-const DEBT_PER_ENTRY: u32 = 16;
+/// Probe cost beyond which the rows become due, for each entry that they are sized for. At this value, the long scans
+/// have cost about as much as a renewal does.
+const COST_PER_ENTRY_MAX: u32 = 16;
 
-/// Rows for fewer entries are treated as if they were for so many, so that the chance of a moment does not renew them.
-const DEBT_ENTRIES_MIN: u32 = 1024;
+/// Rows for fewer entries are treated as if they were sized for this many, so that random fluctuations do not renew
+/// them.
+const COST_ENTRIES_MIN: u32 = 1024;
 
-/// Debt that each step forgives. Random entries run up a sixth of it at most, where a table shrinks.
-const DEBT_FORGIVEN_PER_STEP: u32 = 16;
+/// Probe cost that each step subtracts. Random entries cause a sixth of it at most, where a table shrinks.
+const COST_FORGIVEN_PER_STEP: u32 = 16;
 
-/// Empty lines at the end that a step of shrinking passes over.
+/// Maximum number of empty lines at the end that a step of shrinking skips.
 const EMPTY_LINES_MAX: u32 = 64;
 
-/// Lines without entries that are passed over at one operation on rows that are being emptied: most lie in the gap and
-/// have no memory.
+/// Maximum number of lines without entries that one operation skips in rows that are being emptied. Most of these lines
+/// lie in the gap and have no memory.
 const MISSING_LINES_MAX: u32 = 1024;
 
-/// Lines split or merged after one operation: enough to keep up with it, few enough to go unnoticed.
+/// Number of lines that are split or merged after one operation: enough to keep up with it, few enough to stay cheap.
 pub(crate) const STEPS_MAX: usize = 2;
 
-/// The rows.
+/// Entries in the order of one seed.
 #[derive(Debug)]
 pub(crate) struct Rows<B> {
     lines: Lines<B>,
     seed: Seed,
     level: Level,
-    /// Every line at and above this is empty.
+    /// Every line at or above this number is empty.
     end: u32,
     len: u32,
     /// Number of entries above which a line is split.
     grow_above: u32,
-    /// Charge for long ways since it was last forgiven. A cell, because searches are charged too.
-    debt: Cell<u32>,
-    /// No entry is more lines than this from its home.
+    /// Cost of long scans since it was last reset. A cell, because searches add to it too.
+    probe_cost: Cell<u32>,
+    /// Maximum distance in lines of any entry from its home.
     reach: u16,
-    /// Whether the rows are to be renewed.
+    /// Whether the rows must be renewed.
     due: Cell<bool>,
-    /// Whether a removal left a line not full before one that it should have pulled from. Then a search must go on
-    /// to the reach, and there are no more steps.
-    holed: bool,
+    /// Whether a removal left a line that is not full before an entry that should have been pulled into it. In this
+    /// state a search must continue up to the reach, and no more steps take place.
+    has_hole: bool,
 }
 
 impl<B: Bucket> Rows<B> {
-    /// Rows for about this many lines. They have no memory yet.
+    /// Creates rows for about this many lines. They have no memory yet.
     pub(crate) fn with_lines(seed: Seed, lines: u32) -> Self {
         let level = Level::holding(B::LADDER, lines);
         let mut rows = Self {
@@ -142,22 +146,22 @@ impl<B: Bucket> Rows<B> {
             end: 0,
             len: 0,
             grow_above: 0,
-            debt: Cell::new(0),
+            probe_cost: Cell::new(0),
             reach: 0,
             due: Cell::new(false),
-            holed: false,
+            has_hole: false,
         };
         rows.set_level(level);
         rows
     }
 
-    /// Lines that this many entries fill as full as rows are kept.
+    /// Returns the number of lines that this many entries occupy at the target fill.
     pub(crate) fn lines_for(entries: u32) -> u32 {
         let lines = (u64::from(entries) * 64).div_ceil(u64::from(B::FILL_64THS * Self::SLOTS));
         u32::try_from(lines).unwrap_or(u32::MAX)
     }
 
-    /// Takes memory for all lines of rows that are few and still empty, so that it need not be enlarged again and again.
+    /// Allocates memory for all lines of small, empty rows at once, so that they are not enlarged repeatedly.
     pub(crate) fn take_memory(&mut self, memory: &mut Memory) {
         self.lines.line_ensured(memory, self.level.lines() - 1);
     }
@@ -172,40 +176,40 @@ impl<B: Bucket> Rows<B> {
         slots
     };
 
-    /// The distance in entries between growing and shrinking: two lines, so that an entry that comes and goes moves
-    /// nothing.
+    /// Distance in entries between the thresholds for growing and shrinking: two lines, so that an entry that comes and
+    /// goes moves nothing.
     const SLACK: u32 = 2 * Self::SLOTS * B::FILL_64THS / 64 + 1;
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Every entry is in a line below this.
+    /// Returns the number of the line behind the last one that may hold an entry.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         self.end
     }
 
-    /// The secret by which the entries are ordered.
+    /// Returns the secret by which the entries are ordered.
     pub(crate) fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// Whether the rows are to be renewed.
+    /// Returns whether the rows must be renewed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.due.get()
     }
 
-    /// Forgives the debt. To be called every few minutes: random entries run up none that is worth renewal in such a
-    /// time.
-    pub(crate) fn forgive(&self) {
-        self.debt.set(0);
+    /// Resets the probe cost. The caller does this every few minutes: in such a time, random entries cause no cost that
+    /// is worth a renewal.
+    pub(crate) fn reset_cost(&self) {
+        self.probe_cost.set(0);
     }
 
-    /// The lowest position behind the border between the two zones, which is where the next steps take place.
+    /// Returns the lowest position behind the border between the two zones, which is where the next steps take place.
     #[cfg(test)]
     pub(crate) fn border(&self) -> u32 {
         (0..32).rev().fold(0, |position, bit| {
@@ -214,20 +218,20 @@ impl<B: Bucket> Rows<B> {
         })
     }
 
-    /// Whether there are neither too many nor too few entries for the lines.
+    /// Returns whether the number of entries suits the number of lines.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         self.len <= self.grow_above && self.len >= self.grow_above.saturating_sub(Self::SLACK)
     }
 
-    /// Whether there are too many entries for the lines.
+    /// Returns whether there are too many entries for the lines.
     #[inline]
     pub(crate) fn is_too_full(&self) -> bool {
         self.len > self.grow_above
     }
 
-    /// The line after `line` on a walk over all entries that wraps round at the end, with the gap left out once a
-    /// line without entries is met in it.
+    /// Returns the line after `line` on a walk over all entries that wraps round at the end. The walk skips the rest of
+    /// the gap once it meets a line without entries in it.
     #[inline]
     pub(crate) fn line_after(&self, line: u32, line_is_empty: bool) -> u32 {
         let mut next = line + 1;
@@ -237,13 +241,13 @@ impl<B: Bucket> Rows<B> {
         if next < self.end { next } else { 0 }
     }
 
-    /// The line after `line` on a walk that ends behind the last entry.
+    /// Returns the line after `line` on a walk that ends behind the last entry.
     pub(crate) fn line_after_or_end(&self, memory: &Memory, line: u32) -> u32 {
         let next = self.line_after(line, self.line(memory, line).is_none_or(Line::is_empty));
         if next > line { next } else { self.end.max(line + 1) }
     }
 
-    /// The line, if its place has memory.
+    /// Returns the line, if memory is allocated for it.
     #[inline]
     pub(crate) fn line<'a>(&'a self, memory: &'a Memory, line: u32) -> Option<&'a B> {
         #[cfg(test)]
@@ -251,7 +255,7 @@ impl<B: Bucket> Rows<B> {
         self.lines.line(memory, line)
     }
 
-    /// The line to write, with memory for it.
+    /// Returns the line for writing, and allocates memory for it if necessary.
     #[inline]
     fn line_ensured<'a>(&'a mut self, memory: &'a mut Memory, line: u32) -> &'a mut B {
         #[cfg(test)]
@@ -259,43 +263,44 @@ impl<B: Bucket> Rows<B> {
         self.lines.line_ensured(memory, line)
     }
 
-    /// Three lines in a row, if they lie in one piece of memory.
+    /// Returns three consecutive lines, if they are contiguous in memory.
     #[inline]
     pub(crate) fn three_lines<'a>(&'a self, memory: &'a Memory, line: u32) -> Option<&'a [B; 3]> {
         self.lines.three(memory, line)
     }
 
-    /// A line with an entry that was just found.
+    /// Returns a line with an entry that was just found, for writing.
     #[inline]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, line: u32) -> &'a mut B {
         self.lines.line_mut(memory, line).expect("a line with an entry has memory")
     }
 
-    /// The home of what has this hash.
+    /// Returns the home line of an entry with this hash.
     #[inline]
     fn home(&self, hash: u64) -> u32 {
         self.level.home(self.seed.position(hash))
     }
 
-    /// Starts loading the home of what has this hash.
+    /// Prefetches the home line of an entry with this hash.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
         self.lines.prefetch(memory, self.home(hash));
     }
 
-    /// As `prefetch`, and the line behind it, to which every third search goes on where rows are full.
+    /// As `prefetch`, but includes the next line, to which every third search continues in full rows.
     #[inline]
     pub(crate) fn prefetch_run(&self, memory: &Memory, hash: u64) {
         self.lines.prefetch_two(memory, self.home(hash));
     }
 
-    /// Starts loading a line and the one behind it.
+    /// Prefetches a line and the next one.
     #[inline]
     pub(crate) fn prefetch_two(&self, memory: &Memory, line: u32) {
         self.lines.prefetch_two(memory, line);
     }
 
-    /// Looks for an entry with this hash: `matching` tells the slot of a line that holds it. Returns its line and slot.
+    /// Looks for an entry with this hash and returns its line and slot. `matching` returns the slot of a line that
+    /// holds the entry.
     #[inline(always)]
     pub(crate) fn find(
         &self,
@@ -308,13 +313,13 @@ impl<B: Bucket> Rows<B> {
         if let Some(slot) = bucket.and_then(&matching) {
             return Some((home, slot));
         }
-        if bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.holed {
+        if bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.has_hole {
             return None;
         }
         self.find_behind(memory, home, matching)
     }
 
-    /// Goes on with a search behind the home line. Not inlined, so that the search of the home line is.
+    /// Continues a search behind the home line. Not inlined, so that the search of the home line is.
     #[inline(never)]
     fn find_behind(
         &self,
@@ -328,7 +333,7 @@ impl<B: Bucket> Rows<B> {
             line += 1;
             let bucket = self.line(memory, line);
             found = bucket.and_then(&matching).map(|slot| (line, slot));
-            let ends = bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.holed;
+            let ends = bucket.is_none_or(|bucket| bucket.len() < B::SLOTS) && !self.has_hole;
             if found.is_some() || ends {
                 break;
             }
@@ -337,7 +342,7 @@ impl<B: Bucket> Rows<B> {
         found
     }
 
-    /// Visits the lines in which entries with this hash can be.
+    /// Visits the lines that may hold entries with this hash.
     #[inline]
     pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
         let home = self.home(hash);
@@ -346,15 +351,15 @@ impl<B: Bucket> Rows<B> {
             last = number;
             let line = self.line(memory, number);
             line.into_iter().for_each(&mut visit);
-            if line.is_none_or(|line| line.len() < B::SLOTS) && !self.holed {
+            if line.is_none_or(|line| line.len() < B::SLOTS) && !self.has_hole {
                 break;
             }
         }
         self.charge(last - home);
     }
 
-    /// Visits every entry whose position is among `positions`, by its line and slot. Looks at the lines that are home
-    /// to them, and as far behind as an entry may be.
+    /// Visits every entry whose position is among `positions`, by its line and slot. Examines the home lines of these
+    /// positions, and the lines behind them as far as the reach.
     pub(crate) fn visit_between(
         &self,
         memory: &Memory,
@@ -372,15 +377,15 @@ impl<B: Bucket> Rows<B> {
                     .filter(|&slot| positions.contains(&self.seed.position(bucket.hash(slot, key))))
                     .for_each(|slot| visit(bucket, slot));
             }
-            if line >= last_home && !is_full && !self.holed {
+            if line >= last_home && !is_full && !self.has_hole {
                 break;
             }
             line = self.line_after_or_end(memory, line);
         }
     }
 
-    /// Adds an entry that is not there, at most `lines_max` from its home. `memory` has room. Nothing if that is too
-    /// near, and the rows are due then.
+    /// Inserts an entry that is not in the rows, at most `lines_max` lines from its home. `memory` must have room.
+    /// Returns `None` if no line within that distance is free; the rows are due then.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -408,7 +413,7 @@ impl<B: Bucket> Rows<B> {
         Some((line, slot))
     }
 
-    /// Takes note that an entry now lies at `line`.
+    /// Records that an entry now lies at `line`.
     #[inline]
     fn reached(&mut self, home: u32, line: u32) {
         self.end = self.end.max(line + 1);
@@ -418,7 +423,7 @@ impl<B: Bucket> Rows<B> {
         }
     }
 
-    /// Takes an entry out, and pulls back later entries that had to make way.
+    /// Removes an entry, and pulls back later entries that it had displaced.
     pub(crate) fn remove(
         &mut self,
         memory: &mut Memory,
@@ -435,15 +440,15 @@ impl<B: Bucket> Rows<B> {
         removed
     }
 
-    /// Fills a line that was full from later ones, and these in turn.
+    /// Fills a line that was full from later ones, and refills these in turn.
     fn pull_back(&mut self, memory: &mut Memory, key: &HashKey, line: u32) {
         let (first, mut hole) = (line, line);
         let mut line = line + 1;
-        // An entry that belongs before the hole is no further behind it than the reach.
+        // An entry whose home is not behind the hole is no further behind it than the reach.
         while line - hole <= u32::from(self.reach) {
             let Some(bucket) = self.line(memory, line) else { break };
             if line - first > PULL_LINES_MAX {
-                self.holed = true;
+                self.has_hole = true;
                 self.due.set(true);
                 break;
             }
@@ -459,32 +464,33 @@ impl<B: Bucket> Rows<B> {
             }
             line += 1;
         }
-        self.charge((line - first) * HASHED_LINE_CHARGE);
+        self.charge((line - first) * HASHED_LINE_COST);
     }
 
-    /// Charges the rows for a way of so many lines.
+    /// Adds the cost of a scan of `lines` lines.
     #[inline]
     fn charge(&self, lines: u32) {
         if lines > FREE_LINES {
-            self.add_debt(lines - FREE_LINES);
+            self.add_cost(lines - FREE_LINES);
         }
     }
 
-    /// The charge rises with the square: many short ways are chance, a few long ones are not.
+    /// Adds the cost of a long scan, which rises with the square of its length: many short scans happen by chance, a
+    /// few long ones do not.
     #[cold]
-    fn add_debt(&self, lines: u32) {
+    fn add_cost(&self, lines: u32) {
         let charge = lines.saturating_mul(lines) / FREE_LINES;
-        let debt = self.debt.get().saturating_add(charge);
-        self.debt.set(debt);
-        if debt > self.grow_above.max(DEBT_ENTRIES_MIN).saturating_mul(DEBT_PER_ENTRY) {
+        let cost = self.probe_cost.get().saturating_add(charge);
+        self.probe_cost.set(cost);
+        if cost > self.grow_above.max(COST_ENTRIES_MIN).saturating_mul(COST_PER_ENTRY_MAX) {
             self.due.set(true);
         }
     }
 
-    /// Splits a line if there are too many entries, or merges two or three if there are too few and `may_shrink`.
-    /// Returns whether it did.
+    /// Splits a line if there are too many entries, or merges two or three if there are too few and `may_shrink` is
+    /// set. Returns whether it did either.
     pub(crate) fn step(&mut self, memory: &mut Memory, key: &HashKey, may_shrink: bool) -> bool {
-        if self.holed || u32::from(self.reach) > STEP_REACH_MAX || self.is_settled() {
+        if self.has_hole || u32::from(self.reach) > STEP_REACH_MAX || self.is_settled() {
             false
         } else if self.is_too_full() {
             memory.has_room_for(Purpose::Moving) && self.grow(memory, key)
@@ -493,7 +499,7 @@ impl<B: Bucket> Rows<B> {
         }
     }
 
-    /// Gives all memory back.
+    /// Releases all memory.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
         self.lines.release(memory);
         *self = Self::with_lines(self.seed, 1);
@@ -508,21 +514,23 @@ impl<B: Bucket> Rows<B> {
             return false;
         }
         let gap_end = self.level.gap_end();
-        // The page above is in the gap since the line moved into this page; half a page later it is surely empty.
+        // The page above has been in the gap since the line moved into this page. Half a page later it is certainly
+        // empty.
         let per_page = Lines::<B>::PER_PAGE;
         let above = (top / per_page + 1) * per_page;
         if top % per_page == per_page / 2 && above + per_page <= gap_end {
             self.lines.release_page(memory, above);
         }
-        // The next step comes soon, and goes on below.
+        // The next step follows soon, and continues below.
         for line in [top.saturating_sub(1), gap_end.saturating_sub(2)] {
             self.lines.prefetch_two(memory, line);
         }
         true
     }
 
-    /// Splits the top line where its run ends in the gap, as it nearly always does: then all entries of the run are from
-    /// the lower zone, and only those of the top line move. Returns whether it was done, nothing if the run is longer.
+    /// Splits the top line where its run ends in the gap, as it nearly always does: then all entries of the run belong
+    /// to the lower zone, and only those of the top line move. Returns whether the split succeeded, or `None` if the
+    /// run is longer.
     fn split_top(&mut self, memory: &mut Memory, key: &HashKey, level: &Level) -> Option<bool> {
         let (first, after) = (level.gap_start() - 1, level.grown());
         let (border, gap_end) = (level.top_position(), after.gap_end());
@@ -555,14 +563,14 @@ impl<B: Bucket> Rows<B> {
         done
     }
 
-    /// Moves the entries of some lines up whose positions, which are given in order, are not below `border`.
+    /// Moves up those entries of `lines` whose positions, given in order, are not below `border`.
     fn move_up(&mut self, memory: &mut Memory, border: u32, lines: Range<u32>, positions: &[u32]) {
         let (mut outside, mut rest) = (Outside::default(), positions);
         for line in lines {
             let len = self.lines.line(memory, line).map_or(0, B::len);
             let (of_line, behind) = rest.split_at(len);
             rest = behind;
-            // The last first, because the last one takes the slot of an entry that is taken out.
+            // Goes backwards, because the last entry takes the slot of an entry that is removed.
             for (slot, &position) in
                 of_line.iter().enumerate().rev().filter(|&(_, &position)| position >= border)
             {
@@ -581,7 +589,7 @@ impl<B: Bucket> Rows<B> {
         }
     }
 
-    /// Fills the first of some lines from the later ones, all of whose entries may lie in the first.
+    /// Fills the first of `lines` from the later ones. All of their entries may lie in the first.
     fn close_up(&mut self, memory: &mut Memory, lines: Range<u32>) {
         let mut hole = lines.start;
         for line in lines.skip(1) {
@@ -611,14 +619,14 @@ impl<B: Bucket> Rows<B> {
             }
         }
         self.lower_end(memory);
-        // The next step comes soon, and goes on above.
+        // The next step follows soon, and continues above.
         for line in [level.gap_start() + 1, last + 1] {
             self.lines.prefetch_two(memory, line);
         }
         true
     }
 
-    /// Brings `end` down to the last entry, a bounded way at a time, and gives back what lies behind it.
+    /// Lowers `end` to the last entry, a bounded distance per call, and releases the memory behind it.
     fn lower_end(&mut self, memory: &mut Memory) {
         self.lower_end_by(memory, EMPTY_LINES_MAX);
         self.lines.truncate(memory, self.end);
@@ -634,32 +642,32 @@ impl<B: Bucket> Rows<B> {
         self.end < end
     }
 
-    /// Brings `end` down, a bounded way at a time, and gives back the pages behind it; takes no memory for that, as
-    /// shrinking may. Returns whether there were empty lines.
+    /// Lowers `end` by a bounded distance, and releases the pages behind it. Unlike shrinking, it needs no memory.
+    /// Returns whether there were empty lines.
     pub(crate) fn give_back_end(&mut self, memory: &mut Memory) -> bool {
         let lowered = self.lower_end_by(memory, MISSING_LINES_MAX);
         self.lines.give_back(memory, self.end);
         lowered
     }
 
-    /// The last entry of the last line, with its hash; nothing if the line is empty.
+    /// Returns the last entry of the last line with its hash, or `None` if the line is empty.
     pub(crate) fn last(&self, memory: &Memory, key: &HashKey) -> Option<(u64, B::Entry)> {
         let bucket = self.line(memory, self.end.checked_sub(1)?)?;
         let slot = bucket.len().checked_sub(1)?;
         Some((bucket.hash(slot, key), bucket.entry(slot)))
     }
 
-    /// Takes the last entry of the last line out. No entry lies behind it that could be pulled back.
+    /// Removes the last entry of the last line. No entry behind it needs to be pulled back.
     pub(crate) fn pop(&mut self, memory: &mut Memory) {
         let bucket = self.line_mut(memory, self.end - 1);
         bucket.take(bucket.len() - 1);
         self.len -= 1;
     }
 
-    /// Takes out all entries from line `first` to the first line from `last` on that is not full, and puts them in
-    /// again under a new level. Entries before keep their places because their homes do; entries behind cannot have
-    /// a home before a line that is not full. Changes nothing but that the rows are due if the run is too long, or
-    /// too many entries would change zones; returns whether it was done.
+    /// Takes out all entries from line `first` up to the first line at or after `last` that is not full, and inserts
+    /// them again under a new level. Entries before this run stay, because their homes do; entries behind it cannot
+    /// have a home before a line that is not full. If the run is too long, or too many entries would change zones,
+    /// nothing changes but that the rows become due. Returns whether the entries were moved.
     fn rehome(
         &mut self,
         memory: &mut Memory,
@@ -686,7 +694,7 @@ impl<B: Bucket> Rows<B> {
     }
 
     /// Copies the lines of a run, and computes the home of each entry under the new level. Returns the line behind the
-    /// run, or nothing if the step would be too large.
+    /// run, or `None` if the step would be too large.
     fn read_run(&self, memory: &Memory, key: &HashKey, run: &Run, scratch: &mut Scratch) -> Option<u32> {
         let (mut line, mut moved, mut lowest) = (run.first, 0, u32::MAX);
         loop {
@@ -712,11 +720,11 @@ impl<B: Bucket> Rows<B> {
                 return None;
             }
         }
-        self.charge((line - run.first) * HASHED_LINE_CHARGE);
+        self.charge((line - run.first) * HASHED_LINE_COST);
         (moved <= STEP_ENTRIES_MAX && self.has_vacancies(memory, lowest, moved)).then_some(line)
     }
 
-    /// Whether so many entries with homes from `line` on find places that are not too far.
+    /// Returns whether `entries` entries with homes at or after `line` find free slots within the maximum distance.
     fn has_vacancies(&self, memory: &Memory, line: u32, entries: usize) -> bool {
         let mut vacancies = 0;
         let mut lines = (line..).take(PROBE_LINES_MAX as usize);
@@ -727,7 +735,8 @@ impl<B: Bucket> Rows<B> {
         true
     }
 
-    /// Puts the entries of a run in again. Linear in their number: no line that was found full is looked at twice.
+    /// Inserts the entries of a run again. Takes time linear in their number, since no line that was found full is
+    /// examined twice.
     fn write_run(&mut self, memory: &mut Memory, run: &Run, behind: u32, scratch: &mut Scratch) {
         let first = run.first;
         let before_run = first.min(run.before.gap_start());
@@ -737,7 +746,8 @@ impl<B: Bucket> Rows<B> {
         for bytes in scratch.lines.chunks_exact(size_of::<B>()) {
             let bucket = B::ref_from_bytes(bytes).expect("the bytes of a line");
             for (slot, &home) in (0..bucket.len()).zip(&mut homes) {
-                // An entry from before the run lay in it because all lines up to the run are full, and still are.
+                // An entry with a home before the run lay in it because all lines up to the run are full, and they
+                // still are.
                 let mut line = if home < before_run { first } else { home };
                 if (first..behind).contains(&line) {
                     line = first + self.vacancy_in_run(memory, first, line - first, &mut scratch.nexts);
@@ -760,8 +770,8 @@ impl<B: Bucket> Rows<B> {
         }
     }
 
-    /// The first line of a run, counted from its first and from `start` on, that is not full. Every full line on the way
-    /// then points there, as in the forests of disjoint sets (Tarjan 1975).
+    /// Returns the first line that is not full, from `start` on, both counted from the start of the run. Every full
+    /// line on the path then points to it, as in disjoint-set forests (Tarjan 1975).
     #[inline]
     fn vacancy_in_run(&self, memory: &Memory, first: u32, start: u32, nexts: &mut [u32]) -> u32 {
         let is_full = |line: u32| self.line(memory, first + line).is_some_and(|line| line.len() == B::SLOTS);
@@ -777,14 +787,14 @@ impl<B: Bucket> Rows<B> {
     }
 
     fn set_level(&mut self, level: Level) {
-        self.debt.set(self.debt.get().saturating_sub(DEBT_FORGIVEN_PER_STEP));
+        self.probe_cost.set(self.probe_cost.get().saturating_sub(COST_FORGIVEN_PER_STEP));
         self.level = level;
         let entries = u64::from(level.lines()) * u64::from(Self::SLOTS) * u64::from(B::FILL_64THS) / 64;
         self.grow_above = u32::try_from(entries).unwrap_or(u32::MAX);
     }
 }
 
-/// The run that a step takes out: from line `first` to the first one from `last` on that is not full.
+/// The run that a step takes out: from line `first` to the first one at or after `last` that is not full.
 struct Run {
     first: u32,
     last: u32,
@@ -792,14 +802,15 @@ struct Run {
     after: Level,
 }
 
-/// Where entries went that changed zones, so that the next with the same home need not search again.
+/// The lines into which entries that changed zones went, so that the next entry with the same home need not search
+/// again.
 #[derive(Default)]
 struct Outside {
     places: ArrayVec<(u32, u32), 8>,
 }
 
 impl Outside {
-    /// Puts an entry into the first line from `start` on into which `put` can put it. Returns that line.
+    /// Puts an entry into the first line from `start` on that `put` accepts. Returns that line.
     #[inline]
     fn push(&mut self, start: u32, mut put: impl FnMut(u32) -> bool) -> u32 {
         let known = self.places.iter().position(|&(known, _)| known == start);
@@ -809,14 +820,14 @@ impl Outside {
         }
         match known {
             Some(known) => self.places[known].1 = line,
-            // A line is split into three at most, and those of one step are merged into one.
+            // A line is split into at most three, and the lines of one step are merged into one.
             None => drop(self.places.try_push((start, line))),
         }
         line
     }
 }
 
-/// Counts the lines that operations look at, which tests bound in place of time.
+/// Counts the lines that operations examine. Tests bound this number in place of time.
 #[cfg(test)]
 pub(crate) mod work {
     use core::cell::Cell;
@@ -829,7 +840,7 @@ pub(crate) mod work {
         LINES.set(LINES.get() + 1);
     }
 
-    /// The lines that this thread looked at during `operation`.
+    /// Returns the number of lines that this thread examined during `operation`.
     pub(crate) fn lines_of<T>(operation: impl FnOnce() -> T) -> (u64, T) {
         let before = LINES.get();
         let result = operation();

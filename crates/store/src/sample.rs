@@ -1,8 +1,9 @@
-//! Which peers an announcer is handed: as many as wanted, each other peer equally likely, none twice, never itself.
+//! The selection of peers for a reply: as many as wanted, each other peer equally likely, none twice, never the
+//! announcer itself.
 //!
-//! The peers of a table lie in a ring, in the order of their keyed hash. A sample is a few runs of neighbours, each
-//! from a peer chosen uniformly; a run that would touch an earlier one is drawn again. Nothing in this prefers one
-//! place of the ring to another, so every peer is equally likely, while only a few cache lines are touched.
+//! The peers of a table form a ring, in the order of their keyed hash. A sample is a few runs of neighbours, each of
+//! which starts at a uniformly chosen peer; a run that would overlap an earlier one is drawn again. No position in the
+//! ring is preferred to another, so every peer is equally likely, while only a few cache lines are touched.
 
 use arrayvec::ArrayVec;
 use zerocopy::{FromZeros, IntoBytes};
@@ -14,31 +15,31 @@ use crate::rows::Rows;
 use crate::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
-/// Most runs of a sample. More would be a little more random and touch more lines.
+/// Maximum number of runs of a sample. More would be slightly more random and touch more lines.
 const RUNS_MAX: usize = 8;
 
-/// Starting points that are drawn, and whose lines are prefetched, before the first is looked at: some of them fall
-/// on an empty slot.
+/// Maximum number of starting points that are drawn, and whose lines are prefetched, before the first is examined.
+/// There are more than runs, because some of them are empty slots.
 const STARTS_PREFETCHED: usize = RUNS_MAX + RUNS_MAX / 2;
 
-/// Lines of a single long run that are prefetched.
+/// Number of lines of a single long run that are prefetched.
 const RUN_LINES_PREFETCHED: usize = 8;
 
-/// Draws after which a sample that finds no free places becomes a single run. Reached only in a table that expiry has
-/// just all but emptied.
+/// Number of draws after which a sample that finds no free range becomes a single run. Reached only in a table that
+/// expiry has just emptied almost completely.
 const DRAWS_MAX: usize = 256;
 
-/// Lines that a single run may walk over beyond one for each peer that is wanted.
+/// Number of lines that a single run may cross beyond one for each wanted peer.
 const SPARE_LINES_MAX: usize = 512;
 
-/// Peers that stay together in a sample of a small swarm: a cache line of IPv4.
+/// Number of peers that stay together in a sample of a small swarm: about a cache line of IPv4 peers.
 const CHUNK: usize = 8;
 
-/// Most chunks of a small swarm.
+/// Maximum number of chunks of a small swarm.
 const CHUNKS_MAX: usize = 32;
 
-/// Splits a sample of `wanted` between seeders and leechers so that on average each has its share to the last
-/// fraction. Returns the part of the seeders.
+/// Splits a sample of `wanted` peers between seeders and leechers, so that the expected share of each is exact. Returns
+/// the number of seeders.
 pub(crate) fn share_of_seeders(
     wanted: usize,
     seeders: usize,
@@ -53,8 +54,8 @@ pub(crate) fn share_of_seeders(
     whole + usize::from(rng.usize(..others) < rest)
 }
 
-/// Samples a small swarm for a seeder, who is handed leechers only, or a leecher, who is handed a mix. `member` is where
-/// the asker is if it is one of the swarm. Returns the bytes written.
+/// Samples a small swarm for a seeder, which receives leechers only, or for a leecher, which receives a mix. `member`
+/// is the index of the announcer if it is in the swarm. Returns the number of bytes written.
 #[inline]
 pub(crate) fn sample_small_for<P: Family>(
     small: &Small<'_, P>,
@@ -71,7 +72,7 @@ pub(crate) fn sample_small_for<P: Family>(
     }
 }
 
-/// As [`sample_small_for`], of a large swarm. A member is in the table of its role.
+/// As [`sample_small_for`], for a large swarm. A member is in the table of its role.
 #[inline]
 pub(crate) fn sample_large_for<P: Family>(
     large: &Large<P>,
@@ -91,7 +92,7 @@ pub(crate) fn sample_large_for<P: Family>(
     written + sample_table(&large.leechers, memory, member, wanted - share, rng, &mut out[written..])
 }
 
-/// Samples part of a small swarm: `peers` without the one at `skip`. Returns the bytes written.
+/// Samples part of a small swarm: `peers` without the one at `skip`. Returns the number of bytes written.
 pub(crate) fn sample_small<P: Family>(
     peers: &[P],
     skip: Option<usize>,
@@ -108,20 +109,21 @@ pub(crate) fn sample_small<P: Family>(
         let written = copy_peers(before, out);
         return written + copy_peers(after, &mut out[written..]);
     }
-    // Chunks of neighbours in random order; the ring is turned at random, so that chunk borders are everywhere alike.
-    let turn = rng.usize(..others);
+    // Takes chunks of neighbours in random order. The ring is rotated at random, so that chunk borders have no fixed
+    // position.
+    let rotation = rng.usize(..others);
     let chunks = others.div_ceil(CHUNK);
     let mut order: [usize; CHUNKS_MAX] = core::array::from_fn(|chunk| chunk);
     let mut written = 0;
     for taken in 0..chunks {
         order.swap(taken, rng.usize(taken..chunks));
         let first = order[taken] * CHUNK;
-        for place in first..(first + CHUNK).min(others) {
+        for index in first..(first + CHUNK).min(others) {
             if written == wanted * size_of::<P>() {
                 return written;
             }
-            let place = if place + turn < others { place + turn } else { place + turn - others };
-            let index = place + usize::from(skip.is_some_and(|skip| place >= skip));
+            let index = if index + rotation < others { index + rotation } else { index + rotation - others };
+            let index = index + usize::from(skip.is_some_and(|skip| index >= skip));
             out[written..written + size_of::<P>()].copy_from_slice(peers[index].as_bytes());
             written += size_of::<P>();
         }
@@ -129,7 +131,7 @@ pub(crate) fn sample_small<P: Family>(
     written
 }
 
-/// Samples a table without the peer at `skip`. Returns the bytes written.
+/// Samples a table without the peer at `skip`. Returns the number of bytes written.
 pub(crate) fn sample_table<B, P>(
     table: &Table<B>,
     memory: &Memory,
@@ -145,7 +147,7 @@ where
     let Some(former) = table.former() else {
         return sample_rows(table.rows(), memory, skip, wanted, rng, out);
     };
-    // Each generation gives as many as if the table were one, on average exactly.
+    // Each generation contributes as if the table were one, in expectation exactly.
     let skip_former = skip.filter(|at| at.is_former).map(|at| At { is_former: false, ..at });
     let skip = skip.filter(|at| !at.is_former);
     let of_former = former.len() as usize - usize::from(skip_former.is_some());
@@ -156,7 +158,7 @@ where
     written + sample_rows(table.rows(), memory, skip, wanted - share, rng, &mut out[written..])
 }
 
-/// Samples one generation of a table without the peer at `skip`. Returns the bytes written.
+/// Samples one generation of a table without the peer at `skip`. Returns the number of bytes written.
 fn sample_rows<B, P>(
     rows: &Rows<B>,
     memory: &Memory,
@@ -178,13 +180,14 @@ where
     if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
-    // Rows of which expiry has just emptied most lines hand out the peers of a few: nobody waits for a long walk.
+    // Expiry may have just emptied most lines of the rows. The reply then has only the peers of a few lines, so that no
+    // request waits for a long walk.
     let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
     written
 }
 
-/// Starts loading what [`sample_table`] will look at first, if it is given the same wish and an equal `rng`. Should the
-/// table change in between, that is all the harm there is: other lines are looked at than those that were loaded.
+/// Prefetches the lines that [`sample_table`] will examine first if it is called with the same `wanted` and an equal
+/// `rng`. If the table changes in between, the only effect is that the wrong lines were prefetched.
 pub(crate) fn prefetch_table<B: Bucket>(
     table: &Table<B>,
     memory: &Memory,
@@ -201,27 +204,27 @@ pub(crate) fn prefetch_table<B: Bucket>(
     if has_space_for_runs(wanted, others) {
         ring.starts(wanted, rng);
     } else {
-        // One run of all that are wanted, over lines that are nearly full.
+        // A single run of all wanted peers, over lines that are nearly full.
         let first = ring.draw(rng).line;
         let lines = wanted.div_ceil(B::SLOTS).min(RUN_LINES_PREFETCHED);
         (first..).take(lines).step_by(2).for_each(|line| rows.prefetch_two(memory, line));
     }
 }
 
-/// Runs need space between them to be placed at random.
+/// Returns whether there is enough space between runs to place them at random.
 fn has_space_for_runs(wanted: usize, others: usize) -> bool {
     wanted * 3 <= others
 }
 
-/// The peers of one generation of a table as a ring of lines.
-/// Places in it do not say which generation it is.
+/// The peers of one generation of a table as a ring of lines. Locations in it do not say which generation it is.
 struct Ring<'a, B> {
     rows: &'a Rows<B>,
     memory: &'a Memory,
     skip: Option<At>,
 }
 
-/// First and last place of a run. Where it goes through the end of the table, the last place is that many lines on.
+/// Ring indices of the first and last slot of a run. If the run crosses the end of the ring, `last` is larger than the
+/// length of the ring.
 #[derive(Clone, Copy, Default)]
 struct Run {
     first: u64,
@@ -229,22 +232,22 @@ struct Run {
 }
 
 impl Run {
-    /// Whether two runs of a ring of `places` share one.
+    /// Returns whether two runs of a ring of `ring_len` slots overlap.
     #[inline]
-    fn touches(&self, other: &Self, places: u64) -> bool {
+    fn touches(&self, other: &Self, ring_len: u64) -> bool {
         let overlap = |a: &Self, b: &Self| a.first <= b.last && b.first <= a.last;
         overlap(self, other)
-            || (self.last >= places && overlap(&self.one_turn_back(places), other))
-            || (other.last >= places && overlap(self, &other.one_turn_back(places)))
+            || (self.last >= ring_len && overlap(&self.wrapped_back(ring_len), other))
+            || (other.last >= ring_len && overlap(self, &other.wrapped_back(ring_len)))
     }
 
-    fn one_turn_back(&self, places: u64) -> Self {
-        Self { first: self.first.saturating_sub(places), last: self.last - places }
+    fn wrapped_back(&self, ring_len: u64) -> Self {
+        Self { first: self.first.saturating_sub(ring_len), last: self.last - ring_len }
     }
 }
 
 impl<B: Bucket> Ring<'_, B> {
-    /// Samples several runs; false if they found no place.
+    /// Samples several runs. Returns `false` if no free ranges were found for them.
     fn sample_runs<P: Family>(&self, wanted: usize, rng: &mut fastrand::Rng, out: &mut [u8]) -> bool
     where
         B: PeerRow<P>,
@@ -252,7 +255,7 @@ impl<B: Bucket> Ring<'_, B> {
         let length = Self::run_length(wanted);
         let starts = self.starts(wanted, rng);
         let mut scratch = <[B::Slots; 4]>::new_zeroed();
-        let places = u64::from(self.rows.end()) * B::SLOTS as u64;
+        let ring_len = u64::from(self.rows.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
         let mut starts = starts.into_iter();
@@ -260,7 +263,7 @@ impl<B: Bucket> Ring<'_, B> {
             let start = starts.next().unwrap_or_else(|| self.draw(rng));
             let count = length.min(wanted - written / size_of::<P>());
             let Some(run) = self.run_from(start, count, &mut scratch, &mut out[written..]) else { continue };
-            if runs[..placed].iter().any(|earlier| earlier.touches(&run, places)) {
+            if runs[..placed].iter().any(|earlier| earlier.touches(&run, ring_len)) {
                 continue;
             }
             runs[placed] = run;
@@ -273,12 +276,12 @@ impl<B: Bucket> Ring<'_, B> {
         false
     }
 
-    /// Peers of a run, where so many are wanted in all.
+    /// Returns the number of peers in a run, for a sample of `wanted` peers.
     fn run_length(wanted: usize) -> usize {
         wanted.div_ceil(RUNS_MAX).max(B::SLOTS)
     }
 
-    /// Draws the first starting points of runs, and starts loading their lines.
+    /// Draws the first starting points of runs, and prefetches their lines.
     #[inline]
     fn starts(&self, wanted: usize, rng: &mut fastrand::Rng) -> ArrayVec<At, STARTS_PREFETCHED> {
         let runs = wanted.div_ceil(Self::run_length(wanted));
@@ -290,7 +293,8 @@ impl<B: Bucket> Ring<'_, B> {
         (0..runs * 3 / 2).map(draw).collect()
     }
 
-    /// Writes `count` peers from `start` on, in the quickest way that will do; nothing if `start` is no peer.
+    /// Writes `count` peers from `start` on, by the fastest method that applies. Returns `None` if `start` is not a
+    /// peer.
     #[inline]
     fn run_from<P: Family>(
         &self,
@@ -312,9 +316,9 @@ impl<B: Bucket> Ring<'_, B> {
             .or_else(|| Some(self.sample_run(start, count, usize::MAX, out).0))
     }
 
-    /// As `sample_run`, without a branch that depends on where in a line the run begins, which no processor can
-    /// predict: every copy is that of a whole line. Nothing if the run is too long for that, if it comes near the
-    /// announcer, or if `out` has no room for a whole line; it may overwrite what lies behind the run in `out`.
+    /// As `sample_run`, but without a branch that depends on where in a line the run begins, which no processor can
+    /// predict: every copy is that of a whole line. Returns `None` if the run is too long for that, if it comes near
+    /// the announcer, or if `out` has no room for a whole line. It may overwrite bytes behind the run in `out`.
     #[inline]
     fn copy_short_run<P: Family>(
         &self,
@@ -335,7 +339,7 @@ impl<B: Bucket> Ring<'_, B> {
         if near_skip || too_long || out.len() < line_bytes {
             return None;
         }
-        // The first line goes where its slot `start` falls on the end of a line; the others follow the last peer.
+        // The first line is placed so that its slot `start` falls on a line boundary; the others follow the last peer.
         let peer_bytes = size_of::<P>();
         let mut put =
             |line: &B, at: usize| scratch[at..at + line_bytes].copy_from_slice(line.slots().as_bytes());
@@ -343,20 +347,20 @@ impl<B: Bucket> Ring<'_, B> {
         put(second, line_bytes + from_first * peer_bytes);
         put(third, line_bytes + from_two.min(2 * B::SLOTS) * peer_bytes);
         out[..line_bytes].copy_from_slice(&scratch[line_bytes..2 * line_bytes]);
-        let place = Self::place(start);
+        let index = Self::ring_index(start);
         let slots = B::SLOTS as u64;
-        let line_start = place - start.slot as u64;
+        let line_start = index - start.slot as u64;
         let last = if count <= from_first {
-            place + count as u64 - 1
+            index + count as u64 - 1
         } else if count <= from_two {
             line_start + slots + (count - from_first) as u64 - 1
         } else {
             line_start + 2 * slots + (count - from_two) as u64 - 1
         };
-        Some(Run { first: place, last })
+        Some(Run { first: index, last })
     }
 
-    /// Writes `count` peers from `start` on; there are that many.
+    /// Writes `count` peers from `start` on. The rows must hold that many.
     fn sample_run<P: Family>(&self, start: At, count: usize, lines_max: usize, out: &mut [u8]) -> (Run, usize)
     where
         B: PeerRow<P>,
@@ -369,7 +373,7 @@ impl<B: Bucket> Ring<'_, B> {
             let skip = self.skip.filter(|skip| skip.line == line && skip.slot >= from).map(|skip| skip.slot);
             let before = &peers[from..skip.unwrap_or(peers.len())];
             let before = &before[..left.min(before.len())];
-            // A copy of known size is the quickest, and what it writes too much is overwritten or not looked at.
+            // A copy of constant size is fastest. The excess bytes are overwritten or ignored.
             let whole = row.filter(|_| from == 0).zip(out.get_mut(written..written + size_of::<B::Slots>()));
             if let Some((row, whole)) = whole {
                 whole.copy_from_slice(row.slots().as_bytes());
@@ -387,10 +391,12 @@ impl<B: Bucket> Ring<'_, B> {
                 last = skip + 1 + after.len();
             }
             if left == 0 {
-                let (first, last) =
-                    (Self::place(start), Self::place(At { line, slot: last.saturating_sub(1), ..start }));
-                let turn = if last < first { u64::from(self.rows.end()) * B::SLOTS as u64 } else { 0 };
-                return (Run { first, last: last + turn }, written);
+                let (first, last) = (
+                    Self::ring_index(start),
+                    Self::ring_index(At { line, slot: last.saturating_sub(1), ..start }),
+                );
+                let ring = if last < first { u64::from(self.rows.end()) * B::SLOTS as u64 } else { 0 };
+                return (Run { first, last: last + ring }, written);
             }
             line = self.rows.line_after(line, peers.is_empty());
             from = 0;
@@ -398,16 +404,16 @@ impl<B: Bucket> Ring<'_, B> {
         (Run::default(), written)
     }
 
-    /// A peer, each equally likely; in a table that is all but empty, any line.
+    /// Draws a peer, each equally likely. In a table that is almost empty, draws any line.
     fn start(&self, rng: &mut fastrand::Rng) -> At {
         let peer = (0..DRAWS_MAX).map(|_| self.draw(rng)).find(|&at| self.is_peer(at));
         peer.unwrap_or_else(|| At { slot: 0, ..self.draw(rng) })
     }
 
-    /// A slot, each equally likely, with or without a peer.
+    /// Draws a slot, each equally likely, with or without a peer.
     #[inline]
     fn draw(&self, rng: &mut fastrand::Rng) -> At {
-        // One random number for both: its upper half chooses the line, its lower half the slot.
+        // One random number serves for both: its upper half selects the line, its lower half the slot.
         let random = rng.u64(..);
         let scale = |half: u64, range: u64| (half * range) >> 32;
         let line = scale(random >> 32, u64::from(self.rows.end()));
@@ -415,12 +421,12 @@ impl<B: Bucket> Ring<'_, B> {
         At { line: (line & 0xffff_ffff) as u32, slot: (slot & 0xff) as usize, is_former: false }
     }
 
-    /// Whether a slot holds a peer that may be handed out.
+    /// Returns whether a slot holds a peer that may be part of the sample.
     fn is_peer(&self, at: At) -> bool {
         self.skip != Some(at) && self.rows.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
     }
 
-    fn place(at: At) -> u64 {
+    fn ring_index(at: At) -> u64 {
         u64::from(at.line) * B::SLOTS as u64 + at.slot as u64
     }
 }
@@ -444,7 +450,8 @@ mod tests {
         PeerV4([10, 0, 0, 1, high, low])
     }
 
-    /// Samples a table of which a part has moved to new rows, and compares how often each peer came with chance.
+    /// Samples a table of which a part has moved to new rows, and compares the frequency of each peer with its
+    /// expectation.
     fn check(peers: u16, moves: u16, wanted: usize, skips: bool) {
         const ROUNDS: u32 = 6000;
         let key = HashKey::new([5, 6, 7, 8]);

@@ -1,4 +1,4 @@
-//! One shard: a share of the swarms of one family, with the memory they live in. Used by one thread at a time.
+//! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
 
 use core::cmp;
 use core::ops::RangeInclusive;
@@ -21,12 +21,12 @@ use crate::selection::select;
 use crate::small::{Small, copy_peers};
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
-use crate::swarm::{Landed, Outcome};
+use crate::swarm::{Location, Outcome};
 use crate::swarm_line::{Form, Swarm, SwarmLine};
 use crate::table::{At, Bucket, Table};
 use crate::{Place, sample};
 
-/// Sums over a shard.
+/// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) swarms: u64,
@@ -37,17 +37,17 @@ pub(crate) struct Tally {
     pub(crate) unregistered: u64,
 }
 
-/// Moves of a few lines each by which a walk over all torrents carries a renewal on at a time.
+/// Maximum number of moves, of a few lines each, by which one step of a walk over all torrents advances a renewal.
 const LISTED_MOVES_MAX: usize = 32;
 
 impl Tally {
-    /// Peers that the sweep has forgotten, for whatever cause.
+    /// Returns the number of peers that the sweep has removed, for either cause.
     pub(crate) fn forgotten(&self) -> u64 {
         self.expired + self.evicted
     }
 }
 
-/// What all shards of a store have in common.
+/// Settings that all shards of a store share.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) key: HashKey,
@@ -56,31 +56,31 @@ pub(crate) struct Rules {
     pub(crate) pressure: Arc<Pressure>,
 }
 
-/// Completed downloads of a torrent that one source is counted in the time of one timeout, unless the number of its
-/// peers is not limited either. Behind one address there may be several that download the same.
+/// Number of completed downloads of a torrent that are counted for one source during one timeout, unless the number of
+/// its peers is not limited either. Several clients behind one address may download the same torrent.
 const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
-/// The shard.
+/// A part of the swarms of one family.
 #[derive(Debug)]
 pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
     pub(crate) source_limit: Option<SourceLimit>,
     pub(crate) pressure: Arc<Pressure>,
-    /// Who completed which download lately: a peer that leaves is not counted again when it comes back.
+    /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     completions: Recent,
     pub(crate) swarms: Table<SwarmLine<P>>,
     pub(crate) order: Order,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
-    /// Last, so that it goes after everything that holds pages of it.
+    /// Declared last, so that it is dropped after everything that holds its pages.
     pub(crate) memory: Memory,
 }
 
-/// The order of a shard's table of swarms, which is that of the other family's shard with the same index, so that
-/// a walk finds a torrent of both in the same window of both. Whichever of the two has to be renewed raises the generation
-/// that both share, and the other one follows.
+/// The order of a shard's table of swarms. The shard of the other family with the same index has the same order, so
+/// that a walk finds both swarms of a torrent in the same window. If either table must be renewed, its shard raises the
+/// generation that both share, and the other shard follows.
 #[derive(Debug)]
 pub(crate) struct Order {
     shard: u64,
@@ -93,22 +93,22 @@ impl Order {
         Self { shard, generation: 0, shared }
     }
 
-    /// The generation that both families are to have.
+    /// Returns the generation that both families should have.
     #[inline]
     fn wanted(&self) -> u32 {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Asks for the generation after that of this table.
+    /// Requests the generation after that of this table.
     fn raise(&self) {
         let next = self.generation.wrapping_add(1);
-        // If the other family was first, that one will do.
+        // If the other family was first, its generation serves for both.
         let _other_was_first =
             self.shared.compare_exchange(self.generation, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// The seed of the tables of swarms of both families with this index, in one of their generations.
+/// Returns the seed of the tables of swarms with this index, of both families, in one of their generations.
 pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64, generation: u32) -> Seed {
     key.seed(shard, u64::from(generation))
 }
@@ -118,20 +118,20 @@ pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64, generation: u32) -> Seed
 pub(crate) struct Larges<P: Family> {
     list: Vec<Option<Box<Large<P>>>>,
     vacant: Vec<u32>,
-    /// What the seeds of their tables are made of: a number that no other shard has, and how many there were.
+    /// Inputs of the seeds of their tables: a number that no other shard has, and the number of seeds made so far.
     origin: u64,
     made: u64,
 }
 
 impl<P: Family> Larges<P> {
     fn new(shard: u64) -> Self {
-        // Shards are few, and a peer has less than 256 bytes: no two shards of a store have the same origin.
+        // There are few shards, and a peer has less than 256 bytes, so no two shards of a store have the same origin.
         let origin = u64::MAX - (shard << 8 | size_of::<P>() as u64);
         Self { list: Vec::new(), vacant: Vec::new(), origin, made: 0 }
     }
 
-    /// The seeds of the two tables of the next large swarm.
-    pub(crate) fn next_seeds(&mut self, key: &HashKey) -> [Seed; 2] {
+    /// Returns the seeds of the two tables of the next large swarm.
+    pub(crate) fn next_table_seeds(&mut self, key: &HashKey) -> [Seed; 2] {
         self.made += 2;
         [key.seed(self.origin, self.made), key.seed(self.origin, self.made + 1)]
     }
@@ -179,19 +179,19 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Where a swarm is.
+    /// Returns the location of a swarm.
     #[inline]
     fn find(&self, place: &Place) -> Option<At> {
         self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.info_hash))
     }
 
-    /// Starts loading the line in which the swarm is or would be.
+    /// Prefetches the line in which the swarm is or would be.
     #[inline]
     pub(crate) fn prefetch_swarm(&self, place: &Place) {
         self.swarms.prefetch(&self.memory, place.hash);
     }
 
-    /// Starts loading what a large swarm is made of.
+    /// Prefetches the header of a large swarm.
     #[inline]
     pub(crate) fn prefetch_large(&self, place: &Place) {
         if let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) {
@@ -199,7 +199,8 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Starts loading where the peer is or would be, and what an announce with an equal `rng` will sample.
+    /// Prefetches the line in which the peer is or would be, and the lines that an announce with an equal `rng` will
+    /// sample.
     #[inline]
     pub(crate) fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, rng: &mut fastrand::Rng) {
         match self.find(place).and_then(|at| self.form(at)) {
@@ -226,7 +227,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Applies an announce and samples.
+    /// Applies an announce, and writes a sample of peers to `out`.
     pub(crate) fn announce(
         &mut self,
         place: &Place,
@@ -264,7 +265,7 @@ impl<P: Family> Shard<P> {
             Some(form) if announce.action != Action::Stop => {
                 let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
                 let seeds = announce.action != Action::Leech;
-                self.sample(&form, &outcome.landed, seeds, wanted, rng, out)
+                self.sample(&form, &outcome.location, seeds, wanted, rng, out)
             }
             _ => 0,
         };
@@ -274,7 +275,7 @@ impl<P: Family> Shard<P> {
         Ok(Announced { counts, peers })
     }
 
-    /// The leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
+    /// Returns the leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
     pub(crate) fn learned_order(&self, place: &Place) -> Vec<P> {
         let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) else {
             return Vec::new();
@@ -284,15 +285,15 @@ impl<P: Family> Shard<P> {
         lines.flat_map(|line| line.peers().iter().copied()).collect()
     }
 
-    /// The counts of a swarm.
+    /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         let Some(at) = self.find(place) else { return Counts::default() };
         let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
         self.counts(line, at.slot)
     }
 
-    /// The counts of a swarm, and a sample for somebody who is not in it.
-    pub(crate) fn serve_guest(
+    /// Returns the counts of a swarm, and writes a sample for a peer that is not a member of it.
+    pub(crate) fn serve_non_member(
         &self,
         place: &Place,
         seeds: bool,
@@ -303,12 +304,12 @@ impl<P: Family> Shard<P> {
         let Some(at) = self.find(place) else { return Announced::default() };
         let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
-        let peers = self.sample_for_guest(&line.form(at.slot), seeds, wanted, rng, out);
+        let peers = self.sample_for_non_member(&line.form(at.slot), seeds, wanted, rng, out);
         Announced { counts: self.counts(line, at.slot), peers }
     }
 
-    /// Lists the swarms whose position is among `positions`, in no particular order. Returns whether they are in the order
-    /// of `generation`, and that only.
+    /// Lists the swarms whose position is among `positions`, in no particular order. Returns whether they are in the
+    /// order of `generation` and in no other.
     pub(crate) fn list(
         &self,
         generation: u32,
@@ -324,13 +325,13 @@ impl<P: Family> Shard<P> {
         in_order
     }
 
-    /// The counts of the swarm in a slot.
+    /// Returns the counts of the swarm in a slot.
     fn counts(&self, line: &SwarmLine<P>, slot: usize) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
         Counts { seeders, leechers, completed: line.completed(slot) }
     }
 
-    /// Seeders and leechers of a swarm.
+    /// Returns the numbers of seeders and leechers of a swarm.
     #[inline]
     pub(crate) fn roles(&self, form: &Form<P>) -> (u32, u32) {
         match form {
@@ -346,20 +347,20 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// The form of the swarm at `at`.
+    /// Returns the form of the swarm at `at`.
     #[inline]
     pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
         let line = self.swarms.line(&self.memory, at)?;
         (at.slot < line.len()).then(|| line.form(at.slot))
     }
 
-    /// Takes a swarm without peers out of the table, which is to settle some time afterwards.
+    /// Removes a swarm without peers from the table. The caller lets the table settle some time afterwards.
     pub(crate) fn take_out_swarm(&mut self, at: At) {
         self.swarms.remove(&mut self.memory, &self.key, at);
         self.tally.swarms -= 1;
     }
 
-    /// A new swarm with its first peer, who is handed nobody.
+    /// Creates a swarm with its first peer, which receives no peers.
     fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
         if !self.pressure.admits(&announce.peer) {
             return Err(Rejection::OverShare);
@@ -383,8 +384,9 @@ impl<P: Family> Shard<P> {
         Ok(Announced { counts, peers: 0 })
     }
 
-    /// Adds a swarm. Refused where the table has no place for it near its home and a renewal is under way already: whoever
-    /// brings that about has learned an order anew while the table was being renewed, with as many announces.
+    /// Inserts a swarm. Refuses it if the table has no free slot near its home and a renewal is already in progress. To
+    /// cause that, an attacker must have learned the new order while the table was being renewed, with as many
+    /// announces as before.
     fn insert_swarm(&mut self, place: &Place, swarm: &Swarm<P>) -> Result<(), Rejection> {
         if self.swarms.insert(&mut self.memory, place.hash, swarm).is_none() {
             self.renew_swarms();
@@ -393,7 +395,7 @@ impl<P: Family> Shard<P> {
         Ok(())
     }
 
-    /// Lets the table of swarms adapt to what is in it. Returns whether it did.
+    /// Adapts the table of swarms to its number of entries. Returns whether it changed anything.
     #[inline]
     pub(crate) fn settle_swarms(&mut self) -> bool {
         if self.swarms.is_due() {
@@ -411,14 +413,14 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Begins a renewal, or lets the present one go on.
+    /// Begins a renewal, or lets the current one continue.
     #[cfg(test)]
     pub(crate) fn renew_order(&mut self) {
         self.order.raise();
         self.follow_order();
     }
 
-    /// Begins the renewal of the table of swarms if its order is no longer that which both families are to have.
+    /// Begins the renewal of the table of swarms if its order is not the one that both families should have.
     pub(crate) fn follow_order(&mut self) {
         let wanted = self.order.wanted();
         if wanted != self.order.generation && self.swarms.former().is_none() {
@@ -427,8 +429,8 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Carries a renewal of the table of swarms on, a bounded piece, so that it can be listed. Returns the generation of
-    /// its order once it has one only, and how many lines there are.
+    /// Advances a renewal of the table of swarms by a bounded amount, so that the table can be listed. Once it has a
+    /// single order, returns the generation of this order and the number of lines.
     pub(crate) fn order_for_list(&mut self) -> Option<(u32, u32)> {
         self.follow_order();
         for _ in 0..LISTED_MOVES_MAX {
@@ -439,7 +441,7 @@ impl<P: Family> Shard<P> {
         self.swarms.former().is_none().then_some((self.order.generation, self.swarms.end()))
     }
 
-    /// Whether the download that a peer has completed is to be counted.
+    /// Returns whether the download that a peer has completed should be counted.
     #[cold]
     fn counts_download(&mut self, place: &Place, peer: &P, now_s: u32) -> bool {
         let (torrent, whole) = (place.hash, peer.as_bytes());
@@ -452,13 +454,13 @@ impl<P: Family> Shard<P> {
             return false;
         }
         let of_source = self.key.hash(torrent, peer.source(), 1);
-        // First the source: one that is turned away takes no more room of others.
+        // The source comes first: one that is refused must not use entries of others.
         let is_counted =
             self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
         is_counted && self.completions.admit(of_peer, 1, now_s)
     }
 
-    /// Keeps the sums in step with one announce by `peer`.
+    /// Updates the totals after one announce by `peer`.
     #[inline]
     fn count(&mut self, outcome: &Outcome<P>, peer: &P) {
         let (before, after) = (outcome.before, outcome.after);
@@ -471,11 +473,11 @@ impl<P: Family> Shard<P> {
         self.tally.leechers = self.tally.leechers + u64::from(after.1) - u64::from(before.1);
     }
 
-    /// Hands out peers of a swarm to one of them. Returns how many.
+    /// Samples peers of a swarm for one of its members. Returns how many.
     fn sample(
         &self,
         form: &Form<P>,
-        landed: &Landed,
+        location: &Location,
         seeds: bool,
         wanted: usize,
         rng: &mut fastrand::Rng,
@@ -484,23 +486,25 @@ impl<P: Family> Shard<P> {
         if wanted == 0 {
             return 0;
         }
-        let bytes = match (form, landed) {
-            (Form::Small { block, is_skewed, .. }, Landed::Small(index)) => {
+        let bytes = match (form, location) {
+            (Form::Small { block, is_skewed, .. }, Location::Small(index)) => {
                 let small = Small::<P>::read(self.memory.block(*block));
                 let seeds = *index < small.seeders;
                 self.sample_small(&small, *is_skewed, seeds, Some(*index), wanted, rng, out)
             }
-            (Form::Large { index }, Landed::Large(at)) => {
+            (Form::Large { index }, Location::Large(at)) => {
                 self.sample_large(self.larges.large(*index), at.seeds, Some(at.at), wanted, rng, out)
             }
-            (form, Landed::Unregistered) => return self.sample_for_guest(form, seeds, wanted, rng, out),
+            (form, Location::Unregistered) => {
+                return self.sample_for_non_member(form, seeds, wanted, rng, out);
+            }
             _ => 0,
         };
         bytes / size_of::<P>()
     }
 
-    /// Hands out peers of a swarm to somebody who is not in it. Returns how many.
-    fn sample_for_guest(
+    /// Samples peers of a swarm for a peer that is not a member. Returns how many.
+    fn sample_for_non_member(
         &self,
         form: &Form<P>,
         seeds: bool,
@@ -512,7 +516,7 @@ impl<P: Family> Shard<P> {
             return 0;
         }
         let bytes = match form {
-            Form::Single { seeds: resident_seeds, .. } if seeds && *resident_seeds => 0,
+            Form::Single { seeds: stored_seeds, .. } if seeds && *stored_seeds => 0,
             Form::Single { entry, .. } => copy_peers(&[entry.peer], out),
             Form::Small { block, is_skewed, .. } => {
                 let small = Small::<P>::read(self.memory.block(*block));
@@ -525,9 +529,12 @@ impl<P: Family> Shard<P> {
         bytes / size_of::<P>()
     }
 
-    /// Samples a small swarm, by the rules for skewed ones if it is one. Returns the bytes written.
+    /// Samples a small swarm, by the rules for skewed swarms if it is one. Returns the number of bytes written.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "those of a sample, and whether the swarm is skewed")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the arguments of a sample, and whether the swarm is skewed"
+    )]
     fn sample_small(
         &self,
         small: &Small<'_, P>,
@@ -546,7 +553,7 @@ impl<P: Family> Shard<P> {
         })
     }
 
-    /// As `sample_small`, of a large swarm.
+    /// As `sample_small`, for a large swarm.
     #[inline(always)]
     fn sample_large(
         &self,

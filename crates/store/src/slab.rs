@@ -1,22 +1,22 @@
 //! Blocks smaller than a page, by size class.
 //!
-//! Owns the pages that are cut into blocks of one size each. A page whose blocks are all free goes back to the
-//! reserve. Free blocks of a page are chained through their own first byte.
+//! This module owns the pages that are divided into blocks of one size each. A page whose blocks are all free returns
+//! to the reserve. Free blocks of a page are linked through their own first byte.
 
 use core::num::NonZeroU32;
 
 use crate::arena::{PAGE_BYTES, Page};
 
-/// Sizes of blocks, in bytes: steps of 16, later of a quarter, so that little is wasted at any size.
+/// Sizes of blocks, in bytes: in steps of 16, later of a quarter, so that little is wasted at any size.
 pub(crate) const CLASS_BYTES: [usize; 20] =
     [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048];
 
 const CLASSES: usize = CLASS_BYTES.len();
 
-/// Most sheets of a shard: what is left of the number of a block without the slot.
-const SHEETS_MAX: u32 = 1 << 24;
+/// Maximum number of slab pages of a shard: the number of a block, without the slot, must fit in 24 bits.
+const PAGES_MAX: u32 = 1 << 24;
 
-/// End of a chain of free blocks. No page has that many blocks.
+/// End of a list of free blocks. No page has that many blocks.
 const NO_SLOT: u16 = u16::MAX;
 
 const _: () =
@@ -26,13 +26,13 @@ const _: () =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(pub(crate) u8);
 
-/// Names a block: which page of the slab, and which slot in it.
+/// Identifies a block: the page of the slab, and the slot in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block(pub(crate) u32);
 
-/// A page cut into blocks.
+/// A page divided into blocks.
 #[derive(Debug)]
-struct Sheet {
+struct SlabPage {
     page: Page,
     class: Class,
     used: u16,
@@ -40,7 +40,7 @@ struct Sheet {
     freed: u16,
     /// First slot that was never used.
     fresh: u16,
-    /// Neighbours in the list of sheets of this class that have room; index + 1.
+    /// Neighbours in the list of pages of this class that have free blocks; index + 1.
     next: Option<NonZeroU32>,
     previous: Option<NonZeroU32>,
 }
@@ -48,21 +48,21 @@ struct Sheet {
 /// All blocks of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Slab {
-    sheets: Vec<Option<Sheet>>,
+    pages: Vec<Option<SlabPage>>,
     vacant: Vec<u32>,
-    /// First sheet with room of each class; index + 1.
+    /// First page of each class that has free blocks; index + 1.
     open: [Option<NonZeroU32>; CLASSES],
 }
 
 impl Class {
-    /// The smallest class that holds `bytes`, if any does.
+    /// Returns the smallest class that holds `bytes`, if there is one.
     #[inline]
     pub(crate) fn holding(bytes: usize) -> Option<Self> {
         let index = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
         u8::try_from(index).ok().map(Self)
     }
 
-    /// Bytes of a block.
+    /// Returns the size of a block in bytes.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         CLASS_BYTES[usize::from(self.0)]
@@ -74,11 +74,11 @@ impl Class {
 }
 
 impl Block {
-    fn new(sheet: u32, slot: u16) -> Self {
-        Self(sheet << 8 | u32::from(slot))
+    fn new(page_index: u32, slot: u16) -> Self {
+        Self(page_index << 8 | u32::from(slot))
     }
 
-    fn sheet(self) -> u32 {
+    fn page_index(self) -> u32 {
         self.0 >> 8
     }
 
@@ -88,47 +88,47 @@ impl Block {
 }
 
 impl Slab {
-    /// A block of this class. Takes a page from `spare` where no sheet has room.
-    /// The content is left over from earlier use.
+    /// Allocates a block of this class. Takes a page from `spare` if no slab page has a free block. The content is left
+    /// over from earlier use.
     pub(crate) fn take(&mut self, class: Class, spare: impl FnOnce() -> Page) -> Block {
         let index = match self.open[usize::from(class.0)] {
             Some(open) => open.get() - 1,
-            None => self.add_sheet(class, spare()),
+            None => self.add_page(class, spare()),
         };
-        let sheet = self.sheet_mut(index);
-        let slot = if sheet.freed == NO_SLOT {
-            sheet.fresh += 1;
-            sheet.fresh - 1
+        let slab_page = self.page_mut(index);
+        let slot = if slab_page.freed == NO_SLOT {
+            slab_page.fresh += 1;
+            slab_page.fresh - 1
         } else {
-            let slot = sheet.freed;
-            let next = sheet.page[usize::from(slot) * class.bytes()];
-            // A chain ends by pointing at itself, as a byte has no room for a mark of its own.
-            sheet.freed = if u16::from(next) == slot { NO_SLOT } else { u16::from(next) };
+            let slot = slab_page.freed;
+            let next = slab_page.page[usize::from(slot) * class.bytes()];
+            // The last block of a list refers to itself, since a byte has no value left for an end mark.
+            slab_page.freed = if u16::from(next) == slot { NO_SLOT } else { u16::from(next) };
             slot
         };
-        sheet.used += 1;
-        if sheet.used == class.slots() {
+        slab_page.used += 1;
+        if slab_page.used == class.slots() {
             self.unlink(index);
         }
         Block::new(index, slot)
     }
 
-    /// Takes a block back; the page too, if that was its last.
+    /// Frees a block. Returns its page if that was the last block in use.
     pub(crate) fn put(&mut self, block: Block) -> Option<Page> {
-        let (index, slot) = (block.sheet(), block.slot());
-        let sheet = self.sheet_mut(index);
-        let class = sheet.class;
-        let was_full = sheet.used == class.slots();
-        let next = if sheet.freed == NO_SLOT { slot } else { sheet.freed };
-        sheet.page[usize::from(slot) * class.bytes()] = (next & 0xff) as u8;
-        sheet.freed = slot;
-        sheet.used -= 1;
-        if sheet.used == 0 {
+        let (index, slot) = (block.page_index(), block.slot());
+        let slab_page = self.page_mut(index);
+        let class = slab_page.class;
+        let was_full = slab_page.used == class.slots();
+        let next = if slab_page.freed == NO_SLOT { slot } else { slab_page.freed };
+        slab_page.page[usize::from(slot) * class.bytes()] = (next & 0xff) as u8;
+        slab_page.freed = slot;
+        slab_page.used -= 1;
+        if slab_page.used == 0 {
             if !was_full {
                 self.unlink(index);
             }
             self.vacant.push(index);
-            return self.sheets[index as usize].take().map(|sheet| sheet.page);
+            return self.pages[index as usize].take().map(|slab_page| slab_page.page);
         }
         if was_full {
             self.link(index);
@@ -136,72 +136,80 @@ impl Slab {
         None
     }
 
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     #[inline]
     pub(crate) fn bytes(&self, block: Block) -> &[u8] {
-        let sheet = self.sheets[block.sheet() as usize].as_ref().expect("a block keeps its sheet");
-        let size = sheet.class.bytes();
-        &sheet.page[usize::from(block.slot()) * size..][..size]
+        let slab_page = self.pages[block.page_index() as usize]
+            .as_ref()
+            .expect("a page with blocks in use stays in the slab");
+        let size = slab_page.class.bytes();
+        &slab_page.page[usize::from(block.slot()) * size..][..size]
     }
 
-    /// The bytes of a block, to write.
+    /// Returns the bytes of a block, for writing.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, block: Block) -> &mut [u8] {
-        let sheet = self.sheet_mut(block.sheet());
-        let size = sheet.class.bytes();
-        &mut sheet.page[usize::from(block.slot()) * size..][..size]
+        let slab_page = self.page_mut(block.page_index());
+        let size = slab_page.class.bytes();
+        &mut slab_page.page[usize::from(block.slot()) * size..][..size]
     }
 
-    /// Whether most of a block's sheet is free while another sheet has room: if such blocks move, pages become free.
+    /// Returns whether most of a block's page is free while another page has free blocks. If such blocks move, pages
+    /// become free.
     pub(crate) fn is_stray(&self, block: Block) -> bool {
-        let sheet = self.sheets[block.sheet() as usize].as_ref().expect("a block keeps its sheet");
-        let open = self.open[usize::from(sheet.class.0)];
-        sheet.used * 2 < sheet.class.slots() && open.is_some_and(|open| open.get() - 1 != block.sheet())
+        let slab_page = self.pages[block.page_index() as usize]
+            .as_ref()
+            .expect("a page with blocks in use stays in the slab");
+        let open = self.open[usize::from(slab_page.class.0)];
+        slab_page.used * 2 < slab_page.class.slots()
+            && open.is_some_and(|open| open.get() - 1 != block.page_index())
     }
 
-    /// Gives all pages back, for the end of the shard.
+    /// Returns all pages, when the shard is dropped.
     pub(crate) fn into_pages(self) -> impl Iterator<Item = Page> {
-        self.sheets.into_iter().flatten().map(|sheet| sheet.page)
+        self.pages.into_iter().flatten().map(|slab_page| slab_page.page)
     }
 
-    fn sheet_mut(&mut self, index: u32) -> &mut Sheet {
-        self.sheets[index as usize].as_mut().expect("a block keeps its sheet")
+    fn page_mut(&mut self, index: u32) -> &mut SlabPage {
+        self.pages[index as usize].as_mut().expect("a page with blocks in use stays in the slab")
     }
 
-    fn add_sheet(&mut self, class: Class, page: Page) -> u32 {
-        let sheet = Sheet { page, class, used: 0, freed: NO_SLOT, fresh: 0, next: None, previous: None };
+    fn add_page(&mut self, class: Class, page: Page) -> u32 {
+        let slab_page =
+            SlabPage { page, class, used: 0, freed: NO_SLOT, fresh: 0, next: None, previous: None };
         let index = self.vacant.pop().unwrap_or_else(|| {
-            self.sheets.push(None);
-            u32::try_from(self.sheets.len() - 1).expect("a shard has fewer than 2^32 sheets")
+            self.pages.push(None);
+            u32::try_from(self.pages.len() - 1).expect("a shard has fewer than 2^32 slab pages")
         });
-        assert!(index < SHEETS_MAX, "a shard has fewer than 2^24 sheets, which are 64 GiB");
-        self.sheets[index as usize] = Some(sheet);
+        assert!(index < PAGES_MAX, "a shard has fewer than 2^24 slab pages, which are 64 GiB");
+        self.pages[index as usize] = Some(slab_page);
         self.link(index);
         index
     }
 
-    /// Puts a sheet at the head of its class's list of sheets with room.
+    /// Inserts a page at the head of its class's list of pages with free blocks.
     fn link(&mut self, index: u32) {
-        let class = usize::from(self.sheet_mut(index).class.0);
+        let class = usize::from(self.page_mut(index).class.0);
         let this = NonZeroU32::new(index + 1);
         let head = self.open[class];
         if let Some(head) = head {
-            self.sheet_mut(head.get() - 1).previous = this;
+            self.page_mut(head.get() - 1).previous = this;
         }
-        let sheet = self.sheet_mut(index);
-        (sheet.next, sheet.previous) = (head, None);
+        let slab_page = self.page_mut(index);
+        (slab_page.next, slab_page.previous) = (head, None);
         self.open[class] = this;
     }
 
     fn unlink(&mut self, index: u32) {
-        let sheet = self.sheet_mut(index);
-        let (next, previous, class) = (sheet.next.take(), sheet.previous.take(), usize::from(sheet.class.0));
+        let slab_page = self.page_mut(index);
+        let (next, previous, class) =
+            (slab_page.next.take(), slab_page.previous.take(), usize::from(slab_page.class.0));
         match previous {
-            Some(previous) => self.sheet_mut(previous.get() - 1).next = next,
+            Some(previous) => self.page_mut(previous.get() - 1).next = next,
             None => self.open[class] = next,
         }
         if let Some(next) = next {
-            self.sheet_mut(next.get() - 1).previous = previous;
+            self.page_mut(next.get() - 1).previous = previous;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A small swarm: all its peers in one block, seeders first.
 //!
-//! Layout: number of seeders, number of leechers (a byte each), then room for peers back to back, then as many
-//! stamps. A search compares all peers one after the other, which up to about a hundred costs less than any index.
+//! The layout is: the number of seeders and the number of leechers (a byte each), then space for peers, back to back,
+//! then space for as many stamps. A search compares all peers one after the other, which costs less than any index up
+//! to about a hundred peers.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -12,20 +13,20 @@ use crate::slab::{Block, Class};
 use crate::source_limit::SEVERAL;
 use crate::stamp::Stamp;
 
-/// Bytes before the peers.
+/// Number of bytes before the peers.
 const HEADER_BYTES: usize = 2;
 
-/// Largest block of a small swarm: 146 IPv4 peers or 53 IPv6 peers.
+/// Size in bytes of the largest block of a small swarm: 146 IPv4 peers or 53 IPv6 peers.
 const BLOCK_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(capacity_of(BLOCK_BYTES_MAX, 6) <= 255, "the counts are bytes");
 
-/// Peers that fit a block.
+/// Returns the number of peers that fit in a block.
 const fn capacity_of(block_bytes: usize, peer_bytes: usize) -> usize {
     (block_bytes - HEADER_BYTES) / (peer_bytes + 1)
 }
 
-/// The peers of a small swarm, to read.
+/// The peers of a small swarm, for reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Small<'a, P> {
     pub(crate) seeders: usize,
@@ -33,7 +34,7 @@ pub(crate) struct Small<'a, P> {
     pub(crate) stamps: &'a [u8],
 }
 
-/// The peers of a small swarm, to change.
+/// The peers of a small swarm, for writing.
 #[derive(Debug)]
 pub(crate) struct SmallMut<'a, P> {
     header: &'a mut [u8],
@@ -41,13 +42,13 @@ pub(crate) struct SmallMut<'a, P> {
     stamps: &'a mut [u8],
 }
 
-/// The smallest class for this many peers, if they are few enough for a block.
+/// Returns the smallest class for this many peers, if they fit in a block.
 pub(crate) fn class_for<P: Family>(peers: usize) -> Option<Class> {
     let class = Class::holding(HEADER_BYTES + peers * (size_of::<P>() + 1))?;
     (class.bytes() <= BLOCK_BYTES_MAX).then_some(class)
 }
 
-/// Most peers of a small swarm.
+/// Returns the maximum number of peers in a small swarm.
 pub(crate) const fn peers_max<P: Family>() -> usize {
     capacity_of(BLOCK_BYTES_MAX, size_of::<P>())
 }
@@ -79,25 +80,25 @@ impl<'a, P: Family> Small<'a, P> {
         Self { seeders, peers: &peers[..count], stamps: &stamps[..count] }
     }
 
-    /// Where a peer is.
+    /// Returns the index of a peer.
     #[inline]
     pub(crate) fn index(&self, peer: &P) -> Option<usize> {
         self.peers.iter().position(|other| other == peer)
     }
 
-    /// Whether some source has several peers.
+    /// Returns whether some source has several peers.
     pub(crate) fn is_skewed(&self) -> bool {
         self.peers.iter().any(|peer| count_source(self.peers, peer) >= SEVERAL)
     }
 
-    /// A peer with its stamp, and whether it is a seeder.
+    /// Returns a peer with its stamp, and whether it is a seeder.
     pub(crate) fn entry(&self, index: usize) -> (PeerEntry<P>, bool) {
         (PeerEntry { peer: self.peers[index], stamp: Stamp(self.stamps[index]) }, index < self.seeders)
     }
 }
 
 impl<'a, P: Family> SmallMut<'a, P> {
-    /// Edits a block.
+    /// Opens a block for writing.
     #[inline]
     pub(crate) fn edit(block: &'a mut [u8]) -> Self {
         let capacity = capacity_of(block.len(), size_of::<P>());
@@ -107,7 +108,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
         Self { header, peers, stamps: &mut stamps[..capacity] }
     }
 
-    /// Adds a peer, if there is room.
+    /// Appends a peer, if there is room. Returns its index.
     pub(crate) fn push(&mut self, entry: &PeerEntry<P>, seeds: bool) -> Option<usize> {
         let (seeders, count) = (self.seeders(), self.count());
         if count == self.peers.len() {
@@ -123,7 +124,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
         Some(seeders)
     }
 
-    /// Sets stamp and role of a peer; returns where it is afterwards.
+    /// Sets the stamp and role of a peer. Returns its new index.
     pub(crate) fn update(&mut self, index: usize, stamp: Stamp, seeds: bool) -> usize {
         self.stamps[index] = stamp.0;
         match (index < self.seeders(), seeds) {
@@ -133,7 +134,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
         }
     }
 
-    /// Takes a peer out.
+    /// Removes a peer.
     pub(crate) fn remove(&mut self, index: usize) {
         let index = if index < self.seeders() { self.demote(index) } else { index };
         let last = self.count() - 1;
@@ -149,7 +150,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
         self.seeders() + usize::from(self.header[1])
     }
 
-    /// Makes a leecher the last seeder.
+    /// Makes a leecher the last seeder. Returns its new index.
     fn promote(&mut self, index: usize) -> usize {
         let seeders = self.seeders();
         self.swap(index, seeders);
@@ -158,7 +159,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
         seeders
     }
 
-    /// Makes a seeder the first leecher.
+    /// Makes a seeder the first leecher. Returns its new index.
     fn demote(&mut self, index: usize) -> usize {
         let last_seeder = self.seeders() - 1;
         self.swap(index, last_seeder);
@@ -173,14 +174,14 @@ impl<'a, P: Family> SmallMut<'a, P> {
     }
 }
 
-/// How many of `peers` are of the source of `peer`.
+/// Returns how many of `peers` are of the source of `peer`.
 #[inline]
 pub(crate) fn count_source<P: Family>(peers: &[P], peer: &P) -> usize {
     let source = peer.source();
     peers.iter().filter(|other| other.source() == source).count()
 }
 
-/// Writes peers back to back.
+/// Writes peers to `out` back to back. Returns the number of bytes written.
 #[inline]
 pub(crate) fn copy_peers<P: Family>(peers: &[P], out: &mut [u8]) -> usize {
     let bytes = peers.as_bytes();

@@ -1,37 +1,38 @@
-//! How many peers of one source a swarm takes in.
+//! The limit on the number of peers of one source in a swarm.
 //!
-//! A source is an IPv4 address or an IPv6 /48 ([`Stored::source`](crate::family::Stored::source)). In a small swarm its
-//! peers are counted by looking at all. In a large one they have only a few positions, the slots of the source: all
-//! peers of a slot lie together, so a newcomer's slot is counted where the newcomer itself was just looked for. A slot
-//! takes its part of the limit unseen. Beyond that the other slots are counted too, and it takes at most twice its part,
-//! so that clients whose ports fall together by chance reach the limit about as late as others. A source can so have
-//! half as many peers again as the limit says; with so many slots that they are not all counted, twice as many.
+//! A source is an IPv4 address or an IPv6 /48 ([`Stored::source`](crate::family::Stored::source)). In a small swarm,
+//! all peers of a source are counted. In a large one, they have only a few positions, the slots of the source. All
+//! peers of a slot lie together, so the search for a new peer has already read the peers of its slot. A slot accepts
+//! its part of the limit without a look at the other slots. Beyond that, the other slots are counted too, and the slot
+//! accepts at most twice its part, so that clients whose ports collide by chance reach the limit about as late as
+//! others. A source can therefore have half as many peers again as the limit says, or twice as many if its slots are
+//! too many to be counted.
 
 use crate::family::Family;
 use crate::hash::HashKey;
 
-/// Peers of a slot for which slots are made: about a line of a table.
+/// Number of peers per slot for which the number of slots is chosen: about a line of a table.
 const PEERS_PER_SLOT: u32 = 8;
 
-/// A source has several peers in a swarm from this number on. Two are common: a client that was started again.
+/// Number of peers of a source from which a swarm counts as skewed. Two are common: a client that was restarted.
 pub(crate) const SEVERAL: usize = 3;
 
-/// Most slots of a source that are counted in a large swarm.
+/// Maximum number of slots of a source that are counted in a large swarm.
 pub(crate) const SLOTS_COUNTED_MAX: u64 = 16;
 
-/// The limit.
+/// The limit on the peers of one source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLimit {
-    /// Most peers of a source in one swarm.
+    /// Maximum number of peers of a source in one swarm.
     peers_max: usize,
-    /// The part of a slot.
+    /// The part of the limit that one slot has.
     peers_per_slot: usize,
-    /// Slots of a source, a power of two.
+    /// Number of slots of a source, a power of two.
     pub(crate) slots: u64,
 }
 
 impl SourceLimit {
-    /// The limit that the operator has set, if any: 0 is none.
+    /// Creates the limit; a `peers_max` of 0 means none.
     pub(crate) fn new(peers_max: u32) -> Option<Self> {
         if peers_max == 0 {
             return None;
@@ -45,11 +46,11 @@ impl SourceLimit {
         })
     }
 
-    /// Whether a newcomer is one too many for a small swarm, in which its source has `count` of the peers.
+    /// Returns whether a new peer exceeds the limit in a small swarm, in which its source has `count` of the peers.
     #[inline]
     pub(crate) fn is_reached<P: Family>(
         &self,
-        newcomer: &P,
+        new_peer: &P,
         peers: &[P],
         count: usize,
         key: &HashKey,
@@ -57,24 +58,28 @@ impl SourceLimit {
         if count < self.peers_per_slot {
             return false;
         }
-        let slot = newcomer.slot(key);
-        let is_beside = |peer: &&P| peer.source() == newcomer.source() && peer.slot(key) == slot;
-        count >= self.peers_max || self.is_slot_full(peers.iter().filter(is_beside).count())
+        let slot = new_peer.slot(key);
+        let is_in_slot = |peer: &&P| peer.source() == new_peer.source() && peer.slot(key) == slot;
+        count >= self.peers_max || self.is_slot_full(peers.iter().filter(is_in_slot).count())
     }
 
-    /// Whether a slot with `count` peers takes no more, whatever the others hold.
+    /// Returns whether a slot with `count` peers is full, whatever the other slots hold.
     fn is_slot_full(&self, count: usize) -> bool {
         count >= 2 * self.peers_per_slot
     }
 
-    /// Whether a newcomer is one too many for a large swarm, in which its slot holds `beside`, and the others what
-    /// `count_elsewhere` tells.
-    pub(crate) fn is_reached_in_slots(&self, beside: usize, count_elsewhere: impl FnOnce() -> usize) -> bool {
-        if beside < self.peers_per_slot {
+    /// Returns whether a new peer exceeds the limit in a large swarm, in which its slot holds `in_slot` peers of its
+    /// source, and the others hold the number that `count_elsewhere` returns.
+    pub(crate) fn is_reached_in_slots(
+        &self,
+        in_slot: usize,
+        count_elsewhere: impl FnOnce() -> usize,
+    ) -> bool {
+        if in_slot < self.peers_per_slot {
             return false;
         }
         let all_are_counted = self.slots <= SLOTS_COUNTED_MAX;
-        self.is_slot_full(beside) || (all_are_counted && beside + count_elsewhere() >= self.peers_max)
+        self.is_slot_full(in_slot) || (all_are_counted && in_slot + count_elsewhere() >= self.peers_max)
     }
 }
 

@@ -1,7 +1,8 @@
-//! What an announce does to a swarm, in each of its forms, and how it passes from one form to the next.
+//! The effect of an announce on a swarm in each of its forms, and the transitions between the forms.
 //!
-//! One peer is stored in the swarm's own slot, a few in a block, many in two tables. A swarm grows into the next
-//! form when it has to, and falls back only when it is much smaller, so that it does not go back and forth.
+//! A single peer is stored in the swarm's own slot, a few peers in a block, many in two tables. A swarm grows into the
+//! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
+//! forms.
 
 use crate::api::{Action, Announce, Counts, Rejection};
 use crate::arena::Purpose;
@@ -15,20 +16,20 @@ use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
 use crate::swarm_line::Form;
 
-/// A large swarm becomes a small one when its peers are fewer than one in this many that would fit.
+/// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds ...
 const SMALL_AGAIN_SHARE: usize = 3;
 
 /// ... and its tables have settled to no more lines than this, so that the move is short.
 const SMALL_AGAIN_LINES_MAX: u32 = 256;
 
-/// What an announce did to a swarm.
+/// The effect of an announce on a swarm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<P> {
-    /// The swarm's form afterwards; nothing if nobody is left.
+    /// The swarm's form afterwards, or `None` if no peer is left.
     pub(crate) form: Option<Form<P>>,
-    /// Where the announcer is.
-    pub(crate) landed: Landed,
-    /// Whether a completed download is to be counted.
+    /// The location of the announcer.
+    pub(crate) location: Location,
+    /// Whether a completed download should be counted.
     pub(crate) completes: bool,
     /// Seeders and leechers before.
     pub(crate) before: (u32, u32),
@@ -36,16 +37,16 @@ pub(crate) struct Outcome<P> {
     pub(crate) after: (u32, u32),
 }
 
-/// Where an announcer is afterwards.
+/// The location of an announcer after its announce.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Landed {
+pub(crate) enum Location {
     /// Not in the swarm, or alone in it.
     Nowhere,
     /// At this index of the small swarm.
     Small(usize),
     /// In a table of the large swarm.
     Large(LargeAt),
-    /// Not in the swarm, which has as many peers of its source as it may.
+    /// Not in the swarm, which has reached the limit for peers of its source.
     Unregistered,
 }
 
@@ -56,7 +57,7 @@ impl<P> Outcome<P> {
     }
 }
 
-/// The announcer as it is to be stored.
+/// The announcer as the swarm will store it.
 #[derive(Clone, Copy)]
 struct Arrival<P> {
     peer: P,
@@ -71,13 +72,13 @@ impl<P: Family> Arrival<P> {
         Self { peer: announce.peer, now, seeds, completes: announce.action == Action::Complete }
     }
 
-    /// Its stamp, given the one it had, and whether a download is to be counted now.
+    /// Returns its stamp, given its earlier one, and whether a download should be counted now.
     fn stamp(&self, old: Option<Stamp>) -> (Stamp, bool) {
         let was_counted = old.is_some_and(Stamp::is_counted);
         (Stamp::new(self.now, was_counted || self.completes), self.completes && !was_counted)
     }
 
-    /// Its entry as a newcomer.
+    /// Returns its entry as a new peer.
     fn entry(&self) -> PeerEntry<P> {
         PeerEntry { peer: self.peer, stamp: self.stamp(None).0 }
     }
@@ -94,11 +95,11 @@ impl<P: Family> Shard<P> {
     ) -> Result<Outcome<P>, Rejection> {
         let before = self.roles(form);
         let arrival = Arrival::new(announce, now);
-        let (form, landed, completes) = match (form, announce.action) {
+        let (form, location, completes) = match (form, announce.action) {
             (Form::Single { entry, .. }, Action::Stop) if entry.peer == announce.peer => {
-                (None, Landed::Nowhere, false)
+                (None, Location::Nowhere, false)
             }
-            (Form::Single { .. }, Action::Stop) => (Some(*form), Landed::Nowhere, false),
+            (Form::Single { .. }, Action::Stop) => (Some(*form), Location::Nowhere, false),
             (Form::Small { block, class, is_skewed }, Action::Stop) => {
                 self.stop_small(*block, *class, *is_skewed, &announce.peer)
             }
@@ -110,33 +111,33 @@ impl<P: Family> Shard<P> {
             (Form::Large { index }, _) => self.arrive_large(*index, &arrival)?,
         };
         let after = form.as_ref().map_or((0, 0), |form| self.roles(form));
-        Ok(Outcome { form, landed, completes, before, after })
+        Ok(Outcome { form, location, completes, before, after })
     }
 
     fn arrive_single(
         &mut self,
-        resident: &PeerEntry<P>,
-        resident_seeds: bool,
+        stored: &PeerEntry<P>,
+        stored_seeds: bool,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Landed, bool), Rejection> {
-        if resident.peer == arrival.peer {
-            let (stamp, completes) = arrival.stamp(Some(resident.stamp));
+    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
+        if stored.peer == arrival.peer {
+            let (stamp, completes) = arrival.stamp(Some(stored.stamp));
             let entry = PeerEntry { peer: arrival.peer, stamp };
-            return Ok((Some(Form::Single { entry, seeds: arrival.seeds }), Landed::Nowhere, completes));
+            return Ok((Some(Form::Single { entry, seeds: arrival.seeds }), Location::Nowhere, completes));
         }
-        let others = [resident.peer];
-        if self.is_one_too_many(&arrival.peer, &others, small::count_source(&others, &arrival.peer)) {
-            return Ok(self.turn_away(Form::Single { entry: *resident, seeds: resident_seeds }));
+        let others = [stored.peer];
+        if self.exceeds_source_limit(&arrival.peer, &others, small::count_source(&others, &arrival.peer)) {
+            return Ok(self.leave_unregistered(Form::Single { entry: *stored, seeds: stored_seeds }));
         }
         self.admit(&arrival.peer)?;
-        self.find_room()?;
+        self.ensure_room()?;
         let class = small::class_for::<P>(2).expect("two peers fit the smallest blocks");
         let block = self.memory.take_block(class);
         let mut small = SmallMut::edit(self.memory.block_mut(block));
-        small.push(resident, resident_seeds);
-        let landed = small.push(&arrival.entry(), arrival.seeds).map_or(Landed::Nowhere, Landed::Small);
-        // The newcomer may have pushed the resident aside, never the other way round.
-        Ok((Some(Form::Small { block, class, is_skewed: false }), landed, arrival.completes))
+        small.push(stored, stored_seeds);
+        let location = small.push(&arrival.entry(), arrival.seeds).map_or(Location::Nowhere, Location::Small);
+        // The new peer may have displaced the stored one, but never the reverse.
+        Ok((Some(Form::Small { block, class, is_skewed: false }), location, arrival.completes))
     }
 
     fn arrive_small(
@@ -145,16 +146,16 @@ impl<P: Family> Shard<P> {
         class: Class,
         is_skewed: bool,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Landed, bool), Rejection> {
+    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
         let small = Small::<P>::read(self.memory.block(block));
         if let Some(index) = small.index(&arrival.peer) {
             let (stamp, completes) = arrival.stamp(Some(Stamp(small.stamps[index])));
             let index = SmallMut::<P>::edit(self.memory.block_mut(block)).update(index, stamp, arrival.seeds);
-            return Ok((Some(Form::Small { block, class, is_skewed }), Landed::Small(index), completes));
+            return Ok((Some(Form::Small { block, class, is_skewed }), Location::Small(index), completes));
         }
         let others = small::count_source(small.peers, &arrival.peer);
-        if self.is_one_too_many(&arrival.peer, small.peers, others) {
-            return Ok(self.turn_away(Form::Small { block, class, is_skewed }));
+        if self.exceeds_source_limit(&arrival.peer, small.peers, others) {
+            return Ok(self.leave_unregistered(Form::Small { block, class, is_skewed }));
         }
         let count = small.peers.len();
         let is_skewed = is_skewed || (others + 1 >= SEVERAL && self.source_limit.is_some());
@@ -162,21 +163,21 @@ impl<P: Family> Shard<P> {
         let entry = arrival.entry();
         if let Some(index) = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds) {
             let form = Form::Small { block, class, is_skewed };
-            return Ok((Some(form), Landed::Small(index), arrival.completes));
+            return Ok((Some(form), Location::Small(index), arrival.completes));
         }
-        self.find_room()?;
+        self.ensure_room()?;
         let Some(class) = small::class_for::<P>(count + 1) else {
             let (index, seeds) = (self.enlarge(block, is_skewed), arrival.seeds);
             let (hash, large) = (entry.peer.hash(&self.key), self.larges.large_mut(index));
             let at = large.insert(&mut self.memory, &self.key, (hash, &entry), seeds);
-            let landed = at.map_or(Landed::Nowhere, |at| Landed::Large(LargeAt { at, seeds }));
-            return Ok((Some(Form::Large { index }), landed, arrival.completes));
+            let location = at.map_or(Location::Nowhere, |at| Location::Large(LargeAt { at, seeds }));
+            return Ok((Some(Form::Large { index }), location, arrival.completes));
         };
         let block = small::resize::<P>(&mut self.memory, block, class);
         let index = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds);
         Ok((
             Some(Form::Small { block, class, is_skewed }),
-            index.map_or(Landed::Nowhere, Landed::Small),
+            index.map_or(Location::Nowhere, Location::Small),
             arrival.completes,
         ))
     }
@@ -185,7 +186,7 @@ impl<P: Family> Shard<P> {
         &mut self,
         index: u32,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Landed, bool), Rejection> {
+    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
         let form = Some(Form::Large { index });
         let (memory, key) = (&mut self.memory, &self.key);
         let large = self.larges.large_mut(index);
@@ -194,77 +195,78 @@ impl<P: Family> Shard<P> {
             let found = LargeAt { at, seeds };
             let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
             large.set_stamp(memory, found, stamp);
-            return Ok((form, Landed::Large(found), completes));
+            return Ok((form, Location::Large(found), completes));
         }
         let Some(at) = large.find(memory, hash, &arrival.peer, !seeds) else {
             return self.arrive_large_anew(index, hash, arrival);
         };
-        // A peer that changes its role takes no more room than before, but may need some first.
+        // A peer that changes its role needs no more memory in the end, but may need some during the change.
         let found = LargeAt { at, seeds: !seeds };
         let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
         let entry = PeerEntry { peer: arrival.peer, stamp };
         let has_room = memory.has_room_for(Purpose::Moving);
         let at = has_room.then(|| large.insert(memory, key, (hash, &entry), seeds)).flatten();
         let Some(at) = at else {
-            // It stays where it is, so that it is not forgotten, and changes its role at an announce that finds room.
+            // The peer keeps its role, so that it is not lost. It changes its role at a later announce, when there is
+            // room.
             large.set_stamp(memory, found, stamp);
-            return Ok((form, Landed::Large(found), completes));
+            return Ok((form, Location::Large(found), completes));
         };
         large.remove(memory, key, found);
-        Ok((form, Landed::Large(LargeAt { at, seeds }), completes))
+        Ok((form, Location::Large(LargeAt { at, seeds }), completes))
     }
 
-    /// As `arrive_large`, of a peer that is in neither table.
+    /// As `arrive_large`, for a peer that is in neither table.
     fn arrive_large_anew(
         &mut self,
         index: u32,
         hash: u64,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Landed, bool), Rejection> {
+    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
         let form = Form::Large { index };
         if let Some(limit) = self.source_limit {
             let (large, memory) = (self.larges.large(index), &self.memory);
             let slot = arrival.peer.slot(&self.key);
-            let beside = large.count_in_slot(memory, &self.key, &arrival.peer, slot);
+            let in_slot = large.count_in_slot(memory, &self.key, &arrival.peer, slot);
             let count_elsewhere = || large.count_elsewhere(memory, &self.key, &arrival.peer, limit);
-            if limit.is_reached_in_slots(beside, count_elsewhere) {
-                return Ok(self.turn_away(form));
+            if limit.is_reached_in_slots(in_slot, count_elsewhere) {
+                return Ok(self.leave_unregistered(form));
             }
-            if !large.is_skewed && large.would_be_skewed(beside, count_elsewhere) {
+            if !large.is_skewed && large.would_be_skewed(in_slot, count_elsewhere) {
                 self.larges.large_mut(index).is_skewed = true;
             }
         }
         self.admit(&arrival.peer)?;
-        self.find_room()?;
+        self.ensure_room()?;
         let large = self.larges.large_mut(index);
         let at = large.insert(&mut self.memory, &self.key, (hash, &arrival.entry()), arrival.seeds);
         let at = at.ok_or(Rejection::Full)?;
-        Ok((Some(form), Landed::Large(LargeAt { at, seeds: arrival.seeds }), arrival.completes))
+        Ok((Some(form), Location::Large(LargeAt { at, seeds: arrival.seeds }), arrival.completes))
     }
 
-    /// Whether a newcomer is one too many of its source, which has `others` of the peers of a small swarm.
+    /// Returns whether a new peer exceeds the limit of its source, which has `others` of the peers of a small swarm.
     #[inline]
-    fn is_one_too_many(&self, newcomer: &P, peers: &[P], others: usize) -> bool {
-        self.source_limit.is_some_and(|limit| limit.is_reached(newcomer, peers, others, &self.key))
+    fn exceeds_source_limit(&self, new_peer: &P, peers: &[P], others: usize) -> bool {
+        self.source_limit.is_some_and(|limit| limit.is_reached(new_peer, peers, others, &self.key))
     }
 
-    /// Whether the share of its source leaves room for a newcomer.
+    /// Checks that the share of its source admits a new peer.
     #[inline]
-    fn admit(&self, newcomer: &P) -> Result<(), Rejection> {
-        if self.pressure.admits(newcomer) { Ok(()) } else { Err(Rejection::OverShare) }
+    fn admit(&self, new_peer: &P) -> Result<(), Rejection> {
+        if self.pressure.admits(new_peer) { Ok(()) } else { Err(Rejection::OverShare) }
     }
 
-    /// Gets hold of the memory that a newcomer may need.
+    /// Reserves the memory that a new peer may need.
     #[inline]
-    fn find_room(&mut self) -> Result<(), Rejection> {
+    fn ensure_room(&mut self) -> Result<(), Rejection> {
         if self.memory.has_room() { Ok(()) } else { Err(Rejection::Full) }
     }
 
-    /// Leaves a swarm as it is, without the newcomer.
+    /// Leaves a swarm unchanged, without the new peer.
     #[cold]
-    fn turn_away(&mut self, form: Form<P>) -> (Option<Form<P>>, Landed, bool) {
+    fn leave_unregistered(&mut self, form: Form<P>) -> (Option<Form<P>>, Location, bool) {
         self.tally.unregistered += 1;
-        (Some(form), Landed::Unregistered, false)
+        (Some(form), Location::Unregistered, false)
     }
 
     fn stop_small(
@@ -273,7 +275,7 @@ impl<P: Family> Shard<P> {
         class: Class,
         is_skewed: bool,
         peer: &P,
-    ) -> (Option<Form<P>>, Landed, bool) {
+    ) -> (Option<Form<P>>, Location, bool) {
         let form = match Small::<P>::read(self.memory.block(block)).index(peer) {
             Some(index) => {
                 SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
@@ -281,22 +283,22 @@ impl<P: Family> Shard<P> {
             }
             None => Some(Form::Small { block, class, is_skewed }),
         };
-        (form, Landed::Nowhere, false)
+        (form, Location::Nowhere, false)
     }
 
-    fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Landed, bool) {
+    fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Location, bool) {
         let large = self.larges.large_mut(index);
         let hash = peer.hash(&self.key);
         for seeds in [false, true] {
             if let Some(at) = large.find(&self.memory, hash, peer, seeds) {
                 large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
-                return (self.reduce_large(index), Landed::Nowhere, false);
+                return (self.reduce_large(index), Location::Nowhere, false);
             }
         }
-        (Some(Form::Large { index }), Landed::Nowhere, false)
+        (Some(Form::Large { index }), Location::Nowhere, false)
     }
 
-    /// The form of a small swarm that has just lost peers. Nothing if it lost its last.
+    /// Returns the form of a small swarm that has just lost peers, or `None` if no peer is left.
     pub(crate) fn reduce_small(&mut self, block: Block, class: Class, is_skewed: bool) -> Option<Form<P>> {
         let small = Small::<P>::read(self.memory.block(block));
         match small.peers.len() {
@@ -310,7 +312,7 @@ impl<P: Family> Shard<P> {
                 Some(Form::Single { entry, seeds })
             }
             count => {
-                // Half again as many must fit, so that one who comes back does not move everybody.
+                // Half as many again must fit, so that a peer that returns does not cause another move.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
                 match fitting.filter(|_| self.memory.has_room_for(Purpose::Shrinking)) {
                     Some(class) => {
@@ -323,7 +325,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// The form of a large swarm that may have lost peers. Nothing if it lost its last.
+    /// Returns the form of a large swarm that may have lost peers, or `None` if no peer is left.
     pub(crate) fn reduce_large(&mut self, index: u32) -> Option<Form<P>> {
         let large = self.larges.large(index);
         let (count, large_lines) = (large.len() as usize, large.leechers.end() + large.seeders.end());
@@ -348,18 +350,18 @@ impl<P: Family> Shard<P> {
             small.push(entry, *seeds);
         }
         large.release(&mut self.memory);
-        // In a table a source is not counted as exactly as it could be here.
+        // A table does not count sources as exactly as a block does.
         let is_skewed = self.source_limit.is_some()
             && (large.is_skewed || Small::<P>::read(self.memory.block(block)).is_skewed());
         self.reduce_small(block, class, is_skewed)
     }
 
-    /// Turns a full small swarm into a large one.
+    /// Converts a full small swarm into a large one.
     fn enlarge(&mut self, block: Block, is_skewed: bool) -> u32 {
         let small = Small::<P>::read(self.memory.block(block));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
-        let seeds_of_tables = self.larges.next_seeds(&self.key);
+        let seeds_of_tables = self.larges.next_table_seeds(&self.key);
         let mut large = Large::holding(&mut self.memory, seeds_of_tables, leechers, seeders);
         large.is_skewed = is_skewed;
         for (entry, seeds) in &entries {

@@ -1,8 +1,9 @@
 //! A line of the table of swarms: eight swarms of one family.
 //!
-//! A swarm is its info hash, the number of completed downloads, and its form: one peer stored right here, or where
-//! the several are. Layout: the tags (the first four bytes of the info hashes) in a column, so that a search compares
-//! all eight at once; then the kinds of the forms; then the rest of each swarm. 256 bytes for IPv4, 352 for IPv6.
+//! A swarm consists of its info hash, the number of completed downloads, and its form: either one peer that is stored
+//! right here, or a reference to several. The layout begins with the tags (the first four bytes of the info hashes) in
+//! a column, so that a search compares all eight at once; then follow the kinds of the forms, and then the rest of each
+//! swarm. A line takes 256 bytes for IPv4 and 352 for IPv6.
 
 use shoal_types::InfoHash;
 use zerocopy::native_endian::U32;
@@ -17,7 +18,7 @@ use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
 use crate::table::Bucket;
 
-/// Swarms of a line.
+/// Number of swarms in a line.
 const SLOTS: usize = 8;
 
 /// How the peers of a swarm are stored.
@@ -29,14 +30,14 @@ pub(crate) enum Form<P> {
     Small {
         block: Block,
         class: Class,
-        /// Whether some source had several peers in it, at some time since it was a single one.
+        /// Whether some source has had several peers in it since the swarm last consisted of a single peer.
         is_skewed: bool,
     },
-    /// Two tables; the index is that of the shard's list of large swarms.
+    /// Two tables; `index` refers to the shard's list of large swarms.
     Large { index: u32 },
 }
 
-/// A swarm as it moves in and out of lines.
+/// A swarm as it is moved between lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swarm<P> {
     tag: U32,
@@ -44,13 +45,13 @@ pub(crate) struct Swarm<P> {
     body: Body<P>,
 }
 
-/// Kinds of forms: 0 is an empty slot, these follow, then one for each class of block.
+/// Kinds of forms: 0 is an empty slot, then follow these, then one for each class of block.
 const SINGLE_LEECHER: u8 = 1;
 const SINGLE_SEEDER: u8 = 2;
 const LARGE: u8 = 3;
 const SMALL: u8 = 4;
 
-/// Set in the kind of a small swarm that is skewed.
+/// Flag in the kind of a small swarm that is skewed.
 const SKEWED: u8 = 0x80;
 
 /// A peer and its stamp, or the number of a block or large swarm in the first four bytes.
@@ -61,7 +62,7 @@ pub(crate) struct Inline<P> {
     stamp: u8,
 }
 
-/// What a search does not look at before it knows where to look.
+/// The part of a swarm that a search reads only in the matching slot.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Body<P> {
@@ -84,7 +85,7 @@ const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV4>>() == 256, "32 by
 const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV6>>() == 352, "44 bytes a swarm");
 
 impl<P: Family> SwarmLine<P> {
-    /// The slot of a swarm.
+    /// Returns the slot of a swarm.
     #[inline]
     pub(crate) fn slot(&self, info_hash: &InfoHash) -> Option<usize> {
         let tag = U32::from_bytes(word(&info_hash.0, 0));
@@ -102,7 +103,7 @@ impl<P: Family> SwarmLine<P> {
         None
     }
 
-    /// The info hash of a swarm.
+    /// Returns the info hash of a swarm.
     #[inline]
     pub(crate) fn info_hash(&self, slot: usize) -> InfoHash {
         let mut bytes = [0; 20];
@@ -111,19 +112,19 @@ impl<P: Family> SwarmLine<P> {
         InfoHash(bytes)
     }
 
-    /// Completed downloads of a swarm.
+    /// Returns the number of completed downloads of a swarm.
     #[inline]
     pub(crate) fn completed(&self, slot: usize) -> u32 {
         self.bodies[slot].completed.get()
     }
 
-    /// Counts one more completed download.
+    /// Counts another completed download.
     #[inline]
     pub(crate) fn count_completed(&mut self, slot: usize) {
         self.bodies[slot].completed.set(self.completed(slot).saturating_add(1));
     }
 
-    /// How the peers of a swarm are stored.
+    /// Returns how the peers of a swarm are stored.
     #[inline]
     pub(crate) fn form(&self, slot: usize) -> Form<P> {
         let inline = &self.bodies[slot].inline;
@@ -150,7 +151,7 @@ impl<P: Family> SwarmLine<P> {
 }
 
 impl<P: Family> Form<P> {
-    /// Writes everything but the kind, which is returned.
+    /// Writes everything but the kind, which it returns.
     #[inline]
     fn write(&self, inline: &mut Inline<P>) -> u8 {
         let (kind, number) = match self {
@@ -169,7 +170,7 @@ impl<P: Family> Form<P> {
 }
 
 impl<P: Family> Swarm<P> {
-    /// A swarm of one peer.
+    /// Creates a swarm of one peer.
     pub(crate) fn new(info_hash: &InfoHash, completed: u32, entry: PeerEntry<P>, seeds: bool) -> Self {
         let (tag, rest) = (U32::from_bytes(word(&info_hash.0, 0)), word(&info_hash.0, 4));
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
@@ -235,7 +236,7 @@ impl<P: Family> Bucket for SwarmLine<P> {
     }
 }
 
-/// The hash of an info hash.
+/// Returns the hash of an info hash.
 #[inline]
 pub(crate) fn hash(info_hash: &InfoHash, key: &HashKey) -> u64 {
     let bytes = &info_hash.0;

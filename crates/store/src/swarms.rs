@@ -15,11 +15,11 @@ use crate::hash::{HashKey, Seed};
 use crate::shard::{Order, Rules, Shard, seed_of_swarms};
 use crate::swarm_line;
 
-/// Shards of a family. A lock is held for about a tenth of a microsecond, so that sixteen workers at a million requests
-/// a second each still find it free 19 times in 20. More shards would leave more pages partly filled.
+/// Number of shards of a family. A lock is held for about a tenth of a microsecond, so sixteen workers at a million
+/// requests a second each still find it free 19 times in 20. More shards would leave more pages partly filled.
 pub(crate) const SHARDS: usize = 32;
 
-/// Most budget that is spent under one hold of a lock.
+/// Maximum budget that is spent while a lock is held.
 const BUDGET_PER_LOCK: usize = 64;
 
 /// The swarms of one address family. Shared between threads: all methods take `&self`.
@@ -28,12 +28,12 @@ pub struct Swarms<P: Family> {
     timeout_s: u32,
     arena: Arc<Arena>,
     /// The shard at which the next call of `expire` begins.
-    turn: AtomicUsize,
+    next_shard: AtomicUsize,
     shards: Box<[Cell<P>]>,
 }
 
-/// A shard with its sums beside the lock, where they can be read without it. Lines of their own: no two shards share
-/// one.
+/// A shard, and its totals next to the lock, where they can be read without it. Aligned so that no two shards share a
+/// cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Cell<P: Family> {
@@ -47,17 +47,17 @@ struct Cell<P: Family> {
     bytes: AtomicU64,
 }
 
-/// Where the store looks for an info hash: computed once a request by [`Swarms::locate`], passed to all that follows.
-/// The families of one store share their key, so that a place located by one is good for the other.
+/// The position of an info hash in the store: computed once per request by [`Swarms::locate`], and passed to all later
+/// steps. The families of one store share their key, so a place located by one is valid for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub(crate) info_hash: InfoHash,
-    /// What tables make its position of.
+    /// The hash from which tables compute its position.
     pub(crate) hash: u64,
 }
 
 impl Place {
-    /// Which shard.
+    /// Returns the index of the shard.
     #[inline]
     fn shard(&self) -> usize {
         usize::try_from(self.hash % SHARDS as u64).unwrap_or(0)
@@ -65,7 +65,7 @@ impl Place {
 }
 
 impl<P: Family> Cell<P> {
-    /// Writes the sums beside the lock. Called by who holds it.
+    /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
     fn publish(&self, shard: &Shard<P>) {
         let tally = &shard.tally;
@@ -80,14 +80,14 @@ impl<P: Family> Cell<P> {
 }
 
 impl<P: Family> fmt::Debug for Swarms<P> {
-    /// Sums only: there may be millions of swarms, and who is in them is nobody's business.
+    /// Shows totals only: there may be millions of swarms, and their members are confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.totals().fmt(f)
     }
 }
 
 impl<P: Family> Swarms<P> {
-    /// No swarms. `generations` are those of the orders of the shards, which both families share.
+    /// Creates an empty set of swarms. `generations` are those of the orders of the shards, which both families share.
     pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, generations: &[Arc<AtomicU32>; SHARDS]) -> Self {
         let order = |shard: usize| Order::new(shard as u64, Arc::clone(&generations[shard]));
         let cell = |shard| Cell {
@@ -102,7 +102,7 @@ impl<P: Family> Swarms<P> {
         };
         let shards = (0..SHARDS).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
-        Self { key, timeout_s, arena: Arc::clone(arena), turn: AtomicUsize::new(0), shards }
+        Self { key, timeout_s, arena: Arc::clone(arena), next_shard: AtomicUsize::new(0), shards }
     }
 
     /// Hashes the info hash, once for all steps of a request.
@@ -112,16 +112,16 @@ impl<P: Family> Swarms<P> {
         Place { info_hash: *info_hash, hash: swarm_line::hash(info_hash, &self.key) }
     }
 
-    /// First step of a batch: starts loading the swarm's place in the table. Changes nothing.
+    /// First step of a batch: prefetches the line of the table in which the swarm is or would be. Changes nothing.
     #[inline]
     pub fn prefetch_swarm(&self, place: &Place) {
-        // A hint is not worth waiting for.
+        // A prefetch is not worth waiting for a lock.
         if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
             shard.prefetch_swarm(place);
         }
     }
 
-    /// Second step of a batch: starts loading what the swarm is made of. Changes nothing.
+    /// Second step of a batch: prefetches the header of a large swarm. Changes nothing.
     #[inline]
     pub fn prefetch_large(&self, place: &Place) {
         if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
@@ -129,8 +129,8 @@ impl<P: Family> Swarms<P> {
         }
     }
 
-    /// Third step of a batch: starts loading where the peer is or would be, and the peers that it will be handed if
-    /// the announce itself is given an equal `rng`. Changes nothing.
+    /// Third step of a batch: prefetches the line in which the peer is or would be, and the peers that its reply will
+    /// contain if the announce itself is given an equal `rng`. Changes nothing.
     #[inline]
     pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, mut rng: fastrand::Rng) {
         if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
@@ -138,15 +138,15 @@ impl<P: Family> Swarms<P> {
         }
     }
 
-    /// Last step: applies the announce at `now_s` (seconds of any clock that never goes back) and writes up to
-    /// `peers_wanted` other peers to `peers_out`, back to back in compact form, as many as fit; what lies behind
-    /// them there afterwards is unspecified.
-    /// A seeder is given leechers only, a leecher a mix in which every peer is equally likely.
+    /// Last step: applies the announce at `now_s` (seconds of any monotonic clock) and writes up to `peers_wanted`
+    /// other peers to `peers_out`, back to back in compact form, as many as fit. The content of `peers_out` behind them
+    /// is unspecified. A seeder receives leechers only; a leecher receives a mix in which every peer is equally likely.
     ///
-    /// A peer of a source that has as many in the swarm as it may is answered like any other, and not stored.
+    /// A peer whose source has reached its limit in the swarm is answered like any other, but not stored.
     ///
     /// # Errors
-    /// [`Rejection`] where the swarm or the peer is new, and memory is too short for it or for one more of its source.
+    /// Returns a [`Rejection`] if the swarm or the peer is new, and there is not enough memory for it or for one more
+    /// peer of its source.
     pub fn announce(
         &self,
         place: &Place,
@@ -162,8 +162,9 @@ impl<P: Family> Swarms<P> {
         announced
     }
 
-    /// The counts of a swarm, and a sample of it for a guest: somebody who is not in it, say because its address is of
-    /// the other family. The sample is written as by [`announce`](Self::announce), by the same rules. Changes nothing.
+    /// Returns the counts of a swarm, and writes a sample of it for a peer that is not a member, for example because
+    /// its address belongs to the other family. The sample is written as by [`announce`](Self::announce), by the same
+    /// rules. Changes nothing.
     pub fn visit(
         &self,
         place: &Place,
@@ -173,46 +174,46 @@ impl<P: Family> Swarms<P> {
         peers_out: &mut [u8],
     ) -> Announced {
         let cell = &self.shards[place.shard()];
-        // A family that hardly anybody has is not worth a lock and a search.
+        // An empty shard is not worth a lock and a search.
         if cell.swarms.load(Ordering::Relaxed) == 0 {
             return Announced::default();
         }
-        cell.shard.lock().serve_guest(place, seeds, peers_wanted, rng, peers_out)
+        cell.shard.lock().serve_non_member(place, seeds, peers_wanted, rng, peers_out)
     }
 
-    /// The leechers of a large swarm in the order of their table, for benchmarks: what an attacker learns from many
-    /// replies.
+    /// Returns the leechers of a large swarm in the order of their table, for benchmarks: an attacker learns this order
+    /// from many replies.
     #[doc(hidden)]
     #[must_use]
     pub fn learned_order(&self, place: &Place) -> Vec<P> {
         self.shards[place.shard()].shard.lock().learned_order(place)
     }
 
-    /// The counts of one swarm.
+    /// Returns the counts of one swarm.
     #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
         self.shards[place.shard()].shard.lock().scrape(place)
     }
 
-    /// The generation of the order of a shard's swarms and the lines that they spread over. Nothing while they are being
-    /// brought into another order, which this carries on a bounded piece.
+    /// Returns the generation of the order of a shard's swarms, and the number of lines over which they are spread.
+    /// Returns `None` while they are being moved to another order, which this call advances by a bounded amount.
     pub(crate) fn order_for_list(&self, shard: usize) -> Option<(u32, u32)> {
         self.shards[shard].shard.lock().order_for_list()
     }
 
-    /// The secret by which they are ordered in one generation.
+    /// Returns the secret by which the swarms of a shard are ordered in one generation.
     pub(crate) fn seed(&self, shard: usize, generation: u32) -> Seed {
         seed_of_swarms(&self.key, shard as u64, generation)
     }
 
-    /// Has the order of a shard's swarms renewed.
+    /// Starts a renewal of the order of a shard's swarms.
     #[cfg(test)]
     pub(crate) fn renew_order(&self, shard: usize) {
         self.shards[shard].shard.lock().renew_order();
     }
 
-    /// Lists the swarms of a shard whose position is among `positions`. Returns whether they still are in the order of
-    /// `generation`, without which the list is worth nothing.
+    /// Lists the swarms of a shard whose position is among `positions`. Returns whether they are still in the order of
+    /// `generation`; if not, the list is invalid.
     pub(crate) fn list(
         &self,
         shard: usize,
@@ -223,17 +224,18 @@ impl<P: Family> Swarms<P> {
         self.shards[shard].shard.lock().list(generation, positions, listed)
     }
 
-    /// Carries expiry on to where it should be at `now_s`, in at most about `budget` cache lines of work, and gives
-    /// spare memory back to the kernel. To be called many times a second beside the traffic, by any number of threads.
+    /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of
+    /// work, and returns spare memory to the kernel. Call this many times a second alongside the traffic, from any
+    /// number of threads.
     pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
         let mut left = budget;
         let mut expired = Expired::default();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
         for index in 0..SHARDS {
             let cell = &self.shards[(first + index) % SHARDS];
             let mut behind = true;
             while behind && left > 0 {
-                // Whoever holds it will let it go before the next turn comes round.
+                // The thread that holds the lock will have released it before the next pass.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
                 let (before, given) = (shard.tally.forgotten(), share);
@@ -253,7 +255,7 @@ impl<P: Family> Swarms<P> {
         expired
     }
 
-    /// Sums over all swarms, without disturbing the traffic.
+    /// Returns totals over all swarms, without disturbing the traffic.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shards.iter().fold(Totals::default(), |sum, cell| Totals {

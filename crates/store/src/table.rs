@@ -1,19 +1,20 @@
 //! A hash table whose order can be renewed.
 //!
-//! The entries lie in [`Rows`] in the order of a secret seed. Replies give that order away, since a sample is made of
-//! neighbours; so a client that announces all ports of an address can learn which of them lie together, and keep
-//! only those. The rows notice when that makes their operations long, and then the table is *renewed*: new rows with a new
-//! seed take its place, and the former ones are moved over, a few lines at each operation and in the sweeps of expiry.
-//! An order must be learned from replies, one announce at least for each entry that is to lie near others, and renewal
-//! costs less than those announces did: it moves every entry once. So nothing is gained by making a table renew again and
-//! again.
+//! The entries lie in [`Rows`] in the order of a secret seed. Replies reveal that order, since a sample consists of
+//! neighbours. A client that announces all ports of an address can thus learn which of them lie together, and keep only
+//! those. When that makes operations long, the rows become due, and the table is *renewed*: new rows with a new seed
+//! take their place, and the entries of the former rows are moved over, a few lines at each operation and in the sweeps
+//! of expiry. To learn an order from replies takes at least one announce for each entry that is to lie near others. A
+//! renewal costs less than those announces did, because it moves every entry once. An attacker therefore gains nothing
+//! by forcing repeated renewals.
 //!
-//! While there are former rows, an entry is in either. Searches try the new rows first, all that comes in goes there,
-//! and nothing goes into the former ones, which are emptied from their end, so that their invariant holds and their
-//! pages come back at once. The new rows start small and grow as they fill, so a renewal takes next to no memory. Where
-//! none is left at all the move pauses, and everything stays correct.
+//! While there are former rows, an entry is in one or the other. Searches try the new rows first. New entries always go
+//! to the new rows; the former rows are emptied from their end, so that their invariant holds and their pages become
+//! free at once. The new rows start small and grow as they fill, so a renewal needs almost no extra memory. If no
+//! memory is left at all, the move pauses, and every operation stays correct.
 //!
-//! Owns both generations of rows. Must not know what an entry means, or when another table is to be renewed with it.
+//! This module owns both generations of rows. It must not know what an entry means, or when another table must be
+//! renewed with this one.
 
 use core::ops::RangeInclusive;
 
@@ -23,34 +24,35 @@ use crate::memory::Memory;
 pub(crate) use crate::rows::Bucket;
 use crate::rows::{PROBE_LINES_MAX, Rows, STEPS_MAX};
 
-/// Where an entry is, until the table changes.
+/// The location of an entry, valid until the table changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) line: u32,
     pub(crate) slot: usize,
-    /// Whether in the former rows.
+    /// Whether the entry is in the former rows.
     pub(crate) is_former: bool,
 }
 
-/// The table.
+/// Rows, and during a renewal those of the former generation.
 #[derive(Debug)]
 pub(crate) struct Table<B> {
     rows: Rows<B>,
     former: Option<Box<Rows<B>>>,
 }
 
-/// Lines of former rows that are moved after one operation. One would be enough to come to the end in time, as an
-/// operation adds one entry at most; with more, the time in which there are two generations is shorter.
+/// Number of lines of former rows that are moved after one operation. One would be enough to finish in time, as an
+/// operation adds at most one entry; with more, the two generations coexist for a shorter time.
 const MOVED_LINES_MAX: usize = 2;
 
-/// Most lines with which new rows start. They grow as they fill: were they made large at once, almost every entry
-/// that is moved would take another page, and the table twice its memory for a time.
+/// Maximum number of lines with which new rows start. They grow as they fill. If they were made large at once, almost
+/// every entry that is moved would occupy another page, and the table would need twice its memory for a time.
 const RENEWED_LINES_MAX: u32 = 512;
 
-/// Most steps of growth after a line was moved: a step makes room for more than one entry.
+/// Maximum number of steps of growth after a line was moved. A step makes room for more than one entry.
 const MOVING_STEPS_MAX: usize = 16;
 
-/// Furthest from its home that an entry is moved, in lines. Further than one that comes in: it cannot be refused.
+/// Maximum distance from its home to which an entry is moved, in lines. Larger than for a new entry, because a moved
+/// entry cannot be refused.
 const MOVED_PROBE_LINES_MAX: u32 = 4 * PROBE_LINES_MAX;
 
 impl<B: Bucket> Table<B> {
@@ -58,45 +60,47 @@ impl<B: Bucket> Table<B> {
         Self { rows: Rows::with_lines(seed, 1), former: None }
     }
 
-    /// A table in which `entries` entries, which are few, find room without growth.
+    /// Creates a table that holds `entries` entries, which must be few, without growth.
     pub(crate) fn holding(memory: &mut Memory, seed: Seed, entries: u32) -> Self {
         let mut rows = Rows::with_lines(seed, Rows::<B>::lines_for(entries));
         rows.take_memory(memory);
         Self { rows, former: None }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.rows.len() + self.former.as_ref().map_or(0, |former| former.len())
     }
 
-    /// The rows that everything new goes to.
+    /// Returns the rows that receive all new entries.
     #[inline]
     pub(crate) fn rows(&self) -> &Rows<B> {
         &self.rows
     }
 
-    /// The rows of the generation before, if they are not empty yet.
+    /// Returns the rows of the former generation, if they are not empty yet.
     #[inline]
     pub(crate) fn former(&self) -> Option<&Rows<B>> {
         self.former.as_deref()
     }
 
-    /// Lines of both generations, those of the new rows first: every entry is in a line of a number below this.
+    /// Returns the number of lines of both generations, those of the new rows first. Every entry is in a line with a
+    /// number below it.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         self.rows.end() + self.former.as_ref().map_or(0, |former| former.end())
     }
 
-    /// The first place of the line with this number, below `end` as long as the table does not change.
+    /// Returns the first slot of the line with this number, which stays below `end` as long as the table does not
+    /// change.
     #[inline]
     pub(crate) fn place(&self, number: u32) -> At {
         let is_former = number >= self.rows.end() && self.former.is_some();
         At { line: if is_former { number - self.rows.end() } else { number }, slot: 0, is_former }
     }
 
-    /// The number of the line after this one on a walk that ends behind the last entry.
+    /// Returns the number of the line after this one on a walk that ends behind the last entry.
     pub(crate) fn number_after(&self, memory: &Memory, number: u32) -> u32 {
         if number >= self.rows.end() {
             return number + 1;
@@ -104,13 +108,13 @@ impl<B: Bucket> Table<B> {
         self.rows.line_after_or_end(memory, number)
     }
 
-    /// A line, if its place has memory.
+    /// Returns a line, if memory is allocated for it.
     #[inline(always)]
     pub(crate) fn line<'a>(&'a self, memory: &'a Memory, at: At) -> Option<&'a B> {
         self.rows_of(at).line(memory, at.line)
     }
 
-    /// The line of an entry that was just found.
+    /// Returns the line of an entry that was just found, for writing.
     #[inline(always)]
     pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, at: At) -> &'a mut B {
         self.rows_of_mut(at).line_mut(memory, at.line)
@@ -136,19 +140,19 @@ impl<B: Bucket> Table<B> {
         self.former.as_deref_mut().unwrap_or(&mut self.rows)
     }
 
-    /// Starts loading the line that a hash calls home.
+    /// Prefetches the home line of an entry with this hash.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
         self.rows.prefetch(memory, hash);
     }
 
-    /// As `prefetch`, and the line behind it, to which every third search in a full table goes on.
+    /// As `prefetch`, but includes the next line, to which every third search continues in a full table.
     #[inline]
     pub(crate) fn prefetch_run(&self, memory: &Memory, hash: u64) {
         self.rows.prefetch_run(memory, hash);
     }
 
-    /// Looks for an entry with this hash: `matching` tells the slot of a line that holds it.
+    /// Looks for an entry with this hash. `matching` returns the slot of a line that holds the entry.
     #[inline(always)]
     pub(crate) fn find(
         &self,
@@ -168,7 +172,7 @@ impl<B: Bucket> Table<B> {
         Some(At { line, slot, is_former: true })
     }
 
-    /// Visits the lines in which entries with this hash can be.
+    /// Visits the lines that may hold entries with this hash.
     #[inline]
     pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
         self.rows.visit_run(memory, hash, &mut visit);
@@ -177,7 +181,7 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Visits every entry whose position is among `positions`, by its line and slot. Not while there are former rows.
+    /// Visits every entry whose position is among `positions`, by its line and slot. There must be no former rows.
     pub(crate) fn visit_between(
         &self,
         memory: &Memory,
@@ -189,22 +193,22 @@ impl<B: Bucket> Table<B> {
         self.rows.visit_between(memory, key, positions, visit);
     }
 
-    /// Adds an entry that is not in the table. `memory` has room. Nothing if its place would be too far from its home,
-    /// which is a sign that the table has to be renewed. Should even that not help, because a renewal is under way
-    /// already, the entry is to be refused.
+    /// Inserts an entry that is not in the table. `memory` must have room. Returns `None` if no slot near its home is
+    /// free, which means that the table must be renewed. If that does not help because a renewal is already in
+    /// progress, the caller must refuse the entry.
     #[inline]
     pub(crate) fn insert(&mut self, memory: &mut Memory, hash: u64, entry: &B::Entry) -> Option<At> {
         let (line, slot) = self.rows.insert(memory, hash, entry, PROBE_LINES_MAX)?;
         Some(At { line, slot, is_former: false })
     }
 
-    /// Takes an entry out, and pulls back later entries that had to make way.
+    /// Removes an entry, and pulls back later entries that it had displaced.
     pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, at: At) -> B::Entry {
         self.rows_of_mut(at).remove(memory, key, (at.line, at.slot))
     }
 
     /// Splits or merges a few lines if there are too many or too few entries for them, and moves a few lines of the
-    /// former rows. Returns whether it did.
+    /// former rows. Returns whether it did any of this.
     #[inline]
     pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
         if self.former.is_none() && self.rows.is_settled() {
@@ -213,31 +217,31 @@ impl<B: Bucket> Table<B> {
         self.take_steps(memory, key)
     }
 
-    /// Whether the table is to be renewed, and can be: a renewal comes to its end before the next.
+    /// Returns whether the table must be renewed and no renewal is in progress: a renewal ends before the next begins.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.rows.is_due() && self.former.is_none()
     }
 
-    /// The seed by which new entries are ordered.
+    /// Returns the seed by which new entries are ordered.
     pub(crate) fn seed(&self) -> Seed {
         self.rows.seed()
     }
 
-    /// Begins to move to rows with another seed. Not while there are former ones.
+    /// Begins to move to rows with another seed. There must be no former rows.
     pub(crate) fn renew(&mut self, seed: Seed) {
-        debug_assert!(self.former.is_none(), "a renewal comes to its end before the next");
+        debug_assert!(self.former.is_none(), "a renewal ends before the next begins");
         let lines = Rows::<B>::lines_for(self.rows.len()).min(RENEWED_LINES_MAX);
         let former = core::mem::replace(&mut self.rows, Rows::with_lines(seed, lines));
         self.former = (former.end() > 0).then(|| Box::new(former));
     }
 
-    /// Forgives the debt for long ways, see [`Rows::forgive`].
-    pub(crate) fn forgive(&self) {
-        self.rows.forgive();
+    /// Resets the cost of long scans, see [`Rows::reset_cost`].
+    pub(crate) fn reset_cost(&self) {
+        self.rows.reset_cost();
     }
 
-    /// Gives all memory back.
+    /// Releases all memory.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
         self.rows.release(memory);
         if let Some(mut former) = self.former.take() {
@@ -257,7 +261,7 @@ impl<B: Bucket> Table<B> {
         stepped
     }
 
-    /// Moves a few lines of the former rows, the last first. Returns whether it moved any.
+    /// Moves a few lines of the former rows, starting with the last. Returns whether it moved any.
     fn move_lines(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
         let mut moved = false;
         for _ in 0..MOVED_LINES_MAX {

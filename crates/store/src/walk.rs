@@ -1,14 +1,14 @@
-//! A walk over all torrents that stays right while the store changes under it.
+//! A walk over all torrents that remains correct while the store changes.
 //!
-//! Goes from shard to shard, and in a shard from one window of *positions* to the next. The position of a swarm follows
-//! from its hash and the seed of the shard's table, and does not change while its line does whenever the table grows or
-//! shrinks. Both families have the same seeds, so that a torrent of both falls into the same window of both, and is
-//! listed once.
+//! The walk goes from shard to shard, and within a shard from one window of *positions* to the next. The position of a
+//! swarm follows from its hash and the seed of the shard's table. It stays the same when the table grows or shrinks,
+//! while the swarm's line does not. Both families have the same seeds, so both swarms of a torrent fall into the same
+//! window, and the torrent is listed once.
 //!
-//! A shard's order may be renewed while a walk is in it. The walk then begins that shard anew in the new order, and
-//! leaves out what it listed before: what lies, by the earlier order, before the point that was reached in it.
+//! A shard's order may be renewed during a walk. The walk then starts the shard again in the new order, and leaves out
+//! the torrents that it has already listed: those whose position in the earlier order is below the point reached in it.
 //!
-//! Owns how far it has come. Holds no lock and no place in a table between two calls.
+//! This module owns the progress of a walk. Between two calls it holds no lock and no location in a table.
 
 use arrayvec::ArrayVec;
 
@@ -16,29 +16,29 @@ use crate::api::{Listed, Store};
 use crate::hash::Seed;
 use crate::swarms::SHARDS;
 
-/// Lines that a window has, of both families together: so few that no request waits long for the lock.
+/// Number of lines in a window, of both families together: few enough that no request waits long for the lock.
 const LINES_PER_WINDOW: u64 = 16;
 
 /// Number of positions.
 const POSITIONS: u64 = 1 << 32;
 
-/// Orders of one shard that a walk can leave behind. At one more it goes on to the next shard: each of them took an
-/// attacker as many announces as the shard has swarms, so this does not happen by chance.
+/// Maximum number of orders of one shard that a walk can leave behind. After one more it continues with the next shard.
+/// Each renewal costs an attacker as many announces as the shard has swarms, so this does not happen by chance.
 const ORDERS_LEFT_MAX: usize = 8;
 
-/// Calls in a row that find a shard out of order and move nothing, because memory is full, before the walk goes on to
-/// the next shard.
+/// Number of consecutive calls that find a shard out of order and move nothing, because memory is full, before the walk
+/// continues with the next shard.
 const WAITS_MAX: u32 = 10_000;
 
-/// How far a walk has come.
+/// The progress of a walk over all torrents.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     shard: usize,
     /// The generation of the shard's order, from the first window on.
     generation: Option<u32>,
-    /// The first position of the shard that is still to be looked at.
+    /// The first position of the shard that is still to be examined.
     position: u32,
-    /// Earlier orders of the shard, and the first position that was not looked at in each.
+    /// Earlier orders of the shard, and the first position that was not examined in each.
     left: ArrayVec<(Seed, u32), ORDERS_LEFT_MAX>,
     waits: u32,
 }
@@ -57,7 +57,7 @@ impl Walk {
         self.shard < SHARDS
     }
 
-    /// The generation that both families are in, if they are in the same, and their lines.
+    /// Returns the generation of both families if it is the same, and their number of lines.
     fn enter(&mut self, store: &Store) -> Option<(u32, u64)> {
         let orders = (store.v4.order_for_list(self.shard), store.v6.order_for_list(self.shard));
         let (Some((generation, v4_lines)), Some((v6_generation, v6_lines))) = orders else { return None };
@@ -72,7 +72,7 @@ impl Walk {
         Some((generation, u64::from(v4_lines) + u64::from(v6_lines)))
     }
 
-    /// Goes back to the first position, as the shard has got another order. Returns whether that is possible.
+    /// Returns to the first position, since the shard has another order. Returns whether that is possible.
     fn begin_anew(&mut self, store: &Store) -> bool {
         let Some(earlier) = self.generation else { return true };
         let left = (store.v4.seed(self.shard, earlier), core::mem::take(&mut self.position));
@@ -86,7 +86,7 @@ impl Walk {
         let in_order = store.v4.list(self.shard, generation, window(), listed)
             && store.v6.list(self.shard, generation, window(), listed);
         if !in_order {
-            // Renewed since `enter`; the next call sees to it.
+            // The order was renewed after `enter`. The next call handles that.
             listed.clear();
             return;
         }
@@ -99,7 +99,7 @@ impl Walk {
         }
     }
 
-    /// Whether a torrent lay before the point that was reached in an earlier order.
+    /// Returns whether a torrent was before the point that was reached in an earlier order.
     fn was_listed(&self, store: &Store, torrent: &Listed) -> bool {
         if self.left.is_empty() {
             return false;
@@ -113,7 +113,7 @@ impl Walk {
     }
 }
 
-/// Makes one of the two swarms of a torrent.
+/// Merges the two swarms of a torrent into one entry.
 fn add_up(listed: &mut Vec<Listed>) {
     listed.sort_unstable_by_key(|torrent| torrent.info_hash);
     listed.dedup_by(|later, earlier| {
@@ -162,7 +162,7 @@ mod tests {
         store
     }
 
-    /// Walks over all while the orders of all shards are renewed every so many calls, in either family.
+    /// Walks over all torrents while the orders of all shards are renewed at intervals, in alternating families.
     fn check(torrents: u32, calls_between_renewals: u32) -> usize {
         let store = store(torrents);
         let (mut walk, mut listed, mut all) = (Walk::default(), Vec::new(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! The memory ceiling, and memory that comes back after a peak.
+//! The memory ceiling, and the release of memory after a peak.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -24,7 +24,7 @@ fn info_hash(number: u32) -> InfoHash {
 }
 
 fn peer(number: u32) -> PeerV4 {
-    // Each has an address of its own, as clients have that fill a store without being greedy.
+    // Each peer has an address of its own, as clients have that fill a store without being greedy.
     let [a, b, c, d] = number.to_be_bytes();
     PeerV4([a, b, c, d, 11, 1])
 }
@@ -50,10 +50,11 @@ fn at_the_ceiling_new_swarms_are_refused_and_everything_else_goes_on() {
         announce(&store, torrent, torrent, Action::Complete, 1000).expect("a known peer is always served");
     }
     // Peers still find room in swarms that exist.
-    announce(&store, 3, 4_000_000, Action::Leech, 1000).expect("the last thirty-second part is theirs");
+    announce(&store, 3, 4_000_000, Action::Leech, 1000)
+        .expect("the last thirty-second part is reserved for known swarms");
     let place = store.v4.locate(&info_hash(3));
     assert_eq!(store.v4.scrape(&place).leechers, 2);
-    // Once somebody has gone, there is room again.
+    // Once some peers have left, there is room again.
     for torrent in 0..torrents / 4 {
         announce(&store, torrent, torrent, Action::Stop, 1000).unwrap();
     }
@@ -61,7 +62,7 @@ fn at_the_ceiling_new_swarms_are_refused_and_everything_else_goes_on() {
 }
 
 #[test]
-fn a_full_store_loses_nobody_whatever_is_done_to_it() {
+fn a_full_store_loses_no_peer_whatever_is_done_to_it() {
     let store = store(20 << 20);
     let mut rng = fastrand::Rng::with_seed(1);
     let mut stored = std::collections::BTreeMap::new();
@@ -98,7 +99,7 @@ fn memory_comes_back_after_a_peak_in_one_swarm() {
 }
 
 #[test]
-fn memory_comes_back_after_everybody_fell_silent() {
+fn memory_comes_back_after_all_peers_expire() {
     let store = store(1 << 30);
     for number in 0..800_000 {
         announce(&store, number, number, Action::Seed, 1000).unwrap();
@@ -108,10 +109,10 @@ fn memory_comes_back_after_everybody_fell_silent() {
     let mut now_s = 1000;
     while store.v4.totals().swarms > 0 {
         now_s += 5;
-        assert!(now_s < 1000 + 2 * TIMEOUT_S, "everybody goes in time");
+        assert!(now_s < 1000 + 2 * TIMEOUT_S, "all peers expire in time");
         while store.v4.expire(now_s, 256).behind {}
     }
-    // The tables settle when a sweep is through.
+    // The tables settle when a sweep is finished.
     for _ in 0..TIMEOUT_S / 5 {
         now_s += 5;
         while store.v4.expire(now_s, 256).behind {}
@@ -134,8 +135,8 @@ fn both_families_share_one_ceiling() {
     assert_eq!(store.v6.announce(&place, &announce, 0, &mut rng, &mut []), Err(Rejection::Full));
 }
 
-/// Lets everybody fall silent and the tables settle.
-fn silence(store: &Store, mut now_s: u32) -> u32 {
+/// Lets all peers expire and the tables settle.
+fn expire_all(store: &Store, mut now_s: u32) -> u32 {
     for _ in 0..4 * TIMEOUT_S / 5 {
         now_s += 5;
         while store.v4.expire(now_s, 512).behind {}
@@ -144,8 +145,8 @@ fn silence(store: &Store, mut now_s: u32) -> u32 {
 }
 
 #[test]
-fn a_full_store_in_which_everybody_completes_serves_them_and_recovers() {
-    // Leechers that become seeders take more memory for a while, which must not use up what shrinking needs.
+fn a_full_store_in_which_all_peers_complete_serves_them_and_recovers() {
+    // Leechers that become seeders need more memory for a while, which must not use up the memory that shrinking needs.
     let store = store(48 << 20);
     let mut swarms = 0;
     'filling: loop {
@@ -161,7 +162,7 @@ fn a_full_store_in_which_everybody_completes_serves_them_and_recovers() {
             announce(&store, swarm, number, Action::Complete, 1000).expect("a known peer is never refused");
         }
     }
-    let now_s = silence(&store, 1000);
+    let now_s = expire_all(&store, 1000);
     let totals = store.v4.totals();
     assert_eq!((totals.swarms, totals.seeders, totals.leechers), (0, 0, 0));
     for number in 0..1000 {
@@ -185,7 +186,7 @@ fn a_full_store_whose_swarms_lose_most_of_their_peers_has_room_again() {
 }
 
 #[test]
-fn memory_of_small_swarms_comes_back_when_most_of_them_have_gone() {
+fn memory_of_small_swarms_comes_back_when_most_of_them_are_gone() {
     let store = store(1 << 30);
     for swarm in 0..60_000 {
         for number in 0..20 {
@@ -198,7 +199,7 @@ fn memory_of_small_swarms_comes_back_when_most_of_them_have_gone() {
             announce(&store, swarm, number, Action::Stop, 1000).unwrap();
         }
     }
-    // A sweep moves those that are left into fewer pages.
+    // A sweep moves the remaining swarms into fewer pages.
     for now_s in (1000..1000 + TIMEOUT_S / 2).step_by(5) {
         while store.v4.expire(now_s, 512).behind {}
     }

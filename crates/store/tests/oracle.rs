@@ -33,7 +33,7 @@ fn info_hash(number: u16) -> InfoHash {
 
 /// A family that can number its peers.
 trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std::fmt::Debug {
-    /// Whether each peer is of a source of its own. Of one source only a few downloads are counted.
+    /// Whether each peer is of a source of its own. Only a few downloads of one source are counted.
     const HAVE_SOURCES: bool;
     fn numbered(number: u16) -> Self;
     fn swarms(store: &Store) -> &Swarms<Self>;
@@ -98,24 +98,25 @@ fn step() -> impl Strategy<Value = Step> {
 struct ModelPeer {
     seeds: bool,
     counted: bool,
-    heard_s: u32,
+    announced_s: u32,
 }
 
 #[derive(Debug, Default)]
 struct ModelSwarm<P> {
     peers: BTreeMap<P, ModelPeer>,
-    /// Downloads if none is forgotten to have been counted, and if each is as soon as its peer has gone.
+    /// Minimum and maximum number of downloads: as if every count were remembered, and as if each were forgotten as
+    /// soon as its peer leaves.
     completed: (u32, u32),
 }
 
-/// The model: maps of structs, every rule in its plainest form.
+/// The model: maps of structs, with every rule in its simplest form.
 #[derive(Debug)]
 struct Model<P> {
     swarms: BTreeMap<InfoHash, ModelSwarm<P>>,
     downloaders: BTreeSet<(InfoHash, P)>,
 }
 
-/// What the store must answer: these counts, and no less than so many downloads.
+/// The expected answer of the store: these counts, and at least this number of downloads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
     counts: Counts,
@@ -134,7 +135,7 @@ impl Expected {
 }
 
 impl<P: Numbered> Model<P> {
-    /// Applies an announce; returns the counts of the swarm as it then is, also when that was its last peer.
+    /// Applies an announce. Returns the counts of the swarm afterwards, even if its last peer has left.
     fn announce(&mut self, hash: InfoHash, peer: P, action: Action, now_s: u32) -> Expected {
         if action == Action::Stop {
             if let Some(swarm) = self.swarms.get_mut(&hash) {
@@ -151,7 +152,7 @@ impl<P: Numbered> Model<P> {
                 u32::from(completes && P::HAVE_SOURCES && self.downloaders.insert((hash, peer)));
             swarm.completed.1 += u32::from(completes && !counted);
             let seeds = action != Action::Leech;
-            swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, heard_s: now_s });
+            swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, announced_s: now_s });
         }
         let counts = self.counts(hash);
         self.swarms.retain(|_, swarm| !swarm.peers.is_empty());
@@ -166,7 +167,7 @@ impl<P: Numbered> Model<P> {
         Expected { counts: Counts { seeders, leechers, completed }, completed_min }
     }
 
-    /// Whom an announcer may be handed.
+    /// Returns the peers that an announcer may receive.
     fn candidates(&self, hash: InfoHash, announcer: P) -> BTreeSet<P> {
         let Some(swarm) = self.swarms.get(&hash) else { return BTreeSet::new() };
         let Some(me) = swarm.peers.get(&announcer) else { return BTreeSet::new() };
@@ -199,10 +200,11 @@ impl<P: Numbered> World<'_, P> {
         let given = <[P]>::ref_from_bytes(&out[..answer.peers * size_of::<P>()]).unwrap();
         let distinct: BTreeSet<P> = given.iter().copied().collect();
         assert_eq!(distinct.len(), answer.peers, "no peer twice");
-        assert!(distinct.is_subset(&candidates), "only peers that may be handed out");
+        assert!(distinct.is_subset(&candidates), "only peers that the announcer may receive");
     }
 
-    /// Lets time pass in the steps in which a worker would call, and compares at whatever moment each peer goes.
+    /// Advances time in the steps in which a worker would call, and checks that each peer expires within the allowed
+    /// time.
     fn pass(&mut self, seconds: u32) {
         for _ in 0..seconds.div_ceil(20) {
             self.now_s += 20;
@@ -213,21 +215,21 @@ impl<P: Numbered> World<'_, P> {
             let counts = self.swarms.scrape(&self.swarms.locate(&hash));
             let now_s = self.now_s;
             let Some(swarm) = self.model.swarms.get_mut(&hash) else { continue };
-            let surely = swarm.peers.values().filter(|peer| now_s - peer.heard_s <= TIMEOUT_S).count();
-            let perhaps = swarm.peers.values().filter(|peer| now_s - peer.heard_s <= FORGOTTEN_S).count();
+            let surely = swarm.peers.values().filter(|peer| now_s - peer.announced_s <= TIMEOUT_S).count();
+            let perhaps = swarm.peers.values().filter(|peer| now_s - peer.announced_s <= FORGOTTEN_S).count();
             let held = (counts.seeders + counts.leechers) as usize;
             assert!((surely..=perhaps).contains(&held), "{surely} <= {held} <= {perhaps}");
         }
         self.forget_what_is_overdue();
     }
 
-    /// Brings both to the same state: announces again whoever is young enough, and waits for the others to go.
+    /// Brings both to the same state: announces recent peers again, and waits for the others to expire.
     fn forget_what_is_overdue(&mut self) {
         let now_s = self.now_s;
         for (hash, swarm) in &mut self.model.swarms {
             let place = self.swarms.locate(hash);
             swarm.peers.retain(|peer, state| {
-                if now_s - state.heard_s > TIMEOUT_S {
+                if now_s - state.announced_s > TIMEOUT_S {
                     let announce = Announce { peer: *peer, action: Action::Stop, peers_wanted: 0 };
                     self.swarms.announce(&place, &announce, now_s, &mut self.rng, &mut []).unwrap();
                     return false;
@@ -273,7 +275,7 @@ fn agree<P: Numbered>(steps: &[Step], seed: u64) {
     for step in steps {
         world.step(step);
     }
-    // In the end everybody goes, by silence.
+    // In the end all peers expire.
     for _ in 0..FORGOTTEN_S / 20 {
         world.now_s += 20;
         while world.swarms.expire(world.now_s, 64).behind {}

@@ -1,4 +1,4 @@
-//! Who is refused and who is forgotten when the memory ceiling comes near.
+//! Refusal and early removal of peers when memory becomes short.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -36,13 +36,13 @@ fn announce<P: Family>(
     swarms.announce(&swarms.locate(info_hash), &announce, now_s, &mut rng, &mut []).map(|_| ())
 }
 
-/// A peer of an address of its own.
+/// Returns a peer with an address of its own.
 fn honest(number: u32) -> PeerV4 {
     let [a, b, c, d] = number.to_be_bytes();
     PeerV4([a, b, c, d, 0x1a, 0xe1])
 }
 
-/// A peer of the address with this last byte, at the port that `number` says.
+/// Returns a peer of the address with this last byte, at the port that `number` determines.
 fn greedy_at(address: u8, number: u32) -> PeerV4 {
     let [.., high, low] = number.to_be_bytes();
     PeerV4([66, 6, 6, address, high, low | 1])
@@ -52,13 +52,13 @@ fn greedy_v4(number: u32) -> PeerV4 {
     greedy_at(6, number)
 }
 
-/// Of one /48, in which each has a /64 of its own as long as there are any.
+/// Returns a peer of one /48, in which each has a /64 of its own as long as there are any.
 fn greedy_v6(number: u32) -> PeerV6 {
     let [a, b, c, d] = number.to_be_bytes();
     PeerV6([0x2a, 6, 6, 6, 6, 6, c, d, 0, 0, 0, 0, 0, 0, a, b, 0x1a, 0xe1])
 }
 
-/// Announces torrents of one source, one peer each, until it has been refused for long. Returns the number stored.
+/// Announces torrents of one source, one peer each, until many were refused. Returns the number stored.
 fn fill<P: Family>(swarms: &Swarms<P>, kind: u8, peer: impl Fn(u32) -> P, now_s: u32) -> u32 {
     let (mut stored, mut refused) = (0, 0);
     for number in 0.. {
@@ -74,7 +74,7 @@ fn fill<P: Family>(swarms: &Swarms<P>, kind: u8, peer: impl Fn(u32) -> P, now_s:
     stored
 }
 
-/// Lets `seconds` pass with the sweeps that a worker would do.
+/// Advances time by `seconds`, with the sweeps that a worker would run.
 fn pass(store: &Store, now_s: &mut u32, seconds: u32) {
     for _ in 0..seconds.div_ceil(4) {
         *now_s += 4;
@@ -97,7 +97,7 @@ fn one_address_cannot_make_a_new_torrent_of_others_be_refused() {
         for number in 0..torrents {
             announce(&store.v4, &info_hash(2, number), honest(number), Action::Leech, 1000).unwrap();
         }
-        // Known torrents go on as well, those of the greedy source included.
+        // Known torrents continue as well, including those of the greedy source.
         for number in 0..torrents {
             announce(&store.v4, &info_hash(2, number), honest(number), Action::Seed, 1000).unwrap();
             announce(&store.v4, &info_hash(2, number), honest(number + 1), Action::Leech, 1000).unwrap();
@@ -138,7 +138,8 @@ fn others_can_use_all_of_the_store_since_the_greedy_are_forgotten() {
         let mut now_s = 1000;
         let greedy = fill(&store.v4, 1, greedy_v4, now_s);
         let (mut honest_stored, mut refused) = (0, 0);
-        // As many as fit the ceiling without the greedy source, over an hour; they are announced again every half.
+        // As many as fit under the ceiling without the greedy source, over an hour; they are announced again every half
+        // hour.
         let torrents = u32::try_from(ceiling / 60).unwrap();
         for minute in 0..60 {
             pass(&store, &mut now_s, 60);
@@ -165,7 +166,7 @@ fn a_greedy_source_that_announces_again_and_again_does_not_get_further() {
     }
     pass(&store, &mut now_s, TIMEOUT_S * 2);
     assert_eq!(store.v4.totals().swarms, 0);
-    // Its count goes with its peers: it starts again as it did.
+    // Its count falls with its peers: it starts again as before.
     assert!(fill(&store.v4, 1, greedy_v4, now_s) > 10_000);
 }
 

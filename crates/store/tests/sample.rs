@@ -1,4 +1,4 @@
-//! The sample that an announcer is handed: every other peer equally likely, none twice, never itself.
+//! The sample that an announcer receives: every other peer equally likely, none twice, never the announcer itself.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -44,7 +44,7 @@ impl Swarm {
     }
 }
 
-/// Announces as peer `announcer` many times and compares how often each of the others came with what chance allows.
+/// Announces as peer `announcer` many times, and compares the frequency of each other peer with its expectation.
 fn check(leechers: u32, seeders: u32, announcer: u32, wanted: usize) {
     const ROUNDS: u32 = 6000;
     let mut swarm = Swarm::of(leechers, seeders);
@@ -75,8 +75,8 @@ fn check(leechers: u32, seeders: u32, announcer: u32, wanted: usize) {
         worst < 5.5,
         "a peer is {worst} standard deviations off: {leechers}, {seeders}, {announcer}, {wanted}"
     );
-    // Were every count binomial, the mean square of the deviations would be 1. Neighbours come together, so about nine
-    // of them count as one for its spread.
+    // If every count were binomial, the mean square of the deviations would be 1. Neighbours are drawn together, so
+    // about nine of them count as one for its spread.
     let mean_square = deviations.map(|z| z * z).sum::<f64>() / others.len() as f64;
     let spread = (2.0 * 9.0 / others.len() as f64).sqrt();
     let bound = 1.0 + 5.0 * spread;
@@ -116,7 +116,7 @@ fn a_table_in_the_middle_of_its_growth_gives_each_peer_the_same_chance() {
 }
 
 #[test]
-fn a_seeder_is_handed_leechers_only() {
+fn a_seeder_receives_leechers_only() {
     let mut swarm = Swarm::of(3, 400);
     let mut sample = swarm.announce(100, Action::Seed, 50);
     sample.sort_unstable();

@@ -1,4 +1,4 @@
-//! What one source can have of a swarm: so many entries, and so few places of a reply.
+//! The limits of one source in a swarm: on its entries, and on its places in a reply.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -21,7 +21,7 @@ fn store(peers_per_source_max: u32) -> Store {
     Store::new(&settings).unwrap()
 }
 
-/// A family with honest peers, each of a source of its own, and greedy ones, all of one.
+/// A family with honest peers, each of a source of its own, and greedy peers, all of one source.
 trait Peers: Family + FromBytes + Immutable + KnownLayout + Copy + Ord {
     fn honest(number: u16) -> Self;
     fn greedy(number: u16) -> Self;
@@ -55,7 +55,7 @@ impl Peers for PeerV6 {
         Self([0x20, 1, 0x0d, 0xb8, high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x1a, 0xe1])
     }
 
-    /// Of one /48, spread over its /64 networks, addresses and ports.
+    /// Returns a peer of one /48, spread over its /64 networks, addresses and ports.
     fn greedy(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         Self([0x2a, 6, 6, 6, 6, 6, high, low, 0, 0, 0, high, 0, 0, low, 7, low, high])
@@ -70,7 +70,7 @@ impl Peers for PeerV6 {
     }
 }
 
-/// Announces and returns the counts and whom the reply holds.
+/// Announces. Returns the counts and the peers of the reply.
 fn announce<P: Peers>(
     store: &Store,
     peer: P,
@@ -89,7 +89,7 @@ fn announce<P: Peers>(
     (announced.counts, given)
 }
 
-/// Share of the greedy source among the places of replies, in parts of 10,000.
+/// Returns the share of the greedy source among the places of replies, in parts of 10,000.
 fn greedy_share<P: Peers>(replies: impl Iterator<Item = Vec<P>>) -> usize {
     let (mut greedy, mut places) = (0, 0);
     for reply in replies {
@@ -127,7 +127,7 @@ fn one_source_has_few_places<P: Peers>(greedy_first: bool, greedy: u16, honest: 
             <[P]>::ref_from_bytes(&out[..visited.peers * size_of::<P>()]).unwrap().to_vec()
         });
         let share = greedy_share(visits.collect::<Vec<_>>().into_iter());
-        assert!(share <= 500, "{share} of 10,000 for guests at {wanted}, {greedy} greedy");
+        assert!(share <= 500, "{share} of 10,000 for non-members at {wanted}, {greedy} greedy");
     }
     let counts = P::swarms(&store).scrape(&P::swarms(&store).locate(&SWARM));
     assert!(counts.seeders + counts.leechers <= u32::from(honest) + PEERS_PER_SOURCE_MAX * 3 / 2);
@@ -140,7 +140,7 @@ fn one_source_has_few_places_in_replies_whatever_it_announces() {
             one_source_has_few_places::<PeerV4>(greedy_first, greedy, 50);
             one_source_has_few_places::<PeerV6>(greedy_first, greedy, 50);
         }
-        // In a large swarm of either family, too.
+        // The same holds in a large swarm of either family.
         one_source_has_few_places::<PeerV4>(greedy_first, 65_000, 200);
         one_source_has_few_places::<PeerV6>(greedy_first, 65_000, 200);
     }
@@ -160,7 +160,7 @@ fn limit_holds<P: Peers>(honest: u16) {
     let stored = counts.leechers - u32::from(honest);
     assert!(stored >= PEERS_PER_SOURCE_MAX, "{stored}");
     assert_eq!(P::swarms(&store).totals().unregistered, 5000 - u64::from(stored));
-    // Those that are stored go on as ever, and one that leaves makes room for another.
+    // Stored peers continue as before, and one that leaves makes room for another.
     for number in 0..5000 {
         announce(&store, P::greedy(number), Action::Stop, 0, &mut rng);
     }
@@ -169,7 +169,7 @@ fn limit_holds<P: Peers>(honest: u16) {
 }
 
 #[test]
-fn a_swarm_takes_in_so_many_peers_of_one_source() {
+fn a_swarm_limits_the_peers_of_one_source() {
     for honest in [6, 30, 120, 300, 3000] {
         limit_holds::<PeerV4>(honest);
         limit_holds::<PeerV6>(honest);
@@ -200,7 +200,7 @@ fn a_home_network_behind_one_address_gets_all_that_it_wants() {
 }
 
 #[test]
-fn places_are_shared_evenly_by_those_who_have_few() {
+fn places_are_shared_evenly_by_sources_with_few_peers() {
     let (store, mut rng) = (store(PEERS_PER_SOURCE_MAX), fastrand::Rng::with_seed(6));
     for number in 0..64 {
         announce(&store, PeerV4::greedy(number), Action::Leech, 0, &mut rng);
@@ -228,7 +228,7 @@ fn a_peer_that_leaves_and_completes_again_is_counted_once() {
         }
     }
     assert_eq!(store.v4.scrape(&store.v4.locate(&SWARM)).completed, 1);
-    // Nor does it help to do so from port to port.
+    // Changing the port each time does not help either.
     for number in 0..2000 {
         for action in [Action::Complete, Action::Stop] {
             announce(&store, PeerV4::greedy(number), action, 0, &mut rng);

@@ -1,4 +1,4 @@
-//! Several threads on one store, with clocks that differ by a moment.
+//! Several threads on one store, with slightly different clocks.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -22,11 +22,11 @@ fn threads_that_announce_sample_and_expire_agree_in_the_end() {
             scope.spawn(move || work(store, seed));
         }
     });
-    // Clocks have come to 1000 + 4000 / 20 and a moment.
+    // The clocks have reached slightly more than 1000 + 4000 / 20.
     let mut now_s = 1300;
     while store.v4.totals().swarms > 0 {
         now_s += 1;
-        assert!(now_s < 1500, "everybody goes in time: {:?}", store.v4.totals());
+        assert!(now_s < 1500, "all peers expire in time: {:?}", store.v4.totals());
         while store.v4.expire(now_s, 256).behind {}
     }
     let totals = store.v4.totals();

@@ -1,4 +1,4 @@
-//! Guests: they are handed a sample of a swarm that they are not in, and change nothing.
+//! Visits by non-members: they receive a sample of a swarm, and change nothing.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -38,18 +38,18 @@ fn store_of(leechers: u16, seeders: u16) -> Store {
 
 fn visit(store: &Store, seeds: bool, wanted: usize, rng: &mut fastrand::Rng) -> (Counts, Vec<PeerV4>) {
     let mut out = [0xee; 300 * 6];
-    // Located by the other family, as somebody does who announces there.
+    // Located by the other family, as for a peer that announces there.
     let place = store.v6.locate(&HASH);
     let Announced { counts, peers } = store.v4.visit(&place, seeds, wanted, rng, &mut out);
     (counts, out[..peers * 6].chunks_exact(6).map(|bytes| PeerV4(bytes.try_into().unwrap())).collect())
 }
 
-/// Sizes of swarms of every form: nobody, one, a block of a few, two tables.
+/// Sizes of swarms of every form: empty, a single peer, a block of a few, two tables.
 const SIZES: [(u16, u16); 9] =
     [(0, 0), (1, 0), (0, 1), (1, 1), (7, 4), (60, 60), (0, 140), (150, 100), (900, 700)];
 
 #[test]
-fn a_guest_is_handed_as_many_as_it_wants_and_a_seeder_leechers_only() {
+fn a_non_member_receives_as_many_as_it_wants_and_a_seeder_leechers_only() {
     let mut rng = fastrand::Rng::with_seed(4);
     for (leechers, seeders) in SIZES {
         let store = store_of(leechers, seeders);

@@ -1,4 +1,5 @@
-//! The list of all torrents: whatever happens during the walk, who is there all the time is listed once.
+//! The list of all torrents: a torrent that is present during the whole walk is listed once, whatever changes
+//! meanwhile.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -16,7 +17,7 @@ fn info_hash(number: u32) -> InfoHash {
     InfoHash(bytes)
 }
 
-/// A store beside the naive model of it: who is in which swarm, by torrent, family and peer.
+/// A store, and the naive model of it: the peers of each swarm, by torrent, family and peer.
 struct World {
     store: Store,
     rng: fastrand::Rng,
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    /// Forgets everybody who was there before.
+    /// Removes all peers that were there before.
     fn let_all_expire(&mut self) {
         for _ in 0..2 * TIMEOUT_S / 20 {
             self.now_s += 20;
@@ -69,7 +70,7 @@ impl World {
         self.members.clear();
     }
 
-    /// Torrents of which a swarm is there, by family.
+    /// Returns the torrents that have a swarm, by family.
     fn swarms(&self) -> BTreeSet<(u32, bool)> {
         self.members.keys().map(|&(torrent, v6, _)| (torrent, v6)).collect()
     }
@@ -85,12 +86,12 @@ impl World {
     }
 }
 
-/// Walks over everything while `disturb` does something before each call.
-fn walk(world: &mut World, mut disturb: impl FnMut(&mut World)) -> Vec<Listed> {
+/// Walks over all torrents, and calls `change` before each call.
+fn walk(world: &mut World, mut change: impl FnMut(&mut World)) -> Vec<Listed> {
     let (mut walk, mut all, mut listed) = (Walk::default(), Vec::new(), Vec::new());
     let mut calls = 0;
     loop {
-        disturb(world);
+        change(world);
         let more = world.store.list(&mut walk, &mut listed);
         all.extend_from_slice(&listed);
         calls += 1;
@@ -109,7 +110,7 @@ fn by_hash(listed: &[Listed]) -> BTreeMap<InfoHash, Counts> {
 }
 
 #[test]
-fn a_quiet_store_is_listed_as_it_is() {
+fn an_unchanged_store_is_listed_completely() {
     let mut world = World::new();
     assert_eq!(walk(&mut world, |_| ()), []);
     for torrents in [1_u32, 30, 1000, 20_000] {
@@ -145,7 +146,7 @@ fn completed_downloads_are_those_of_both_families() {
 }
 
 #[test]
-fn a_walk_goes_on_while_everybody_is_forgotten() {
+fn a_walk_continues_while_all_peers_expire() {
     let mut world = World::new();
     (0..20_000).for_each(|torrent| world.announce(torrent, torrent % 2 == 0, 1, Action::Leech));
     let mut calls = 0;
@@ -156,33 +157,33 @@ fn a_walk_goes_on_while_everybody_is_forgotten() {
             (0..100).for_each(|torrent| world.announce(torrent, false, 1, Action::Seed));
         }
     });
-    assert!(by_hash(&listed).len() < 20_000, "some went before the walk came to them");
+    assert!(by_hash(&listed).len() < 20_000, "some expired before the walk reached them");
 }
 
-/// What happens to the store between two calls.
+/// A change of the store between two calls.
 #[derive(Clone, Debug)]
-enum Disturbance {
+enum Change {
     Nothing,
     Arrive { first: u32, torrents: u32, v6: bool },
     Leave { first: u32, torrents: u32, v6: bool },
 }
 
-fn disturbance() -> impl Strategy<Value = Disturbance> {
+fn change() -> impl Strategy<Value = Change> {
     let range = || (0..6000_u32, 1..900_u32, any::<bool>());
     prop_oneof![
-        2 => Just(Disturbance::Nothing),
-        3 => range().prop_map(|(first, torrents, v6)| Disturbance::Arrive { first, torrents, v6 }),
-        3 => range().prop_map(|(first, torrents, v6)| Disturbance::Leave { first, torrents, v6 }),
+        2 => Just(Change::Nothing),
+        3 => range().prop_map(|(first, torrents, v6)| Change::Arrive { first, torrents, v6 }),
+        3 => range().prop_map(|(first, torrents, v6)| Change::Leave { first, torrents, v6 }),
     ]
 }
 
-fn apply(world: &mut World, disturbance: &Disturbance) {
-    match *disturbance {
-        Disturbance::Nothing => {}
-        Disturbance::Arrive { first, torrents, v6 } => {
+fn apply(world: &mut World, change: &Change) {
+    match *change {
+        Change::Nothing => {}
+        Change::Arrive { first, torrents, v6 } => {
             (first..first + torrents).for_each(|torrent| world.announce(torrent, v6, 1, Action::Leech));
         }
-        Disturbance::Leave { first, torrents, v6 } => {
+        Change::Leave { first, torrents, v6 } => {
             (first..first + torrents).for_each(|torrent| world.announce(torrent, v6, 1, Action::Stop));
         }
     }
@@ -192,9 +193,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_stays_is_listed_once_and_nobody_twice(
-        before in prop::collection::vec(disturbance(), 0..12),
-        during in prop::collection::vec(disturbance(), 1..40),
+    fn torrents_that_stay_are_listed_once_and_no_torrent_twice(
+        before in prop::collection::vec(change(), 0..12),
+        during in prop::collection::vec(change(), 1..40),
     ) {
         let mut world = World::new();
         before.iter().for_each(|step| apply(&mut world, step));
@@ -214,8 +215,8 @@ proptest! {
         let stayed = stayed.unwrap();
         for &(torrent, v6) in &stayed {
             let counts = listed.get(&info_hash(torrent));
-            prop_assert!(counts.is_some(), "torrent {torrent} was there all the time");
-            // Peer 1 of this family was there, and perhaps the one of the other.
+            prop_assert!(counts.is_some(), "torrent {torrent} was present all the time");
+            // Peer 1 of this family was present, and perhaps the one of the other family.
             let both = stayed.contains(&(torrent, !v6));
             prop_assert!((1 + u32::from(both)..=2).contains(&counts.unwrap().leechers));
         }

@@ -1,6 +1,6 @@
-//! Announces whose keys were chosen by someone who knows the order of a table, beside announces of random ones: the mean
-//! of a call and the longest. The time in which the order is learned is not counted in the attacker's favour: that takes
-//! as many announces again.
+//! Announces with keys that were chosen by an attacker that knows the order of a table, next to announces with random
+//! keys: the mean time of a call and the longest. The time to learn the order, which takes as many announces again, is
+//! not counted.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::report::{Case, Figure};
 const OWN: InfoHash = InfoHash([0x31; 20]);
 const FIXED: InfoHash = InfoHash([0x32; 20]);
 
-/// Rounds of the to and fro.
+/// Number of rounds in which peers leave and join again.
 const ROUNDS: usize = 40;
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
@@ -21,15 +21,15 @@ pub(crate) fn cases(tiny: bool) -> Vec<Case> {
     vec![
         Case::new("attack/v4/peers", move || repeated(tiny, || peers::<PeerV4>(ports))),
         Case::new("attack/v6/peers", move || repeated(tiny, || peers::<PeerV6>(ports))),
-        Case::new("attack/v4/swarms", move || repeated(tiny, || of_swarms(swarms))),
+        Case::new("attack/v4/swarms", move || repeated(tiny, || swarms_of_many_torrents(swarms))),
     ]
 }
 
-/// Repetitions. The machine may stop a process at any moment, but the store does the same at the same call of each; so of
-/// every stretch of calls the least of the maxima counts, see `pause`.
+/// Number of repetitions. The machine may interrupt a process at any time, but the store does the same work at the same
+/// call of each run; so for every stretch of calls the minimum of the maxima counts, see `pause`.
 const RUNS: usize = 4;
 
-/// Calls of a stretch.
+/// Number of calls in a stretch.
 const STRETCH: u64 = 256;
 
 /// Calls of one kind.
@@ -68,7 +68,7 @@ impl Calls {
         });
     }
 
-    /// Takes the better of two runs of the same calls.
+    /// Keeps the better of two runs of the same calls.
     fn merge(&mut self, other: &Self) {
         self.total_ns = self.total_ns.min(other.total_ns);
         self.longest_ns.iter_mut().zip(&other.longest_ns).for_each(|(ns, other)| *ns = (*ns).min(*other));
@@ -97,7 +97,7 @@ fn repeated(tiny: bool, attack: impl Fn() -> Vec<Calls>) -> Vec<Figure> {
     merged.iter().flat_map(Calls::figures).collect()
 }
 
-/// Sequential ports of one address.
+/// Returns the peer of a fixed address with this port.
 fn port<P: Random>(number: u16) -> P {
     let mut bytes = vec![10; size_of::<P>()];
     let at = bytes.len() - 2;
@@ -105,8 +105,8 @@ fn port<P: Random>(number: u16) -> P {
     P::from_compact(&bytes)
 }
 
-/// Comes and goes: all peers in this order, then the last hundred to and fro, then all leave.
-fn come_and_go<P: Random>(name: String, swarms: &Swarms<P>, info_hash: &InfoHash, peers: &[P]) -> Calls {
+/// All peers join in this order, then the last hundred leave and join repeatedly, then all leave.
+fn join_and_leave<P: Random>(name: String, swarms: &Swarms<P>, info_hash: &InfoHash, peers: &[P]) -> Calls {
     let mut calls = Calls::new(name);
     peers.iter().for_each(|&peer| calls.announce(swarms, info_hash, peer, Action::Leech));
     for _ in 0..ROUNDS {
@@ -128,16 +128,16 @@ fn peers<P: Random>(ports: u16) -> Vec<Calls> {
     let mut random = run.to_vec();
     rng.shuffle(&mut random);
     let name = |kind: &str| format!("attack/{}/peers/{kind}", P::NAME);
-    let shuffled = come_and_go(name("random"), swarms, &FIXED, &random);
-    let elsewhere = come_and_go(name("learned elsewhere"), swarms, &FIXED, run);
-    // In the very swarm in which the order was learned: all but the run leave, which then comes and goes.
+    let shuffled = join_and_leave(name("random"), swarms, &FIXED, &random);
+    let elsewhere = join_and_leave(name("learned elsewhere"), swarms, &FIXED, run);
+    // In the same swarm in which the order was learned: all peers but the run leave, then the run leaves and joins.
     let mut leaving = Calls::new(name("all but neighbours leave"));
     order[run.len()..].iter().for_each(|&peer| leaving.announce(swarms, &OWN, peer, Action::Stop));
-    let here = come_and_go(name("learned here"), swarms, &OWN, run);
+    let here = join_and_leave(name("learned here"), swarms, &OWN, run);
     vec![shuffled, elsewhere, leaving, here]
 }
 
-/// All info hashes in the order of a full scrape, which is that of the tables.
+/// Returns all info hashes in the order of a full scrape, which is that of the tables.
 fn full_scrape(store: &Store) -> Vec<InfoHash> {
     let (mut walk, mut listed, mut all) = (Walk::default(), Vec::new(), Vec::new());
     let mut has_more = true;
@@ -148,14 +148,14 @@ fn full_scrape(store: &Store) -> Vec<InfoHash> {
     all
 }
 
-fn of_swarms(count: usize) -> Vec<Calls> {
+fn swarms_of_many_torrents(count: usize) -> Vec<Calls> {
     let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
     let peer = PeerV4::random(&mut rng);
     for _ in 0..count {
         data::put(&store.v4, &data::info_hash(&mut rng), peer, Action::Leech, &mut rng);
     }
     let order = full_scrape(&store);
-    // Neighbours of one shard: an eighth of what lies in the first of 32.
+    // Neighbours in one shard: an eighth of the swarms in the first of 32.
     let run = &order[..order.len() / 32 / 8];
     let mut random: Vec<InfoHash> = order.iter().copied().step_by(32 * 8).collect();
     rng.shuffle(&mut random);

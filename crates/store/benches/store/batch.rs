@@ -1,4 +1,4 @@
-//! What batching is worth: announces on millions of random torrents, one at a time and 64 at a time.
+//! The gain of batching: announces on millions of random torrents, one at a time and 64 at a time.
 
 use shoal_store::Action;
 use shoal_types::{InfoHash, PeerV4};

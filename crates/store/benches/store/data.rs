@@ -52,7 +52,7 @@ impl Random for PeerV6 {
     }
 }
 
-/// A store as large as the machine allows, as an operator would have it.
+/// Creates a store as large as the machine allows, as an operator would.
 pub(crate) fn store() -> Store {
     let settings = Settings {
         memory_bytes_max: 16 << 30,
@@ -82,7 +82,7 @@ pub(crate) fn put<P: Random>(
     assert!(stored.is_ok(), "the store has room");
 }
 
-/// Announces a batch the way a worker does: locate and prefetch all, then apply all.
+/// Announces a batch as a worker does: first locates and prefetches all, then applies all.
 pub(crate) fn put_batch<P: Random>(
     swarms: &Swarms<P>,
     batch: &[(InfoHash, P, Action)],
@@ -107,7 +107,7 @@ pub(crate) fn put_batch<P: Random>(
     }
 }
 
-/// Does something with a store beside which a keeper has memory ready, as in the tracker.
+/// Runs `work` on a store while another thread keeps memory ready for it, as in the tracker.
 pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -123,7 +123,7 @@ pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// CPU time of this thread so far: what else the machine does is not counted.
+/// Returns the CPU time of this thread so far, which excludes other work of the machine.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let [seconds, nanoseconds] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));

@@ -1,8 +1,8 @@
-//! Micro-benchmarks of the store: time of every operation, memory at every size, the longest pause, and what an attacker
-//! who knows the order of a table makes of all that.
+//! Micro-benchmarks of the store: the time of every operation, the memory at every size, the longest pause, and the
+//! effect of an attacker that knows the order of a table on all of these.
 //!
-//! `cargo bench -p shoal-store --bench store -- [--json] [--filter TEXT]`; without `--bench` (that is, under
-//! `cargo test`) every case runs once, tiny, so that it cannot rot.
+//! `cargo bench -p shoal-store --bench store -- [--json] [--filter TEXT]`; without `--bench` (as under `cargo test`)
+//! every case runs once at a tiny size, so that the tests cover it.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 mod attack;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let tiny = !flag("--bench") && !flag("--full");
     let cases = cases(tiny);
     if let Some(name) = value("--child") {
-        // A case that measures the memory of a whole process runs in one of its own.
+        // A case that measures the memory of a whole process runs in a process of its own.
         return cases.into_iter().find(|case| case.name == name).map_or(ExitCode::FAILURE, |case| {
             (case.run)().iter().for_each(|figure| println!("{}", figure.to_json()));
             ExitCode::SUCCESS
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-/// All cases, in the order in which they are printed.
+/// Returns all cases, in the order in which they are printed.
 fn cases(tiny: bool) -> Vec<Case> {
     let mut cases = operations::cases(tiny);
     cases.extend(memory::cases(tiny));

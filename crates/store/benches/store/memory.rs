@@ -1,6 +1,7 @@
-//! What a process really holds: resident set and allocator, with an empty store and after it is filled.
+//! The memory that a process holds: resident set and allocations, with an empty store and after it is filled.
 //!
-//! Each size is a process of its own. `memory/v4/swarms/worst` looks at every size from 100,000 up, in steps of 1 %.
+//! Each size runs in a process of its own. `memory/v4/swarms/worst` measures every size from 100,000 up, in steps of 1
+//! %.
 
 use shoal_store::{Action, Store};
 use shoal_types::{InfoHash, PeerV4, PeerV6};
@@ -8,12 +9,12 @@ use shoal_types::{InfoHash, PeerV4, PeerV6};
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};
 
-/// Sizes are looked at from here on.
+/// Smallest size that is measured.
 const SMALLEST: usize = 100_000;
 
 const BATCH: usize = 64;
 
-/// What is filled in.
+/// The content with which a store is filled.
 #[derive(Clone, Copy)]
 enum Fill {
     /// Many swarms of one seeder.
@@ -55,7 +56,7 @@ fn add<P: Random + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) 
     cases.push(Case::new(name.clone(), move || worst::<P>(&name, fill, largest)).in_own_process());
 }
 
-/// Fills a store to `size` and returns the bytes an entry takes, and the time it took to come in.
+/// Fills a store to `size`. Returns the bytes per entry, and the time per entry to insert it.
 fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
     let (store, before, heap_before) = ready::<P>(fill);
     let elapsed = data::with_keeper(&store, || {
@@ -64,7 +65,7 @@ fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
         data::thread_time() - start
     });
     let resident = resident_bytes() - before;
-    // Pages of the arena, and what the allocator gave out beside them.
+    // Pages of the arena, and the heap in addition to them.
     let allocated = P::swarms(&store).totals().bytes as f64 + heap_bytes() - heap_before;
     let each = |bytes: f64| bytes / size as f64;
     let time_name = name.replace("memory/", "fill/");
@@ -75,7 +76,7 @@ fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
     ]
 }
 
-/// The most bytes that an entry takes at any size up to `largest`, and the size at which it does.
+/// Returns the maximum number of bytes per entry at any size up to `largest`, and the size at which it occurs.
 fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
     let (store, before, _) = ready::<P>(fill);
     let (mut next, mut worst, mut worst_at) = (SMALLEST.min(largest / 2), 0.0, 0);
@@ -95,8 +96,9 @@ fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
     ]
 }
 
-/// An empty store, and what the process takes with it: code, libraries and the keeper's stack are loaded by a fill of
-/// another store, so that what comes on top is due to the entries, as with a tracker that has started but has seen no announce.
+/// Returns an empty store, and the memory of the process with it. A fill of another store first loads code, libraries
+/// and the keeper's stack, so that any further memory is due to the entries, as in a tracker that has started but has
+/// received no announce.
 fn ready<P: Random>(fill: Fill) -> (Store, f64, f64) {
     let other = data::store();
     data::with_keeper(&other, || fill_up::<P>(&other, fill, 1000, |_| {}));
@@ -126,11 +128,11 @@ fn fill_up<P: Random>(store: &Store, fill: Fill, size: usize, mut each_batch: im
         Fill::Swarms => totals.swarms,
         Fill::Peers => totals.seeders + totals.leechers,
     };
-    // Two random peers of 2^48 may be the same one.
+    // Two random peers out of 2^48 may coincide.
     assert!(expected >= (size - size / 1000) as u64, "everything is in");
 }
 
-/// The resident set of this process, by the kernel's account (proc(5), statm).
+/// Returns the resident set of this process as the kernel reports it (proc(5), statm).
 fn resident_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("proc is mounted");
     let pages: f64 =
@@ -138,7 +140,7 @@ fn resident_bytes() -> f64 {
     pages * rustix::param::page_size() as f64
 }
 
-/// The heap of this process: what lies between its start and its break, and its large allocations.
+/// Returns the number of bytes that this process has allocated on the heap.
 fn heap_bytes() -> f64 {
     crate::counting::LIVE_BYTES.load(std::sync::atomic::Ordering::Relaxed) as f64
 }

@@ -1,6 +1,6 @@
-//! The recipe of chihaya's and optmem's storage benchmarks: 1,000 random info hashes, 1,000 random peers; every
-//! operation on one hash and one peer, on 1,000 peers, on 1,000 hashes, and on both (a thousand pairs). Announces ask for 50 peers of
-//! swarms that hold all 1,000, half of them seeders; unlike there, ours also stores the announcer.
+//! The method of chihaya's and optmem's storage benchmarks: 1,000 random info hashes and 1,000 random peers; every
+//! operation on one hash and one peer, on 1,000 peers, on 1,000 hashes, and on both (a thousand pairs). Announces ask
+//! for 50 peers of swarms that hold all 1,000, half of them seeders; unlike there, ours also stores the announcer.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::report::{Case, Figure};
 const COUNT: usize = 1000;
 const WANTED: usize = 50;
 
-/// Rounds, of which the median counts.
+/// Number of rounds, of which the median is the result.
 const ROUNDS: usize = 9;
 
 const ROUND_TIME: Duration = Duration::from_millis(120);
 
-/// Which hashes and peers an operation goes through.
+/// The hashes and peers that an operation goes through.
 #[derive(Clone, Copy)]
 struct Spread {
     suffix: &'static str,
@@ -38,7 +38,7 @@ struct World {
     info_hashes: Vec<InfoHash>,
     peers: Vec<PeerV4>,
     rng: fastrand::Rng,
-    /// As much as a reply has.
+    /// Space of a reply.
     out: [u8; 1432],
 }
 
@@ -71,7 +71,7 @@ const ON_EMPTY: [(&str, Operation); 5] = [
     ("GraduateNonexist", |world, swarms, i, p| put(world, swarms, i, p, Action::Complete)),
 ];
 
-/// On filled swarms: the announcer is one of their leechers or seeders, and stays what it is.
+/// Operations on filled swarms: the announcer is one of their leechers or seeders, and keeps its role.
 const ON_FULL: [(&str, Operation); 3] = [
     ("AnnounceLeecher", |world, swarms, i, p| announce(world, swarms, i, p / 2, Action::Leech)),
     ("AnnounceSeeder", |world, swarms, i, p| announce(world, swarms, i, COUNT - 1 - p / 2, Action::Seed)),
@@ -119,7 +119,7 @@ fn measure(name: &str, operation: Operation, spread: Spread, filled: bool, tiny:
     Figure::new(name, figures[figures.len() / 2], "ns")
 }
 
-/// One round of at least `time`. Returns ns an operation.
+/// Runs one round of at least `time`. Returns the ns per operation.
 fn round(
     world: &mut World,
     swarms: &Swarms<PeerV4>,

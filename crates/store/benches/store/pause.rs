@@ -1,8 +1,8 @@
 //! The longest single call: while one swarm grows, while the table of swarms grows, and while everything expires.
 //!
-//! The machine may stop a process at any moment, which is not the store's doing. What the store does itself happens
-//! at the same call in every run; so the runs are repeated, of each stretch of calls the least of the maxima is
-//! taken, and the largest of these counts. The plain maximum is printed too.
+//! The machine may interrupt a process at any time, which is not due to the store. Work of the store itself happens at
+//! the same call in every run. The runs are therefore repeated; for each stretch of calls the minimum of the maxima is
+//! taken, and the largest of these is the result. The plain maximum is printed too.
 
 use std::time::Instant;
 
@@ -14,10 +14,10 @@ use crate::report::{Case, Figure};
 
 const RUNS: usize = 4;
 
-/// Calls of a stretch.
+/// Number of calls in a stretch.
 const STRETCH: usize = 1024;
 
-/// What a worker gives expiry at a time.
+/// The budget that a worker gives expiry at a time.
 const BUDGET: usize = 512;
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
@@ -79,7 +79,7 @@ fn grow(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> Vec
     stretches.longest
 }
 
-/// Fills, lets everybody fall silent, and times each step of expiry until nobody is left.
+/// Fills a store, stops all announces, and times each step of expiry until no peer is left.
 fn expire(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> Vec<u64> {
     let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
     fill(&store.v4, count, &info_hash, &mut rng, |put| put());
@@ -88,7 +88,7 @@ fn expire(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> V
     while store.v4.totals().seeders > 0 {
         now_s += 1;
         while stretches.time(|| store.v4.expire(now_s, BUDGET)).behind {}
-        assert!(now_s < 10_000, "everybody goes in time");
+        assert!(now_s < 10_000, "all peers expire in time");
     }
     stretches.longest
 }

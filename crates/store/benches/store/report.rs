@@ -1,9 +1,9 @@
-//! Cases, figures, and how they are printed.
+//! Cases, figures, and their output.
 
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode};
 
-/// Something to measure.
+/// A measurement.
 pub(crate) struct Case {
     pub(crate) name: String,
     /// Whether it needs a process of its own, because it measures the memory of one.
@@ -11,7 +11,7 @@ pub(crate) struct Case {
     pub(crate) run: Box<dyn FnOnce() -> Vec<Figure>>,
 }
 
-/// What was measured.
+/// A result of a measurement.
 pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) value: f64,
@@ -37,7 +37,7 @@ impl Figure {
         format!(r#"{{"name":"{}","value":{:.3},"unit":"{}"}}"#, self.name, self.value, self.unit)
     }
 
-    /// Reads what `to_json` wrote. Names and units contain no quotes.
+    /// Parses the output of `to_json`. Names and units contain no quotes.
     fn from_json(line: &str) -> Option<Self> {
         let field = |name: &str| line.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest);
         let text = |name: &str| field(name)?.strip_prefix('"')?.split('"').next().map(str::to_owned);
@@ -46,9 +46,9 @@ impl Figure {
     }
 }
 
-/// What optmem needs for the same, in ns: Go benchmarks of it on a machine of the kind that Shoal is developed on
-/// (two cores of an AMD EPYC at 2.6 GHz), one thread, medians. Another machine shifts both sides of a ratio, roughly
-/// alike.
+/// The times of optmem for the same operations, in ns: its Go benchmarks on a machine of the kind that Shoal is
+/// developed on (two cores of an AMD EPYC at 2.6 GHz), one thread, medians. Another machine shifts both sides of a
+/// ratio about equally.
 const OPTMEM_NS: [(&str, f64); 26] = [
     ("time/Put", 104.0),
     ("time/Put1k", 232.0),
@@ -81,7 +81,7 @@ const OPTMEM_NS: [(&str, f64); 26] = [
 /// Prints figures as they come.
 pub(crate) struct Report {
     json: bool,
-    /// Every case once, to see that it runs: figures mean nothing.
+    /// Runs every case once, to check that it works. The figures mean nothing.
     tiny: bool,
     failed: bool,
     printed: usize,
@@ -104,7 +104,7 @@ impl Report {
         match figures {
             Some(figures) => figures.iter().for_each(|figure| self.print(figure)),
             None => {
-                eprintln!("{}: the process that measures it failed", case.name);
+                eprintln!("{}: the process that measures this case failed", case.name);
                 self.failed = true;
             }
         }
@@ -112,7 +112,7 @@ impl Report {
 
     pub(crate) fn finish(self) -> ExitCode {
         if self.printed == 0 {
-            eprintln!("no case has that in its name");
+            eprintln!("no case matches the filter");
         }
         if self.failed || self.printed == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
@@ -130,7 +130,7 @@ impl Report {
     }
 }
 
-/// Runs one case in a fresh process.
+/// Runs one case in a new process.
 fn run_child(name: &str, tiny: bool) -> Option<Vec<Figure>> {
     let program = std::env::current_exe().ok()?;
     let mut command = Command::new(program);

@@ -1,4 +1,5 @@
-//! Tables against a naive model, with entries of every kind, chosen at random or by an attacker who knows the order.
+//! Tables compared with a naive model, with entries of every kind, chosen at random or by an attacker that knows the
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::rows::work;
 use crate::stamp::Stamp;
 use crate::swarm_line::{self, Swarm, SwarmLine};
 
-/// Lines that one operation of a table may look at: a search of both generations, an insertion, a removal, and steps
-/// or moves. The worst is the sum of the bounds in ARCHITECTURE.md; what is possible at once is less.
+/// Maximum number of lines that one operation of a table may examine: a search of both generations, an insertion, a
+/// removal, and steps or moves. The worst case is the sum of the bounds in ARCHITECTURE.md; the actual maximum is less.
 const LINES_PER_OPERATION_MAX: u64 = 20_000;
 
 /// A kind of line whose entries can be numbered.
@@ -25,7 +26,7 @@ trait Numbered: Bucket {
     fn number(&self, slot: usize) -> u32;
 }
 
-/// Sequential ports of addresses that follow each other, the likeliest keys of an attacker.
+/// Sequential ports of consecutive addresses, the likeliest keys of an attacker.
 fn peer_v4(number: u32) -> PeerV4 {
     let [a, b, high, low] = number.to_be_bytes();
     PeerV4([10, 0, a, b, high, low])
@@ -111,7 +112,7 @@ fn memory(pages: u64) -> Memory {
     Memory::new(Arc::new(Arena::new(pages * 4096).unwrap()))
 }
 
-/// A table beside the model of it, with its own key and memory.
+/// A table and its model, with a key and memory of its own.
 struct World<B: Numbered> {
     table: Table<B>,
     memory: Memory,
@@ -146,10 +147,10 @@ impl<B: Numbered> World<B> {
         self.table.find(&self.memory, B::hash_of(number, &self.key), |line| line.slot_of(number))
     }
 
-    /// An announce (or a stop) of one entry, in which all that the store does with a table happens once.
+    /// Performs an announce (or a stop) of one entry, with everything that the store does with a table.
     fn operate(&mut self, number: u32, comes: bool) {
         let (lines, ()) = work::lines_of(|| self.apply(number, comes));
-        assert!(lines <= LINES_PER_OPERATION_MAX, "an operation looked at {lines} lines");
+        assert!(lines <= LINES_PER_OPERATION_MAX, "an operation examined {lines} lines");
         self.lines_max = self.lines_max.max(lines);
     }
 
@@ -183,7 +184,7 @@ impl<B: Numbered> World<B> {
         self.table.settle(&mut self.memory, &self.key);
     }
 
-    /// Checks that every entry is there once and is found, and that windows of the order show each once.
+    /// Checks that every entry is present once and is found, and that windows of the order show each once.
     fn check(&self) {
         let mut seen = BTreeMap::new();
         for number in 0..self.table.end() {
@@ -191,7 +192,7 @@ impl<B: Numbered> World<B> {
             let Some(line) = self.table.line(&self.memory, place) else { continue };
             for slot in 0..Bucket::len(line) {
                 let number = line.number(slot);
-                assert!(seen.insert(number, ()).is_none(), "{number} is there twice");
+                assert!(seen.insert(number, ()).is_none(), "{number} is present twice");
                 assert_eq!(self.find(number), Some(At { slot, ..place }));
             }
         }
@@ -215,7 +216,7 @@ impl<B: Numbered> World<B> {
         assert_eq!(seen, self.model);
     }
 
-    /// The numbers below `count` in the present order of the table.
+    /// Returns the numbers below `count` in the current order of the table.
     fn in_order(&self, count: u32) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..count).collect();
         numbers.sort_by_key(|&number| self.position(number));
@@ -226,7 +227,7 @@ impl<B: Numbered> World<B> {
         self.table.seed().position(B::hash_of(number, &self.key))
     }
 
-    /// Lets the table come to rest, and checks that all goes and that all memory comes back.
+    /// Lets the table settle, and checks that all entries can be removed and that all memory is released.
     fn finish(mut self) {
         self.check();
         let numbers: Vec<u32> = self.model.keys().copied().collect();
@@ -254,11 +255,11 @@ macro_rules! for_every_line {
 for_every_line! {
     random_entries_come_and_go: random;
     random_entries_renew_nothing: random_entries;
-    a_table_that_finds_no_room_to_grow_stays_correct: without_room;
+    a_table_that_finds_no_room_to_grow_stays_correct: without_memory;
     a_run_of_neighbours_is_broken_up: neighbours;
     neighbours_at_the_end_of_the_table_are_broken_up: neighbours_at_the_end;
     entries_of_one_home_line_are_bounded: equal_homes;
-    to_and_fro_around_a_border_costs_little: to_and_fro;
+    repeated_steps_at_a_border_cost_little: repeated_steps_at_the_border;
     a_long_run_that_is_only_just_full_is_bounded: dense_run;
     visits_of_a_long_run_are_charged: visits_of_a_run;
     a_renewal_at_the_ceiling_stays_correct: renewal_at_the_ceiling;
@@ -268,7 +269,7 @@ for_every_line! {
 fn churn<B: Numbered>(world: &mut World<B>, seed: u64, numbers: u32, steps: u32) {
     let mut rng = fastrand::Rng::with_seed(seed);
     for step in 0..steps {
-        // More come than go in every other stretch.
+        // In every other stretch, more entries are added than removed.
         let comes = rng.u32(..100) < if (step / (steps / 5)).is_multiple_of(2) { 75 } else { 30 };
         world.operate(rng.u32(..numbers), comes);
         let is_small = world.model.len() < 1000;
@@ -287,7 +288,7 @@ fn random<B: Numbered>() {
     }
 }
 
-fn without_room<B: Numbered>() {
+fn without_memory<B: Numbered>() {
     for pages in [10, 14, 20] {
         let mut world = World::<B>::new(pages);
         churn(&mut world, pages, 20_000, 30_000);
@@ -304,7 +305,7 @@ fn neighbours<B: Numbered>() {
     order[20_000..].iter().for_each(|&number| world.operate(number, false));
     world.check();
     assert!(world.renewals > 0, "20,000 neighbours are a run of full lines");
-    // What was learned is of no use any more.
+    // The learned order is now useless.
     let renewals = world.renewals;
     for round in 0..3 {
         order[..20_000].iter().for_each(|&number| world.operate(number, round % 2 == 1));
@@ -314,7 +315,7 @@ fn neighbours<B: Numbered>() {
     world.finish();
 }
 
-/// As above, with the last neighbours of the order, and a table that is built from nothing but them.
+/// As above, with the last neighbours of the order, and a table that consists of nothing else.
 fn neighbours_at_the_end<B: Numbered>() {
     let mut world = World::<B>::new(1 << 16);
     let order = world.in_order(60_000);
@@ -324,11 +325,11 @@ fn neighbours_at_the_end<B: Numbered>() {
     world.finish();
 }
 
-/// Every entry that comes is the one whose position in the present order is nearest to a fixed one.
+/// Each new entry is the one whose position in the current order is nearest to a fixed one.
 fn equal_homes<B: Numbered>() {
     let mut world = World::<B>::new(1 << 16);
     for round in 0..6 {
-        // More than a real attacker could: the order is learned anew after every renewal, without an announce.
+        // A real attacker could not do this: the order is learned again after every renewal, without an announce.
         let target = u32::MAX / 6 * round;
         let mut order = world.in_order(200_000);
         order.sort_by_key(|&number| world.position(number).abs_diff(target));
@@ -341,7 +342,7 @@ fn equal_homes<B: Numbered>() {
     world.finish();
 }
 
-/// Looks again and again at a run that is long but allowed, as refused announces of a source do.
+/// Repeatedly visits a run that is long but allowed, as refused announces of a source do.
 fn visits_of_a_run<B: Numbered>() {
     let mut world = World::<B>::new(1 << 16);
     let target = u32::MAX / 2;
@@ -353,7 +354,7 @@ fn visits_of_a_run<B: Numbered>() {
         assert!(world.memory.has_room_for(Purpose::Growing));
         world.table.insert(&mut world.memory, hash, &B::numbered(number)).unwrap();
     }
-    world.table.forgive();
+    world.table.reset_cost();
     let hash = B::hash_of(order[0], &world.key);
     let mut visits = 0;
     while !world.table.is_due() && visits < 1_000_000 {
@@ -365,7 +366,7 @@ fn visits_of_a_run<B: Numbered>() {
 }
 
 /// A run at the border between the zones, and entries that make the table grow and shrink across it.
-fn to_and_fro<B: Numbered>() {
+fn repeated_steps_at_the_border<B: Numbered>() {
     let mut world = World::<B>::new(1 << 16);
     (0..10_000).for_each(|number| world.operate(number, true));
     for _ in 0..6 {
@@ -407,7 +408,7 @@ fn dense_run<B: Numbered>() {
         .collect();
     chosen.iter().for_each(|&number| world.operate(number, true));
     world.check();
-    // The first of the run leave, so that all behind them could be pulled back.
+    // The first entries of the run are removed, so that all entries behind them could be pulled back.
     chosen.iter().for_each(|&number| world.operate(number, false));
     assert_eq!(world.refused, 0);
     world.finish();
@@ -443,13 +444,13 @@ fn renewal_amid_changes<B: Numbered>() {
 }
 
 impl<B: Numbered> World<B> {
-    /// Lines of a table with so many entries.
+    /// Returns the number of lines of a table with this number of entries.
     fn lines_at(&self, entries: usize) -> u32 {
         Rows::<B>::lines_for(u32::try_from(entries).unwrap())
     }
 }
 
-/// Grows and shrinks over many sizes: chance makes no table due, not even one whose debt is never forgiven.
+/// Grows and shrinks over many sizes: random entries make no table due, even if its cost is never reset.
 fn random_entries<B: Numbered>() {
     let mut world = World::<B>::new(1 << 16);
     (0..150_000).for_each(|number| world.operate(number, true));
