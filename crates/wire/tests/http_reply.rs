@@ -162,7 +162,7 @@ fn replies_of_other_trackers_are_read() {
 #[test]
 fn what_is_no_reply_says_what_is_wrong() {
     let cases = [
-        (&b"le"[..], "the reply is no dictionary"),
+        (&b"le"[..], "the reply is not a dictionary"),
         (b"de", "the reply has no valid interval"),
         (b"d8:intervali1ee", "the reply has no valid peers"),
         (b"d8:interval1:15:peers0:e", "the reply has no valid interval"),
