@@ -108,7 +108,7 @@ settings! {
         /// connection. The same limit applies to a TLS handshake.
         request_timeout_s: u32 = 10, in 1..=3600;
 
-        /// Seconds within which a client must read a reply (or each piece of a full scrape).
+        /// Seconds within which a client must read a reply, or each piece of a full scrape.
         send_timeout_s: u32 = 10, in 1..=3600;
 
         /// Maximum number of connections, plain and TLS, over all workers. Each worker gets an equal share. At the limit,
@@ -227,7 +227,7 @@ settings! {
         origin_missing: bool = true;
     }
 
-    /// Proxies in front of HTTP. The tracker accepts client addresses only from the proxies listed here.
+    /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.
     section proxy: Proxy {
         /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Any program that
         /// connects from there can announce any address.
