@@ -1,22 +1,22 @@
-//! The macro that turns a declaration of keys into everything that is made of them.
+//! The macro that turns the declaration of the keys into structs, defaults and metadata.
 
 use crate::value::Slot;
 
-/// A section of the file, bound to a [`Config`](crate::Config).
+/// A section of the file, bound to its part of a [`Config`](crate::Config).
 pub(crate) struct Section<'c> {
-    /// Its name, as in `[name]`.
+    /// The name, as in `[name]`.
     pub(crate) name: &'static str,
-    /// Its documentation, a line each.
+    /// The documentation, one entry per line.
     pub(crate) docs: &'static [&'static str],
-    /// Its keys in the order of declaration.
+    /// The keys in the order of declaration.
     pub(crate) keys: Vec<Key<'c>>,
 }
 
 /// A key, bound to its field of a [`Config`](crate::Config).
 pub(crate) struct Key<'c> {
-    /// Its name within the section.
+    /// The name within the section.
     pub(crate) name: &'static str,
-    /// Its documentation, a line each.
+    /// The documentation, one entry per line.
     pub(crate) docs: &'static [&'static str],
     /// The field.
     pub(crate) slot: Box<dyn Slot + 'c>,
@@ -32,8 +32,8 @@ pub(crate) struct Key<'c> {
 /// }
 /// ```
 ///
-/// From that come a struct for each section with its `Default`, the struct `Config` of all sections, and the
-/// function `sections`, which binds every key to its field.
+/// This generates a struct with a `Default` for each section, the struct `Config` of all sections, and the function
+/// `sections`, which binds every key to its field.
 macro_rules! settings {
     ($(
         $(#[doc = $section_doc:literal])+
@@ -58,13 +58,13 @@ macro_rules! settings {
             }
         )+
 
-        /// The whole configuration, a field for each section.
+        /// The whole configuration, with one field for each section.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
         }
 
-        /// Every key in the order of declaration, bound to its field of `config`.
+        /// Returns every key in the order of declaration, bound to its field of `config`.
         pub(crate) fn sections(config: &mut Config) -> Vec<$crate::declare::Section<'_>> {
             vec![$(
                 $crate::declare::Section {
@@ -86,7 +86,7 @@ macro_rules! settings {
     };
 }
 
-/// `Some` of what is there, or `None`.
+/// Expands to `Some(expression)`, or to `None` without an argument.
 macro_rules! optional {
     () => {
         None

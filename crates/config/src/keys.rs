@@ -1,7 +1,7 @@
 //! Every key of the tracker, declared once.
 //!
-//! The comments become the documentation of `shoal config`, so they speak to operators: what the key decides, when
-//! to change it, and what the default is good for.
+//! `shoal config` prints these comments, so they address operators. Each says what the key decides, when to change it
+//! and why the default is sensible.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,27 +14,27 @@ use crate::values::{
     StreamBackend, Trusted,
 };
 
-/// The port that BitTorrent trackers have by custom.
+/// The port that BitTorrent trackers use by convention.
 const PORT: u16 = 6969;
 
 /// The port of the control listener.
 const CONTROL_PORT: u16 = 6970;
 
-/// Most addresses of each list of listeners: each worker has a socket for each.
+/// The maximum number of addresses in each list of listeners. Each worker opens a socket for each address.
 pub const LISTEN_ADDRESSES_MAX: usize = 16;
 
-/// Most entries of a list of files or networks.
+/// The maximum number of entries in a list of files or networks.
 const FILES_MAX: usize = 256;
 
-/// Most that `scrape.hashes_max` can be. A request of 100 hashes has 2016 bytes, more than an Ethernet frame.
+/// The upper bound of `scrape.hashes_max`. A request with 100 hashes takes 2016 bytes, more than an Ethernet frame.
 pub const SCRAPE_HASHES_MAX: u32 = 100;
 
-/// What every host must be able to receive in one piece, less headers: 576 - 20 - 8 (RFC 791, section 3.1).
+/// The datagram that every host must be able to receive, less headers: 576 - 20 - 8 (RFC 791, section 3.1).
 const REPLY_BYTES_MIN: u32 = 548;
 
-/// The room that the buffers have for a reply. The assertion makes the cast safe.
+/// The size of the reply buffers. The assertion makes the cast safe.
 const REPLY_BYTES_LIMIT: u32 = {
-    assert!(REPLY_BYTES_MAX <= 65_507, "no datagram over IPv4 is larger");
+    assert!(REPLY_BYTES_MAX <= 65_507, "a datagram over IPv4 carries at most 65,507 bytes");
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     let limit = REPLY_BYTES_MAX as u32;
     limit
@@ -43,300 +43,314 @@ const REPLY_BYTES_LIMIT: u32 = {
 settings! {
     /// The UDP tracker protocol (BEP 15), which most clients prefer.
     section udp: Udp {
-        /// Addresses and ports to serve. IPv4 and IPv6 are separate sockets, so list both families.
-        /// On a host with several addresses, replies leave from the address that was asked.
-        /// Port 0 takes any free port; the log tells which. [] turns UDP off.
+        /// Addresses and ports to serve. IPv4 and IPv6 use separate sockets, so list an address of each family. On a host
+        /// with several addresses, each reply leaves from the address that received the request. Port 0 selects any free
+        /// port, and the log names it. [] disables UDP.
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
         ], in 0..=LISTEN_ADDRESSES_MAX;
 
-        /// How datagrams are moved. "mmsg" is recvmmsg/sendmmsg, which works everywhere; "uring" is io_uring, which
-        /// containers often forbid. "auto" takes the one that costs less of those that work, which by measurement
-        /// is mmsg, and logs the choice.
+        /// How the tracker receives and sends datagrams. "mmsg" uses recvmmsg and sendmmsg, which work everywhere.
+        /// "uring" uses io_uring, which many containers forbid. "auto" selects the cheapest back end that works (by
+        /// measurement, mmsg) and logs the choice.
         io: DatagramBackend = DatagramBackend::Auto;
 
-        /// Kernel buffer for requests that wait, for each socket (every worker has one for each address).
-        /// Larger buffers ride out longer bursts. The kernel caps it at the sysctl net.core.rmem_max; the log
-        /// warns if it grants less.
+        /// Kernel buffer of each socket for requests that wait to be processed. Every worker has one socket for each
+        /// address. A larger buffer absorbs longer bursts. The sysctl net.core.rmem_max caps the size; the log warns if
+        /// the kernel grants less.
         receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1);
 
-        /// Kernel buffer for replies that wait for the network card, for each socket. Capped at the sysctl
-        /// net.core.wmem_max.
+        /// Kernel buffer of each socket for replies that wait for the network card. The sysctl net.core.wmem_max caps the
+        /// size.
         send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1);
 
-        /// Largest reply over IPv4 in bytes, without headers. Replies that do not fit the path are lost or cut
-        /// in fragments that many firewalls drop. 1232 fits every path of today, tunnels included, and holds
-        /// 202 peers.
+        /// Maximum size of a reply over IPv4 in bytes, without headers. A reply that is too large for the network path is
+        /// lost, or split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included,
+        /// and holds 202 peers.
         reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
 
-        /// The same over IPv6. 1232 fits the smallest path that IPv6 allows (1280 with headers) and holds 67 peers,
-        /// each of which takes three times the room of an IPv4 peer.
+        /// Maximum size of a reply over IPv6 in bytes, without headers. 1232 fits the smallest packet size that IPv6
+        /// allows (1280 with headers) and holds 67 peers, because an IPv6 peer takes three times the space of an IPv4
+        /// peer.
         reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
     }
 
-    /// Announces and scrapes over HTTP (BEP 3), on the same swarms as UDP. Clients reach them as
+    /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
     /// http://HOST:6969/announce.
     section http: Http {
         /// Where to accept plain HTTP: addresses with ports, and Unix sockets ("unix:/run/shoal/http.sock") for a proxy
-        /// on this host. Behind either, " proxy-protocol" says that each connection begins with a PROXY header
-        /// (version 1 or 2), as haproxy, hitch and nginx can send it; then nobody but proxy.trusted may connect there.
-        /// [] turns plain HTTP off.
+        /// on this host. Append " proxy-protocol" to an entry if each of its connections begins with a PROXY header
+        /// (version 1 or 2), as haproxy, hitch and nginx can send it. Such an entry accepts connections only from
+        /// proxy.trusted. [] disables plain HTTP.
         listen: Vec<Listen> = vec![
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
         ], in 0..=LISTEN_ADDRESSES_MAX;
 
-        /// How connections are served, plain and TLS. "epoll" is the only way at present, and "auto" takes it.
+        /// How the tracker serves connections, plain and TLS. "epoll" is the only back end at present, and "auto" selects
+        /// it.
         io: StreamBackend = StreamBackend::Auto;
 
-        /// Leave a connection open for further requests, as HTTP/1.1 clients expect. Proxies gain most by it. An idle
-        /// connection takes a few hundred bytes here, and some KiB with TLS.
+        /// Keep a connection open for further requests, as HTTP/1.1 clients expect. Proxies benefit most. An idle
+        /// connection takes a few hundred bytes, or a few KiB with TLS.
         keep_alive: bool = true;
 
-        /// Serve announces and scrapes that web pages of other sites make. BitTorrent clients are no web pages, but any page
-        /// could enter the addresses of its visitors in swarms. For WebTorrent see webtorrent.origins_allow.
+        /// Serve announces and scrapes that come from web pages of other sites. BitTorrent clients do not need this, and
+        /// with it any web page could add the addresses of its visitors to swarms. For WebTorrent see
+        /// webtorrent.origins_allow.
         cross_site: bool = false;
 
-        /// Seconds for which a connection may idle between two requests.
+        /// Seconds for which a connection may stay idle between two requests.
         idle_timeout_s: u32 = 60, in 1..=86_400;
 
-        /// Seconds in which a request must have arrived whole, from its first byte or from the start of the
-        /// connection; a TLS handshake, too.
+        /// Seconds within which a complete request must arrive, counted from its first byte or from the start of the
+        /// connection. The same limit applies to a TLS handshake.
         request_timeout_s: u32 = 10, in 1..=3600;
 
-        /// Seconds in which a client must take its answer (of a full scrape, each piece).
+        /// Seconds within which a client must read a reply, or each piece of a full scrape.
         send_timeout_s: u32 = 10, in 1..=3600;
 
-        /// Most connections, plain and TLS, of all workers together, of which each has an equal share. When it is
-        /// reached, a connection of the source that has most of them makes room, the one that has been idle longest first;
-        /// a source that has as many itself is refused instead. "auto" is as many as the limit on open files allows, and
-        /// the log tells how many.
+        /// Maximum number of connections, plain and TLS, over all workers. Each worker gets an equal share. At the limit,
+        /// the tracker closes a connection of the source that has the most, the longest idle first, in favour of the new
+        /// one. If the source of the new connection has as many itself, the new one is refused instead. "auto" is the
+        /// most that the limit on open files allows; the log tells the number.
         connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000;
 
-        /// Most connections of one source: a client address, or of IPv6 a /64 network. A /56 may have twice as many, and a
-        /// /48 eight times. Carriers put many clients behind one address, so do not be too strict. Connections from
-        /// proxy.trusted are not counted, but those of a client that a proxy names by the PROXY protocol are.
-        /// WebSockets have webtorrent.connections_per_source_max instead.
+        /// Maximum number of connections from one source: an IPv4 address or an IPv6 /64 network. A /56 network may have
+        /// twice as many, and a /48 network eight times as many. Carriers put many clients behind one address, so leave
+        /// some margin. Connections from proxy.trusted do not count, except that a connection counts towards the client
+        /// that a PROXY header names. For WebSockets, webtorrent.connections_per_source_max applies instead.
         connections_per_source_max: u32 = 256, in 1..=100_000_000;
 
-        /// Answer a scrape without info_hash with the counts of all torrents. That tells everybody which torrents there
-        /// are, and takes time and traffic in proportion.
+        /// Answer a scrape without info_hash with the counts of all torrents. The reply tells every client which torrents
+        /// exist, and its cost in time and traffic is proportional to their number.
         full_scrape: bool = false;
 
-        /// Most full scrapes that a worker answers at a time; others are told to come back later.
+        /// Maximum number of full scrapes that each worker answers at the same time. Further clients are told to retry
+        /// later.
         full_scrapes_max: u32 = 1, in 1..=64;
 
-        /// Seconds in which a client must take the whole of a full scrape, or of any answers between which its connection
-        /// is never idle. The times in which the tracker waits for the client add up to this.
+        /// Seconds within which a client must read a whole full scrape, or any series of replies during which its
+        /// connection is never idle. Only the time that the tracker spends waiting for the client counts.
         full_scrape_timeout_s: u32 = 300, in 1..=86_400;
     }
 
-    /// The same over TLS 1.2 and 1.3 (https://HOST:PORT/announce), without a proxy in front.
+    /// The same as HTTP, over TLS 1.2 and 1.3 without a proxy in front. Clients use the URL
+    /// https://HOST:PORT/announce.
     section tls: Tls {
-        /// Where to accept TLS, written as in http.listen. Port 443 is where clients and firewalls expect it.
+        /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443.
         listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX;
 
-        /// Certificates in PEM, each file with its whole chain. With several, a client gets the one whose names match
-        /// the name that it asks for, and the first if none does. SIGHUP has them read again without dropping a
-        /// connection. "shoal tls self-signed" makes one for trials.
+        /// Certificate files in PEM format, each with its whole chain. If there are several, a client gets the one that
+        /// matches the server name it asks for, or the first if none matches. SIGHUP reloads the files without dropping a
+        /// connection. "shoal tls self-signed" makes a certificate for testing.
         certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
 
-        /// The private key of each certificate, in the same order, in PEM (PKCS#8, SEC1 or PKCS#1; ECDSA P-256 costs
-        /// least). [] where each certificate file holds its key as well.
+        /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
+        /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
     }
 
-    /// WebTorrent: browsers announce over WebSockets, on any path of the addresses of http.listen and tls.listen, and
-    /// reach each other through the tracker (ws://HOST:6969/announce, wss://...). Their swarms are their own, since a
-    /// browser cannot be reached by address and port.
+    /// WebTorrent: browsers announce over WebSockets and reach each other through the tracker. Every path on the
+    /// addresses of http.listen and tls.listen accepts WebSockets (ws://HOST:6969/announce, wss://...). WebTorrent
+    /// has swarms of its own, since no client can reach a browser by address and port.
     section webtorrent: WebTorrent {
-        /// Serve it.
+        /// Serve WebTorrent.
         enabled: bool = true;
 
-        /// Seconds until a client should announce again. Each announce brings new offers, by which a browser finds more
+        /// Seconds until a client should announce again. Each announce brings new offers, with which a browser finds more
         /// peers, so this is shorter than announce.interval_s.
         interval_s: u32 = 120, in 1..=21_600;
 
-        /// Up to so many seconds are added to each interval at random.
+        /// Maximum number of seconds that are added at random to each interval.
         interval_jitter_s: u32 = 30, in 0..=21_600;
 
-        /// Seconds without an announce after which a peer is forgotten although its connection stands. One whose
-        /// connection ends is forgotten at once.
+        /// Seconds without an announce after which the tracker forgets a peer that is still connected. A peer that
+        /// disconnects is forgotten at once.
         peer_timeout_s: u32 = 600, in 2..=86_400;
 
-        /// Seconds of silence after which a client is asked for a sign of life; after as many more without one its
-        /// connection is closed. Proxies in front may close what is silent for a minute.
+        /// Seconds of silence after which the tracker pings a client. If the client stays silent for the same time again,
+        /// the tracker closes its connection. Proxies in front may close connections that are silent for a minute.
         ping_interval_s: u32 = 50, in 1..=86_400;
 
-        /// Most offers of one announce that are handed on, each to another peer. Clients send 5 to 50.
+        /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.
         offers_max: u32 = 10, in 0..=100;
 
-        /// Largest message. A client that sends a larger one is disconnected. An announce holds all offers of a client,
-        /// each of 0.5 to 4 KiB.
+        /// Maximum size of a message. A client that sends a larger one is disconnected. An announce contains all offers
+        /// of a client, of 0.5 to 4 KiB each.
         message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16);
 
-        /// Largest single offer or answer. A larger one is left out.
+        /// Maximum size of a single offer or answer. Larger ones are dropped.
         offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512);
 
-        /// Most replies to its own messages that wait for a client that does not take them; then it is disconnected.
+        /// Maximum size of the replies that wait for a client that does not read them. Beyond it, the client is
+        /// disconnected. Messages of other clients count towards webtorrent.queue_max instead.
         unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
 
-        /// Most WebSockets of one source, as http.connections_per_source_max counts sources. It is higher because
-        /// WebSockets stay, and carriers put many browsers behind one address. A WebSocket that a trusted proxy asks for
-        /// counts towards the client that the proxy names.
+        /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. The default is
+        /// higher than there because WebSockets stay open and carriers put many browsers behind one address. A WebSocket
+        /// that a trusted proxy requests counts towards the client that the proxy names.
         connections_per_source_max: u32 = 4096, in 1..=100_000_000;
 
-        /// Most that others have for a client that waits for it, answers to its offers; of offers half as much. What comes
-        /// beyond is dropped, and counted; the client stays connected. One more always fits.
+        /// Maximum size of the messages of other clients that wait for a client: answers to its offers, and offers up to
+        /// half of this. Messages beyond the limit are dropped and counted, and the client stays connected. One more
+        /// message always fits.
         queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16);
 
-        /// Most bytes a second of offers that are handed on for one connection, with the messages around them, averaged over
-        /// eight seconds; of one source (an IPv4 address or an IPv6 /64) eight times as many. Its announces are answered all
-        /// the same. 0 is no limit.
+        /// Maximum rate in bytes per second at which the offers of one connection are relayed, including the messages
+        /// around them, averaged over eight seconds. One source (an IPv4 address or an IPv6 /64) may use eight times as
+        /// much. Announces are answered regardless. 0 means no limit.
         relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1);
 
-        /// Most torrents that a client may announce on one connection.
+        /// Maximum number of torrents that a client may announce on one connection.
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
 
-        /// Most peers of all its swarms together; beyond it new ones are refused, and above half of it those of a source (an
-        /// IPv4 address, an IPv6 /64 or /48) that has more than its share. Each takes 200 to 360 bytes, and up to 768
-        /// more for offers that are not answered yet. "auto" is as many as an eighth of memory.max holds, or less where
-        /// memory.max is small.
+        /// Maximum number of peers in all WebTorrent swarms together. At the limit, new peers are refused. Above half of
+        /// it, new peers are refused if their source (an IPv4 address, or an IPv6 /64 or /48) has more than its share.
+        /// Each peer takes 200 to 360 bytes, and up to 768 more for offers without an answer. "auto" is the number that
+        /// fits in an eighth of memory.max, or fewer if memory.max is small.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;
 
-        /// Most that waits between two looks of a worker for what other workers hand to it, for each worker. What does
-        /// not fit is lost, and counted. Never more than its part of memory.max.
+        /// Maximum size, for each worker, of the messages from other workers that wait until the worker next polls.
+        /// Messages that do not fit are dropped and counted. The share of the mailboxes in memory.max also limits this.
         mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1);
 
-        /// Pages that may use the tracker, by their origin (the Origin header, which browsers send and pages cannot
-        /// change). [] lets all.
+        /// Origins of the web pages that may use the tracker. Browsers send the origin in the Origin header, and pages
+        /// cannot change it. [] allows all origins.
         origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
 
-        /// Pages that may not, whatever origins_allow says.
+        /// Origins of the web pages that may not use the tracker. This list takes precedence over origins_allow.
         origins_deny: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
 
-        /// Serve clients that send no Origin header, which are no browsers: desktop clients, servers, tools.
+        /// Serve clients that send no Origin header. These are not browsers but desktop clients, servers and tools.
         origin_missing: bool = true;
     }
 
-    /// Proxies in front of HTTP. Only what is listed here is believed about the addresses of clients.
+    /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.
     section proxy: Proxy {
-        /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Whoever connects
-        /// from there can announce any address.
+        /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Any program that
+        /// connects from there can announce any address.
         trusted: Vec<Trusted> = Vec::new(), in 0..=FILES_MAX;
 
-        /// The header in which they name the client. Of "x-forwarded-for" and "forwarded", which are lists, the last
-        /// address that is not itself a trusted proxy counts. Set the one that your proxy overwrites or appends to:
-        /// any other could come from the client. A PROXY header needs no key here, see http.listen.
+        /// The header in which proxies name the client. "x-forwarded-for" and "forwarded" are lists; the tracker uses the
+        /// last address that is not itself a trusted proxy. Choose the header that your proxy overwrites or appends to,
+        /// because clients can forge any other. The PROXY protocol does not need this key; see http.listen.
         header: ClientHeader = ClientHeader::None;
     }
 
     /// The threads that serve requests.
     section workers: Workers {
-        /// How many. "auto" is one for each processor that the tracker may use, as CPU affinity and cgroup quota say.
+        /// Number of workers. "auto" starts one for each processor that CPU affinity and the cgroup quota allow the
+        /// tracker to use.
         count: Auto<u32> = Auto::Auto, in 1..=1024;
 
-        /// Bind each worker to a processor of its own. It gains a little on a machine that does nothing else. It
-        /// hurts where other programs share the processors, since a pinned worker cannot step aside.
+        /// Bind each worker to a processor of its own. This gains a little on a dedicated machine. It hurts where other
+        /// programs share the processors, since a pinned worker cannot move to a free one.
         pin: bool = false;
     }
 
-    /// What clients are told when they announce themselves, for every protocol.
+    /// The replies to announces. Unless a key says otherwise, it applies to every protocol.
     section announce: Announce {
-        /// Seconds until a client should announce again. The load of a tracker is inverse to this. Public trackers use
-        /// 900 to 3600; a few seconds are good for laboratories only.
+        /// Seconds until a client should announce again. The load on the tracker is inversely proportional to this.
+        /// Public trackers use 900 to 3600. Intervals of a few seconds are suitable only for testing.
         interval_s: u32 = 1800, in 1..=21_600;
 
-        /// Up to so many seconds are added to each interval at random, so that a restart does not synchronise
-        /// the announces of the whole world.
+        /// Maximum number of seconds that are added at random to each interval, so that after a restart clients do not
+        /// all announce at the same time.
         interval_jitter_s: u32 = 300, in 0..=21_600;
 
-        /// Seconds that a client must let pass in any case, also when it has a reason to ask early (over HTTP, which can
-        /// say so). Never more than interval_s is sent; 0 sends none.
+        /// Seconds that a client must wait between announces even if it has a reason to announce early. Only HTTP replies
+        /// contain this. The tracker never sends more than interval_s. 0 omits it.
         min_interval_s: u32 = 300, in 0..=21_600;
 
-        /// Seconds of silence after which a peer is forgotten. Must exceed interval_s + interval_jitter_s, and some
-        /// minutes more forgive a lost announce. Larger values hand out more dead peers.
+        /// Seconds without an announce after which the tracker forgets a peer. This must exceed interval_s +
+        /// interval_jitter_s; a few minutes more tolerate a lost announce. With larger values, replies contain more dead
+        /// peers.
         peer_timeout_s: u32 = 2700, in 2..=86_400;
 
-        /// Peers for a client that does not say how many it wants.
+        /// Number of peers for a client that does not say how many it wants.
         numwant_default: u32 = 50, in 0..=1000;
 
-        /// Most peers of one address in one torrent; of IPv6, of one /48 network. Further ones are answered like any
-        /// other, but handed to nobody. An address has 65,535 ports, and could otherwise take all places. Where an address
-        /// has three peers or more in a torrent, a reply holds two of them at most, if there are enough others. 0 turns
-        /// both off, as a laboratory may need it. Carriers' NAT and VPN exits put many clients behind one address: a
-        /// tracker for those may set some hundreds. It is not exact: in a large torrent it may be half more.
+        /// Maximum number of peers with one IPv4 address, or in one IPv6 /48 network, in one torrent. Peers beyond it get
+        /// normal replies, but no reply contains them. Without a limit, one address could fill a torrent, because it has
+        /// 65,535 ports. If an address has three or more peers in a torrent, a reply contains at most two of them,
+        /// provided there are enough others. 0 disables both rules, which suits testing. NAT and VPN exits of carriers
+        /// put many clients behind one address; a tracker that serves those may set some hundreds. The limit is
+        /// approximate: in a large torrent an address may exceed it by half.
         peers_per_address_max: u32 = 64, in 0..=65_535;
 
-        /// Most peers for any client. A UDP reply must have room for them (udp.reply_bytes_max_v4); over IPv6 it may
-        /// hold fewer. Over HTTP all are sent.
+        /// Maximum number of peers for any client. A UDP reply must have space for them (udp.reply_bytes_max_v4); over
+        /// IPv6 it may hold fewer. HTTP replies contain all of them.
         numwant_max: u32 = 200, in 1..=1000;
     }
 
-    /// Questions for counts of swarms.
+    /// Scrapes, the requests for the counts of swarms.
     section scrape: Scrape {
-        /// Most info hashes in one request over UDP. BEP 15 lets clients send "about 74". Over HTTP the size of a request
-        /// is the limit, at about 130.
+        /// Maximum number of info hashes in one UDP request. BEP 15 lets clients send "about 74". Over HTTP the size of
+        /// the request is the limit, at about 130.
         hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX;
     }
 
-    /// UDP has no connections, so a client proves its address by a connection id that it was sent (BEP 15).
+    /// UDP has no connections, so the tracker sends each client a connection id with which the client proves its
+    /// address (BEP 15).
     section connection_id: ConnectionId {
-        /// Secret from which ids are made. "" takes a random one at each start. Set the same key on several
-        /// trackers, or keep it over restarts, and they accept each other's ids. Made for example by
-        /// "openssl rand -hex 16". It is never logged.
+        /// Secret key from which the tracker derives connection ids. "" generates a random key at each start. Trackers
+        /// that share a key accept each other's ids, and a key that stays the same keeps ids valid across restarts.
+        /// "openssl rand -hex 16" generates one. The key is never logged.
         key: SecretKey = SecretKey(None);
 
-        /// Seconds for which an id is accepted beyond the two minutes of BEP 15; some clients keep theirs too long.
+        /// Seconds for which the tracker accepts an id beyond the two minutes of BEP 15. Some clients keep theirs too
+        /// long.
         grace_s: u32 = 120, in 0..=3600;
 
-        /// Answer a wrong id with an error rather than silence. Friendlier to clients that would wait, but then
-        /// anyone can make the tracker send (small) datagrams to a forged address.
+        /// Answer an invalid id with an error instead of silence. This saves clients a timeout, but lets anyone make the
+        /// tracker send (small) datagrams to a forged address.
         answer_wrong: bool = false;
     }
 
-    /// Which clients are served.
+    /// Which client addresses the tracker serves.
     section address: Address {
-        /// Refuse clients with private or loopback addresses. Right for a public tracker, where such peers are of
-        /// no use to others; wrong for a tracker at home.
+        /// Refuse clients with private or loopback addresses. Enable this on a public tracker, where other clients cannot
+        /// reach such peers. Leave it off on a local network.
         refuse_private: bool = false;
     }
 
     /// The memory of the whole process.
     section memory: Memory {
-        /// Ceiling for all of it: swarms and peers, what connections hold, what waits for them, the program itself. At
-        /// start it is divided, and the log tells how. "auto" is three quarters of the machine's memory or of the cgroup
-        /// limit, whichever is less; the rest is for what the kernel keeps of sockets. It takes 26 MiB and 6 MiB for
-        /// each worker at the least.
+        /// Memory limit of the whole process: swarms and peers, connections and their buffers, queues, and the program
+        /// itself. The tracker divides it at start and logs the shares. "auto" is three quarters of the machine's memory
+        /// or of the cgroup limit, whichever is less; the rest remains for the kernel's socket buffers. The minimum is 26
+        /// MiB plus 6 MiB for each worker.
         max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384);
     }
 
-    /// The memory in which swarms live.
+    /// The memory that holds swarms and peers.
     section store: Store {
-        /// Ceiling for swarms and peers, a part of memory.max. At the ceiling new peers are refused with a reason, and
-        /// nothing else changes. "auto" is what memory.max leaves beside connections and queues, half of it or more; the
-        /// log tells how much. A million torrents of one peer take about 40 MiB.
+        /// Memory limit for swarms and peers, a part of memory.max. At the limit, new peers are refused with a reason,
+        /// and nothing else changes. "auto" is the part of memory.max that connections and queues leave, half of it or
+        /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
         memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384);
     }
 
-    /// The listener for operators: /health and /metrics (Prometheus) over HTTP.
+    /// The listener for operators, which serves /health and /metrics (Prometheus) over HTTP.
     section control: Control {
-        /// Its address; "" turns it off. It has no password, so keep it on an address that only you can reach.
+        /// Address of the control listener; "" disables it. It has no authentication, so use an address that only you can
+        /// reach.
         listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT)));
 
-        /// Names by which it may be asked, as in http://NAME:6970/metrics, besides IP addresses and localhost. All others are
-        /// refused, because a web page could lead a name of its own to this address. "*" stands for all names.
+        /// Host names that requests may use, as in http://NAME:6970/metrics, in addition to IP addresses and localhost.
+        /// All other names are refused, because a web page could point a name of its own at this address. "*" allows all
+        /// names.
         hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX;
     }
 
     /// The log, which goes to standard error.
     section log: Log {
-        /// How much is logged. At "info" and above nothing is logged per request.
+        /// Minimum level of the messages that are logged. "info" and the more severe levels log nothing for each request.
         level: LogLevel = LogLevel::Info;
 
-        /// "human" is text, in colour on a terminal unless NO_COLOR is set. "json" is an object for each line.
+        /// "human" is plain text, with colours on a terminal unless NO_COLOR is set. "json" writes one object per line.
         format: LogFormat = LogFormat::Human;
     }
 }

@@ -1,10 +1,10 @@
-//! The configuration of the tracker: every key, its meaning, its default and what it accepts.
+//! The configuration of the tracker: every key with its meaning, its default and the values it accepts.
 //!
-//! Each key is declared once, in `keys`. The typed structs, the defaults, the commented default file, the names
-//! of the environment variables and the validation all come from that declaration, so they cannot drift apart.
+//! The module `keys` declares each key once. The typed structs, the defaults, the commented default file, the names of
+//! the environment variables and the validation all come from that declaration, so they cannot drift apart.
 //!
-//! This crate turns text into a [`Config`] or into everything that is wrong with the text. It must not read files,
-//! the environment or the machine itself (the caller hands both in), so that every refusal can be tested.
+//! This crate turns text into a [`Config`], or into a list of everything that is wrong with the text. It does not read
+//! files, the environment or the machine itself. The caller passes these in, so tests can cover every refusal.
 #![forbid(unsafe_code)]
 
 mod declare;
@@ -30,5 +30,5 @@ pub use values::{
     SecretKey, StreamBackend, Trusted,
 };
 
-/// How the name of every environment variable of the tracker begins.
+/// The prefix of the tracker's environment variables.
 pub const ENVIRONMENT_PREFIX: &str = "SHOAL_";

@@ -1,19 +1,19 @@
-//! The default file and the list of environment variables, both made of the declarations.
+//! The default file and the list of environment variables. Both are generated from the declarations.
 
 use crate::ENVIRONMENT_PREFIX;
 use crate::declare::{Key, Section};
 use crate::keys::{Config, sections};
 
-/// What the default file begins with.
+/// The comment at the top of the default file.
 const PREFACE: &str = "\
-# Configuration of the tracker Shoal. Every key is shown with its default; keys that you leave out keep it.
+# Configuration of the tracker Shoal. The file lists every key with its default. A key that you omit keeps its default.
 #
-# An environment variable overrides each key: SHOAL_<SECTION>_<KEY>, for example
+# The environment variable SHOAL_<SECTION>_<KEY> overrides a key, for example
 #   SHOAL_UDP_LISTEN=0.0.0.0:6969,[::]:6969   SHOAL_LOG_LEVEL=debug
-# `shoal config check FILE` tells what is wrong with a file.
+# `shoal config check FILE` checks a file and lists every problem in it.
 ";
 
-/// The default configuration in TOML, with the documentation of each key as comments.
+/// Returns the default configuration in TOML, with the documentation of each key as comments.
 #[must_use]
 pub fn default_toml() -> String {
     let mut config = Config::default();
@@ -22,7 +22,7 @@ pub fn default_toml() -> String {
     format!("{PREFACE}\n{}", tables.join("\n"))
 }
 
-/// The names of all environment variables that the tracker reads, in the order of the default file.
+/// Returns the names of all environment variables that the tracker reads, in the order of the default file.
 #[must_use]
 pub fn environment_names() -> Vec<String> {
     let mut config = Config::default();
@@ -33,7 +33,7 @@ pub fn environment_names() -> Vec<String> {
     names.collect()
 }
 
-/// The environment variable of a key.
+/// Returns the name of the environment variable of a key.
 pub(crate) fn environment_name(section: &str, key: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{section}_{key}").to_uppercase()
 }
@@ -48,7 +48,7 @@ fn entry(key: &Key<'_>) -> String {
     format!("{docs}# Accepts {}.\n{} = {}\n", key.slot.accepts(), key.name, key.slot.show())
 }
 
-/// Documentation as the compiler sees it (each line begins with a space) as comments.
+/// Formats documentation as comments. Each line of it begins with a space.
 fn comment(docs: &[&str]) -> String {
     docs.iter().map(|line| format!("#{line}\n")).collect()
 }

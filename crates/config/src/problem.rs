@@ -1,37 +1,37 @@
-//! What is wrong with a configuration, in words for the operator.
+//! Problems in a configuration, described for the operator.
 
 use core::fmt;
 
-/// One thing that is wrong.
+/// A single problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The key and its value, as far as there are any.
+    /// The key and its value, if there are any.
     pub subject: String,
-    /// Where that was written.
+    /// Where the value was set.
     pub origin: Origin,
-    /// Why it is refused and what would be accepted.
+    /// The reason for the refusal, and the values that would be accepted.
     pub fault: String,
 }
 
-/// Everything that is wrong, never empty.
+/// All problems of a configuration. The list is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
-/// Where a value comes from.
+/// The place where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The value is the default.
     Default,
     /// A line of a file.
     File {
-        /// The path as the operator gave it.
+        /// The path as the operator wrote it.
         path: String,
-        /// The line, from 1.
+        /// The line number, counted from 1.
         line: usize,
     },
     /// An environment variable.
     Environment {
-        /// Its name.
+        /// The name of the variable.
         name: String,
     },
 }

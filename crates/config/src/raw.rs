@@ -1,7 +1,7 @@
-//! A value as somebody wrote it, before it means anything.
+//! A value as written in a file or the environment, before it is interpreted.
 //!
-//! A TOML value has a type of its own, a value from an environment variable is bare text. Both come to the parsers
-//! of [`Value`](crate::value::Value) in this one shape, so that no type needs two parsers.
+//! A TOML value has a type of its own, while a value from an environment variable is untyped text. Both reach the
+//! parsers of [`Value`](crate::value::Value) in the same form, so no type needs two parsers.
 
 use toml::de::DeValue;
 
@@ -16,29 +16,28 @@ pub(crate) enum Raw {
     Boolean(bool),
     /// A TOML array.
     List(Vec<Raw>),
-    /// Text without a type, from the environment: whatever the key wants it to be.
+    /// Untyped text from the environment. The type of the key decides how it is parsed.
     Untyped(String),
-    /// A TOML type that no key accepts: float, date, table.
-    Foreign,
+    /// A TOML type that no key accepts: a float, a date or a table.
+    Unsupported,
 }
 
 impl Raw {
-    /// The TOML value without its place in the file.
+    /// Converts a TOML value. The result does not hold its position in the file.
     pub(crate) fn from_toml(value: &DeValue<'_>) -> Self {
         match value {
             DeValue::String(text) => Self::Text(text.to_string()),
-            DeValue::Integer(integer) => {
-                i128::from_str_radix(integer.as_str(), integer.radix()).map_or(Self::Foreign, Self::Integer)
-            }
+            DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix())
+                .map_or(Self::Unsupported, Self::Integer),
             DeValue::Boolean(boolean) => Self::Boolean(*boolean),
             DeValue::Array(items) => {
                 Self::List(items.iter().map(|item| Self::from_toml(item.get_ref())).collect())
             }
-            DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => Self::Foreign,
+            DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => Self::Unsupported,
         }
     }
 
-    /// The value as text, if it can be that.
+    /// Returns the value as text, if it can be text.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::Untyped(text) => Some(text),
@@ -46,7 +45,7 @@ impl Raw {
         }
     }
 
-    /// The value as an integer, if it can be that.
+    /// Returns the value as an integer, if it can be one.
     pub(crate) fn integer<T: TryFrom<i128>>(&self) -> Option<T> {
         let integer = match self {
             Self::Integer(integer) => *integer,
@@ -56,7 +55,7 @@ impl Raw {
         T::try_from(integer).ok()
     }
 
-    /// The value as a boolean, if it can be that.
+    /// Returns the value as a boolean, if it can be one.
     pub(crate) fn boolean(&self) -> Option<bool> {
         match self {
             Self::Boolean(boolean) => Some(*boolean),
@@ -65,7 +64,7 @@ impl Raw {
         }
     }
 
-    /// The value as a list, if it can be that. Without types, commas separate the items.
+    /// Returns the value as a list, if it can be one. Commas separate the items of untyped text.
     pub(crate) fn list(&self) -> Option<Vec<Self>> {
         match self {
             Self::List(items) => Some(items.clone()),

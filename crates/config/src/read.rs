@@ -1,4 +1,4 @@
-//! From the text of a file and the environment to a configuration, or to all that is wrong with them.
+//! Reads a configuration from the text of a file and the environment.
 
 use core::ops::Range;
 use std::ffi::OsString;
@@ -15,19 +15,20 @@ use crate::raw::Raw;
 use crate::rules;
 use crate::suggest::nearest;
 
-/// A configuration file that the caller has read.
+/// The content of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigFile<'t> {
-    /// Its path, for messages.
+    /// The path, for messages.
     pub path: &'t str,
-    /// Its content.
+    /// The content.
     pub text: &'t str,
 }
 
-/// Puts together the defaults, then the file, then the environment, each overriding what came before.
+/// Combines the defaults, the file and the environment. The file overrides the defaults, and the environment overrides
+/// both.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first: unknown names, wrong types, values out of range, contradictions.
+/// Returns all problems rather than the first: unknown names, wrong types, values out of range, and contradictions.
 pub fn read(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -50,14 +51,14 @@ struct Reader<'c> {
     problems: Vec<Problem>,
 }
 
-/// A key that somebody set, the last entry of a key being the one that counts.
+/// A key that was set. If a key occurs several times, the last occurrence counts.
 struct Written {
     name: String,
     origin: Origin,
     accepted: bool,
 }
 
-/// A key as it is shown in a contradiction.
+/// A key as it appears in the text of a contradiction.
 struct Shown {
     name: String,
     value: String,
@@ -69,7 +70,7 @@ impl Reader<'_> {
     fn read_file(&mut self, file: ConfigFile<'_>) {
         let (table, errors) = DeTable::parse_recoverable(file.text);
         if !errors.is_empty() {
-            // What was recovered from broken TOML may not be what was meant, so its keys are not judged.
+            // Keys recovered from broken TOML may not be the intended ones, so they are not checked.
             self.problems.extend(errors.iter().map(|error| syntax_problem(file, error)));
             return;
         }
@@ -121,19 +122,19 @@ impl Reader<'_> {
         }
     }
 
-    /// A key that stands before the first section.
+    /// Refuses a key before the first section, and suggests the sections that have such a key.
     fn refuse_outside(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>) {
         let name_text = name.get_ref().as_ref();
-        let homes: Vec<String> = self
+        let sections: Vec<String> = self
             .sections
             .iter()
             .filter(|section| section.keys.iter().any(|key| key.name == name_text))
             .map(|section| format!("[{}]", section.name))
             .collect();
-        let fault = if homes.is_empty() {
-            "every key stands in a section; `shoal config` prints them all".to_owned()
+        let fault = if sections.is_empty() {
+            "every key belongs to a section; `shoal config` prints them all".to_owned()
         } else {
-            format!("every key stands in a section, this one in {}", homes.join(" or "))
+            format!("every key belongs to a section, this one to {}", sections.join(" or "))
         };
         self.refuse(name_text.to_owned(), file.origin(&name.span()), fault);
     }
@@ -170,14 +171,14 @@ impl Reader<'_> {
         let fault = match nearest(&name, known.iter().map(String::as_str)) {
             Some(near) => format!("no such variable; did you mean {near}?"),
             None => {
-                "no such variable; variables are named SHOAL_<SECTION>_<KEY> after the keys of `shoal config`"
+                "no such variable; variables have the form SHOAL_<SECTION>_<KEY>, after the keys of `shoal config`"
                     .to_owned()
             }
         };
         self.refuse(name, origin, fault);
     }
 
-    /// Lets go of the configuration, with every key as it is now and the problems so far.
+    /// Ends the borrow of the configuration. Returns every key with its current value, and the problems so far.
     fn finish(self) -> (Vec<Shown>, Vec<Problem>) {
         (show(&self.sections, &self.written), self.problems)
     }
@@ -187,10 +188,10 @@ impl Reader<'_> {
     }
 }
 
-/// A value on its way into a key.
+/// A value that is about to be assigned to a key.
 struct Entered {
     value: Raw,
-    /// How it was written, for messages.
+    /// The value as it was written, for messages.
     quoted: String,
     origin: Origin,
 }
@@ -202,7 +203,7 @@ impl ConfigFile<'_> {
     }
 }
 
-/// Gives a key its value.
+/// Assigns a value to a key. Returns a problem if the key does not accept the value.
 fn assign(section: &str, key: &mut Key<'_>, entered: Entered) -> (Written, Option<Problem>) {
     let name = format!("{section}.{}", key.name);
     let accepted = key.slot.assign(&entered.value);
@@ -218,8 +219,9 @@ fn subject(name: &str, value: &str) -> String {
     format!("{name} = {value}")
 }
 
-/// Where a service whose name begins with "shoal" exists, Kubernetes sets these in every pod of its namespace
-/// (Kubernetes documentation, "Accessing the Service", environment variables). They are not meant for us.
+/// Returns whether Kubernetes set this variable. If there is a service whose name begins with "shoal", Kubernetes sets
+/// such variables in every pod of its namespace (Kubernetes documentation, "Accessing the Service", environment
+/// variables). They do not configure the tracker.
 fn is_service_link(name: &str) -> bool {
     let port_of = |marker: &str| {
         let number = name.split_once(marker).map(|(_, rest)| rest.split('_').next().unwrap_or(rest));
@@ -237,7 +239,7 @@ fn unknown<'n>(
 ) -> String {
     match nearest(name, known.clone()) {
         Some(near) => format!("no such {kind}; did you mean {}?", show(near)),
-        None => format!("no such {kind}; there are {}", known.map(show).collect::<Vec<_>>().join(", ")),
+        None => format!("no such {kind}; the {kind}s are {}", known.map(show).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -249,7 +251,7 @@ fn syntax_problem(file: ConfigFile<'_>, error: &toml::de::Error) -> Problem {
     }
 }
 
-/// A written value on one line of bearable length.
+/// Shortens a written value to one line of limited length.
 fn abbreviate(written: &str) -> String {
     const CHARACTERS_MAX: usize = 100;
     let line = written.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -274,7 +276,8 @@ fn show(sections: &[Section<'_>], written: &[Written]) -> Vec<Shown> {
     shown.collect()
 }
 
-/// The contradiction in words; `None` where one of its keys was refused already and so has no value to judge.
+/// Describes a contradiction. Returns `None` if one of its keys was refused already, because then it has no value to
+/// compare.
 fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Problem> {
     let mut keys = conflict.keys.iter().filter_map(|name| shown.iter().find(|shown| shown.name == *name));
     let first = keys.next()?;
@@ -282,14 +285,14 @@ fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Probl
     if !first.accepted || others.iter().any(|other| !other.accepted) {
         return None;
     }
-    let beside: String = others
+    let with_others: String = others
         .iter()
         .map(|other| format!(" with {} ({}),", subject(&other.name, &other.value), other.origin))
         .collect();
-    let fault = if beside.is_empty() {
+    let fault = if with_others.is_empty() {
         conflict.fault.clone()
     } else {
-        format!("contradiction{} {}", beside, conflict.fault)
+        format!("contradiction{} {}", with_others, conflict.fault)
     };
     Some(Problem { subject: subject(&first.name, &first.value), origin: first.origin.clone(), fault })
 }

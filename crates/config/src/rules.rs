@@ -1,4 +1,4 @@
-//! What no single key can tell: values that are each in range and impossible together.
+//! Rules that involve several keys: each value is in range, but the combination is impossible.
 
 use core::net::SocketAddr;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::values::{Auto, ClientHeader, Listen, Place, Trusted};
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// The full names of the keys, the one to change first.
+    /// The full names of the keys. The first is the one to change.
     pub(crate) keys: &'static [&'static str],
-    /// Why it cannot be, and what would be accepted.
+    /// The reason for the refusal, and the values that would be accepted.
     pub(crate) fault: String,
 }
 
-/// Every contradiction of `config`.
+/// Returns every contradiction in `config`.
 pub(crate) fn check(config: &Config) -> Vec<Conflict> {
     let rules = [
         listen_at_all,
@@ -32,7 +32,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         timeout_after_interval,
         webtorrent_timeout_after_interval,
         offers_fit_messages,
-        offers_fit_what_waits,
+        offers_fit_queues,
         peers_fit,
         scrape_fits_v4,
         scrape_fits_v6,
@@ -46,7 +46,7 @@ fn listen_at_all(config: &Config) -> Option<Conflict> {
         !(config.udp.listen.is_empty() && config.http.listen.is_empty() && config.tls.listen.is_empty());
     (!listens).then(|| Conflict {
         keys: &["udp.listen", "http.listen", "tls.listen"],
-        fault: "the tracker would listen nowhere; one of them must name an address".to_owned(),
+        fault: "the tracker would listen nowhere; at least one of these keys must name an address".to_owned(),
     })
 }
 
@@ -76,7 +76,7 @@ fn http_listens_once(config: &Config) -> Option<Conflict> {
     Some(Conflict { keys: &["http.listen", "tls.listen"], fault })
 }
 
-/// What is wrong with addresses of which one covers another.
+/// Describes the first two addresses of which one covers the other.
 fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
     let pairs = addresses
         .iter()
@@ -101,8 +101,8 @@ fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
 fn tls_has_certificates(config: &Config) -> Option<Conflict> {
     (!config.tls.listen.is_empty() && config.tls.certificates.is_empty()).then(|| Conflict {
         keys: &["tls.certificates", "tls.listen"],
-        fault: "TLS takes a certificate; certificates must name at least one file \
-                (`shoal tls self-signed` makes one for trials)"
+        fault: "TLS needs a certificate; certificates must name at least one file \
+                (`shoal tls self-signed` makes one for testing)"
             .to_owned(),
     })
 }
@@ -112,8 +112,7 @@ fn keys_match_certificates(config: &Config) -> Option<Conflict> {
     (keys != 0 && keys != certificates).then(|| Conflict {
         keys: &["tls.keys", "tls.certificates"],
         fault: format!(
-            "there are {keys} keys for {certificates} certificates; keys must be {certificates}, or none where each \
-             certificate file holds its key"
+            "there are {keys} keys for {certificates} certificates; list {certificates} keys, or none if each \\n             certificate file contains its key"
         ),
     })
 }
@@ -121,39 +120,37 @@ fn keys_match_certificates(config: &Config) -> Option<Conflict> {
 fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
     let trusted = &config.proxy.trusted;
     let has_networks = trusted.iter().any(|trusted| matches!(trusted, Trusted::Network(_)));
-    let is_deaf = |listen: &Listen| match listen.place {
+    let trusts_no_proxy = |listen: &Listen| match listen.place {
         Place::Tcp(_) => listen.proxy_protocol && !has_networks,
         Place::Unix(_) => !trusted.contains(&Trusted::Unix),
     };
-    let keys: &'static [&'static str] = if config.http.listen.iter().any(is_deaf) {
+    let keys: &'static [&'static str] = if config.http.listen.iter().any(trusts_no_proxy) {
         &["proxy.trusted", "http.listen"]
-    } else if config.tls.listen.iter().any(is_deaf) {
+    } else if config.tls.listen.iter().any(trusts_no_proxy) {
         &["proxy.trusted", "tls.listen"]
     } else if config.proxy.header != ClientHeader::None && trusted.is_empty() {
         &["proxy.trusted", "proxy.header"]
     } else {
         return None;
     };
-    let fault = "nobody would be believed; trusted must name the addresses of the proxies, and \"unix\" where they come \
-                 by a Unix socket";
+    let fault = "no proxy would be trusted; trusted must name the addresses of the proxies, and \"unix\" for proxies that \\n                 connect to a Unix socket";
     Some(Conflict { keys, fault: fault.to_owned() })
 }
 
 fn unix_sockets_name_clients(config: &Config) -> Option<Conflict> {
-    let is_nameless = |listen: &Listen| {
+    let lacks_client_addresses = |listen: &Listen| {
         matches!(listen.place, Place::Unix(_))
             && !listen.proxy_protocol
             && config.proxy.header == ClientHeader::None
     };
-    let keys: &'static [&'static str] = if config.http.listen.iter().any(is_nameless) {
+    let keys: &'static [&'static str] = if config.http.listen.iter().any(lacks_client_addresses) {
         &["proxy.header", "http.listen"]
-    } else if config.tls.listen.iter().any(is_nameless) {
+    } else if config.tls.listen.iter().any(lacks_client_addresses) {
         &["proxy.header", "tls.listen"]
     } else {
         return None;
     };
-    let fault = "who comes by a Unix socket has no address, and nobody would be served; header must be the one in which \
-                 the proxy names its clients, or the socket be listed with \" proxy-protocol\"";
+    let fault = "a connection to a Unix socket has no address, so no client would be served; set header to the one in \\n                 which the proxy names its clients, or append \" proxy-protocol\" to the socket";
     Some(Conflict { keys, fault: fault.to_owned() })
 }
 
@@ -170,7 +167,7 @@ fn timeout_after_interval(config: &Config) -> Option<Conflict> {
     (config.announce.peer_timeout_s <= longest_s).then(|| Conflict {
         keys: &["announce.peer_timeout_s", "announce.interval_s", "announce.interval_jitter_s"],
         fault: format!(
-            "peers would be forgotten before they announce again; peer_timeout_s must be more than {longest_s}"
+            "peers would time out before they announce again; peer_timeout_s must be more than {longest_s}"
         ),
     })
 }
@@ -180,7 +177,7 @@ fn webtorrent_timeout_after_interval(config: &Config) -> Option<Conflict> {
     (config.webtorrent.peer_timeout_s <= longest_s).then(|| Conflict {
         keys: &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "webtorrent.interval_jitter_s"],
         fault: format!(
-            "peers would be forgotten before they announce again; peer_timeout_s must be more than {longest_s}"
+            "peers would time out before they announce again; peer_timeout_s must be more than {longest_s}"
         ),
     })
 }
@@ -193,21 +190,19 @@ fn offers_fit_messages(config: &Config) -> Option<Conflict> {
     })
 }
 
-fn offers_fit_what_waits(config: &Config) -> Option<Conflict> {
+fn offers_fit_queues(config: &Config) -> Option<Conflict> {
     let most = config.webtorrent.queue_max;
     (config.webtorrent.offer_max >= most).then(|| Conflict {
         keys: &["webtorrent.offer_max", "webtorrent.queue_max"],
-        fault: format!(
-            "such an offer would take all the room for others; offer_max must be less than {most}"
-        ),
+        fault: format!("such an offer would fill the whole queue; offer_max must be less than {most}"),
     })
 }
 
 fn peers_fit(config: &Config) -> Option<Conflict> {
-    let room = entries_that_fit::<AnnounceHead, PeerV4>(config.udp.reply_bytes_max_v4);
-    (config.announce.numwant_max > room).then(|| Conflict {
+    let entries_max = entries_that_fit::<AnnounceHead, PeerV4>(config.udp.reply_bytes_max_v4);
+    (config.announce.numwant_max > entries_max).then(|| Conflict {
         keys: &["announce.numwant_max", "udp.reply_bytes_max_v4"],
-        fault: format!("the reply has no room for so many peers; numwant_max must be at most {room}"),
+        fault: format!("that many peers do not fit in a reply; numwant_max must be at most {entries_max}"),
     })
 }
 
@@ -228,20 +223,20 @@ fn store_fits_memory(config: &Config) -> Option<Conflict> {
     (store >= max).then(|| Conflict {
         keys: &["store.memory_max", "memory.max"],
         fault: format!(
-            "the store is a part of the memory of the process; memory_max must be less than {max}, or \"auto\""
+            "the store is part of the process's memory; memory_max must be less than {max}, or \"auto\""
         ),
     })
 }
 
 fn scrape_fault(config: &Config, reply_bytes_max: u32) -> Option<String> {
-    let room = entries_that_fit::<ScrapeHead, ScrapeEntry>(reply_bytes_max);
-    (config.scrape.hashes_max > room)
-        .then(|| format!("the reply has no room for so many counts; hashes_max must be at most {room}"))
+    let entries_max = entries_that_fit::<ScrapeHead, ScrapeEntry>(reply_bytes_max);
+    (config.scrape.hashes_max > entries_max)
+        .then(|| format!("that many counts do not fit in a reply; hashes_max must be at most {entries_max}"))
 }
 
-/// How many entries a reply holds behind its head.
+/// Returns the number of entries that fit in a reply after its head.
 fn entries_that_fit<Head, Entry>(reply_bytes_max: u32) -> u32 {
-    const { assert!(size_of::<Head>() < 100 && size_of::<Entry>() < 100, "so that the casts lose nothing") };
+    const { assert!(size_of::<Head>() < 100 && size_of::<Entry>() < 100, "the casts lose no bits") };
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     let (head_bytes, entry_bytes) = (size_of::<Head>() as u32, size_of::<Entry>() as u32);
     reply_bytes_max.saturating_sub(head_bytes) / entry_bytes

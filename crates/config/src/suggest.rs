@@ -1,6 +1,6 @@
-//! The name that a typo was probably meant to be.
+//! Suggestions for misspelt names.
 
-/// The candidate nearest to `name`, if any is near enough that the suggestion helps.
+/// Returns the candidate nearest to `name`, if one is near enough for a useful suggestion.
 pub(crate) fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance_max = 1 + name.len() / 4;
     candidates

@@ -1,4 +1,4 @@
-//! What a type must be able to do to be the value of a key.
+//! The traits that the type of a key implements.
 
 use core::ops::RangeInclusive;
 
@@ -6,42 +6,42 @@ use crate::raw::Raw;
 
 /// A type that a key can have.
 pub(crate) trait Value: Sized {
-    /// What the range of a key limits: the value itself, the length of a list, or
-    /// [`Infallible`](core::convert::Infallible) where a range makes no sense.
+    /// The type of the bounds of a key's range: the value itself, the length of a list, or
+    /// [`Infallible`](core::convert::Infallible) if a range makes no sense.
     type Bound;
 
-    /// Whether the written value must never be repeated in a message or a log.
+    /// Whether the written value must never appear in a message or a log.
     const SECRET: bool = false;
 
-    /// What would be accepted, to complete the sentence "accepts …".
+    /// Describes the accepted values, to complete the sentence "accepts …".
     fn accepts(range: Option<&RangeInclusive<Self::Bound>>) -> String;
 
-    /// Reads a written value. `None` means that it is not one of this type.
+    /// Parses a written value. Returns `None` if it is not a value of this type.
     fn parse(raw: &Raw) -> Option<Self>;
 
-    /// Whether the value is within the range of its key.
+    /// Returns whether the value is within the range of its key.
     fn within(&self, range: &RangeInclusive<Self::Bound>) -> bool;
 
-    /// The value in TOML, such that [`Value::parse`] reads it back.
+    /// Returns the value in TOML, in a form that [`Value::parse`] accepts.
     fn show(&self) -> String;
 }
 
-/// The field of a [`Config`](crate::Config) that belongs to a key, whatever its type.
+/// The field of a [`Config`](crate::Config) that belongs to a key, independent of the type of the field.
 pub(crate) trait Slot {
-    /// What the key accepts, range included.
+    /// Describes the values that the key accepts, including the range.
     fn accepts(&self) -> String;
 
-    /// Sets the field, or changes nothing and returns false where the value is not accepted.
+    /// Sets the field and returns true. If the value is not accepted, changes nothing and returns false.
     fn assign(&mut self, raw: &Raw) -> bool;
 
-    /// The present value in TOML.
+    /// Returns the current value in TOML.
     fn show(&self) -> String;
 
-    /// Whether the written value must never be repeated.
+    /// Returns whether the written value must never appear in a message or a log.
     fn secret(&self) -> bool;
 }
 
-/// A field and the range of its key.
+/// A field with the range of its key.
 pub(crate) struct Ranged<'c, T: Value> {
     pub(crate) field: &'c mut T,
     pub(crate) range: Option<RangeInclusive<T::Bound>>,

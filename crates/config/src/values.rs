@@ -1,4 +1,4 @@
-//! The types that keys have, and how each is written.
+//! The types of the keys and their written forms.
 
 mod host;
 mod origin;
@@ -20,20 +20,20 @@ pub use stream::{Listen, Place, Trusted};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A value that the tracker can also choose by itself.
+/// A value that the tracker can also choose itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auto<T> {
-    /// The tracker chooses.
+    /// The tracker chooses the value.
     Auto,
-    /// The operator has chosen.
+    /// The operator set the value.
     Set(T),
 }
 
-/// A key of 128 bits, or none. Never shown: not in logs, not in messages, not by `Debug`.
+/// An optional key of 128 bits. It never appears in logs or messages, nor in the output of `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey(pub Option<[u8; 16]>);
 
-/// Defines an enum of which each variant has one spelling.
+/// Defines an enum in which each variant has one spelling.
 macro_rules! choice {
     ($(#[$meta:meta])* $Name:ident { $($(#[$variant_meta:meta])* $Variant:ident = $spelling:literal,)+ }) => {
         $(#[$meta])*
@@ -73,9 +73,9 @@ macro_rules! choice {
 choice! {
     /// How datagrams are received and sent.
     DatagramBackend {
-        /// The one that costs less of those that work.
+        /// The cheapest back end that works.
         Auto = "auto",
-        /// io_uring, or no start.
+        /// io_uring. The tracker refuses to start if it does not work.
         Uring = "uring",
         /// recvmmsg and sendmmsg.
         Mmsg = "mmsg",
@@ -85,7 +85,7 @@ choice! {
 choice! {
     /// How connections are served.
     StreamBackend {
-        /// The one that costs least, which is epoll.
+        /// The cheapest back end, which is epoll.
         Auto = "auto",
         /// epoll.
         Epoll = "epoll",
@@ -95,15 +95,15 @@ choice! {
 choice! {
     /// Where a proxy names the client of a request.
     ClientHeader {
-        /// Nowhere: clients are those who connect.
+        /// No header: the client is the other end of the connection.
         None = "none",
-        /// `X-Forwarded-For`, a list to which each proxy adds.
+        /// `X-Forwarded-For`, a list to which each proxy appends.
         XForwardedFor = "x-forwarded-for",
         /// `X-Real-IP`.
         XRealIp = "x-real-ip",
         /// `Forwarded` (RFC 7239).
         Forwarded = "forwarded",
-        /// `CF-Connecting-IP`, of Cloudflare.
+        /// `CF-Connecting-IP`, which Cloudflare sends.
         CfConnectingIp = "cf-connecting-ip",
     }
 }
@@ -111,13 +111,13 @@ choice! {
 choice! {
     /// How much is logged.
     LogLevel {
-        /// What ends the tracker.
+        /// Errors that end the tracker.
         Error = "error",
-        /// What an operator should look into.
+        /// Events that an operator should investigate.
         Warn = "warn",
-        /// Start, stop and what was chosen.
+        /// Start, stop, and the choices that the tracker made.
         Info = "info",
-        /// What a developer wants to see.
+        /// Details for developers.
         Debug = "debug",
         /// Everything.
         Trace = "trace",
@@ -125,36 +125,36 @@ choice! {
 }
 
 choice! {
-    /// How log lines look.
+    /// The format of log lines.
     LogFormat {
-        /// Text for people, in colour on a terminal.
+        /// Plain text, with colours on a terminal.
         Human = "human",
-        /// One JSON object a line.
+        /// One JSON object per line.
         Json = "json",
     }
 }
 
 impl ByteSize {
-    /// A number of KiB.
+    /// Returns a size of `count` KiB.
     #[must_use]
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// A number of MiB.
+    /// Returns a size of `count` MiB.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// A number of GiB.
+    /// Returns a size of `count` GiB.
     #[must_use]
     pub const fn gib(count: u64) -> Self {
         Self(count << 30)
     }
 }
 
-/// The units of sizes, largest first, and the power of two of each.
+/// The units of sizes with their powers of two, largest first.
 const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
 
 impl fmt::Display for ByteSize {
@@ -240,7 +240,7 @@ impl Value for SecretKey {
     fn parse(raw: &Raw) -> Option<Self> {
         match raw.text()? {
             "" => Some(Self(None)),
-            // `from_str_radix` alone would also take a sign.
+            // `from_str_radix` alone would also accept a sign.
             text if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 u128::from_str_radix(text, 16).ok().map(|key| Self(Some(key.to_be_bytes())))
             }
@@ -299,15 +299,15 @@ impl Value for bool {
     }
 }
 
-/// One example of how an address is written, for both families.
+/// Examples of addresses of both families.
 const ADDRESS_EXAMPLES: &str = "such as \"0.0.0.0:6969\" or \"[::]:6969\"";
 
-/// A list of addresses; its range limits how many.
+/// A list of addresses. Its range limits the length.
 impl Value for Vec<SocketAddr> {
     type Bound = usize;
 
     fn accepts(range: Option<&RangeInclusive<usize>>) -> String {
-        let kind = format!("a list of different addresses with ports, {ADDRESS_EXAMPLES}");
+        let kind = format!("a list of distinct addresses with ports, {ADDRESS_EXAMPLES}");
         range.map_or(kind.clone(), |range| format!("{kind}, {} to {} of them", range.start(), range.end()))
     }
 
@@ -349,7 +349,7 @@ impl Value for Option<SocketAddr> {
     }
 }
 
-/// An address with its port. An IPv4 address in IPv6 clothes is refused: sockets of one family serve that family.
+/// Parses an address with a port. An IPv4-mapped IPv6 address is refused, because each socket serves one family.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     (address.ip().to_canonical() == address.ip()).then_some(address)
@@ -360,7 +360,7 @@ fn one_of(spellings: &[&str]) -> String {
     format!("one of {}", quoted.join(", "))
 }
 
-/// A TOML string. What is shown holds no characters that TOML would want escaped.
+/// Formats a TOML string. The texts shown contain no characters that TOML requires to be escaped.
 fn quote(text: &str) -> String {
     format!("\"{text}\"")
 }

@@ -1,12 +1,12 @@
-//! The default file: complete, documented, and read back as the defaults.
+//! The default file is complete and documented, and reads back as the defaults.
 
 use std::ffi::OsString;
 
 use shoal_config::{Config, ConfigFile, default_toml, environment_names, read};
 
 fn read_text(text: &str) -> Config {
-    let nobody: [(OsString, OsString); 0] = [];
-    read(Some(ConfigFile { path: "shoal.toml", text }), nobody).expect("the text is a configuration")
+    let no_variables: [(OsString, OsString); 0] = [];
+    read(Some(ConfigFile { path: "shoal.toml", text }), no_variables).expect("the text is a configuration")
 }
 
 #[test]
@@ -16,8 +16,8 @@ fn the_printed_default_reads_back_as_the_default() {
 
 #[test]
 fn no_file_and_an_empty_file_are_the_default() {
-    let nobody: [(OsString, OsString); 0] = [];
-    assert_eq!(read(None, nobody), Ok(Config::default()));
+    let no_variables: [(OsString, OsString); 0] = [];
+    assert_eq!(read(None, no_variables), Ok(Config::default()));
     assert_eq!(read_text(""), Config::default());
 }
 

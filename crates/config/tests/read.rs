@@ -1,4 +1,4 @@
-//! Reading: what is accepted, what overrides what, and what is refused with which words.
+//! Reading: accepted values, precedence, and the texts of refusals.
 
 use std::ffi::OsString;
 
@@ -8,13 +8,13 @@ fn environment(variables: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
 }
 
-/// Reads a file of this text, with these environment variables.
+/// Reads a file with this text, together with these environment variables.
 fn read_both(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
     read(Some(ConfigFile { path: "shoal.toml", text }), environment(variables))
         .map_err(|problems| problems.0.iter().map(ToString::to_string).collect())
 }
 
-/// The only problem of a file of this text.
+/// Returns the only problem of a file with this text.
 fn refusal(text: &str) -> String {
     let problems = read_both(text, &[]).expect_err("refused");
     assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -82,7 +82,7 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_key_value_place_and_what_is_accepted() {
+fn a_wrong_value_is_reported_with_its_key_its_place_and_the_accepted_values() {
     assert_eq!(
         refusal("[udp]\n\nio = \"fast\""),
         "udp.io = \"fast\" (shoal.toml, line 3): not accepted; accepts one of \"auto\", \"uring\", \"mmsg\""
@@ -125,12 +125,12 @@ fn a_value_out_of_range_is_refused() {
 }
 
 #[test]
-fn an_ipv4_address_in_ipv6_clothes_is_refused() {
+fn an_ipv4_mapped_address_is_refused() {
     assert!(refusal("[udp]\nlisten = [\"[::ffff:127.0.0.1]:6969\"]").contains("accepts a list"));
 }
 
 #[test]
-fn a_typo_is_told_with_the_nearest_name() {
+fn a_typo_is_reported_with_the_nearest_name() {
     assert_eq!(
         refusal("[udp]\nlisen = []"),
         "udp.lisen (shoal.toml, line 2): no such key; did you mean udp.listen?"
@@ -144,8 +144,8 @@ fn a_typo_is_told_with_the_nearest_name() {
 }
 
 #[test]
-fn a_name_like_no_other_is_told_with_all_that_exist() {
-    assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; there are scrape.hashes_max"));
+fn an_unknown_name_is_reported_with_all_that_exist() {
+    assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; the keys are scrape.hashes_max"));
     assert!(
         refusal("[warehouse]").contains("[udp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
     );
@@ -154,20 +154,20 @@ fn a_name_like_no_other_is_told_with_all_that_exist() {
 }
 
 #[test]
-fn a_key_outside_its_section_is_told_where_it_belongs() {
-    assert!(refusal("interval_s = 900").ends_with("this one in [webtorrent] or [announce]"));
-    assert!(refusal("listen = \"\"").ends_with("this one in [udp] or [http] or [tls] or [control]"));
-    assert!(refusal("speed = 1").contains("every key stands in a section"));
+fn a_key_outside_its_section_is_reported_with_its_section() {
+    assert!(refusal("interval_s = 900").ends_with("this one to [webtorrent] or [announce]"));
+    assert!(refusal("listen = \"\"").ends_with("this one to [udp] or [http] or [tls] or [control]"));
+    assert!(refusal("speed = 1").contains("every key belongs to a section"));
 }
 
 #[test]
-fn broken_toml_is_told_with_its_line() {
+fn broken_toml_is_reported_with_its_line() {
     let problem = refusal("[udp]\nio = \n");
     assert!(problem.starts_with("not TOML (shoal.toml, line 2): "), "{problem}");
 }
 
 #[test]
-fn everything_wrong_is_told_at_once_in_the_order_of_the_file() {
+fn all_problems_are_reported_at_once_in_the_order_of_the_file() {
     let text = "[log]\nlevel = \"loud\"\n[udp]\nport = 6969\nio = \"x\"\n[announce]\nnumwant_default = 300";
     let problems = read_both(text, &[("SHOAL_TYPO", "1")]).expect_err("refused");
     let starts = ["log.level", "udp.port", "udp.io", "SHOAL_TYPO", "announce.numwant_default"];
@@ -178,7 +178,7 @@ fn everything_wrong_is_told_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn impossible_combinations_are_refused_with_both_sides() {
+fn contradictions_are_reported_with_both_keys() {
     assert_eq!(
         refusal("[announce]\nnumwant_max = 40"),
         "announce.numwant_default = 50 (the default): contradiction with announce.numwant_max = 40 \
@@ -199,7 +199,7 @@ fn webtorrent_cannot_contradict_itself() {
     assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 630"));
     assert!(webtorrent("message_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
     assert!(webtorrent("queue_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
-    // A mailbox may be as small as 1 MiB, and so is what waits for one connection.
+    // A mailbox may be as small as 1 MiB, and so may the queue of a connection.
     assert!(webtorrent("offer_max = \"1MiB\"").contains("512KiB"));
 }
 
@@ -219,12 +219,12 @@ fn port_0_may_be_listed_twice_because_each_is_another_port() {
 }
 
 #[test]
-fn a_contradiction_with_a_refused_value_is_not_told_as_well() {
+fn a_contradiction_with_a_refused_value_is_not_reported() {
     assert!(refusal("[announce]\nnumwant_max = 40\nnumwant_default = \"many\"").contains("an integer"));
 }
 
 #[test]
-fn the_secret_is_never_repeated() {
+fn the_secret_never_appears_in_messages() {
     let problem = refusal("[connection_id]\nkey = \"0123456789abcdef-secret\"");
     assert!(problem.starts_with("connection_id.key = (hidden) "), "{problem}");
     let key = "000102030405060708090a0b0c0d0e0f";
@@ -294,7 +294,7 @@ fn addresses_that_cover_each_other_are_refused() {
 }
 
 #[test]
-fn tls_takes_certificates_and_their_keys() {
+fn tls_needs_certificates_and_their_keys() {
     let missing = refusal("[tls]\nlisten = [\"0.0.0.0:443\"]");
     assert!(missing.contains("shoal tls self-signed"), "{missing}");
     let uneven = refusal("[tls]\ncertificates = [\"a\", \"b\"]\nkeys = [\"a\"]");
@@ -302,7 +302,7 @@ fn tls_takes_certificates_and_their_keys() {
 }
 
 #[test]
-fn a_proxy_is_believed_only_where_it_is_trusted() {
+fn a_proxy_header_needs_a_trusted_proxy() {
     let tcp = "listen = [\"127.0.0.1:1 proxy-protocol\"]";
     let unix = "listen = [\"unix:/run/shoal.sock proxy-protocol\"]";
     for (text, keys) in [
@@ -313,13 +313,13 @@ fn a_proxy_is_believed_only_where_it_is_trusted() {
         (format!("[tls]\n{tcp}\ncertificates = [\"a.pem\"]"), "tls.listen"),
     ] {
         let refusal = refusal(&text);
-        assert!(refusal.contains("nobody would be believed") && refusal.contains(keys), "{text}: {refusal}");
+        assert!(refusal.contains("no proxy would be trusted") && refusal.contains(keys), "{text}: {refusal}");
     }
     assert!(read_both(&format!("[http]\n{tcp}\n[proxy]\ntrusted = [\"10.0.0.0/8\"]"), &[]).is_ok());
 }
 
 #[test]
-fn a_unix_socket_takes_somebody_who_names_the_clients() {
+fn a_unix_socket_needs_a_proxy_that_names_the_clients() {
     let text = "[http]\nlisten = [\"unix:/run/shoal.sock\"]\n[proxy]\ntrusted = [\"unix\"]\n";
     let refusal = refusal(text);
     assert!(refusal.contains("proxy.header") && refusal.contains("has no address"), "{refusal}");

@@ -1,24 +1,25 @@
-//! One received datagram together with the room for its reply: the contract between the I/O back ends, which
-//! fill in the request and send the reply, and whoever answers, who reads the one and writes the other.
+//! A received datagram with the buffer for its reply: the contract between the I/O back ends and the code that answers.
+//! A back end fills in the request and sends the reply. The answering code reads the request and writes the reply.
 
 use core::net::SocketAddr;
 
-/// Most bytes that a reply may have. It fits one Ethernet frame over IPv6 (1500 - 40 - 8 = 1452) and so never
-/// needs fragmentation on the paths that matter.
+/// The maximum length of a reply in bytes. It fits one Ethernet frame over IPv6 (1500 - 40 - 8 = 1452), so a reply
+/// never needs fragmentation on the paths that matter.
 pub const REPLY_BYTES_MAX: usize = 1452;
 
-/// Most datagrams that are answered together. 64 cache misses in flight hide each other; more gain nothing.
+/// The maximum number of datagrams that are answered together. The latencies of 64 cache misses in flight overlap; more
+/// gain nothing.
 pub const BATCH_MAX: usize = 64;
 
-/// A request and the room for its reply.
+/// A request and the buffer for its reply.
 #[derive(Debug)]
 pub struct Exchange<'b> {
-    /// Where the request came from and where the reply goes.
+    /// The address that sent the request and receives the reply.
     pub source: SocketAddr,
-    /// What was received, whole.
+    /// The whole received datagram.
     pub request: &'b [u8],
-    /// Where the reply is written. Its content before that is left over from earlier replies.
+    /// The buffer for the reply. At first it contains the remains of earlier replies.
     pub reply: &'b mut [u8; REPLY_BYTES_MAX],
-    /// How many bytes of `reply` are to be sent; 0 means no reply.
+    /// The number of bytes of `reply` to send; 0 means no reply.
     pub reply_len: usize,
 }

@@ -1,10 +1,11 @@
 //! The HTTP tracker protocol (BEP 3, 7, 23, 24, 31, 48) over HTTP/1.0 and 1.1 (RFC 9112), in both directions.
 //!
-//! Owns the shapes on the wire: heads of requests and responses, queries, bencoded bodies, chunks, and what proxies
-//! write into headers. A tracker uses [`head`], [`query`], [`reply`], [`response`] and [`forwarded`]; a client or a
-//! load generator the reverse: [`request`], [`response`], [`received`] on top of [`bencode`]. Decoding borrows and
-//! allocates nothing; encoding appends to the caller's vector. Must not read or write a socket, keep bytes between
-//! two calls, or judge what a value says: that a port is 0 or a proxy is not trusted is for others to decide.
+//! Owns the layouts on the wire: heads of requests and responses, queries, bencoded bodies, chunks, and the headers
+//! that proxies write. A tracker uses [`head`], [`query`], [`reply`], [`response`] and [`forwarded`]. A client or a
+//! load generator does the reverse with [`request`], [`response`], and [`received`] on top of [`bencode`]. Decoding
+//! borrows and does not allocate; encoding appends to the caller's vector. This module must not read or write a socket,
+//! keep bytes between two calls, or judge what a value means: whether port 0 is acceptable or a proxy is trusted is the
+//! caller's decision.
 
 pub mod bencode;
 pub mod date;
@@ -20,17 +21,18 @@ mod field;
 pub(crate) mod number;
 mod percent;
 
-/// Version of a message. A later minor version is read as HTTP/1.1 (RFC 9110, 2.5); others are not spoken.
+/// The version of a message. A later minor version is read as HTTP/1.1 (RFC 9110, 2.5); other major versions are not
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: a connection is closed after one response unless both sides ask for the contrary.
+    /// HTTP/1.0: the connection closes after one response unless both sides ask to keep it.
     Http10,
-    /// HTTP/1.1: a connection is kept unless one side says that it will close.
+    /// HTTP/1.1: the connection stays open unless one side announces that it will close.
     Http11,
 }
 
 impl Version {
-    /// From what httparse calls it.
+    /// Returns the version for httparse's minor version number.
     const fn from_minor(minor: u8) -> Self {
         if minor == 0 { Self::Http10 } else { Self::Http11 }
     }

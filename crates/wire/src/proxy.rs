@@ -1,44 +1,45 @@
-//! The PROXY protocol, versions 1 and 2 (`proxy-protocol.txt` of HAProxy): what a proxy writes at the front of a
-//! connection to say whose it is.
+//! The PROXY protocol, versions 1 and 2 (`proxy-protocol.txt` of HAProxy): the header with which a proxy begins a
+//! connection to name its client.
 //!
-//! Owns its layout, in both directions. Must not decide whether the proxy is to be believed, nor what it means that
-//! it names no source.
+//! Owns the layout of the header, in both directions. It must not decide whether the proxy is trusted, nor how to treat
+//! a header without a source.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io::Write as _;
 
-/// Most bytes of a header that is read. Version 1 has 107 at most; version 2 could say 64 KiB, but what proxies append
-/// (names, a checksum, parts of a certificate) is some hundred bytes.
+/// The maximum length of a header in bytes. Version 1 has at most 107; version 2 could announce 64 KiB, but the data
+/// that proxies append (names, a checksum, parts of a certificate) takes some hundred bytes.
 pub const HEADER_BYTES_MAX: usize = 4 << 10;
 
 /// Section 2.1: "the worst case (optional fields set to 0xff)", line end included.
 const V1_BYTES_MAX: usize = 107;
 const V1_SIGNATURE: &[u8] = b"PROXY ";
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, version and command, family, length.
+/// The length of signature, version and command, family, and length.
 const V2_HEAD_BYTES: usize = 16;
-/// Source, destination and their ports.
+/// The length of source, destination and their ports.
 const V2_INET_BYTES: u8 = 12;
 const V2_INET6_BYTES: u8 = 36;
 
-/// What the front of a connection says.
+/// The result of decoding the front of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// It is not all there yet.
+    /// The header is incomplete.
     Incomplete,
-    /// A header.
+    /// A complete header.
     Header {
-        /// How many bytes it takes.
+        /// The length of the header in bytes.
         bytes: usize,
-        /// Who is behind the proxy, an IPv4 address mapped into IPv6 given as what it is. None where the proxy speaks
-        /// for itself (`LOCAL`), does not know (`UNKNOWN`, `UNSPEC`), or was reached by a Unix socket.
+        /// The client behind the proxy; an IPv4-mapped IPv6 address is given as IPv4. `None` if the proxy connects on
+        /// its own behalf (`LOCAL`), does not know the client (`UNKNOWN`, `UNSPEC`), or received the connection over a
+        /// Unix socket.
         source: Option<SocketAddr>,
     },
-    /// It is no header.
+    /// The bytes are not a header.
     Malformed,
 }
 
-/// Reads a header of either version from the front of `bytes`.
+/// Decodes a header of either version from the front of `bytes`.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Decoded {
     if begins(bytes, V2_SIGNATURE) {
@@ -50,8 +51,8 @@ pub fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Appends a header of version 1. A source and destination of different families, which it cannot express, become
-/// `UNKNOWN`.
+/// Appends a header of version 1. It becomes `UNKNOWN` if the source and the destination have different families, which
+/// version 1 cannot express.
 pub fn encode_v1(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     let family = match (source, destination) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) => "TCP4",
@@ -60,10 +61,10 @@ pub fn encode_v1(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>)
     };
     let (from, to) = (source.ip(), destination.ip());
     write!(out, "PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port())
-        .expect("a vector takes all that is written");
+        .expect("writing to a vector does not fail");
 }
 
-/// Appends a header of version 2. A source and destination of different families become `UNSPEC`.
+/// Appends a header of version 2. It becomes `UNSPEC` if the source and the destination have different families.
 pub fn encode_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     let ports = [source.port().to_be_bytes(), destination.port().to_be_bytes()].concat();
     match (source.ip(), destination.ip()) {
@@ -81,7 +82,7 @@ pub fn encode_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>)
     }
 }
 
-/// Appends a header of version 2 by which a proxy speaks for itself, say to see whether the tracker lives.
+/// Appends a header of version 2 with which a proxy connects on its own behalf, for example for a health check.
 pub fn encode_v2_local(out: &mut Vec<u8>) {
     push_v2_head(0x20, 0x00, 0, out);
 }
@@ -91,7 +92,7 @@ fn push_v2_head(version_command: u8, family: u8, rest_bytes: u8, out: &mut Vec<u
     out.extend_from_slice(&[version_command, family, 0, rest_bytes]);
 }
 
-/// Whether the two agree as far as both go.
+/// Returns whether the two agree over the length of the shorter one.
 fn begins(bytes: &[u8], signature: &[u8]) -> bool {
     bytes.iter().zip(signature).all(|(byte, expected)| byte == expected)
 }
@@ -101,8 +102,8 @@ fn decode_v1(bytes: &[u8]) -> Decoded {
     let Some(line_bytes) = window.windows(2).position(|pair| pair == b"\r\n") else {
         return if window.len() < V1_BYTES_MAX { Decoded::Incomplete } else { Decoded::Malformed };
     };
-    let words = window.get(V1_SIGNATURE.len()..line_bytes);
-    match words.and_then(|words| core::str::from_utf8(words).ok()).map(v1_source) {
+    let fields = window.get(V1_SIGNATURE.len()..line_bytes);
+    match fields.and_then(|fields| core::str::from_utf8(fields).ok()).map(v1_source) {
         Some(Ok(source)) => Decoded::Header { bytes: line_bytes + 2, source },
         Some(Err(NotV1)) | None => Decoded::Malformed,
     }
@@ -110,18 +111,18 @@ fn decode_v1(bytes: &[u8]) -> Decoded {
 
 struct NotV1;
 
-/// Section 2.1: family, both addresses, both ports, one space between two of them. What follows `UNKNOWN` is to be
-/// ignored.
-fn v1_source(words: &str) -> Result<Option<SocketAddr>, NotV1> {
-    let mut words = words.split(' ');
-    let mut word = || words.next().ok_or(NotV1);
-    let family = word()?;
+/// Parses the fields of section 2.1: family, both addresses and both ports, separated by single spaces. Anything after
+/// `UNKNOWN` is ignored.
+fn v1_source(fields: &str) -> Result<Option<SocketAddr>, NotV1> {
+    let mut fields = fields.split(' ');
+    let mut field = || fields.next().ok_or(NotV1);
+    let family = field()?;
     if family == "UNKNOWN" {
         return Ok(None);
     }
-    let (from, to) = (word()?, word()?);
-    let (from_port, _) = (port(word()?)?, port(word()?)?);
-    if words.next().is_some() {
+    let (from, to) = (field()?, field()?);
+    let (from_port, _) = (port(field()?)?, port(field()?)?);
+    if fields.next().is_some() {
         return Err(NotV1);
     }
     let from = match family {
@@ -132,15 +133,15 @@ fn v1_source(words: &str) -> Result<Option<SocketAddr>, NotV1> {
     Ok(Some(canonical(from, from_port)))
 }
 
-/// The first of two addresses that both have to be of the family.
+/// Parses the first of two addresses, both of which must belong to the family.
 fn both<A: core::str::FromStr>(from: &str, to: &str) -> Result<A, NotV1> {
     to.parse::<A>().map_err(|_| NotV1)?;
     from.parse().map_err(|_| NotV1)
 }
 
-fn port(word: &str) -> Result<u16, NotV1> {
-    // The parser of the library would take a plus sign.
-    if word.starts_with('+') { Err(NotV1) } else { word.parse().map_err(|_| NotV1) }
+fn port(field: &str) -> Result<u16, NotV1> {
+    // The standard parser would accept a plus sign.
+    if field.starts_with('+') { Err(NotV1) } else { field.parse().map_err(|_| NotV1) }
 }
 
 fn decode_v2(bytes: &[u8]) -> Decoded {
@@ -157,7 +158,8 @@ fn decode_v2(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Section 2.2. What follows the addresses (TLVs) is skipped. Nothing where the header is malformed.
+/// Reads the source of section 2.2 and skips the data after the addresses (TLVs). Returns `None` if the header is
+/// malformed.
 fn v2_source(version_command: u8, family: u8, rest: &[u8]) -> Option<Option<SocketAddr>> {
     match (version_command, family) {
         // LOCAL: "the receiver must discard the protocol block including the family".
@@ -173,7 +175,7 @@ fn v2_source(version_command: u8, family: u8, rest: &[u8]) -> Option<Option<Sock
             let ip: [u8; 16] = *addresses.first_chunk()?;
             Some(Some(canonical(ip.into(), u16::from_be_bytes([addresses[32], addresses[33]]))))
         }
-        // Two paths of 108 bytes.
+        // Two paths of 108 bytes each.
         (0x21, 0x31 | 0x32) => (rest.len() >= 216).then_some(None),
         _ => None,
     }

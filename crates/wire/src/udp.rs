@@ -1,12 +1,12 @@
 //! The UDP tracker protocol (BEP 15) with its announce options (BEP 41), in both directions.
 //!
-//! Owns the layout of every packet: a tracker decodes a [`Request`] and encodes a [`Reply`], a client or a load
-//! generator does the reverse with the same types. Decoding borrows from the packet and copies nothing; encoding
-//! writes into the caller's buffer and never beyond it. Must not judge what a field says: that a port is 0 or a
-//! connection id is stale is for others to decide.
+//! Owns the layout of every packet. A tracker decodes a [`Request`] and encodes a [`Reply`]; a client or a load
+//! generator does the reverse with the same types. Decoding borrows from the packet and copies nothing. Encoding writes
+//! into the caller's buffer and never beyond it. This module must not judge the meaning of a field: whether port 0 is
+//! acceptable or a connection id is stale is the caller's decision.
 //!
 //! BEP 15: "Do not expect packets to be exactly of a certain size. Future extensions could increase the size of
-//! packets." So a request may be longer than the layout that it starts with, and what follows is ignored.
+//! packets." A request may therefore be longer than its layout, and the rest is ignored.
 
 mod error;
 mod option;
@@ -18,15 +18,15 @@ pub use option::{Options, UrlData, encode_url_data};
 pub use reply::{AnnounceHead, Peers, Reply, ScrapeEntry, ScrapeHead};
 pub use request::{Announce, Request};
 
-/// What a connect request carries in place of a connection id (BEP 15, "connect").
+/// The value in the place of the connection id of a connect request (BEP 15, "connect").
 pub const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 
-/// The number that a tracker hands out on connect and wants back in every other request (BEP 15, "UDP connections /
+/// The number that a tracker assigns on connect and requires in every other request (BEP 15, "UDP connections /
 /// spoofing").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// The number by which a client recognises the reply to its request.
+/// The number by which a client matches a reply to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransactionId(pub u32);
 
@@ -38,7 +38,7 @@ mod action {
     pub(super) const ERROR: u32 = 3;
 }
 
-/// Writes `parts` back to back to the front of `out`, all of them or none, and tells how many bytes that were.
+/// Writes `parts` back to back to the front of `out`, all of them or none, and returns the number of bytes.
 fn write(parts: &[&[u8]], out: &mut [u8]) -> Result<usize, NoRoom> {
     let needed_bytes = parts.iter().map(|part| part.len()).sum();
     let room_bytes = out.len();

@@ -1,13 +1,13 @@
 //! The WebTorrent tracker protocol: JSON (RFC 8259) in messages of a WebSocket, in both directions.
 //!
-//! There is no BEP for it; its measure is what clients send. Owns the shapes of messages: a tracker uses [`decode`]
-//! and [`reply`]; a load generator the reverse, [`request`] and [`received`]. Offers and answers (what two browsers
-//! have to tell each other, about 2 KB) are handed over as the bytes that came: they are checked to be JSON objects of
-//! a bounded size, never interpreted and never written anew. No tree of values is ever built. Must not know frames,
-//! keep bytes between two calls, or decide what is done with a message.
+//! No BEP specifies it; the reference is what clients send. This module owns the layouts of messages. A tracker uses
+//! [`decode`] and [`reply`]; a load generator does the reverse with [`request`] and [`received`]. Offers and answers
+//! (the session descriptions that two browsers exchange, about 2 KB each) are passed on byte for byte: they are checked
+//! to be JSON objects of a bounded size, but never interpreted or re-encoded. No tree of values is ever built. This
+//! module must not know frames, keep bytes between two calls, or decide what happens with a message.
 //!
-//! Info hashes, peer ids and offer ids are binary in a text: each byte b is the character U+00b, written as it is or as
-//! an escape. Where a key comes twice in an object, the last one wins.
+//! Info hashes, peer ids and offer ids are binary data in text: each byte b is the character U+00b, written literally
+//! or as an escape. If a key occurs several times in an object, the last one wins.
 
 pub mod received;
 pub mod reply;
@@ -21,17 +21,17 @@ pub use json::{DEPTH_MAX, JsonError};
 pub use message::{Announce, Answer, Fault, Limits, Offer, Offers, Request, Storage, Unreadable, decode};
 pub use text::{OFFER_ID_BYTES_MAX, OfferId};
 
-/// What a message is about, by its key `action`.
+/// The subject of a message, from its key `action`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// An announce, and also the offers and answers that follow from it.
+    /// An announce, or an offer or answer that results from one.
     Announce,
     /// A scrape.
     Scrape,
 }
 
 impl Action {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     const fn name(self) -> &'static str {
         match self {
             Self::Announce => "announce",

@@ -1,4 +1,4 @@
-//! What proxies say of the client, and what others make of it.
+//! Client addresses as proxies report them, and forgeries by clients.
 #![allow(clippy::unwrap_used, reason = "a test that cannot parse its own address has failed")]
 
 use core::net::IpAddr;
@@ -107,7 +107,7 @@ fn elements_of_forwarded() {
 }
 
 #[test]
-fn a_quote_that_a_client_opens_does_not_swallow_what_a_proxy_appends() {
+fn a_quote_that_a_client_opens_does_not_hide_the_hops_of_a_proxy() {
     for forged in ["for=\"192.0.2.66", "for=192.0.2.66;x=\"", "x=\"\\"] {
         for appended in [", for=192.0.2.1", ", for=\"[2001:db8::1]:1\"", ", for=192.0.2.1;by=\"[::1]\""] {
             let hops = hops_of_forwarded(&[&format!("{forged}{appended}")]);
@@ -118,7 +118,7 @@ fn a_quote_that_a_client_opens_does_not_swallow_what_a_proxy_appends() {
 
 #[test]
 fn a_quote_that_a_client_opens_does_not_turn_those_of_a_proxy_inside_out() {
-    // Host names as a proxy quotes them, of a client that has begun the list itself.
+    // Host names as a proxy quotes them, after a client has begun the list itself.
     let hosts = [
         r#"a, for=192.0.2.66;z=\""#,
         r#", for=192.0.2.66;z=\""#,
@@ -134,7 +134,7 @@ fn a_quote_that_a_client_opens_does_not_turn_those_of_a_proxy_inside_out() {
 }
 
 #[test]
-fn quotes_stand_around_a_whole_value() {
+fn quotes_must_enclose_a_whole_value() {
     for element in
         ["x=a\"b\"", "x=\"a\"b", "x=\"a\" b", "\"for=192.0.2.1\"", "x=\\\"\"", "x=\"\"\"\"", "x= \"a\""]
     {
@@ -165,7 +165,7 @@ fn hops_are_bounded() {
     }
 }
 
-/// What a client may call the host that it asks for.
+/// Host names that a client may send.
 const HOST_PARTS: &[&str] = &["\"", "\\", ";", ",", " ", "=", "a", ", for=192.0.2.66;x="];
 
 proptest! {
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_speaks_for_a_proxy_that_quotes(
+    fn no_client_forges_a_hop_of_a_proxy_that_quotes(
         begun in "[=\"; ,\\\\ax]{0,6}",
         host in prop::collection::vec(prop::sample::select(HOST_PARTS), 0..5),
         more in prop::sample::select(vec!["", ";proto=\"http\"", ";by=\"[::1]\""]),

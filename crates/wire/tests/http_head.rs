@@ -1,4 +1,4 @@
-//! Heads of requests: what is read from them, and what is refused for which reason.
+//! Heads of requests: decoded values, and the reasons for refusals.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use shoal_wire::http::Version;
@@ -10,13 +10,13 @@ use shoal_wire::http::head::{
 const ANNOUNCE: &[u8] =
     b"GET /announce?port=1&left=0 HTTP/1.1\r\nHost: tracker.example:6969\r\nUser-Agent: x\r\n\r\n";
 
-/// Decodes a complete head and hands it to `check`.
+/// Decodes a complete head and passes it to `check`.
 fn with_head<T>(bytes: &[u8], check: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
     let mut storage = HeaderStorage::new();
     check(&RequestHead::decode(bytes, &mut storage).unwrap().unwrap())
 }
 
-/// Decodes a head with these fields and hands it to `check`.
+/// Decodes a head with these fields and passes it to `check`.
 fn with_fields<T>(version: &str, fields: &str, check: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
     with_head(format!("GET / HTTP/{version}\r\n{fields}\r\n").as_bytes(), check)
 }
@@ -56,10 +56,10 @@ fn every_truncation_is_incomplete() {
 
 #[test]
 fn methods() {
-    for (word, method) in
+    for (name, method) in
         [("GET", Method::Get), ("HEAD", Method::Head), ("POST", Method::Other), ("get", Method::Other)]
     {
-        with_head(format!("{word} / HTTP/1.1\r\n\r\n").as_bytes(), |head| assert_eq!(head.method, method));
+        with_head(format!("{name} / HTTP/1.1\r\n\r\n").as_bytes(), |head| assert_eq!(head.method, method));
     }
 }
 
@@ -127,7 +127,7 @@ fn bodies() {
 }
 
 #[test]
-fn what_two_readers_could_understand_differently_is_malformed() {
+fn ambiguous_requests_are_malformed() {
     for fields in [
         "Content-Length: 1\r\nContent-Length: 2\r\n",
         "Content-Length: 1, 2\r\n",
@@ -163,7 +163,7 @@ fn what_two_readers_could_understand_differently_is_malformed() {
 }
 
 #[test]
-fn what_is_no_http_is_malformed() {
+fn bytes_other_than_http_are_malformed() {
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
         b"SSH-2.0-OpenSSH_9.9\r\n",
@@ -195,7 +195,7 @@ fn what_is_no_http_is_malformed() {
 
 #[test]
 fn clients_that_are_a_little_sloppy_are_served() {
-    // Without Host; with bare line feeds; with the empty line that old clients send behind a request.
+    // Without Host; with bare line feeds; with the empty line that old clients send after a request.
     with_head(b"GET / HTTP/1.1\r\n\r\n", |head| assert_eq!(head.host(), None));
     with_head(b"GET / HTTP/1.1\nHost: a\n\n", |head| assert_eq!(head.host(), Some(&b"a"[..])));
     with_head(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n", |head| assert_eq!(head.bytes, 22));
@@ -232,12 +232,12 @@ fn later_minor_versions_are_read_as_http_1_1() {
     }
 }
 
-/// What is strict behind an ordinary request line is as strict behind one that httparse does not take.
+/// The strict rules also apply after a request line that httparse rejects.
 #[test]
 fn an_unusual_request_line_hides_nothing_that_is_malformed() {
     for line in ["GET / HTTP/1.2", "GET /\u{80} HTTP/1.1"] {
         let mut line = line.as_bytes().to_vec();
-        // Of the two bytes of the character, one alone is no UTF-8.
+        // One byte of a two-byte character alone is not UTF-8.
         line.retain(|&byte| byte != 0xc2);
         let decoded = |fields: &str| {
             let bytes = [&*line, b"\r\n", fields.as_bytes(), b"\r\n"].concat();

@@ -1,4 +1,4 @@
-//! Queries as clients send them, and as they should not.
+//! Valid and invalid queries of clients.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};
 
-/// An info hash with everything in it that has a meaning in a query, and the ways to write it.
+/// An info hash that contains every byte with a meaning in a query, in several encodings.
 const INFO_HASH: InfoHash = InfoHash(*b"\x00\xff&=%+ #?/~-_.aZ019\x80");
 const INFO_HASH_LOWER: &str = "%00%ff%26%3d%25%2b%20%23%3f%2f~-_.aZ019%80";
 const INFO_HASH_UPPER: &str = "%00%FF%26%3D%25%2B%20%23%3F%2F%7E%2D%5F%2EaZ019%80";
-/// By a library for forms.
+/// Encoded by a library for forms.
 const INFO_HASH_FORM: &str = "%00%FF%26%3D%25%2B+%23%3F%2F%7E-_.aZ019%80";
-/// By a client that escapes as little as it can.
+/// Encoded by a client that escapes as little as possible.
 const INFO_HASH_BARE: &str = "%00%ff%26=%25%2B%20%23?/~-_.%61Z019%80";
 const PEER_ID: &str = "-qB4650-!(*x'~.)0aZ9";
 
@@ -33,7 +33,7 @@ fn decode(query: &str) -> Result<AnnounceQuery, QueryError> {
     AnnounceQuery::decode(query.as_bytes())
 }
 
-/// The least that is an announce, and then `more`.
+/// Returns a minimal announce followed by `more`.
 fn with(more: &str) -> AnnounceQuery {
     decode(&format!("info_hash={INFO_HASH_LOWER}&peer_id={PEER_ID}&port=6881&left=0{more}")).unwrap()
 }
@@ -194,7 +194,7 @@ fn events_and_forms() {
 }
 
 #[test]
-fn errors_are_plain_words_for_the_user() {
+fn errors_are_readable_for_users() {
     let hash = INFO_HASH_LOWER;
     let cases = [
         (String::new(), "info_hash is missing"),
@@ -219,8 +219,8 @@ fn errors_are_plain_words_for_the_user() {
         (format!("info_hash={hash}&port=0&cryptoport=65536"), "cryptoport is not a number from 0 to 65535"),
         (format!("info_hash={hash}&port=0&cryptoport="), "cryptoport is not a number from 0 to 65535"),
     ];
-    for (query, words) in cases {
-        assert_eq!(decode(&query).unwrap_err().to_string(), words, "{query}");
+    for (query, text) in cases {
+        assert_eq!(decode(&query).unwrap_err().to_string(), text, "{query}");
     }
 }
 
@@ -287,7 +287,7 @@ fn parameters_come_as_they_are() {
     assert_eq!(parameters, expected);
 }
 
-/// Writes each byte plainly or as one of its escapes, as `style` says, plainly only where that is possible.
+/// Encodes each byte plainly or as one of its escapes, as `style` selects; plainly only where that is possible.
 fn encode(bytes: &[u8], styles: &[u8]) -> String {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Bencoded replies, byte by byte, and as a client reads them.
+//! Bencoded replies, byte by byte and decoded as a client does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ const V4: [PeerV4; 2] = [PeerV4(*b"\xc0\x00\x02\x01\x1a\xe1"), PeerV4(*b"\xc0\x0
 const V6: [PeerV6; 1] = [PeerV6(*b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x1a\xe1")];
 
 fn encoded(reply: &AnnounceReply<'_>) -> Vec<u8> {
-    // Replies are appended to what is there.
+    // Encoding appends to the existing bytes.
     let mut out = b"head".to_vec();
     reply.encode(&mut out);
     out.split_off(4)
@@ -160,9 +160,9 @@ fn replies_of_other_trackers_are_read() {
 }
 
 #[test]
-fn what_is_no_reply_says_what_is_wrong() {
+fn invalid_replies_are_refused_with_a_reason() {
     let cases = [
-        (&b"le"[..], "the reply is no dictionary"),
+        (&b"le"[..], "the reply is not a dictionary"),
         (b"de", "the reply has no valid interval"),
         (b"d8:intervali1ee", "the reply has no valid peers"),
         (b"d8:interval1:15:peers0:e", "the reply has no valid interval"),
@@ -175,9 +175,9 @@ fn what_is_no_reply_says_what_is_wrong() {
         (b"d8:completei4294967296e8:intervali1e5:peers0:e", "the reply has no valid complete"),
         (b"d14:failure reasoni1ee", "the reply has no valid failure reason"),
     ];
-    for (body, words) in cases {
+    for (body, text) in cases {
         let error = ReceivedAnnounce::decode(body).unwrap_err();
-        assert_eq!(error.to_string(), words, "{}", body.escape_ascii());
+        assert_eq!(error.to_string(), text, "{}", body.escape_ascii());
     }
     for body in [
         &b"de"[..],
@@ -225,7 +225,7 @@ fn bencoded_values() {
 }
 
 #[test]
-fn what_is_not_bencoded_is_refused() {
+fn malformed_bencoding_is_refused() {
     let malformed: [(&[u8], usize); 15] = [
         (b"x", 0),
         (b"e", 0),

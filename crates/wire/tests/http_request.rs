@@ -1,4 +1,4 @@
-//! Requests as a client writes and patches them, read as the tracker reads them.
+//! Requests, encoded and patched as a client does and decoded as the tracker does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::option;
@@ -54,7 +54,7 @@ fn an_announce() {
 }
 
 #[test]
-fn what_is_asked_of_the_connection_is_what_the_tracker_understands() {
+fn the_tracker_reads_the_requested_persistence() {
     for version in [Version::Http10, Version::Http11] {
         for keep_alive in [false, true] {
             let mut out = Vec::new();

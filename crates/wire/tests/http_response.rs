@@ -1,4 +1,4 @@
-//! Heads of responses and chunks, byte by byte, and as a client reads them.
+//! Heads of responses and chunks, byte by byte and decoded as a client does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -172,7 +172,7 @@ fn chunks_of_others_are_read() {
 }
 
 #[test]
-fn what_are_no_chunks_is_refused_and_leaves_nothing_behind() {
+fn malformed_chunks_are_refused_and_leave_the_output_unchanged() {
     let mut out = b"kept".to_vec();
     for bytes in
         [&b"x\r\n"[..], b"1\r\nab\r\n", b"1\r\na\rb", b"1\r\na\r\n0\r\nTrailer: x\r\n\r\n", b"-1\r\n"]

@@ -1,4 +1,4 @@
-//! Headers of the PROXY protocol, byte by byte and there and back.
+//! Headers of the PROXY protocol, byte by byte and in round trips.
 #![allow(clippy::unwrap_used, reason = "a test that cannot parse its own address has failed")]
 
 use core::net::{IpAddr, SocketAddr};

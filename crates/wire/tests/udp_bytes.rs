@@ -1,4 +1,4 @@
-//! Packets of BEP 15, byte by byte, and what is made of those that are not quite so.
+//! Packets of BEP 15, byte by byte, and malformed packets.
 
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{
@@ -174,7 +174,7 @@ fn error_reply() {
 }
 
 #[test]
-fn every_truncation_of_a_request_is_an_error_that_says_what_is_short() {
+fn every_truncation_of_a_request_is_an_error_that_names_the_short_part() {
     let one_hash = &SCRAPE[..36];
     for (packet, part) in [(CONNECT, "request"), (ANNOUNCE, "announce"), (one_hash, "scrape")] {
         for bytes in 0..packet.len() {
@@ -186,7 +186,7 @@ fn every_truncation_of_a_request_is_an_error_that_says_what_is_short() {
 }
 
 #[test]
-fn every_truncation_of_a_reply_is_an_error_that_says_what_is_short() {
+fn every_truncation_of_a_reply_is_an_error_that_names_the_short_part() {
     for (packet, part) in [(CONNECT_REPLY, "connect reply"), (ANNOUNCE_REPLY_HEAD, "announce reply")] {
         for bytes in 0..packet.len() {
             let (part, bytes_min) = if bytes < 8 { ("reply", 8) } else { (part, packet.len()) };
@@ -245,9 +245,9 @@ fn events() {
 }
 
 #[test]
-fn errors_in_words() {
-    let words = |packet: &[u8]| Request::decode(packet).unwrap_err().to_string();
-    assert_eq!(words(&ANNOUNCE[..97]), "announce of 97 bytes is shorter than 98");
-    assert_eq!(words(&[0; 16]), "connect with protocol id 0x0");
-    assert_eq!(words(&[9; 16]), "unknown action 151587081");
+fn texts_of_errors() {
+    let text = |packet: &[u8]| Request::decode(packet).unwrap_err().to_string();
+    assert_eq!(text(&ANNOUNCE[..97]), "announce of 97 bytes is shorter than 98");
+    assert_eq!(text(&[0; 16]), "connect with protocol id 0x0");
+    assert_eq!(text(&[9; 16]), "unknown action 151587081");
 }

@@ -1,4 +1,4 @@
-//! Whatever is encoded is decoded to the same value, and whatever bytes come in, nothing panics.
+//! Every encoded value decodes to itself, and no input causes a panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ proptest! {
 
     #[test]
     fn any_bytes(action in 0_u32..6, bytes in vec(any::<u8>(), 0..300)) {
-        // Random bytes hardly ever hit a known action, so one is put where the packet has it.
+        // Random bytes hardly ever contain a known action, so the test inserts one.
         let with_action = |offset: usize| {
             let mut packet = bytes.clone();
             if let Some(field) = packet.get_mut(offset..offset + 4) {

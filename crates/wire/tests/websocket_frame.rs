@@ -1,4 +1,4 @@
-//! Frames, byte by byte, as RFC 6455 prints them and as it forbids them.
+//! Frames, byte by byte: the examples of RFC 6455, and the frames that it forbids.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -25,7 +25,7 @@ fn written(payload: &[u8]) -> Vec<u8> {
     out.split_off(b"before".len())
 }
 
-/// Decodes a head, and sees to it that nothing less of it is one.
+/// Decodes a head, and checks that every shorter prefix is incomplete.
 fn head(bytes: &[u8], role: Role) -> FrameHead {
     let head = decode(bytes, role).unwrap().unwrap();
     for less in 0..head.head_bytes {
@@ -88,7 +88,7 @@ fn a_text_written_in_place_is_the_text_encoded() {
 }
 
 #[test]
-fn frames_are_appended_behind_each_other() {
+fn frames_are_appended_one_after_another() {
     let mut out = Vec::new();
     write_text(&mut out, |out| out.extend_from_slice(b"one"));
     close(CloseCode::Normal, "", None, &mut out);
@@ -125,7 +125,7 @@ fn clients_mask_and_servers_do_not() {
         assert_eq!(decode(&unmasked[..2], Role::Server), Err(Violation::Unmasked), "before anything else");
         assert_eq!(decode(&masked, Role::Client), Err(Violation::Masked));
         assert_eq!(decode(&masked[..2], Role::Client), Err(Violation::Masked));
-        // A mask of zeros is one.
+        // A mask of zeros is still a mask.
         let zeros = encoded(opcode, b"Hello", Some([0; 4]));
         assert_eq!(head(&zeros, Role::Server).mask, Some([0; 4]));
     }
@@ -185,8 +185,8 @@ fn a_close_is_answered_by_its_code() {
 }
 
 #[test]
-#[should_panic(expected = "a control frame is short and whole")]
-fn nobody_writes_a_long_control_frame() {
+#[should_panic(expected = "control frames are short and unfragmented")]
+fn a_long_control_frame_cannot_be_encoded() {
     encode(Opcode::Ping, &[0; CONTROL_BYTES_MAX + 1], None, &mut Vec::new());
 }
 
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_judged_the_same_with_what_follows(
+    fn later_bytes_do_not_change_the_result(
         bytes in vec(any::<u8>(), 0..20),
         follows in vec(any::<u8>(), 0..20),
     ) {

@@ -1,4 +1,4 @@
-//! Handshakes, as browsers, clients and servers write them, and as they ought not to.
+//! Handshakes of browsers, clients and servers, valid and invalid.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::prelude::*;
@@ -19,12 +19,12 @@ fn asked(head: &str) -> Asked {
     request(&RequestHead::decode(head.as_bytes(), &mut storage).unwrap().unwrap())
 }
 
-/// What a request with these fields asks for.
+/// Returns the upgrade that a request with these fields asks for.
 fn asked_by(fields: &str) -> Asked {
     asked(&format!("GET /announce HTTP/1.1\r\nHost: t.example\r\n{fields}\r\n"))
 }
 
-/// The fields of a good request, but for the one that is replaced.
+/// Returns the fields of a valid request, with one of them replaced.
 fn fields_with(name: &str, replacement: &str) -> String {
     let fields = [
         "Upgrade: websocket\r\n",
@@ -107,7 +107,8 @@ fn requests_that_ask_for_nothing() {
     assert_eq!(asked_by(&fields_with("Upgrade", "")), Asked::No);
     assert_eq!(asked_by(&fields_with("Upgrade", "Upgrade: h2c\r\n")), Asked::No);
     assert_eq!(asked_by(&fields_with("Upgrade", "Upgrade: websocket2\r\n")), Asked::No);
-    // RFC 9110, 7.8: what a proxy forwarded without `Connection` was not meant for us, nor was HTTP/1.0.
+    // RFC 9110, 7.8: a proxy that forwards `Upgrade` without `Connection` did not intend it for the tracker, nor does
+    // HTTP/1.0 support it.
     assert_eq!(asked_by(&fields_with("Connection", "")), Asked::No);
     assert_eq!(asked_by(&fields_with("Connection", "Connection: keep-alive\r\n")), Asked::No);
     assert_eq!(asked(&format!("GET / HTTP/1.0\r\n{}\r\n", fields_with("-", ""))), Asked::No);
@@ -157,7 +158,7 @@ fn a_client_asks_as_a_server_wants_it() {
 }
 
 #[test]
-fn a_client_confirms_what_a_server_responds() {
+fn a_client_confirms_the_response_of_a_server() {
     let response = response_with("", "");
     let head_bytes = response.len();
     let followed = response + "\u{1}frames";
@@ -205,7 +206,7 @@ fn a_client_confirms_nothing_else() {
 }
 
 #[test]
-fn another_version_is_told_the_one_that_is_spoken() {
+fn a_request_for_another_version_gets_the_supported_one() {
     let mut out = Vec::new();
     let head = ResponseHead {
         status: Status::UpgradeRequired,

@@ -1,6 +1,6 @@
-//! Messages out of frames: a table of conversations after the sections of the common conformance suite (1 framing,
-//! 2 pings, 3 reserved bits, 4 opcodes, 5 fragments, 6 UTF-8, 7 closing, 9 limits, 10 chops), each however it is cut, and
-//! whatever else can be generated.
+//! Messages from frames: a table of conversations in the order of the sections of the common conformance suite (1
+//! framing, 2 pings, 3 reserved bits, 4 opcodes, 5 fragments, 6 UTF-8, 7 closing, 9 limits, 10 chops), each split at
+//! every position, and generated input.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -12,12 +12,12 @@ use Opcode::{Binary, Close, Continuation, Ping, Pong, Text};
 
 const MASK: [u8; 4] = [0xa1, 0x5b, 0x00, 0xff];
 const MESSAGE_BYTES_MAX: usize = 1 << 17;
-/// Up to this length, conversations are cut at every byte.
+/// The length in bytes up to which conversations are split at every byte.
 const SHORT_BYTES: usize = 300;
 
-/// What was heard.
+/// An event or violation that the reader returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Message(Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
@@ -25,9 +25,9 @@ enum Heard {
     Broken(Violation),
 }
 
-use Heard::{Broken, Message};
+use Received::{Broken, Message};
 
-/// A frame to be sent: opcode, whether it is the last fragment, payload.
+/// A frame to send: opcode, whether it is the last fragment, payload.
 type Frame<'a> = (Opcode, bool, &'a [u8]);
 
 fn frames(frames: &[Frame<'_>], role: Role) -> Vec<u8> {
@@ -38,9 +38,13 @@ fn frames(frames: &[Frame<'_>], role: Role) -> Vec<u8> {
     out
 }
 
-/// Reads like a connection: what arrives is appended to what was left over, and read until nothing is used.
-fn hear<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, role: Role, message_bytes_max: usize) -> Vec<Heard> {
-    let (mut reader, mut input, mut heard) = (Reader::new(), Vec::new(), Vec::new());
+/// Reads as a connection does: appends new bytes to the unprocessed rest, and reads until no byte is used.
+fn receive<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    role: Role,
+    message_bytes_max: usize,
+) -> Vec<Received> {
+    let (mut reader, mut input, mut received) = (Reader::new(), Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
         let mut at = 0;
@@ -48,15 +52,15 @@ fn hear<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, role: Role, message_byte
             let read = match reader.read(&mut input[at..], role, message_bytes_max) {
                 Ok(read) => read,
                 Err(violation) => {
-                    heard.push(Broken(violation));
-                    return heard;
+                    received.push(Broken(violation));
+                    return received;
                 }
             };
-            heard.extend(read.event.map(|event| match event {
+            received.extend(read.event.map(|event| match event {
                 Event::Message(message) => Message(message.to_vec()),
-                Event::Ping(payload) => Heard::Ping(payload.to_vec()),
-                Event::Pong(payload) => Heard::Pong(payload.to_vec()),
-                Event::Close(code) => Heard::Close(code),
+                Event::Ping(payload) => Received::Ping(payload.to_vec()),
+                Event::Pong(payload) => Received::Pong(payload.to_vec()),
+                Event::Close(code) => Received::Close(code),
             }));
             if read.used == 0 {
                 break;
@@ -67,38 +71,38 @@ fn hear<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, role: Role, message_byte
         assert!(reader.kept_bytes() <= message_bytes_max);
         assert!(reader.is_within_message() || reader.kept_bytes() == 0, "memory only within a message");
     }
-    heard
+    received
 }
 
-/// Hears the same however the bytes are cut.
-fn assert_hears(bytes: &[u8], role: Role, message_bytes_max: usize, expected: &[Heard]) {
-    assert_eq!(hear([bytes], role, message_bytes_max), expected, "in one piece");
+/// Checks that the result is the same however the bytes are split.
+fn assert_received(bytes: &[u8], role: Role, message_bytes_max: usize, expected: &[Received]) {
+    assert_eq!(receive([bytes], role, message_bytes_max), expected, "in one piece");
     if bytes.len() <= SHORT_BYTES {
-        assert_eq!(hear(bytes.chunks(1), role, message_bytes_max), expected, "byte by byte");
+        assert_eq!(receive(bytes.chunks(1), role, message_bytes_max), expected, "byte by byte");
         for cut in 0..bytes.len() {
             let pieces: [&[u8]; 2] = bytes.split_at(cut).into();
-            assert_eq!(hear(pieces, role, message_bytes_max), expected, "cut at {cut}");
+            assert_eq!(receive(pieces, role, message_bytes_max), expected, "cut at {cut}");
         }
     } else {
         for chop in [997, 4096] {
-            assert_eq!(hear(bytes.chunks(chop), role, message_bytes_max), expected, "in pieces of {chop}");
+            assert_eq!(receive(bytes.chunks(chop), role, message_bytes_max), expected, "in pieces of {chop}");
         }
     }
 }
 
-/// As [`assert_hears`], for frames and for both sides.
-fn assert_frames(sent: &[Frame<'_>], expected: &[Heard]) {
+/// Checks frames as [`assert_received`] does, in both roles.
+fn assert_frames(sent: &[Frame<'_>], expected: &[Received]) {
     for role in [Role::Server, Role::Client] {
-        assert_hears(&frames(sent, role), role, MESSAGE_BYTES_MAX, expected);
+        assert_received(&frames(sent, role), role, MESSAGE_BYTES_MAX, expected);
     }
 }
 
-fn message(payload: impl AsRef<[u8]>) -> Heard {
+fn message(payload: impl AsRef<[u8]>) -> Received {
     Message(payload.as_ref().to_vec())
 }
 
-fn ping(payload: impl AsRef<[u8]>) -> Heard {
-    Heard::Ping(payload.as_ref().to_vec())
+fn ping(payload: impl AsRef<[u8]>) -> Received {
+    Received::Ping(payload.as_ref().to_vec())
 }
 
 #[test]
@@ -117,17 +121,17 @@ fn section_2_pings_and_pongs() {
     assert_frames(&[(Ping, true, b"")], &[ping("")]);
     assert_frames(&[(Ping, true, b"Hello, world!")], &[ping("Hello, world!")]);
     assert_frames(&[(Ping, true, &full)], &[ping(full)]);
-    assert_frames(&[(Pong, true, b"unasked")], &[Heard::Pong(b"unasked".to_vec())]);
+    assert_frames(&[(Pong, true, b"unasked")], &[Received::Pong(b"unasked".to_vec())]);
     assert_frames(
         &[(Pong, true, b""), (Ping, true, b"\xff\x00"), (Text, true, b"text")],
-        &[Heard::Pong(Vec::new()), ping(b"\xff\x00"), message("text")],
+        &[Received::Pong(Vec::new()), ping(b"\xff\x00"), message("text")],
     );
     let payloads: Vec<[u8; 1]> = (0..10).map(|number| [number]).collect();
     let pings: Vec<Frame<'_>> = payloads.iter().map(|payload| (Ping, true, &payload[..])).collect();
     assert_frames(&pings, &payloads.iter().map(ping).collect::<Vec<_>>());
-    // 126 bytes, which no encoder here writes.
+    // 126 bytes, which the encoder does not produce.
     let long = [&[0x89, 0xfe, 0, 126][..], &MASK, &[0; 126]].concat();
-    assert_hears(&long, Role::Server, MESSAGE_BYTES_MAX, &[Broken(Violation::LongControl)]);
+    assert_received(&long, Role::Server, MESSAGE_BYTES_MAX, &[Broken(Violation::LongControl)]);
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn section_3_reserved_bits() {
         bytes.extend(frames(&[(Text, true, b"broken"), (Ping, true, b"")], Role::Server));
         bytes[broken] |= bits << 4;
         let expected = [message("fine"), Broken(Violation::ReservedBits)];
-        assert_hears(&bytes, Role::Server, MESSAGE_BYTES_MAX, &expected);
+        assert_received(&bytes, Role::Server, MESSAGE_BYTES_MAX, &expected);
     }
 }
 
@@ -149,7 +153,7 @@ fn section_4_reserved_opcodes() {
         bytes.extend([0x80 | opcode, 0]);
         bytes.extend(frames(&[(Ping, true, b"")], Role::Client));
         let expected = [message("fine"), Broken(Violation::Opcode)];
-        assert_hears(&bytes, Role::Client, MESSAGE_BYTES_MAX, &expected);
+        assert_received(&bytes, Role::Client, MESSAGE_BYTES_MAX, &expected);
     }
 }
 
@@ -165,7 +169,7 @@ fn section_5_fragments() {
             &[(kind, false, b""), (Continuation, false, b"middle"), (Continuation, true, b"")],
             &[message("middle")],
         );
-        // Control frames come between, and other messages after.
+        // Control frames arrive in between, and other messages afterwards.
         assert_frames(
             &[
                 (kind, false, b"one "),
@@ -176,10 +180,10 @@ fn section_5_fragments() {
                 (Continuation, true, b"three"),
                 (Text, true, b"next"),
             ],
-            &[ping("1"), ping("2"), Heard::Pong(Vec::new()), message("one two three"), message("next")],
+            &[ping("1"), ping("2"), Received::Pong(Vec::new()), message("one two three"), message("next")],
         );
-        // A close ends it all, also within a message.
-        assert_frames(&[(kind, false, b"one"), (Close, true, b"")], &[Heard::Close(None)]);
+        // A close frame ends the conversation, even within a message.
+        assert_frames(&[(kind, false, b"one"), (Close, true, b"")], &[Received::Close(None)]);
         for next in [Text, Binary] {
             for fin in [false, true] {
                 let interleaved = [(kind, false, &b"one"[..]), (Ping, true, b"1"), (next, fin, b"two")];
@@ -198,11 +202,11 @@ fn section_5_fragments() {
             &[message("a"), Broken(Violation::NothingToContinue)],
         );
     }
-    // Fragmented control frames, which no encoder here writes.
+    // Fragmented control frames, which the encoder does not produce.
     for first in [0x08, 0x09, 0x0a] {
         let mut bytes = vec![first, 0x80];
         bytes.extend(MASK);
-        assert_hears(&bytes, Role::Server, MESSAGE_BYTES_MAX, &[Broken(Violation::FragmentedControl)]);
+        assert_received(&bytes, Role::Server, MESSAGE_BYTES_MAX, &[Broken(Violation::FragmentedControl)]);
     }
 }
 
@@ -234,7 +238,7 @@ const INVALID: [&[u8]; 14] = [
     b"ab\xffcd",
 ];
 
-/// Every way to cut a payload into two fragments.
+/// Every split of a payload into two fragments.
 fn in_two(payload: &[u8]) -> impl Iterator<Item = [Frame<'_>; 2]> {
     (0..=payload.len()).map(|cut| {
         let (front, rest) = payload.split_at(cut);
@@ -251,7 +255,7 @@ fn section_6_text_is_utf_8() {
     for payload in INVALID {
         assert_frames(&[(Text, true, payload)], &[Broken(Violation::Utf8)]);
         in_two(payload).for_each(|sent| assert_frames(&sent, &[Broken(Violation::Utf8)]));
-        // Bytes may be anything.
+        // Binary messages may contain any bytes.
         assert_frames(&[(Binary, true, payload)], &[message(payload)]);
         assert_frames(
             &[(Binary, false, payload), (Continuation, true, payload)],
@@ -262,15 +266,15 @@ fn section_6_text_is_utf_8() {
 
 #[test]
 fn section_7_closing() {
-    assert_frames(&[(Close, true, b"")], &[Heard::Close(None)]);
+    assert_frames(&[(Close, true, b"")], &[Received::Close(None)]);
     assert_frames(&[(Close, true, b"\x03")], &[Broken(Violation::CloseLength)]);
     let reason = [&[0x03, 0xe8][..], "µ".repeat(61).as_bytes(), b"!"].concat();
-    assert_frames(&[(Close, true, &reason)], &[Heard::Close(Some(1000))]);
-    assert_frames(&[(Close, true, &reason[..124])], &[Heard::Close(Some(1000))]);
+    assert_frames(&[(Close, true, &reason)], &[Received::Close(Some(1000))]);
+    assert_frames(&[(Close, true, &reason[..124])], &[Received::Close(Some(1000))]);
     assert_frames(&[(Close, true, &reason[..123])], &[Broken(Violation::CloseReason)]);
     for code in [1000_u16, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1014, 3000, 3999, 4000, 4999]
     {
-        assert_frames(&[(Close, true, &code.to_be_bytes())], &[Heard::Close(Some(code))]);
+        assert_frames(&[(Close, true, &code.to_be_bytes())], &[Received::Close(Some(code))]);
     }
     for code in [0_u16, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
         assert_frames(&[(Close, true, &code.to_be_bytes())], &[Broken(Violation::CloseCode)]);
@@ -278,7 +282,7 @@ fn section_7_closing() {
 }
 
 #[test]
-fn section_9_a_message_too_large_is_told_by_its_head() {
+fn section_9_a_message_too_large_is_detected_by_its_head() {
     let max = 1000;
     let sent = [
         (&[(Binary, true, 1001)][..], &[][..]),
@@ -291,13 +295,13 @@ fn section_9_a_message_too_large_is_told_by_its_head() {
         ),
         (&[(Binary, false, 1), (Ping, true, 125), (Continuation, true, 1000)], &[125]),
     ];
-    for (sent, heard) in sent {
+    for (sent, received) in sent {
         let payload = vec![b'x'; 70_000];
         let sent: Vec<Frame<'_>> =
             sent.iter().map(|(opcode, fin, bytes)| (*opcode, *fin, &payload[..*bytes])).collect();
         let (last, before) = sent.split_last().unwrap();
         let mut bytes = frames(before, Role::Server);
-        // Of the frame that is too large, only the head comes.
+        // Only the head of the frame that is too large is sent.
         let head_bytes = if last.2.len() < 126 {
             6
         } else if last.2.len() < 65_536 {
@@ -306,15 +310,15 @@ fn section_9_a_message_too_large_is_told_by_its_head() {
             14
         };
         bytes.extend(&frames(&[*last], Role::Server)[..head_bytes]);
-        let mut expected: Vec<Heard> = heard
+        let mut expected: Vec<Received> = received
             .iter()
             .map(|bytes| if *bytes == 125 { ping(&payload[..125]) } else { message(&payload[..*bytes]) })
             .collect();
         expected.push(Broken(Violation::TooBig));
-        assert_hears(&bytes, Role::Server, max, &expected);
+        assert_received(&bytes, Role::Server, max, &expected);
     }
     let huge = [&[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..], &MASK].concat();
-    assert_hears(&huge, Role::Server, max, &[Broken(Violation::TooBig)]);
+    assert_received(&huge, Role::Server, max, &[Broken(Violation::TooBig)]);
     assert_eq!(Violation::TooBig.close_code(), CloseCode::TooBig);
 }
 
@@ -339,8 +343,8 @@ fn section_10_a_message_in_fragments_of_every_length() {
         chunks[0].0 = Text;
         chunks.last_mut().unwrap().1 = true;
         let bytes = frames(&chunks, Role::Server);
-        assert_eq!(hear([&bytes[..]], Role::Server, 150), [message(&payload)]);
-        assert_eq!(hear(bytes.chunks(7), Role::Server, 150), [message(&payload)]);
+        assert_eq!(receive([&bytes[..]], Role::Server, 150), [message(&payload)]);
+        assert_eq!(receive(bytes.chunks(7), Role::Server, 150), [message(&payload)]);
     }
 }
 
@@ -361,7 +365,7 @@ fn fragments_are_kept_as_they_come_and_given_back() {
     assert_eq!(reader.kept_bytes(), 0);
 }
 
-/// Messages in fragments, with control frames between these.
+/// Returns messages in fragments, with control frames between the fragments.
 fn sent() -> impl Strategy<Value = Vec<(Opcode, bool, Vec<u8>)>> {
     let control = (prop_oneof![Just(Ping), Just(Pong)], Just(true), vec(any::<u8>(), 0..126));
     let text = (Just(Text), "\\PC{0,200}".prop_map(String::into_bytes));
@@ -384,27 +388,27 @@ fn sent() -> impl Strategy<Value = Vec<(Opcode, bool, Vec<u8>)>> {
     vec(message, 0..6).prop_map(|messages| messages.concat())
 }
 
-/// What ought to be heard, told in the simplest way.
-fn expected(sent: &[(Opcode, bool, Vec<u8>)]) -> Vec<Heard> {
-    let (mut heard, mut whole) = (Vec::new(), Vec::new());
+/// Returns the expected events, computed in the simplest way.
+fn expected(sent: &[(Opcode, bool, Vec<u8>)]) -> Vec<Received> {
+    let (mut received, mut whole) = (Vec::new(), Vec::new());
     for (opcode, fin, payload) in sent {
         match opcode {
-            Ping => heard.push(ping(payload)),
-            Pong => heard.push(Heard::Pong(payload.clone())),
+            Ping => received.push(ping(payload)),
+            Pong => received.push(Received::Pong(payload.clone())),
             _ => {
                 whole.extend_from_slice(payload);
                 if *fin {
-                    heard.push(Message(std::mem::take(&mut whole)));
+                    received.push(Message(std::mem::take(&mut whole)));
                 }
             }
         }
     }
-    heard
+    received
 }
 
 proptest! {
     #[test]
-    fn what_is_sent_is_heard(sent in sent(), cuts in vec(any::<prop::sample::Index>(), 0..8)) {
+    fn everything_sent_is_received(sent in sent(), cuts in vec(any::<prop::sample::Index>(), 0..8)) {
         let borrowed: Vec<Frame<'_>> =
             sent.iter().map(|(opcode, fin, payload)| (*opcode, *fin, &payload[..])).collect();
         for role in [Role::Server, Role::Client] {
@@ -414,17 +418,17 @@ proptest! {
             cuts.push(bytes.len());
             let mut start = 0;
             let pieces = cuts.iter().map(|end| &bytes[std::mem::replace(&mut start, *end)..*end]);
-            prop_assert_eq!(hear(pieces, role, MESSAGE_BYTES_MAX), expected(&sent));
-            prop_assert_eq!(hear(bytes.chunks(1), role, MESSAGE_BYTES_MAX), expected(&sent));
+            prop_assert_eq!(receive(pieces, role, MESSAGE_BYTES_MAX), expected(&sent));
+            prop_assert_eq!(receive(bytes.chunks(1), role, MESSAGE_BYTES_MAX), expected(&sent));
         }
     }
 
     #[test]
-    fn anything_else_is_heard_the_same_however_it_is_cut(bytes in vec(any::<u8>(), 0..200)) {
+    fn other_bytes_give_the_same_result_however_they_are_split(bytes in vec(any::<u8>(), 0..200)) {
         for role in [Role::Server, Role::Client] {
-            let whole = hear([&bytes[..]], role, 100);
-            prop_assert_eq!(&hear(bytes.chunks(1), role, 100), &whole);
-            prop_assert_eq!(&hear(bytes.chunks(3), role, 100), &whole);
+            let whole = receive([&bytes[..]], role, 100);
+            prop_assert_eq!(&receive(bytes.chunks(1), role, 100), &whole);
+            prop_assert_eq!(&receive(bytes.chunks(3), role, 100), &whole);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Messages as they should not be: what is wrong is named, and what could be read is not lost.
+//! Malformed messages: the error names the fault and keeps the values that were readable.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -21,13 +21,13 @@ fn unreadable(message: &str) -> Unreadable {
     read(message).map(|()| panic!("{message} is a message")).unwrap_err()
 }
 
-/// A value in the place of one that nobody needs.
+/// Returns a message with `value` in a key that is not used.
 fn unread(value: &[u8]) -> Vec<u8> {
     [br#"{"action":"scrape","extra":"#, value, b"}"].concat()
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn missing_and_invalid_keys_are_named() {
     let missing = |key| Fault::Missing { key };
     let wrong = |key| Fault::NotTwentyBytes { key };
     let announce = |rest: &str| format!(r#"{{"action":"announce"{rest}}}"#);
@@ -89,7 +89,7 @@ fn answers_need_all_of_their_keys() {
 }
 
 #[test]
-fn scrapes_of_what_is_no_info_hash() {
+fn scrapes_of_invalid_info_hashes() {
     for info_hash in [
         "7",
         "{}",
@@ -108,7 +108,7 @@ fn scrapes_of_what_is_no_info_hash() {
 }
 
 #[test]
-fn what_stood_before_a_break_is_known() {
+fn values_before_a_fault_are_known() {
     let action = r#"{"action":"announce","#;
     let both = r#"{"action":"announce","info_hash":"01234567890123456789","#;
     let late = r#"{"info_hash":["01234567890123456789"],"offers":[],"action":"scrape""#;
@@ -154,7 +154,7 @@ fn every_beginning_of_a_message_ends_early() {
 }
 
 #[test]
-fn what_is_no_object() {
+fn values_other_than_objects() {
     for value in ["null", "true", "0", "-1.5e3", "\"{}\"", "[]", r#"[{"action":"announce"}]"#, " 7 "] {
         let expected = Unreadable { action: None, info_hash: None, fault: Fault::NotAnObject };
         assert_eq!(unreadable(value), expected, "{value}");
@@ -163,7 +163,7 @@ fn what_is_no_object() {
 }
 
 #[test]
-fn what_is_json() {
+fn valid_json() {
     for value in [
         "0",
         "-0",
@@ -194,7 +194,7 @@ fn what_is_json() {
     }
 }
 
-/// No JSON, in one way each.
+/// Invalid JSON, each with one fault.
 const NO_JSON: &[&[u8]] = &[
     // Numbers (RFC 8259, 6).
     b"+1",
@@ -241,7 +241,8 @@ const NO_JSON: &[&[u8]] = &[
     b"\"12345678\x1f\"",
     b"\"1234567\r\"",
     b"\"\"\"",
-    // UTF-8 (RFC 3629): a lone continuation, overlong forms, surrogates, beyond the last character, cut off.
+    // UTF-8 (RFC 3629): a lone continuation byte, overlong forms, surrogates, values beyond the last character,
+    // truncated characters.
     b"\"\x80\"",
     b"\"\xbf\"",
     b"\"\xc0\x80\"",
@@ -295,7 +296,7 @@ const NO_JSON: &[&[u8]] = &[
     b"{\"a\":1",
     b"{[]:1}",
     b"{\"a\xff\":1}",
-    // What other dialects allow.
+    // Extensions of other dialects.
     b"// 1\n1",
     b"/* 1 */ 1",
     b"1 # 1",
@@ -307,7 +308,7 @@ const NO_JSON: &[&[u8]] = &[
 ];
 
 #[test]
-fn what_is_no_json() {
+fn invalid_json() {
     for &value in NO_JSON {
         let what = value.escape_ascii();
         let message = unread(value);
@@ -322,10 +323,10 @@ fn what_is_no_json() {
     }
 }
 
-/// What is looked at many bytes at a time is found at every place within them.
+/// A fault is found at every position of a block that is checked as a whole.
 #[test]
-fn every_place_of_a_long_string_is_looked_at() {
-    // Of letters that are escapes behind a backslash, and of one that is none.
+fn every_position_of_a_long_string_is_checked() {
+    // Letters that form an escape after a backslash, and one that does not.
     for letter in ["n", "x"] {
         for what in
             ["\"", "\\", "\\\\", "\\n\\r", "\\\\\\n", "\\\"", "\\x", "\0", "\n", "\u{80}", "€", "\\u00e9"]
@@ -352,14 +353,14 @@ fn nesting_is_bounded() {
         assert_eq!(error.fault, Fault::Json(JsonError::TooDeep), "{opening}");
         assert_eq!(error.action, Some(Action::Scrape), "{opening}");
     }
-    // A million levels are refused as quickly, and take no stack.
+    // A million levels are refused as quickly, without using the stack.
     for opening in ["[", "{\"a\":", "{\"offers\":[", "{\"offers\":[{\"offer\":"] {
         let fault = unreadable(&format!("{{\"offers\":[{}", opening.repeat(1_000_000))).fault;
         assert_eq!(fault, Fault::Json(JsonError::TooDeep), "{opening}");
     }
 }
 
-/// Pieces of JSON and of what is nearly JSON.
+/// Pieces of JSON and of nearly valid JSON.
 const PIECES: [&str; 44] = [
     "{",
     "}",
@@ -411,7 +412,7 @@ fn is_json(bytes: &[u8]) -> bool {
     core::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Another reader says of the same bytes whether they are JSON.
+/// Checks that another JSON reader agrees whether the bytes are JSON.
 fn check_against_oracle(bytes: &[u8]) -> Result<(), TestCaseError> {
     let fault = read(bytes).err().map(|error| error.fault);
     let json = if let Some(Fault::Json(json)) = fault { Some(json) } else { None };
@@ -428,7 +429,7 @@ fn check_against_oracle(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn json_is_what_others_take_for_json(pieces in vec(select(&PIECES[..]), 0..40)) {
+    fn both_readers_agree_on_json(pieces in vec(select(&PIECES[..]), 0..40)) {
         let text = pieces.concat();
         check_against_oracle(text.as_bytes())?;
         check_against_oracle(&unread(text.as_bytes()))?;
@@ -436,10 +437,10 @@ proptest! {
     }
 
     #[test]
-    fn strings_are_what_others_take_for_strings(
+    fn both_readers_agree_on_strings(
         pieces in vec((0..40_usize, select(&["\\r\\n", "\\n", "\\\\", "\\\"", "\\u00e9", "é", "€", "\\", "\n", "\""][..])), 0..8),
     ) {
-        // Mostly whole ones: the last three pieces are what breaks a string.
+        // Mostly complete pieces; the last three break a string.
         let text: String = pieces.iter().map(|(bytes, piece)| "nrx".repeat(*bytes)[..*bytes].to_owned() + piece).collect();
         check_against_oracle(&unread(format!("\"{text}\"").as_bytes()))?;
     }

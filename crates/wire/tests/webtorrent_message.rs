@@ -1,4 +1,4 @@
-//! Messages as clients send them, and values as they come.
+//! Messages of clients, and values in all their forms.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use shoal_types::{Event, InfoHash, PeerId};
@@ -8,9 +8,9 @@ use shoal_wire::webtorrent::{
 
 const LIMITS: Limits = Limits { offers_max: 10, offer_bytes_max: 8 << 10, info_hashes_max: 3 };
 
-/// Everything that is written in a special way by somebody.
+/// An info hash of bytes that some encoder writes in a special way.
 const INFO_HASH: InfoHash = InfoHash(*b"\0\x08\t\n\x0c\r\x1f\"\\/<>&\x7f\x80\xa0\xbf\xc0\xffz");
-/// The ways of `JSON.stringify`, of Go's encoder, of Python's, and of one that escapes whatever it can.
+/// The encodings of `JSON.stringify`, of Go's encoder, of Python's, and of one that escapes everything possible.
 const INFO_HASHES_WRITTEN: [&str; 4] = [
     "\\u0000\\b\\t\\n\\f\\r\\u001f\\\"\\\\/<>&\u{7f}\u{80}\u{a0}\u{bf}\u{c0}\u{ff}z",
     "\\u0000\\u0008\\t\\n\\u000c\\r\\u001f\\\"\\\\/\\u003c\\u003e\\u0026\u{7f}\u{80}\u{a0}\u{bf}\u{c0}\u{ff}z",
@@ -24,12 +24,12 @@ const TO_PEER_ID: PeerId = PeerId(*b"-WW0105-abcdefghijkl");
 const OFFER: &str = r#"{"type":"offer","sdp":"v=0\r\no=- 6516274127563498346 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"}"#;
 const ANSWER: &str = r#"{"type":"answer","sdp":"v=0\r\no=- 8131227561863287142 2 IN IP4 127.0.0.1\r\n"}"#;
 
-/// The id of an offer, and how `JSON.stringify` writes it.
+/// The id of an offer, and its encoding by `JSON.stringify`.
 const OFFER_ID: &[u8; 20] = b"\xcb\x13\xfe<\x7f\xbf\xe0Z~\xc1\"\xf8\xabi\x02\\\xa0\xff\xf2\xcc";
 const OFFER_ID_WRITTEN: &str =
     "\u{cb}\\u0013\u{fe}<\u{7f}\u{bf}\u{e0}Z~\u{c1}\\\"\u{f8}\u{ab}i\\u0002\\\\\u{a0}\u{ff}\u{f2}\u{cc}";
 
-/// Hands the request that `message` is to `check`, in every way in which the info hash can be written.
+/// Decodes `message` with every encoding of the info hash, and passes the requests to `check`.
 ///
 /// `$H` stands for the info hash, `$ID` for the id of an offer, `$OFFER` and `$ANSWER` for the objects.
 fn each(message: &str, check: impl Fn(Request<'_>)) {
@@ -63,21 +63,21 @@ fn answer(request: Request<'_>) -> Answer<'_> {
     answer
 }
 
-/// What an announce says, with its offers as text and the bytes of their ids.
+/// The content of an announce, with its offers as text and the bytes of their ids.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct AnnounceContent {
     event: Event,
     left_bytes: Option<i64>,
     numwant: Option<i64>,
     offers: Vec<(String, Vec<u8>)>,
 }
 
-fn said(request: Request<'_>) -> Said {
+fn content_of(request: Request<'_>) -> AnnounceContent {
     let announce = announce(request);
     assert_eq!((announce.info_hash, announce.peer_id), (INFO_HASH, PEER_ID));
     assert_eq!(announce.offers.is_empty(), announce.offers.iter().next().is_none());
     let text = |offer: &[u8]| String::from_utf8(offer.to_vec()).unwrap();
-    Said {
+    AnnounceContent {
         event: announce.event,
         left_bytes: announce.left_bytes,
         numwant: announce.numwant,
@@ -89,14 +89,14 @@ fn id(offer_id: &OfferId<'_>) -> Vec<u8> {
     offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]).to_vec()
 }
 
-/// The least that is an announce, and then `more`.
+/// Returns a minimal announce followed by `more`.
 fn least(more: &str) -> String {
     r#"{"action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"$MORE}"#
         .replace("$H", INFO_HASHES_WRITTEN[0])
         .replace("$MORE", more)
 }
 
-/// The least that is an answer, and then `more`.
+/// Returns a minimal answer followed by `more`.
 fn least_answer(more: &str) -> String {
     least(r#","to_peer_id":"-WW0105-abcdefghijkl","answer":{},"offer_id":"01234567890123456789"$MORE"#)
         .replace("$MORE", more)
@@ -109,25 +109,34 @@ fn webtorrent_announces() {
         r#"{"numwant":2,"uploaded":0,"downloaded":0,"left":null,"event":"started","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer":$OFFER,"offer_id":"$ID"},{"offer":$OFFER,"offer_id":"$ID"}]}"#,
         |request| {
             let offers = vec![offer(), offer()];
-            let expected = Said { event: Event::Started, left_bytes: None, numwant: Some(2), offers };
-            assert_eq!(said(request), expected);
+            let expected =
+                AnnounceContent { event: Event::Started, left_bytes: None, numwant: Some(2), offers };
+            assert_eq!(content_of(request), expected);
         },
     );
-    // Without offers, and with keys that only its own tracker knows.
+    // Without offers, and with keys that only its own tracker uses.
     each(
         r#"{"uploaded":5,"downloaded":7,"left":0,"event":"completed","numwant":50,"trackerid":"x","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
         |request| {
-            let expected =
-                Said { event: Event::Completed, left_bytes: Some(0), numwant: Some(50), offers: Vec::new() };
-            assert_eq!(said(request), expected);
+            let expected = AnnounceContent {
+                event: Event::Completed,
+                left_bytes: Some(0),
+                numwant: Some(50),
+                offers: Vec::new(),
+            };
+            assert_eq!(content_of(request), expected);
         },
     );
     each(
         r#"{"event":"stopped","uploaded":0,"downloaded":0,"left":1048576,"action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
         |request| {
-            let expected =
-                Said { event: Event::Stopped, left_bytes: Some(1 << 20), numwant: None, offers: Vec::new() };
-            assert_eq!(said(request), expected);
+            let expected = AnnounceContent {
+                event: Event::Stopped,
+                left_bytes: Some(1 << 20),
+                numwant: None,
+                offers: Vec::new(),
+            };
+            assert_eq!(content_of(request), expected);
         },
     );
 }
@@ -137,13 +146,13 @@ fn libtorrent_announces() {
     each(
         r#"{"action":"announce","info_hash":"$H","uploaded":0,"downloaded":0,"left":16384,"corrupt":0,"numwant":1,"key":"5C3FE2A9","event":"paused","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
         |request| {
-            let expected = Said {
+            let expected = AnnounceContent {
                 event: Event::Update,
                 left_bytes: Some(16_384),
                 numwant: Some(1),
                 offers: vec![(OFFER.to_owned(), OFFER_ID.to_vec())],
             };
-            assert_eq!(said(request), expected);
+            assert_eq!(content_of(request), expected);
         },
     );
 }
@@ -153,21 +162,25 @@ fn anacrolix_announces() {
     each(
         r#"{"numwant":1,"uploaded":0,"downloaded":0,"left":9223372036854775807,"event":"\u003cregular\u003e","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
         |request| {
-            let expected = Said {
+            let expected = AnnounceContent {
                 event: Event::Update,
                 left_bytes: Some(i64::MAX),
                 numwant: Some(1),
                 offers: vec![(OFFER.to_owned(), OFFER_ID.to_vec())],
             };
-            assert_eq!(said(request), expected);
+            assert_eq!(content_of(request), expected);
         },
     );
     each(
         r#"{"numwant":0,"uploaded":0,"downloaded":0,"left":-1,"event":"stopped","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":null}"#,
         |request| {
-            let expected =
-                Said { event: Event::Stopped, left_bytes: None, numwant: Some(0), offers: Vec::new() };
-            assert_eq!(said(request), expected);
+            let expected = AnnounceContent {
+                event: Event::Stopped,
+                left_bytes: None,
+                numwant: Some(0),
+                offers: Vec::new(),
+            };
+            assert_eq!(content_of(request), expected);
         },
     );
 }
@@ -181,7 +194,7 @@ fn real_clients_answer() {
         r#"{"action":"announce","info_hash":"$H","offer_id":"$ID","to_peer_id":"-WW0105-abcdefghijkl","peer_id":"-WW0208-ABCDEFGHIJKL","answer":$ANSWER}"#,
         // anacrolix.
         r#"{"info_hash":"$H","action":"announce","peer_id":"-WW0208-ABCDEFGHIJKL","to_peer_id":"-WW0105-abcdefghijkl","answer":$ANSWER,"offer_id":"$ID"}"#,
-        // Somebody who sends all keys always.
+        // A client that always sends all keys.
         r#"{"info_hash":"$H","action":"announce","event":"started","numwant":5,"left":0,"offers":[{"offer":$OFFER,"offer_id":"x"}],"offer":null,"peer_id":"-WW0208-ABCDEFGHIJKL","to_peer_id":"-WW0105-abcdefghijkl","answer":$ANSWER,"offer_id":"$ID"}"#,
     ];
     for message in messages {
@@ -225,7 +238,7 @@ fn bytes_left() {
         ("1.5", Some(2)),
         ("1e9", Some(1_000_000_000)),
         ("1E+3", Some(1000)),
-        // Only who lacks nothing is a seeder.
+        // Only a peer that needs nothing is a seeder.
         ("0.25", Some(1)),
         ("1e-400", Some(0)),
         ("9007199254740993", Some(9_007_199_254_740_993)),
@@ -248,9 +261,9 @@ fn bytes_left() {
     ];
     for (left, expected) in cases {
         let message = least(&format!(r#","left":{left}"#));
-        assert_eq!(with(&message, said).left_bytes, expected, "{left}");
+        assert_eq!(with(&message, content_of).left_bytes, expected, "{left}");
     }
-    assert_eq!(with(&least(""), said).left_bytes, None);
+    assert_eq!(with(&least(""), content_of).left_bytes, None);
 }
 
 #[test]
@@ -273,9 +286,9 @@ fn numbers_wanted() {
     ];
     for (numwant, expected) in cases {
         let message = least(&format!(r#","numwant":{numwant}"#));
-        assert_eq!(with(&message, said).numwant, expected, "{numwant}");
+        assert_eq!(with(&message, content_of).numwant, expected, "{numwant}");
     }
-    assert_eq!(with(&least(""), said).numwant, None);
+    assert_eq!(with(&least(""), content_of).numwant, None);
 }
 
 #[test]
@@ -299,7 +312,7 @@ fn events() {
     ];
     for (event, expected) in cases {
         let message = least(&format!(r#","event":{event}"#));
-        assert_eq!(with(&message, said).event, expected, "{event}");
+        assert_eq!(with(&message, content_of).event, expected, "{event}");
     }
 }
 
@@ -328,7 +341,7 @@ fn bad_offers_are_skipped() {
     ];
     for bad in bad_items {
         let message = least(&format!(r#","offers":[{bad},{{"offer":{{}},"offer_id":"1"}},{bad}]"#));
-        assert_eq!(with(&message, said).offers, good, "{bad}");
+        assert_eq!(with(&message, content_of).offers, good, "{bad}");
     }
 }
 
@@ -336,12 +349,12 @@ fn bad_offers_are_skipped() {
 fn no_offers() {
     for offers in ["null", "[]", "[ ]", "{}", "0", "\"\"", "[null]", "[[],{}]"] {
         let message = least(&format!(r#","offers":{offers}"#));
-        assert_eq!(with(&message, said).offers, [], "{offers}");
+        assert_eq!(with(&message, content_of).offers, [], "{offers}");
     }
 }
 
 #[test]
-fn offers_go_through_as_they_stand() {
+fn offers_are_passed_on_unchanged() {
     let objects = [
         r#"{"fake_offer":"_0"}"#,
         r#"{ "sdp" : "\u0041\/\ud83d\ude00 \ud800 €😀" , "type":"offer" , "more" : [ 1.50, -0e+00 , {"":{}} ] }"#,
@@ -356,7 +369,7 @@ fn offers_go_through_as_they_stand() {
         .collect();
     let message = least(&format!(r#","offers":[{}]"#, items.join(",")));
     let expected: Vec<_> = objects.iter().map(|&object| (object.to_owned(), b"x".to_vec())).collect();
-    assert_eq!(with(&message, said).offers, expected);
+    assert_eq!(with(&message, content_of).offers, expected);
     for object in objects {
         let message = least_answer(&format!(r#", "answer" :  {object} "#));
         assert_eq!(with(&message, |request| answer(request).answer.to_vec()), object.as_bytes());
@@ -369,7 +382,7 @@ fn objects_up_to_the_limit_go_through() {
     let (largest, larger) = (object(LIMITS.offer_bytes_max), object(LIMITS.offer_bytes_max + 1));
     let item = |object: &str| format!(r#"{{"offer":{object},"offer_id":"x"}}"#);
     let message = least(&format!(r#","offers":[{},{}]"#, item(&larger), item(&largest)));
-    assert_eq!(with(&message, said).offers, [(largest.clone(), b"x".to_vec())]);
+    assert_eq!(with(&message, content_of).offers, [(largest.clone(), b"x".to_vec())]);
 
     let message = least_answer(&format!(r#","answer":{largest}"#));
     assert_eq!(with(&message, |request| answer(request).answer.len()), LIMITS.offer_bytes_max);
@@ -383,7 +396,7 @@ fn offers_beyond_the_limit_are_left_out() {
     let message = least(&format!(r#","offers":[{}]"#, items.join(",")));
     let expected: Vec<_> =
         (0..LIMITS.offers_max).map(|index| ("{}".to_owned(), index.to_string().into_bytes())).collect();
-    assert_eq!(with(&message, said).offers, expected);
+    assert_eq!(with(&message, content_of).offers, expected);
 }
 
 #[test]
@@ -426,18 +439,21 @@ fn the_last_of_two_keys_wins() {
     let message = least(
         r#","event":"started","event":"stopped","left":0,"left":null,"numwant":1,"numwant":2,"offers":[{"offer":{},"offer_id":"1"}],"offers":[{"offer":{},"offer_id":"2","offer_id":"3"}]"#,
     );
-    let expected = Said {
+    let expected = AnnounceContent {
         event: Event::Stopped,
         left_bytes: None,
         numwant: Some(2),
         offers: vec![("{}".to_owned(), b"3".to_vec())],
     };
-    assert_eq!(with(&message, said), expected);
-    assert_eq!(with(&message.replace("\"2\"", "2"), said).offers, expected.offers);
-    assert_eq!(with(&least(r#","offers":[{"offer":{},"offer_id":"1"}],"offers":null"#), said).offers, []);
-    // An answer that is taken back is none.
-    assert_eq!(with(&least_answer(r#","answer":null"#), said).offers, []);
-    // Info hashes do not add up.
+    assert_eq!(with(&message, content_of), expected);
+    assert_eq!(with(&message.replace("\"2\"", "2"), content_of).offers, expected.offers);
+    assert_eq!(
+        with(&least(r#","offers":[{"offer":{},"offer_id":"1"}],"offers":null"#), content_of).offers,
+        []
+    );
+    // A later invalid answer replaces a valid one.
+    assert_eq!(with(&least_answer(r#","answer":null"#), content_of).offers, []);
+    // Several info hashes do not add up.
     let scrape = r#"{"action":"announce","info_hash":["01234567890123456789"],"info_hash":"98765432109876543210","action":"scrape"}"#;
     with(scrape, |request| {
         let Request::Scrape(info_hashes) = request else { panic!("{request:?}") };
@@ -457,10 +473,10 @@ fn keys_may_be_escaped() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_announce() {
+fn a_message_with_an_invalid_answer_is_an_announce() {
     for not_an_answer in ["null", "false", "0", "\"\"", "\"v=0\"", "[]"] {
         let message = least_answer(&format!(r#","answer":{not_an_answer}"#));
-        assert_eq!(with(&message, said).offers, [], "{not_an_answer}");
+        assert_eq!(with(&message, content_of).offers, [], "{not_an_answer}");
     }
 }
 

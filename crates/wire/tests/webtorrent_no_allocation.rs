@@ -1,4 +1,4 @@
-//! Nothing is allocated per message once a storage and a buffer have grown to the size of what they hold.
+//! No message causes an allocation once the storage and the buffer have grown to the size of their content.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use shoal_counting_allocator::{CountingAllocator, allocations};
@@ -49,10 +49,10 @@ fn messages() -> Vec<Vec<u8>> {
     messages
 }
 
-/// What a tracker does with a message, and what a client does with what it says. Returns how many were understood.
+/// Processes a message as a tracker does, and the replies as a client does. Returns the number of understood messages.
 fn exchange(message: &[u8], storage: &mut Storage, out: &mut Vec<u8>) -> usize {
     let mut understood = 0;
-    let mut hear = |out: &mut Vec<u8>| {
+    let mut receive = |out: &mut Vec<u8>| {
         let received = received::decode(out).unwrap();
         understood += if let Received::Scrape(scrape) = received { scrape.files().count() } else { 1 };
         out.clear();
@@ -60,25 +60,25 @@ fn exchange(message: &[u8], storage: &mut Storage, out: &mut Vec<u8>) -> usize {
     match decode(message, &LIMITS, storage) {
         Ok(Request::Announce(announce)) => {
             reply::announce(&announce.info_hash, 120, 1, 2, out);
-            hear(out);
+            receive(out);
             for offer in announce.offers.iter() {
                 reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
-                hear(out);
+                receive(out);
             }
         }
         Ok(Request::Answer(answer)) => {
             reply::answer(&answer.info_hash, &answer.peer_id, &answer, out);
-            hear(out);
+            receive(out);
         }
         Ok(Request::Scrape(info_hashes)) => {
             reply::scrape_begin(out);
             info_hashes.iter().for_each(|info_hash| reply::scrape_file(info_hash, 1, 2, 3, out));
             reply::scrape_end(out);
-            hear(out);
+            receive(out);
         }
         Err(error) => {
             reply::failure(error.action, error.info_hash.as_ref(), "the message ends early", out);
-            hear(out);
+            receive(out);
         }
     }
     understood

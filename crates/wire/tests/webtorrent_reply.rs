@@ -1,4 +1,4 @@
-//! Messages to clients, byte for byte, and those of other trackers.
+//! Messages to clients, byte by byte, and messages of other trackers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ const WRITTEN: &str =
     "\\u0000\\u0008\\u0009\\u000a\\u000c\\u000d\\u001f\\\"\\\\/<>&\u{7f}\u{80}\u{a0}\u{bf}\u{c0}\u{ff}z";
 const PEER_ID: PeerId = PeerId(*b"-WW0208-ABCDEFGHIJKL");
 
-/// What `write` appends, as text.
+/// Returns the text that `write` appends.
 fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = b"}".to_vec();
     write(&mut out);
-    assert_eq!(out.remove(0), b'}', "what is there already stays");
+    assert_eq!(out.remove(0), b'}', "the existing bytes stay");
     String::from_utf8(out).unwrap()
 }
 
@@ -74,7 +74,7 @@ fn scrape_replies() {
 }
 
 #[test]
-fn failures_carry_what_is_known() {
+fn failures_contain_all_known_values() {
     let failure = |action, info_hash| text(|out| reply::failure(action, info_hash, "no", out));
     let scrape = failure(Some(Action::Scrape), Some(&INFO_HASH));
     assert_eq!(scrape, format!(r#"{{"action":"scrape","info_hash":"{WRITTEN}","failure reason":"no"}}"#));
@@ -135,7 +135,7 @@ fn failures_of_other_trackers() {
 }
 
 #[test]
-fn what_a_tracker_must_not_leave_out() {
+fn keys_that_a_reply_must_contain() {
     let key = |message: &str| match received::decode(message.as_bytes()) {
         Err(ReceivedError::Key { key }) => key,
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! What one side writes, the other one reads.
+//! Every message that one side encodes is decoded by the other.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
 use proptest::collection::vec;
@@ -14,7 +14,7 @@ use shoal_wire::webtorrent::{
 
 const LIMITS: Limits = Limits { offers_max: 10, offer_bytes_max: 16 << 10, info_hashes_max: 100 };
 
-/// Offers as browsers make them, and some that are none but pass.
+/// Offers of browsers, and invalid ones that pass the checks.
 const OBJECTS: [&str; 4] = [
     r#"{"type":"offer","sdp":"v=0\r\no=- 6516274127563498346 2 IN IP4 127.0.0.1\r\ns=-\r\n"}"#,
     r#"{"fake_offer":[1,{"a":null}]}"#,

@@ -1,16 +1,16 @@
-//! Names of hosts, as they stand in the `Host` field of a request.
+//! Host names, as they appear in the `Host` field of a request.
 
 use core::fmt;
 
-/// Most bytes of a name (RFC 1035, 2.3.4).
+/// The maximum length of a name in bytes (RFC 1035, 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// A name of a host without its port, in lower case and without a dot at its end; or `*`, which stands for every name.
+/// A host name without its port, in lower case and without a trailing dot; or `*`, which matches every name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
 impl HostName {
-    /// Whether it is this name, or stands for every name.
+    /// Returns whether `name` is this name, or this is `*`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0 == "*" || self.0.eq_ignore_ascii_case(name.strip_suffix('.').unwrap_or(name))
@@ -30,7 +30,7 @@ impl fmt::Display for HostName {
     }
 }
 
-/// Containers have underscores in their names, too.
+/// Returns whether a label may contain `byte`. Underscores are accepted because names of containers contain them.
 const fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }

@@ -1,17 +1,17 @@
-//! Where a web page comes from, as browsers tell in the `Origin` header (RFC 6454).
+//! Origins of web pages, as browsers send them in the `Origin` header (RFC 6454).
 
 use core::fmt;
 
-/// An origin: scheme, host and port, written as a browser writes it (RFC 6454, 6.2), or `null`, which pages from files
-/// and sandboxes have.
+/// An origin: scheme, host and port in the form that browsers send (RFC 6454, 6.2), or `null`, the origin of sandboxed
+/// pages and pages from files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin(String);
 
-/// Ports that a browser leaves out (RFC 6454, 6.1).
+/// The default ports, which browsers omit (RFC 6454, 6.1).
 const DEFAULT_PORTS: [(&str, &str); 2] = [("http", ":80"), ("https", ":443")];
 
 impl Origin {
-    /// As in the header.
+    /// Returns the value of the header.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -43,7 +43,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Host, and port with its colon, which may be missing.
+/// Splits an authority into the host and the port with its colon. The port may be empty.
 fn split_port(authority: &str) -> Option<(&str, &str)> {
     let end_of_host = authority.find(']').map_or(0, |bracket| bracket + 1);
     let colon = authority[end_of_host..].find(':').map(|colon| end_of_host + colon);
@@ -57,7 +57,8 @@ const fn is_scheme_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
-/// What a host is written with: names, IPv4, and IPv6 in brackets. Names in other scripts are sent in their ASCII form.
+/// Returns whether a host may contain `byte`: names, IPv4, and IPv6 in brackets. Browsers send names in other scripts
+/// in their ASCII form.
 const fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'[' | b']' | b':')
 }

@@ -1,4 +1,4 @@
-//! Values of the keys that are about connections: listeners, files and networks.
+//! Types of the keys about connections: listeners, files and networks.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -11,44 +11,44 @@ use super::{HostName, Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
-/// Where connections are accepted, and how they begin.
+/// A listener for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
+    /// The address or path.
     pub place: Place,
-    /// Whether each connection begins with a PROXY header, from a proxy that is trusted.
+    /// Whether each connection begins with a PROXY header. Only trusted proxies may connect then.
     pub proxy_protocol: bool,
 }
 
-/// Where connections are accepted.
+/// The address or path of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// TCP at this address and port.
     Tcp(SocketAddr),
-    /// A Unix socket with this file.
+    /// A Unix socket at this path.
     Unix(PathBuf),
 }
 
-/// Whose word about the address of a client is taken.
+/// A network or kind of socket whose connections come from trusted proxies only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trusted {
-    /// Whoever connects from this network.
+    /// All connections from this network.
     Network(IpNet),
-    /// Whoever connects to a Unix socket.
+    /// All connections to Unix sockets.
     Unix,
 }
 
-/// How a Unix socket is written.
+/// The prefix of a Unix socket in a list of listeners.
 const UNIX_PREFIX: &str = "unix:";
 
-/// How it is written that connections begin with a PROXY header.
+/// The suffix of a listener whose connections begin with a PROXY header.
 const PROXY_SUFFIX: &str = " proxy-protocol";
 
-/// How Unix sockets are written among networks.
+/// The name for Unix sockets in a list of networks.
 const UNIX: &str = "unix";
 
 impl Listen {
-    /// TCP, without a PROXY header.
+    /// Returns a TCP listener without PROXY headers.
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { place: Place::Tcp(address), proxy_protocol: false }
@@ -97,7 +97,7 @@ impl Trusted {
     }
 }
 
-/// Defines what lists of a type can do as values; the range limits their length.
+/// Implements `Value` for lists of a type. The range limits their length.
 macro_rules! list {
     ($Item:ty, $accepts:expr, $parse:expr, $show:expr) => {
         impl Value for Vec<$Item> {

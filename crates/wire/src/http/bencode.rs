@@ -1,59 +1,59 @@
-//! A reader of bencoded values (BEP 3, "bencoding") that copies nothing.
+//! A zero-copy reader of bencoded values (BEP 3, "bencoding").
 //!
-//! A value is checked as a whole before any of it is handed out: lengths, digits, nesting, and that keys are strings.
-//! The order of keys is not insisted on, but can be asked for.
+//! The reader checks a whole value before it returns any part of it: lengths, digits, nesting, and that keys are
+//! strings. It accepts keys in any order; callers can check the order separately.
 
-/// Deepest nesting of lists and dictionaries. A scrape reply needs three levels.
+/// The maximum nesting of lists and dictionaries. A scrape reply needs three levels.
 pub const DEPTH_MAX: usize = 16;
 
-/// A checked value. Borrows from the bytes.
+/// A checked value, which borrows from the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'b> {
     /// A number.
     Integer(i64),
-    /// A string of bytes.
+    /// A byte string.
     Bytes(&'b [u8]),
-    /// Values in an order.
+    /// A sequence of values.
     List(List<'b>),
     /// Values by key.
     Dictionary(Dictionary<'b>),
 }
 
-/// The values of a list, encoded and checked.
+/// The values of a list, in encoded and checked form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List<'b>(&'b [u8]);
 
-/// The entries of a dictionary, encoded and checked.
+/// The entries of a dictionary, in encoded and checked form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dictionary<'b>(&'b [u8]);
 
-/// Why bytes are no bencoded value.
+/// The reason why bytes are not a bencoded value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BencodeError {
     /// The bytes end within a value.
     #[error("bencoded value ends early")]
     Truncated,
-    /// A byte is out of place.
+    /// An unexpected byte.
     #[error("bencoded value is malformed at byte {at}")]
     Malformed {
-        /// Where, from the front.
+        /// The offset of the byte.
         at: usize,
     },
     /// Nested deeper than [`DEPTH_MAX`].
     #[error("bencoded value is nested deeper than {DEPTH_MAX}")]
     TooDeep,
-    /// Something follows the value.
+    /// Further bytes follow the value.
     #[error("{bytes} bytes follow the bencoded value")]
     Trailing {
-        /// How much.
+        /// The number of these bytes.
         bytes: usize,
     },
 }
 
-/// Reads one value that takes all of `bytes`.
+/// Decodes one value that takes all of `bytes`.
 ///
 /// # Errors
-/// [`BencodeError`] for what is none.
+/// Returns [`BencodeError`] if the bytes are not a bencoded value.
 pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.value(DEPTH_MAX)?;
@@ -64,25 +64,25 @@ pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
 }
 
 impl<'b> Value<'b> {
-    /// The number, if it is one.
+    /// Returns the number if the value is one.
     #[must_use]
     pub const fn integer(self) -> Option<i64> {
         if let Self::Integer(integer) = self { Some(integer) } else { None }
     }
 
-    /// The string, if it is one.
+    /// Returns the string if the value is one.
     #[must_use]
     pub const fn bytes(self) -> Option<&'b [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
-    /// The list, if it is one.
+    /// Returns the list if the value is one.
     #[must_use]
     pub const fn list(self) -> Option<List<'b>> {
         if let Self::List(list) = self { Some(list) } else { None }
     }
 
-    /// The dictionary, if it is one.
+    /// Returns the dictionary if the value is one.
     #[must_use]
     pub const fn dictionary(self) -> Option<Dictionary<'b>> {
         if let Self::Dictionary(dictionary) = self { Some(dictionary) } else { None }
@@ -90,7 +90,7 @@ impl<'b> Value<'b> {
 }
 
 impl<'b> List<'b> {
-    /// The values in their order.
+    /// Returns the values in order.
     pub fn iter(self) -> impl Iterator<Item = Value<'b>> {
         let mut reader = Reader { bytes: self.0, at: 0 };
         core::iter::from_fn(move || reader.value(DEPTH_MAX).ok())
@@ -98,26 +98,26 @@ impl<'b> List<'b> {
 }
 
 impl<'b> Dictionary<'b> {
-    /// The entries in their order.
+    /// Returns the entries in order.
     pub fn iter(self) -> impl Iterator<Item = (&'b [u8], Value<'b>)> {
         let mut reader = Reader { bytes: self.0, at: 0 };
         core::iter::from_fn(move || Some((reader.string().ok()?, reader.value(DEPTH_MAX).ok()?)))
     }
 
-    /// The value of a key; of the first such, if it comes more than once.
+    /// Returns the value of a key, or its first value if the key occurs several times.
     #[must_use]
     pub fn get(self, key: &[u8]) -> Option<Value<'b>> {
         self.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
     }
 
-    /// Whether keys come in ascending order and once each, as BEP 3 asks for.
+    /// Returns whether the keys are unique and in ascending order, as BEP 3 requires.
     #[must_use]
     pub fn is_sorted(self) -> bool {
         self.iter().map(|(key, _)| key).is_sorted_by(|key, next| key < next)
     }
 }
 
-/// A place in the bytes.
+/// A position in the bytes.
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -150,7 +150,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// What stands between the first byte and `e`, each item checked by `item`.
+    /// Returns the bytes between the first byte and the closing `e`, after `item` has checked each item.
     fn inside(
         &mut self,
         depth: usize,
@@ -197,7 +197,8 @@ impl<'b> Reader<'b> {
         Ok(string)
     }
 
-    /// At least one digit, and no zero before others (BEP 3: "All encodings with a leading zero […] are invalid").
+    /// Reads at least one digit. A zero before other digits is an error (BEP 3: "All encodings with a leading zero […]
+    /// are invalid").
     fn digits(&mut self) -> Result<u64, BencodeError> {
         let start = self.at;
         let mut number: u64 = 0;

@@ -1,26 +1,26 @@
-//! The time of a response in the one form that is written today (RFC 9110, 5.6.7: IMF-fixdate).
+//! The date of a response in IMF-fixdate, the one format that servers generate today (RFC 9110, 5.6.7).
 
-/// Bytes of every date.
+/// The length of every date in bytes.
 const DATE_BYTES: usize = 29;
 
 const DAY_S: u64 = 86_400;
 
-/// The last second that four digits of a year hold.
+/// The last second of the year 9999, the largest year of four digits.
 const UNIX_S_MAX: u64 = 253_402_300_799;
 
-/// Days of 400 years, after which the calendar repeats itself, and of the first 100 and the first 4 of them, counted from
-/// the first of March of a leap year.
+/// The days of 400 years, after which the calendar repeats, and of the first 100 and the first 4 of these years,
+/// counted from the first of March of a leap year.
 const DAYS_OF_400_YEARS: u64 = 146_097;
 const DAYS_OF_100_YEARS: u64 = 36_524;
 const DAYS_OF_4_YEARS: u64 = 1_461;
 
-/// Days from the first of March of the year 0 to the first of January of 1970.
+/// The days from the first of March of the year 0 to the first of January 1970.
 const DAYS_BEFORE_1970: u64 = 719_468;
 
-/// 1 January 1970 was a Thursday.
+/// The names of the days, from Thursday because 1 January 1970 was one.
 const DAY_NAMES: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
 
-/// In the order of a year that begins in March, so that the leap day is its last.
+/// The names of the months in a year that begins in March, so that the leap day is the last day.
 const MONTH_NAMES: [&[u8; 3]; 12] =
     [b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec", b"Jan", b"Feb"];
 const JANUARY: u64 = 10;
@@ -33,7 +33,7 @@ impl Date {
     /// The date of second 0.
     pub const EPOCH: Self = Self(*b"Thu, 01 Jan 1970 00:00:00 GMT");
 
-    /// The date of a second since 1970. Beyond the year 9999 it is the last one of that year.
+    /// Returns the date of a second since 1970. Seconds beyond the year 9999 give the last second of that year.
     #[must_use]
     pub fn from_unix_s(unix_s: u64) -> Self {
         let unix_s = unix_s.min(UNIX_S_MAX);
@@ -51,7 +51,7 @@ impl Date {
         date
     }
 
-    /// The bytes of the field.
+    /// Returns the value of the field.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -69,17 +69,18 @@ impl Date {
     }
 }
 
-/// Year, month (March is 0) and day of the month (the first is 1) of a day since 1970, by years that begin in March.
+/// Returns the year, the month (March is 0) and the day of the month (from 1) for a day since 1970. Years begin in
+/// March here.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_BEFORE_1970;
     let (eras, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    // The last day of a period that ends with a leap day belongs to it and not to one that would follow.
+    // The last day of a period that ends with a leap day belongs to that period.
     let centuries = (day_of_era / DAYS_OF_100_YEARS).min(3);
     let day_of_century = day_of_era - centuries * DAYS_OF_100_YEARS;
     let (fours, day_of_four) = (day_of_century / DAYS_OF_4_YEARS, day_of_century % DAYS_OF_4_YEARS);
     let years = (day_of_four / 365).min(3);
     let day_of_year = day_of_four - years * 365;
-    // Five months from March have 153 days, and so have the five after them.
+    // The five months from March have 153 days together, and so have the next five.
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
     let year = 400 * eras + 100 * centuries + 4 * fours + years + u64::from(month >= JANUARY);
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(Date::from_unix_s(0), Date::EPOCH);
     }
 
-    /// Counts the calendar day by day for a whole cycle of it.
+    /// Counts the days of one whole calendar cycle.
     #[test]
     fn every_day_of_four_centuries_follows_the_one_before() {
         let mut expected = (1970, 1, 1);

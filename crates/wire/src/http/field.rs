@@ -1,10 +1,10 @@
-//! What header fields of both directions have in common.
+//! Header fields that requests and responses share.
 
 use httparse::Header;
 
 use super::{Version, number};
 
-/// The values of all fields of a name, in their order.
+/// Returns the values of all fields with a name, in order.
 pub(super) fn values<'h, 'b: 'h>(
     headers: &'h [Header<'b>],
     name: &'h str,
@@ -12,7 +12,7 @@ pub(super) fn values<'h, 'b: 'h>(
     headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
-/// The elements of a comma-separated list (RFC 9110, 5.6.1): trimmed, empty ones left out.
+/// Returns the elements of a comma-separated list (RFC 9110, 5.6.1), trimmed and without empty ones.
 pub(super) fn elements(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
@@ -35,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection outlives the message (RFC 9112, 9.3: `close` outweighs all else).
+    /// Returns whether the connection persists after the message (RFC 9112, 9.3: `close` takes precedence).
     pub(super) const fn persists(self, version: Version) -> bool {
         match version {
             _ if self.close => false,
@@ -45,7 +45,7 @@ impl Connection {
     }
 }
 
-/// What a message says of its body (RFC 9112, 6.3).
+/// The length of a body as the fields declare it (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     Absent,
@@ -53,22 +53,22 @@ pub(super) enum Length {
     Chunked,
 }
 
-/// The fields that decide where a message ends and what comes of the connection.
+/// The fields that determine where a message ends and whether the connection persists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Framing {
     pub(super) connection: Connection,
     pub(super) length: Length,
-    /// How often `Host` comes, which a request may name once at most.
+    /// The number of `Host` fields, of which a request may have at most one.
     pub(super) hosts: usize,
 }
 
-/// Reads in one pass what decides where a message ends and what comes of the connection.
+/// Reads in one pass the fields that determine where a message ends and whether the connection persists.
 ///
-/// This is read strictly, because a proxy and a server that disagree on it can be played off against each other.
+/// This is strict, because an attacker can exploit any difference between how a proxy and a server read these fields.
 pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framing, &'static str> {
     let (mut connection, mut lengths, mut hosts) = (Connection::default(), Lengths::default(), 0);
     for header in headers {
-        // Comparing lengths first leaves nearly all names uncompared.
+        // Comparing the lengths first skips the comparison of nearly all names.
         match header.name.len() {
             4 if header.name.eq_ignore_ascii_case("host") => hosts += 1,
             10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
@@ -84,7 +84,7 @@ pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framin
     Ok(Framing { connection, length: lengths.length(version)?, hosts })
 }
 
-/// Fields from which the length of a body follows.
+/// The fields that determine the length of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lengths {
     content_length: Option<u64>,
@@ -92,7 +92,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Adds one more `Content-Length`. Two that agree are tolerated, in one field or in two (RFC 9112, 6.3).
+    /// Adds a `Content-Length` field. Several equal lengths are tolerated, in one field or in several (RFC 9112, 6.3).
     fn read_content_length(&mut self, value: &[u8]) -> Result<(), &'static str> {
         for element in value.split(|&byte| byte == b',') {
             let length = number::parse(element.trim_ascii()).filter(|&length| length < u64::MAX);
@@ -104,7 +104,7 @@ impl Lengths {
         Ok(())
     }
 
-    /// Adds one more `Transfer-Encoding`: nothing but `chunked`, once, is spoken here.
+    /// Adds a `Transfer-Encoding` field. Only a single `chunked` is supported.
     fn read_transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
         if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err("transfer-encoding other than chunked");
@@ -113,8 +113,8 @@ impl Lengths {
         Ok(())
     }
 
-    /// What the fields say together. RFC 9112, 6.1 and 6.3: both lengths in one message, or chunks before HTTP/1.1,
-    /// "ought to be handled as an error", because that is what smuggled requests are made of.
+    /// Combines the fields. RFC 9112, 6.1 and 6.3: both lengths in one message, or chunks before HTTP/1.1, "ought to be
+    /// handled as an error", because request smuggling relies on them.
     fn length(self, version: Version) -> Result<Length, &'static str> {
         match (self.chunked, self.content_length) {
             (true, Some(_)) => Err("both content-length and transfer-encoding"),

@@ -1,51 +1,52 @@
-//! What proxies say of the client: `X-Forwarded-For`, `X-Real-IP`, `CF-Connecting-IP`, `Forwarded` (RFC 7239).
+//! The client address as proxies report it: `X-Forwarded-For`, `X-Real-IP`, `CF-Connecting-IP`, `Forwarded` (RFC 7239).
 //!
-//! Lists are read from the right: the last hop was added by the proxy that is nearest, and everything to the left of
-//! a hop is only as true as that hop is trustworthy. Which hops are believed is not decided here. What comes is partly
-//! written by anybody, so it is bounded, and a list with a quote out of place has no readable hop at all: whoever opens
-//! a quote must not be able to swallow what a proxy appends.
+//! Lists are read from the right. The nearest proxy added the last hop, and everything to the left of a hop is only as
+//! trustworthy as that hop. This module does not decide which hops to trust. Clients control a part of the input, so it
+//! is bounded. A list with a misplaced quote has no readable hop at all: a client that opens a quote must not be able
+//! to hide the hops that a proxy appends.
 
 use core::net::IpAddr;
 
 use super::field;
 
-/// Most hops that are read of a list.
+/// The maximum number of hops that are read from a list.
 pub const HOPS_MAX: usize = 32;
 
-/// Why a hop has no address.
+/// The reason why a hop has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAddress {
-    /// The proxy does not know it, or does not say it (RFC 7239, 6.2: `unknown`, or no `for` at all).
+    /// The proxy does not know the address or does not report it (RFC 7239, 6.2: `unknown`, or no `for` at all).
     #[error("the address is unknown")]
     Unknown,
-    /// The proxy hides it behind a name (RFC 7239, 6.3).
+    /// The proxy replaced the address by an obfuscated identifier (RFC 7239, 6.3).
     #[error("the address is obfuscated")]
     Obfuscated,
-    /// It cannot be read.
+    /// The address is malformed.
     #[error("the address is malformed")]
     Malformed,
-    /// More than [`HOPS_MAX`] hops: the rest is not read.
+    /// The list has more than [`HOPS_MAX`] hops, and the rest is not read.
     #[error("more than {HOPS_MAX} hops")]
     TooManyHops,
 }
 
-/// The address in a field that holds one: `X-Real-IP`, `CF-Connecting-IP`. A port is cut off, and an IPv4 address that
-/// is mapped into IPv6 is given as what it is.
+/// Reads the address in a field with a single address, such as `X-Real-IP` or `CF-Connecting-IP`. A port is removed,
+/// and an IPv4-mapped IPv6 address becomes an IPv4 address.
 ///
 /// # Errors
-/// [`NoAddress`] where there is none.
+/// Returns [`NoAddress`] if the field has no address.
 pub fn address(value: &[u8]) -> Result<IpAddr, NoAddress> {
     node(value.trim_ascii())
 }
 
-/// The hops of the `X-Forwarded-For` fields of a request, nearest first; at most one more than [`HOPS_MAX`].
+/// Returns the hops of the `X-Forwarded-For` fields of a request, nearest first, and at most one more than
+/// [`HOPS_MAX`].
 pub fn x_forwarded_for<'b>(
     values: impl DoubleEndedIterator<Item = &'b [u8]>,
 ) -> impl Iterator<Item = Result<IpAddr, NoAddress>> {
     bounded(values.rev().flat_map(|value| field::elements(value).rev().map(node)))
 }
 
-/// The hops of the `Forwarded` fields of a request, nearest first; at most one more than [`HOPS_MAX`].
+/// Returns the hops of the `Forwarded` fields of a request, nearest first, and at most one more than [`HOPS_MAX`].
 pub fn forwarded<'b>(
     values: impl DoubleEndedIterator<Item = &'b [u8]>,
 ) -> impl Iterator<Item = Result<IpAddr, NoAddress>> {
@@ -60,13 +61,13 @@ fn bounded(
         .map(|(hop, address)| if hop < HOPS_MAX { address } else { Err(NoAddress::TooManyHops) })
 }
 
-/// The nearest elements of one `Forwarded` field from the right, empty ones left out, at most one more than
-/// [`HOPS_MAX`]; one error and nothing else where its quotes are not those of well-formed values.
+/// Returns the nearest non-empty elements of one `Forwarded` field from the right, at most one more than [`HOPS_MAX`].
+/// If the quotes are not those of well-formed values, returns a single error.
 fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddress>> {
     let mut nearest = [&[][..]; HOPS_MAX + 1];
     let (mut count, mut fault) = (0, None);
-    // From the left, because only from there quotes can be told, and once, because whoever writes a long list must
-    // not have it read again for every hop.
+    // The scan starts at the left, because only from there quotes can be recognised. It runs once, so that a long list
+    // is not scanned again for every hop.
     for element in (Unquoted { rest: Some(value), separator: b',' }) {
         match element.map(<[u8]>::trim_ascii) {
             Ok([]) => {}
@@ -81,30 +82,31 @@ fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddres
     fault.into_iter().chain(hops)
 }
 
-/// Pieces between separators outside of quotes, from the left; an error in place of one in which a quote is not closed,
-/// or stands elsewhere than around a whole value (RFC 7239, 4), and nothing after that.
+/// Iterates over the pieces between separators outside of quotes, from the left. A piece yields an error, and nothing
+/// follows it, if a quote is not closed or does not enclose a whole value (RFC 7239, 4).
 ///
-/// Otherwise a client that opens a quote could turn what its proxy puts into quotes inside out, and speak for the
-/// proxy: of `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""` the client has written `x="` and what is meant to be the host.
+/// Otherwise a client could open a quote, exchange the quoted and the unquoted parts of what its proxy appends, and so
+/// forge a hop of the proxy: in `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""`, the client wrote `x="` and the value
+/// of the host.
 struct Unquoted<'b> {
     rest: Option<&'b [u8]>,
     separator: u8,
 }
 
-/// Where in an element a byte stands.
+/// The syntactic context of a byte in an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Context {
     Outside,
-    /// Where a value may begin with a quote.
+    /// After an equals sign, where a value may begin with a quote.
     BehindEquals,
     Quoted,
     BehindBackslash,
-    /// Where the value has to end.
+    /// After a closing quote, where the value must end.
     BehindQuote,
 }
 
-impl Place {
-    /// Where the next byte stands; nothing where this one is out of place.
+impl Context {
+    /// Returns the context of the next byte, or `None` if this byte is not allowed.
     const fn after(self, byte: u8) -> Option<Self> {
         match (self, byte) {
             (Self::BehindBackslash, _) => Some(Self::Quoted),
@@ -129,37 +131,37 @@ impl<'b> Iterator for Unquoted<'b> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest.take()?;
-        let mut place = Place::Outside;
+        let mut context = Context::Outside;
         for (at, &byte) in rest.iter().enumerate() {
-            if byte == self.separator && !place.is_within_quotes() {
+            if byte == self.separator && !context.is_within_quotes() {
                 self.rest = Some(&rest[at + 1..]);
                 return Some(Ok(&rest[..at]));
             }
-            let Some(next) = place.after(byte) else { return Some(Err(NoAddress::Malformed)) };
-            place = next;
+            let Some(next) = context.after(byte) else { return Some(Err(NoAddress::Malformed)) };
+            context = next;
         }
-        Some(if place.is_within_quotes() { Err(NoAddress::Malformed) } else { Ok(rest) })
+        Some(if context.is_within_quotes() { Err(NoAddress::Malformed) } else { Ok(rest) })
     }
 }
 
-/// The address behind `for` in one element of `Forwarded`.
+/// Returns the address of the `for` parameter in one element of `Forwarded`.
 fn forwarded_for(element: &[u8]) -> Result<IpAddr, NoAddress> {
     let mut found = None;
     for pair in (Unquoted { rest: Some(element), separator: b';' }) {
         let [b'f' | b'F', b'o' | b'O', b'r' | b'R', b'=', value @ ..] = pair?.trim_ascii() else { continue };
-        // RFC 7239, 4: each parameter must not occur more than once.
+        // RFC 7239, 4: no parameter may occur more than once.
         if found.replace(value).is_some() {
             return Err(NoAddress::Malformed);
         }
     }
     match found.ok_or(NoAddress::Unknown)? {
-        // No address needs an escape, so a backslash is left in and not understood.
+        // Addresses need no escapes, so a backslash stays in the value and makes it malformed.
         [b'"', value @ .., b'"'] => node(value),
         value => node(value),
     }
 }
 
-/// A node (RFC 7239, 6), also in the freer forms of `X-Forwarded-For`: with or without brackets and port.
+/// Parses a node (RFC 7239, 6), including the looser forms of `X-Forwarded-For`, with or without brackets and port.
 fn node(value: &[u8]) -> Result<IpAddr, NoAddress> {
     if value.eq_ignore_ascii_case(b"unknown") {
         return Err(NoAddress::Unknown);
@@ -181,7 +183,8 @@ fn node(value: &[u8]) -> Result<IpAddr, NoAddress> {
     ip.map(|ip| ip.to_canonical()).ok_or(NoAddress::Malformed)
 }
 
-/// RFC 7239, 6: a port is up to five digits, or a name that begins with an underscore.
+/// Returns whether `port` is a port in the sense of RFC 7239, 6: up to five digits, or a name that begins with an
+/// underscore.
 fn is_port(port: &str) -> bool {
     match port.as_bytes() {
         [b'_', name @ ..] => {

@@ -1,11 +1,11 @@
 //! The head of a request: request line and header fields, up to the empty line.
 //!
-//! httparse finds the tokens, save in the few request lines that it does not take; this module bounds them, splits the target and reads the few fields from which it
-//! follows where the request ends and whether the connection outlives it. It reads them strictly where two readers
-//! could disagree (a proxy in front of the tracker is the other one), and leniently elsewhere.
+//! httparse finds the tokens, except in the few request lines that it rejects. This module bounds them, splits the
+//! target, and reads the few fields that determine where the request ends and whether the connection persists. It is
+//! strict where two readers could disagree (such as a proxy in front of the tracker), and lenient elsewhere.
 //!
-//! A request without `Host` is accepted although RFC 9112, 3.2 wants HTTP/1.1 requests without it refused: clients
-//! exist that leave it out, and Shoal serves the same under every name, so nothing depends on it.
+//! A request without `Host` is accepted, although RFC 9112, 3.2 requires servers to refuse it in HTTP/1.1. Some clients
+//! omit the field, and Shoal serves the same content under every name, so nothing depends on it.
 
 use core::mem::MaybeUninit;
 
@@ -16,23 +16,23 @@ use super::Version;
 use super::field::{self, Length};
 use super::response::Status;
 
-/// Most bytes of a head, the empty lines before it included.
+/// The maximum length of a head in bytes, including the empty lines before it.
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
 
-/// Most header fields of a head.
+/// The maximum number of header fields of a head.
 pub const HEADERS_MAX: usize = 100;
 
-/// Most bytes of empty lines before a request line (RFC 9112, 2.2: old clients send one behind a request).
+/// The maximum length of the empty lines before a request line (RFC 9112, 2.2: old clients send one after a request).
 pub const EMPTY_LINES_BYTES_MAX: usize = 8;
 
-/// What stands before the minor version.
+/// The name of the protocol with its major version.
 const VERSION_NAME: &[u8] = b"HTTP/1.";
 
-/// Room for the header fields of one head. It is not initialised, so making one costs nothing.
+/// Storage for the header fields of one head. It is not initialised, so its construction costs nothing.
 #[derive(Debug)]
 pub struct HeaderStorage<'b> {
     usual: [MaybeUninit<Header<'b>>; HEADERS_MAX],
-    /// Those behind a request line that httparse does not take.
+    /// The fields after a request line that httparse rejects.
     unusual: Option<[Header<'b>; HEADERS_MAX]>,
 }
 
@@ -44,69 +44,69 @@ struct RequestLine<'b> {
     version: Version,
 }
 
-/// What a request wants done.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The usual one.
+    /// GET, the usual method.
     Get,
-    /// As `Get`, but only the head of the response is sent.
+    /// HEAD: as `Get`, but the response has no body.
     Head,
-    /// Anything else.
+    /// Any other method.
     Other,
 }
 
-/// What follows the head.
+/// The body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nothing; the next request may follow.
+    /// No body; the next request may follow.
     None,
-    /// That many bytes, at least one.
+    /// A body with this number of bytes, at least one.
     Bytes(u64),
-    /// Chunks (RFC 9112, 7.1).
+    /// A body in chunks (RFC 9112, 7.1).
     Chunked,
 }
 
-/// The head of a request. Borrows from the bytes and from the storage.
+/// The head of a request. It borrows from the bytes and from the storage.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'h, 'b> {
-    /// Bytes up to the end of the empty line behind the fields.
+    /// The number of bytes up to the end of the empty line after the fields.
     pub bytes: usize,
-    /// What is wanted.
+    /// The method.
     pub method: Method,
-    /// The target up to `?`, as it came. Begins with `/` unless the target is of a form for proxies or junk.
+    /// The target up to `?`, not decoded. It begins with `/` unless the target is invalid or has a form for proxies.
     pub path: &'b [u8],
-    /// What stands behind `?`, as it came; empty where there is nothing. A fragment is cut off.
+    /// The query after `?`, not decoded. It is empty if there is none, and does not include a fragment.
     pub query: &'b [u8],
-    /// Version of the request.
+    /// The version of the request.
     pub version: Version,
-    /// Whether the client wants to keep the connection.
+    /// Whether the client wants the connection to stay open.
     pub keep_alive: bool,
-    /// What follows.
+    /// The body that follows.
     pub body: Body,
     authority: Option<&'b [u8]>,
     wants_upgrade: bool,
     headers: &'h [Header<'b>],
 }
 
-/// Why bytes are no head of a request.
+/// The reason why bytes are not the head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// No HTTP, or such of which two readers could understand different things.
+    /// The bytes are not HTTP, or two readers could interpret them differently.
     #[error("malformed request: {0}")]
     Malformed(&'static str),
-    /// The request line alone does not fit.
-    #[error("the request line does not fit {HEAD_BYTES_MAX} bytes")]
+    /// The request line alone exceeds the maximum.
+    #[error("the request line exceeds {HEAD_BYTES_MAX} bytes")]
     TargetTooLong,
-    /// The head does not fit.
-    #[error("the head does not fit {HEAD_BYTES_MAX} bytes")]
+    /// The head exceeds the maximum.
+    #[error("the head exceeds {HEAD_BYTES_MAX} bytes")]
     TooLarge,
-    /// There are too many fields.
+    /// The head has too many fields.
     #[error("more than {HEADERS_MAX} header fields")]
     TooManyHeaders,
 }
 
 impl HeaderStorage<'_> {
-    /// Room for one head.
+    /// Returns storage for one head.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
@@ -121,7 +121,8 @@ impl Default for HeaderStorage<'_> {
 }
 
 impl HeadError {
-    /// How to answer it. The connection is to be closed then, because nobody knows where the next request begins.
+    /// Returns the status that answers the error. The connection must close then, because the start of the next request
+    /// is unknown.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -132,7 +133,8 @@ impl HeadError {
     }
 }
 
-/// Length of the empty lines at the front of `bytes`: who consumes these holds no bytes of a request yet.
+/// Returns the length of the empty lines at the front of `bytes`. A buffer that contains only these holds no part of a
+/// request yet.
 #[must_use]
 pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -143,10 +145,10 @@ pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
 }
 
 impl<'h, 'b> RequestHead<'h, 'b> {
-    /// Reads a head from the front of `bytes`; `None` where it is not complete yet.
+    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`HeadError`] as soon as the bytes cannot become a head any more.
+    /// Returns [`HeadError`] as soon as the bytes cannot become a head any more.
     pub fn decode(
         bytes: &'b [u8],
         storage: &'h mut HeaderStorage<'b>,
@@ -176,24 +178,24 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         }
     }
 
-    /// Reads a head whose request line httparse refuses with `error`, if it is one of those that are served all the
-    /// same: clients exist that send bytes from 0x80 on without escaping them, and HTTP/1.2 is served as 1.1 (RFC 9110,
-    /// 2.5).
+    /// Decodes a head whose request line httparse rejects with `error`, if it belongs to one of two kinds that are
+    /// served anyway: some clients send bytes from 0x80 without escaping them, and HTTP/1.2 is treated as 1.1 (RFC
+    /// 9110, 2.5).
     #[cold]
     fn decode_unusual(
         window: &'b [u8],
         error: Error,
         storage: &'h mut Option<[Header<'b>; HEADERS_MAX]>,
     ) -> Result<Option<Self>, HeadError> {
-        let may_go_on = window.len() < HEAD_BYTES_MAX;
+        let may_continue = window.len() < HEAD_BYTES_MAX;
         let line_start = empty_lines_bytes(window);
         let Some((line, line_bytes)) = RequestLine::decode(&window[line_start..], error)? else {
-            return if may_go_on { Ok(None) } else { Err(HeadError::TargetTooLong) };
+            return if may_continue { Ok(None) } else { Err(HeadError::TargetTooLong) };
         };
         let fields_start = line_start + line_bytes;
         let storage = storage.insert([EMPTY_HEADER; HEADERS_MAX]);
         match httparse::parse_headers(&window[fields_start..], storage)? {
-            Parsed::Partial if may_go_on => Ok(None),
+            Parsed::Partial if may_continue => Ok(None),
             Parsed::Partial => Err(HeadError::TooLarge),
             Parsed::Complete((fields_bytes, headers)) => {
                 Self::read(fields_start + fields_bytes, line, headers).map(Some)
@@ -205,7 +207,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         let RequestLine { method, target, version } = line;
         let field::Framing { connection, length, hosts } =
             field::framing(headers, version).map_err(HeadError::Malformed)?;
-        // RFC 9112, 3.2: a proxy in front may have looked at the other one.
+        // RFC 9112, 3.2: a proxy in front may have used the other one.
         if hosts > 1 {
             return Err(HeadError::Malformed("more than one host"));
         }
@@ -232,37 +234,36 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         })
     }
 
-    /// The values of all fields of a name (in any case), in their order.
+    /// Returns the values of all fields with a name (in any case), in order.
     pub fn header(&self, name: &'h str) -> impl DoubleEndedIterator<Item = &'b [u8]> + use<'h, 'b> {
         field::values(self.headers, name)
     }
 
-    /// The host that is asked, with its port if one is named. That of the target outweighs the field (RFC 9112,
-    /// 3.2.2).
+    /// Returns the requested host, with its port if there is one. The host of the target takes precedence over the
+    /// field (RFC 9112, 3.2.2).
     #[must_use]
     pub fn host(&self) -> Option<&'b [u8]> {
         self.authority.or_else(|| self.header("host").next())
     }
 
-    /// The protocol that the client wants to change to, where it says so in both fields that this takes (RFC 9110,
-    /// 7.8).
+    /// Returns the protocol that the client wants to change to, if both required fields ask for it (RFC 9110, 7.8).
     #[must_use]
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         self.header("upgrade").next().filter(|_| self.wants_upgrade)
     }
 
-    /// Whether the client may be keeping the body back until it is told to go on, so that after a final answer nobody
-    /// knows whether the body still comes or the next request (RFC 9110, 10.1.1).
+    /// Returns whether the client may withhold the body until it is told to continue. After a final response it is then
+    /// unknown whether the body or the next request follows (RFC 9110, 10.1.1).
     #[must_use]
     pub fn may_hold_back_body(&self) -> bool {
         self.body != Body::None && self.header("expect").next().is_some()
     }
 
-    /// Whether the client can read gzip (RFC 9110, 12.5.3).
+    /// Returns whether the client accepts gzip (RFC 9110, 12.5.3).
     #[must_use]
     pub fn accepts_gzip(&self) -> bool {
         let codings = self.header("accept-encoding").flat_map(field::elements);
-        // What is named outweighs what is meant by `*`.
+        // A named coding takes precedence over `*`.
         let (mut named, mut any) = (None, None);
         for coding in codings {
             let mut parts = coding.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
@@ -279,9 +280,9 @@ impl<'h, 'b> RequestHead<'h, 'b> {
 }
 
 impl<'b> RequestLine<'b> {
-    /// Reads the request line at the front of `bytes` (RFC 9112, 3) and tells its length; `None` where it is not complete
-    /// yet. As strict as httparse, save that the target may have any byte from 0x80 on and the minor version may be any
-    /// digit. What breaks the other rules is what httparse found, which is `error`.
+    /// Decodes the request line at the front of `bytes` (RFC 9112, 3) and returns its length. Returns `None` if it is
+    /// incomplete. This is as strict as httparse, except that the target may contain any byte from 0x80 and the minor
+    /// version may be any digit. A violation of the other rules returns `error`, the error that httparse found.
     fn decode(bytes: &'b [u8], error: Error) -> Result<Option<(Self, usize)>, HeadError> {
         let (method, rest) = split_at_space(bytes, is_token_byte).ok_or(error)?;
         let (target, rest) = split_at_space(rest, |byte| byte > b' ' && byte != 0x7f).ok_or(error)?;
@@ -312,8 +313,8 @@ impl From<Error> for HeadError {
     }
 }
 
-/// The part of a request line before the next space, which has at least one byte and none but those that are allowed, and
-/// what stands behind that space.
+/// Returns the part of a request line before the next space, and the bytes after that space. The part must have at
+/// least one byte and contain allowed bytes only.
 fn split_at_space(bytes: &[u8], is_allowed: impl Fn(u8) -> bool) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| !is_allowed(byte))?;
     match bytes.split_at(end) {
@@ -323,7 +324,7 @@ fn split_at_space(bytes: &[u8], is_allowed: impl Fn(u8) -> bool) -> Option<(&[u8
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// Returns whether a token may contain `byte` (RFC 9110, 5.6.2).
 const fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -345,7 +346,7 @@ const fn is_token_byte(byte: u8) -> bool {
         )
 }
 
-/// Authority, path and query of a target in origin-form or absolute-form (RFC 9112, 3.2).
+/// Splits a target in origin-form or absolute-form into authority, path and query (RFC 9112, 3.2).
 fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
     let target = memchr(b'#', target).map_or(target, |fragment| &target[..fragment]);
     let (authority, target) = match after_scheme(target) {
@@ -360,11 +361,11 @@ fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
         Some(at) => (&target[..at], &target[at + 1..]),
         None => (target, &[][..]),
     };
-    // RFC 9110, 4.2.3: an empty path is the same as "/".
+    // RFC 9110, 4.2.3: an empty path is equivalent to "/".
     (authority, if path.is_empty() { b"/" } else { path }, query)
 }
 
-/// What follows `http://` or `https://`.
+/// Returns the bytes after `http://` or `https://`.
 fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
         let (front, rest) = target.split_at_checked(scheme.len())?;
@@ -372,7 +373,7 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Whether a parameter is a weight of 0 (RFC 9110, 12.4.2): up to three decimals, all of them 0.
+/// Returns whether a parameter is a weight of 0 (RFC 9110, 12.4.2), with up to three decimals.
 fn is_weight_zero(parameter: &[u8]) -> bool {
     matches!(parameter, [b'q' | b'Q', b'=', weight @ ..]
         if matches!(weight.trim_ascii(), b"0" | b"0." | b"0.0" | b"0.00" | b"0.000"))
@@ -395,7 +396,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ways to read a head, of which the second is taken only where the first refuses the request line.
+    /// Decodes a head in both ways. The second way is used only if the first rejects the request line.
     fn readings(bytes: &[u8]) -> [Result<Option<String>, HeadError>; 2] {
         let mut storage = HeaderStorage::new();
         let (mut usual, mut unusual) = (httparse::Request::new(&mut []), None);
@@ -414,8 +415,8 @@ mod tests {
         [usual, unusual.map(|head| head.map(|head| format!("{head:?}")))]
     }
 
-    fn words() -> impl Strategy<Value = Vec<u8>> {
-        let word = prop::sample::select(vec![
+    fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
+        let token = prop::sample::select(vec![
             &b"GET"[..],
             b" ",
             b"/",
@@ -436,19 +437,19 @@ mod tests {
             b"\x7f",
             b"(",
         ]);
-        prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+        prop::collection::vec(token, 0..12).prop_map(|tokens| tokens.concat())
     }
 
     proptest! {
-        /// What one reader takes for a request line and another does not is what smuggling is made of.
+        /// If one reader accepts a request line that another does not, requests can be smuggled.
         #[test]
-        fn both_readings_agree_where_httparse_takes_the_request_line(tail in words(), is_request in any::<bool>()) {
+        fn both_readings_agree_where_httparse_takes_the_request_line(tail in request_bytes(), is_request in any::<bool>()) {
             let start: &[u8] = if is_request { b"GET / HTTP/1.1\r\n" } else { b"" };
             let bytes = [start, &tail].concat();
             let [usual, unusual] = readings(&bytes);
             match usual {
                 Ok(Some(_)) => prop_assert_eq!(&usual, &unusual),
-                // The other reading begins only where this one has failed, so it need not know every beginning.
+                // The second way runs only after the first has failed, so it need not accept every prefix.
                 Ok(None) => prop_assert!(!matches!(unusual, Ok(Some(_)))),
                 Err(_) => prop_assert!(!matches!(unusual, Ok(Some(_))), "{:?}", unusual),
             }

@@ -1,6 +1,6 @@
-//! Decimal numbers, without a formatter between them and the bytes: a reply holds half a dozen.
+//! Decimal numbers, written without the formatting machinery because each reply holds half a dozen.
 
-/// Digits of the largest number.
+/// The number of digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
 /// Appends the decimal digits of `number`.
@@ -17,12 +17,13 @@ pub(crate) fn push(mut number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The last decimal digit of `number`.
+/// Returns the last decimal digit of `number`.
 pub(super) fn digit(number: u64) -> u8 {
     b'0' + u8::try_from(number % 10).expect("a remainder below 10")
 }
 
-/// Reads digits and nothing else; nothing where there are none. A number too large becomes the largest one.
+/// Parses digits. Returns `None` for an empty value or any other byte. A number that is too large becomes the largest
+/// number.
 pub(super) fn parse(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -33,7 +34,7 @@ pub(super) fn parse(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads digits with a minus before them or not. What is out of range becomes the end of the range.
+/// Parses digits with an optional minus sign. A number out of range becomes the nearest bound of the range.
 pub(super) fn parse_signed(value: &[u8]) -> Option<i64> {
     let (negative, digits) = match value {
         [b'-', digits @ ..] => (true, digits),

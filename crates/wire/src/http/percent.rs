@@ -1,14 +1,14 @@
 //! Percent-encoding (RFC 3986, 2.1) of binary values.
 
-/// Value of a hexadecimal digit in either case, and what is none.
+/// The entry of [`DIGITS`] for a byte that is not a hexadecimal digit.
 const NO_DIGIT: u8 = 0xff;
 const DIGITS: [u8; 256] = digits();
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Bytes of one escaped byte.
+/// The length of an escaped byte.
 pub(super) const ESCAPE_BYTES: usize = 3;
 
-/// Why a value is not 20 bytes.
+/// The reason why a value is not 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Length,
@@ -27,11 +27,11 @@ const fn digits() -> [u8; 256] {
     table
 }
 
-/// Decodes a value that has to be exactly 20 bytes, as info hashes and peer ids are.
+/// Decodes a value of exactly 20 bytes, such as an info hash or a peer id.
 ///
-/// `+` stands for a space, as in forms. Clients that escape by RFC 3986 escape both bytes and send no `+` at all; the
-/// libraries that do send one (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) mean a space by it. A
-/// client that left a plus sign as it is would fail with most trackers, which read queries as forms.
+/// `+` means a space, as in HTML forms. Clients that escape according to RFC 3986 escape both bytes and never send `+`.
+/// The libraries that do send one (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) use it for a space. A
+/// client that did not escape a plus sign would fail with most trackers, which parse queries as forms.
 pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     let mut bytes = [0; 20];
     let mut rest = value;
@@ -47,13 +47,13 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }
 }
 
-/// The byte that two digits say.
+/// Returns the byte that two hexadecimal digits encode.
 fn unescape(high: u8, low: u8) -> Option<u8> {
     let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
     (high | low < 16).then_some(high << 4 | low)
 }
 
-/// The escape of a byte.
+/// Returns the escape of a byte.
 pub(super) fn escape(byte: u8) -> [u8; ESCAPE_BYTES] {
     [b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
 }

@@ -1,8 +1,8 @@
-//! Queries of announces and scrapes: what stands behind `?`.
+//! Queries of announces and scrapes: the part of the target after `?`.
 //!
-//! Keys are compared as they come, because no client escapes them. Where a key comes twice, the last one wins (but
-//! each has to be right): a client appends its own parameters to those that stand in the URL of a torrent. Parameters
-//! that nobody needs are skipped unread, also `ip`, `ipv4` and `ipv6`: a peer's claimed address is never believed.
+//! Keys are compared without decoding, because no client escapes them. If a key occurs several times, the last value
+//! wins, but each must be valid: a client appends its own parameters to those in the tracker URL of a torrent. Unknown
+//! parameters are skipped, and so are `ip`, `ipv4` and `ipv6`: a peer's claimed address is never trusted.
 
 use memchr::memchr;
 use shoal_types::{Event, InfoHash, PeerId};
@@ -13,83 +13,85 @@ use super::percent::{self, Fault};
 /// An announce (BEP 3, "trackers"; BEP 7, 23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceQuery {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// What the peer calls itself. BEP 3 asks for it, but nothing depends on it here, so it may be absent or empty; one
-    /// that is sent has to be whole.
+    /// The peer id. BEP 3 requires it, but nothing depends on it here, so it may be absent or empty. A peer id that is
+    /// present must be complete.
     pub peer_id: Option<PeerId>,
-    /// Where the peer accepts connections; 0 where it accepts none. Clients of the Azureus family say `hide=1` then.
-    /// Those of that family and of BitTornado's that accept encrypted connections only say `port=0&cryptoport=N`, which
-    /// is read as port N: most peers of today try encryption first. A peer that leaves may name no port.
+    /// The port on which the peer accepts connections; 0 if it accepts none. Clients of the Azureus family then send
+    /// `hide=1`. Clients of that family and of BitTornado's that accept only encrypted connections send
+    /// `port=0&cryptoport=N`, which counts as port N: most of today's peers try encryption first. A peer that leaves
+    /// need not send a port.
     pub port: u16,
-    /// Bytes that the peer still lacks. Unknown where it is absent, negative, not a number or beyond all measure.
+    /// The number of bytes that the peer still needs. `None` if the parameter is absent, negative, not a number, or too
+    /// large.
     pub left_bytes: Option<u64>,
-    /// What happened. Unknown events count as an update, such as `paused` (BEP 21).
+    /// The event. Unknown events count as an update, such as `paused` (BEP 21).
     pub event: Event,
-    /// How many peers are wanted, if that is said; out of range becomes the end of the range.
+    /// The number of peers that the client wants, if it sends one. A number out of range becomes the nearest bound.
     pub numwant: Option<i64>,
-    /// In which form.
+    /// The form of the peers in the reply.
     pub form: PeersForm,
-    /// Whether the dictionary form may leave out the peer ids.
+    /// Whether the dictionary form may omit the peer ids.
     pub no_peer_id: bool,
 }
 
-/// How peers are written.
+/// The form in which a reply contains peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeersForm {
-    /// As strings of packed addresses (BEP 23, BEP 7). Also for a client that does not say, as BEP 23 suggests.
+    /// Strings of packed addresses (BEP 23, BEP 7). Also the default if the client does not choose, as BEP 23 suggests.
     #[default]
     Compact,
-    /// As a list of dictionaries (BEP 3), for a client that says `compact=0`.
+    /// A list of dictionaries (BEP 3), for a client that sends `compact=0`.
     Dictionaries,
 }
 
-/// Why a query is not granted, in words for the user of a client.
+/// The reason why a query is refused, in words for the user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// A parameter is not there.
+    /// A parameter is missing.
     #[error("{parameter} is missing")]
     Missing {
-        /// Its name.
+        /// The name of the parameter.
         parameter: &'static str,
     },
     /// A parameter is too short or too long.
     #[error("{parameter} is not 20 bytes long")]
     NotTwentyBytes {
-        /// Its name.
+        /// The name of the parameter.
         parameter: &'static str,
     },
     /// A percent sign is not followed by two hexadecimal digits.
     #[error("{parameter} has a broken percent escape")]
     BrokenEscape {
-        /// Its name.
+        /// The name of the parameter.
         parameter: &'static str,
     },
     /// The port is not a number, or too large.
     #[error("{parameter} is not a number from 0 to 65535")]
     NotAPort {
-        /// Its name.
+        /// The name of the parameter.
         parameter: &'static str,
     },
 }
 
-/// The parameters of a query as they came, escapes included. A parameter without `=` has an empty value.
+/// The parameters of a query, with their escapes. A parameter without `=` has an empty value.
 #[derive(Clone, Debug)]
 pub struct Parameters<'q> {
     rest: &'q [u8],
 }
 
-/// The info hashes of a scrape, in their order (BEP 48: one parameter each).
+/// The info hashes of a scrape, in order (BEP 48: one parameter each).
 #[derive(Clone, Debug)]
 pub struct ScrapeQuery<'q>(Parameters<'q>);
 
 impl AnnounceQuery {
-    /// Reads an announce.
+    /// Decodes an announce.
     ///
     /// # Errors
-    /// [`QueryError`] for the first parameter that is wrong, or else for the first that is missing.
+    /// Returns [`QueryError`] for the first invalid parameter, or else for the first missing one.
     pub fn decode(query: &[u8]) -> Result<Self, QueryError> {
-        let (mut info_hash, mut port, mut crypto_port, mut hides) = (None, None, None, false);
+        let (mut info_hash, mut port, mut crypto_port, mut is_hidden) = (None, None, None, false);
         let mut rest = Self {
             info_hash: InfoHash([0; 20]),
             peer_id: None,
@@ -107,7 +109,7 @@ impl AnnounceQuery {
                 b"peer_id" => rest.peer_id = Some(PeerId(decode_20("peer_id", value)?)),
                 b"port" => port = Some(decode_port("port", value)?),
                 b"cryptoport" => crypto_port = Some(value),
-                b"hide" => hides = value == b"1",
+                b"hide" => is_hidden = value == b"1",
                 b"left" => rest.left_bytes = decode_left(value),
                 b"event" => rest.event = decode_event(value),
                 b"numwant" => rest.numwant = number::parse_signed(value),
@@ -118,8 +120,8 @@ impl AnnounceQuery {
         }
         let info_hash = info_hash.ok_or(QueryError::Missing { parameter: "info_hash" })?;
         let port = match (port, crypto_port) {
-            _ if hides => 0,
-            // Elsewhere nobody depends on it, so it may say anything.
+            _ if is_hidden => 0,
+            // Otherwise nothing depends on `cryptoport`, so any value passes.
             (Some(0), Some(crypto_port)) => decode_port("cryptoport", crypto_port)?,
             (Some(port), _) => port,
             (None, _) if rest.event == Event::Stopped => 0,
@@ -130,7 +132,7 @@ impl AnnounceQuery {
 }
 
 impl<'q> Parameters<'q> {
-    /// The parameters of `query`.
+    /// Returns the parameters of `query`.
     #[must_use]
     pub const fn new(query: &'q [u8]) -> Self {
         Self { rest: query }
@@ -148,7 +150,7 @@ impl<'q> Iterator for Parameters<'q> {
             let (parameter, rest) = split_around(self.rest, memchr(b'&', self.rest));
             self.rest = rest;
             if !parameter.is_empty() {
-                // Names are short: a search of this kind finds their end sooner.
+                // Names are short, so a byte-by-byte search finds their end sooner than `memchr`.
                 let equals_sign = parameter.iter().position(|&byte| byte == b'=');
                 return Some(split_around(parameter, equals_sign));
             }
@@ -157,7 +159,7 @@ impl<'q> Iterator for Parameters<'q> {
 }
 
 impl<'q> ScrapeQuery<'q> {
-    /// The info hashes of `query`; none of them means a scrape of everything (BEP 48).
+    /// Returns the info hashes of `query`. A query without any requests a full scrape (BEP 48).
     #[must_use]
     pub const fn new(query: &'q [u8]) -> Self {
         Self(Parameters::new(query))
@@ -173,7 +175,7 @@ impl Iterator for ScrapeQuery<'_> {
     }
 }
 
-/// Returns what stands before and after a separator: everything and nothing where there is none.
+/// Returns the bytes before and after a separator, or all bytes and none if there is no separator.
 fn split_around(bytes: &[u8], separator: Option<usize>) -> (&[u8], &[u8]) {
     separator.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
@@ -190,7 +192,8 @@ fn decode_port(parameter: &'static str, value: &[u8]) -> Result<u16, QueryError>
     port.ok_or(QueryError::NotAPort { parameter })
 }
 
-/// The largest number stands for "unknown" with some clients, and for anything larger here.
+/// Parses the number of bytes left. Some clients use the largest number for "unknown", so it gives `None`, as does
+/// anything larger.
 fn decode_left(value: &[u8]) -> Option<u64> {
     let left = number::parse_signed(value).filter(|&left| left != i64::MAX)?;
     u64::try_from(left).ok()

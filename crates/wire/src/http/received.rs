@@ -1,4 +1,4 @@
-//! Bencoded replies as a client reads them. [`reply`](super::reply) is how a tracker writes them.
+//! Bencoded replies, decoded for clients. [`reply`](super::reply) encodes them for trackers.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,51 +8,51 @@ use zerocopy::FromBytes;
 use super::bencode::{self, BencodeError, Dictionary, List, Value};
 use super::reply::{RetryIn, ScrapeFile};
 
-/// What a tracker answered to an announce or a scrape.
+/// A tracker's response to an announce or a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'b, T> {
-    /// The answer.
+    /// The reply.
     Reply(T),
-    /// The request is not granted.
+    /// The tracker refused the request.
     Failure {
-        /// Words for the user.
+        /// The reason, for the user.
         reason: &'b [u8],
-        /// When to come again (BEP 31).
+        /// When to try again (BEP 31).
         retry_in: Option<RetryIn>,
     },
 }
 
-/// An announce reply. Numbers that trackers may leave out are optional.
+/// An announce reply. Numbers that trackers may omit are optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedAnnounce<'b> {
     /// Seconds until the next regular announce.
     pub interval_s: u32,
-    /// Seconds before which no announce is welcome.
+    /// The minimum seconds until any announce.
     pub min_interval_s: Option<u32>,
-    /// Peers that have everything.
+    /// The number of seeders.
     pub complete: Option<u32>,
-    /// Peers that still download.
+    /// The number of leechers.
     pub incomplete: Option<u32>,
-    /// Downloads completed.
+    /// The number of completed downloads.
     pub downloaded: Option<u32>,
-    /// What stands in `peers`.
+    /// The peers of the key `peers`.
     pub peers: ReceivedPeers<'b>,
-    /// What stands in `peers6`.
+    /// The peers of the key `peers6`.
     pub peers_v6: &'b [PeerV6],
-    /// Where the tracker saw the client (BEP 24).
+    /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
-    /// Something that the user should read.
+    /// A message for the user.
     pub warning: Option<&'b [u8]>,
-    /// What the tracker wants back.
+    /// The tracker id, which the client sends back with its next announce.
     pub tracker_id: Option<&'b [u8]>,
 }
 
-/// Peers in one of their two forms.
+/// Peers in one of the two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceivedPeers<'b> {
-    /// BEP 23.
+    /// The compact form (BEP 23).
     Compact(&'b [PeerV4]),
-    /// BEP 3.
+    /// The dictionary form (BEP 3).
     Dictionaries(List<'b>),
 }
 
@@ -62,28 +62,28 @@ pub struct ReceivedScrape<'b> {
     files: Dictionary<'b>,
 }
 
-/// Why bytes are no reply.
+/// The reason why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceivedError {
-    /// They are not bencoded.
+    /// The bytes are not bencoded.
     #[error(transparent)]
     Bencode(#[from] BencodeError),
-    /// They are no dictionary.
-    #[error("the reply is no dictionary")]
+    /// The bytes are not a dictionary.
+    #[error("the reply is not a dictionary")]
     NoDictionary,
-    /// A key is missing, or its value is not what it has to be.
+    /// A key is missing or has an invalid value.
     #[error("the reply has no valid {key}")]
     Key {
-        /// Which.
+        /// The name of the key.
         key: &'static str,
     },
 }
 
 impl<'b> ReceivedAnnounce<'b> {
-    /// Reads the answer to an announce.
+    /// Decodes the reply to an announce.
     ///
     /// # Errors
-    /// [`ReceivedError`] for what is none.
+    /// Returns [`ReceivedError`] if the bytes are not such a reply.
     pub fn decode(body: &'b [u8]) -> Result<Received<'b, Self>, ReceivedError> {
         let dictionary = match open(body)? {
             Received::Reply(dictionary) => dictionary,
@@ -107,7 +107,7 @@ impl<'b> ReceivedAnnounce<'b> {
 }
 
 impl<'b> ReceivedPeers<'b> {
-    /// How many there are.
+    /// Returns the number of peers.
     #[must_use]
     pub fn count(self) -> usize {
         match self {
@@ -116,7 +116,7 @@ impl<'b> ReceivedPeers<'b> {
         }
     }
 
-    /// Their addresses.
+    /// Returns the addresses of the peers.
     pub fn addresses(self) -> impl Iterator<Item = SocketAddr> {
         let (compact, list) = match self {
             Self::Compact(peers) => (peers, None),
@@ -128,10 +128,10 @@ impl<'b> ReceivedPeers<'b> {
 }
 
 impl<'b> ReceivedScrape<'b> {
-    /// Reads the answer to a scrape.
+    /// Decodes the reply to a scrape.
     ///
     /// # Errors
-    /// [`ReceivedError`] for what is none.
+    /// Returns [`ReceivedError`] if the bytes are not such a reply.
     pub fn decode(body: &'b [u8]) -> Result<Received<'b, Self>, ReceivedError> {
         let dictionary = match open(body)? {
             Received::Reply(dictionary) => dictionary,
@@ -143,21 +143,21 @@ impl<'b> ReceivedScrape<'b> {
         if whole { Ok(Received::Reply(Self { files })) } else { Err(key) }
     }
 
-    /// The torrents and their counts, in the order of the reply.
+    /// Returns the torrents and their counts, in the order of the reply.
     pub fn files(self) -> impl Iterator<Item = (InfoHash, ScrapeFile)> {
         self.files
             .iter()
             .filter_map(|(info_hash, file)| Some((InfoHash(info_hash.try_into().ok()?), file_of(file)?)))
     }
 
-    /// The counts of one torrent.
+    /// Returns the counts of one torrent.
     #[must_use]
     pub fn file(self, info_hash: InfoHash) -> Option<ScrapeFile> {
         self.files.get(&info_hash.0).and_then(file_of)
     }
 }
 
-/// The dictionary that every reply is, unless it is a failure.
+/// Decodes the dictionary of a reply, or the failure that it reports.
 fn open(body: &[u8]) -> Result<Received<'_, Dictionary<'_>>, ReceivedError> {
     let dictionary = bencode::decode(body)?.dictionary().ok_or(ReceivedError::NoDictionary)?;
     let Some(reason) = optional(dictionary, "failure reason", Value::bytes)? else {
@@ -167,7 +167,7 @@ fn open(body: &[u8]) -> Result<Received<'_, Dictionary<'_>>, ReceivedError> {
     Ok(Received::Failure { reason, retry_in })
 }
 
-/// The value of a key as what it has to be, if the key is there.
+/// Converts the value of a key with `read`, if the key is present.
 fn optional<'b, T>(
     dictionary: Dictionary<'b>,
     key: &'static str,
@@ -194,7 +194,7 @@ fn peers_v6_of(value: Value<'_>) -> Option<&[PeerV6]> {
     value.bytes().and_then(|bytes| <[PeerV6]>::ref_from_bytes(bytes).ok())
 }
 
-/// One peer of the dictionary form. BEP 3 also allows host names, which nobody sends.
+/// Converts one peer of the dictionary form. BEP 3 also allows host names, which no tracker sends.
 fn peer_of(value: Value<'_>) -> Option<SocketAddr> {
     let peer = value.dictionary()?;
     let ip = core::str::from_utf8(peer.get(b"ip")?.bytes()?).ok()?;
@@ -220,7 +220,7 @@ fn file_of(value: Value<'_>) -> Option<ScrapeFile> {
     let number = |key| file.get(key).and_then(number_of);
     Some(ScrapeFile {
         complete: number(b"complete")?,
-        // A habit more than a rule: BEP 48 has it, small trackers leave it out.
+        // BEP 48 requires this key, but small trackers omit it.
         downloaded: number(b"downloaded").unwrap_or(0),
         incomplete: number(b"incomplete")?,
     })

@@ -1,8 +1,8 @@
-//! Bencoded replies, written straight into the bytes to be sent.
+//! Bencoded replies, written directly into the output.
 //!
-//! Dictionaries have their keys in order, as BEP 3 asks for. Appends to a vector that the caller keeps, so that
-//! nothing is allocated once it has grown to the size of a reply. How a client reads them is in
-//! [`received`](super::received).
+//! The keys of dictionaries are in order, as BEP 3 requires. The functions append to a vector that the caller reuses,
+//! so that nothing is allocated once it has grown to the size of a reply. [`received`](super::received) decodes replies
+//! for clients.
 
 use core::net::IpAddr;
 use std::io::Write as _;
@@ -13,54 +13,56 @@ use zerocopy::IntoBytes;
 use super::number;
 use super::query::PeersForm;
 
-/// Longest text of an address: an IPv6 address with an IPv4 address at its end.
+/// The maximum length of an address as text: an IPv6 address that ends with an IPv4 address.
 const ADDRESS_BYTES_MAX: usize = 45;
 
-/// The answer to an announce.
+/// The reply to an announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnounceReply<'a> {
-    /// Peers that have everything.
+    /// The number of seeders.
     pub complete: u32,
-    /// Downloads completed.
+    /// The number of completed downloads.
     pub downloaded: u32,
-    /// Peers that still download.
+    /// The number of leechers.
     pub incomplete: u32,
     /// Seconds until the next regular announce.
     pub interval_s: u32,
-    /// Seconds before which no announce is welcome.
+    /// The minimum seconds until any announce.
     pub min_interval_s: Option<u32>,
-    /// Where the client was seen (BEP 24).
+    /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
-    /// Peers at IPv4 addresses. The key is there even without any, because µTorrent fails on a reply without it.
+    /// Peers with IPv4 addresses. The key is present even if there are none, because µTorrent fails on a reply without
+    /// it.
     pub peers_v4: &'a [PeerV4],
-    /// Peers at IPv6 addresses. The key `peers6` (BEP 7) is there only where there are any: whoever knows it takes its
-    /// absence for an empty one, whatever family he asks by.
+    /// Peers with IPv6 addresses. The key `peers6` (BEP 7) is present only if there are any: clients that know the key
+    /// treat a missing one as empty, whichever family they announce over.
     pub peers_v6: &'a [PeerV6],
-    /// How peers are written. Dictionaries name peers of both families in `peers`, without ids, which are not kept.
+    /// The form of the peers. Dictionaries contain peers of both families in `peers`, without peer ids, which are not
+    /// stored.
     pub form: PeersForm,
-    /// Something that the user should read.
+    /// A message for the user.
     pub warning: Option<&'a str>,
-    /// What the client shall send with its next announce.
+    /// The tracker id, which the client sends back with its next announce.
     pub tracker_id: Option<&'a str>,
 }
 
 /// The counts of one torrent (BEP 48).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrapeFile {
-    /// Peers that have everything.
+    /// The number of seeders.
     pub complete: u32,
-    /// Downloads completed.
+    /// The number of completed downloads.
     pub downloaded: u32,
-    /// Peers that still download.
+    /// The number of leechers.
     pub incomplete: u32,
 }
 
-/// When a refused client may come again (BEP 31).
+/// When a refused client may try again (BEP 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryIn {
-    /// After that many minutes.
+    /// After this number of minutes.
     Minutes(u32),
-    /// Not at all.
+    /// Never.
     Never,
 }
 
@@ -116,8 +118,8 @@ impl AnnounceReply<'_> {
     }
 }
 
-/// Appends a refusal: a reason in plain words, and when to come again. BEP 3: "no other keys are required", so the
-/// rule that `peers` is always there is one for replies that hold anything.
+/// Appends a refusal: a reason in plain text, and when to try again. BEP 3: "no other keys are required", so a refusal
+/// has no `peers`, unlike every other reply.
 pub fn failure(reason: &str, retry_in: Option<RetryIn>, out: &mut Vec<u8>) {
     push_entry(b"d14:failure reason", reason.as_bytes(), out);
     match retry_in {
@@ -131,13 +133,13 @@ pub fn failure(reason: &str, retry_in: Option<RetryIn>, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
-/// Appends what stands before the entries of a scrape reply.
+/// Appends the start of a scrape reply, up to its entries.
 pub fn scrape_begin(out: &mut Vec<u8>) {
     out.extend_from_slice(b"d5:filesd");
 }
 
-/// Appends one entry of a scrape reply. Bencoding wants the info hashes in ascending order; no client insists on it,
-/// so a scrape of everything may come in the order of the store.
+/// Appends one entry of a scrape reply. Bencoding requires the info hashes in ascending order, but no client checks it,
+/// so a full scrape may use the order of the store.
 pub fn scrape_file(info_hash: InfoHash, file: ScrapeFile, out: &mut Vec<u8>) {
     push_entry(b"", &info_hash.0, out);
     out.extend_from_slice(b"d8:complete");
@@ -149,8 +151,8 @@ pub fn scrape_file(info_hash: InfoHash, file: ScrapeFile, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
-/// Appends what stands behind the entries of a scrape reply; with `min_request_interval` among the `flags` (a habit
-/// of old trackers that clients still read) where one is given.
+/// Appends the end of a scrape reply, after its entries. If an interval is given, the `flags` include it as
+/// `min_request_interval`, an old convention that clients still support.
 pub fn scrape_end(min_request_interval_s: Option<u32>, out: &mut Vec<u8>) {
     out.push(b'e');
     if let Some(interval_s) = min_request_interval_s {
@@ -167,7 +169,7 @@ fn push_integer(number: u32, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
-/// Appends a key that is encoded already and a string.
+/// Appends an already encoded key and a string.
 fn push_entry(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(key);
     number::push(u64::try_from(value.len()).unwrap_or(u64::MAX), out);
@@ -177,9 +179,9 @@ fn push_entry(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 fn push_peer(ip: IpAddr, port: u16, out: &mut Vec<u8>) {
     let mut text = [0; ADDRESS_BYTES_MAX];
-    let mut room = &mut text[..];
-    write!(room, "{ip}").expect("room for the longest address");
-    let text_bytes = ADDRESS_BYTES_MAX - room.len();
+    let mut rest = &mut text[..];
+    write!(rest, "{ip}").expect("the buffer holds the longest address");
+    let text_bytes = ADDRESS_BYTES_MAX - rest.len();
     push_entry(b"d2:ip", &text[..text_bytes], out);
     out.extend_from_slice(b"4:port");
     push_integer(port.into(), out);

@@ -1,8 +1,8 @@
-//! Requests as a client writes them.
+//! Requests, encoded for clients.
 //!
-//! A load generator encodes a request once and then patches what differs from peer to peer. So the values that change
-//! have a fixed width: every byte of an info hash and a peer id is escaped, and a port has five digits, with zeros
-//! before it where needed. Everything else (event, bytes left, numwant) is worth a request of its own.
+//! A load generator encodes a request once and then patches the values that differ from peer to peer. These values
+//! therefore have a fixed width: every byte of an info hash and a peer id is escaped, and a port has five digits, with
+//! leading zeros. Different values of the other parameters (event, bytes left, numwant) need a request of their own.
 
 use shoal_types::{Event, InfoHash, PeerId};
 
@@ -10,46 +10,46 @@ use super::percent::{ESCAPE_BYTES, escape};
 use super::query::PeersForm;
 use super::{Version, number};
 
-/// Bytes of an info hash or a peer id with every byte escaped.
+/// The length of an info hash or a peer id with every byte escaped.
 const ID_BYTES: usize = 20 * ESCAPE_BYTES;
 const PORT_BYTES: usize = 5;
 const INFO_HASH_KEY: &[u8] = b"info_hash=";
 
-/// Where a request goes and what comes with it.
+/// The destination of a request and its header fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The path, such as `/announce`.
     pub path: &'a str,
-    /// The host, with its port where it is not that of the scheme.
+    /// The host, with its port unless it is the default of the scheme.
     pub host: &'a str,
-    /// Version of the request.
+    /// The version of the request.
     pub version: Version,
-    /// Whether the connection shall be kept.
+    /// Whether the connection stays open.
     pub keep_alive: bool,
-    /// Further fields, such as `User-Agent`.
+    /// Additional fields, such as `User-Agent`.
     pub fields: &'a [(&'a str, &'a str)],
 }
 
-/// An announce to be.
+/// An announce to encode.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceRequest {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// What the peer calls itself.
+    /// The peer id.
     pub peer_id: PeerId,
-    /// Where it listens.
+    /// The port on which the peer listens.
     pub port: u16,
-    /// Bytes that it still lacks.
+    /// The number of bytes that the peer still needs.
     pub left_bytes: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// How many peers are wanted; not said where there is none.
+    /// The number of peers wanted; omitted if `None`.
     pub numwant: Option<u32>,
-    /// In which form.
+    /// The form of the peers in the reply.
     pub form: PeersForm,
 }
 
-/// Where in an encoded announce the values are that can be patched.
+/// The positions of the values in an encoded announce that can be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceSlots {
     info_hash: usize,
@@ -57,7 +57,7 @@ pub struct AnnounceSlots {
     port: usize,
 }
 
-/// Where in an encoded scrape the info hashes are.
+/// The positions of the info hashes in an encoded scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeSlots {
     first: usize,
@@ -65,7 +65,7 @@ pub struct ScrapeSlots {
 }
 
 impl AnnounceRequest {
-    /// Appends the request and tells where to patch it, counted from where it begins.
+    /// Appends the request. Returns the positions to patch, relative to the start of the request.
     pub fn encode(&self, target: &Target<'_>, out: &mut Vec<u8>) -> AnnounceSlots {
         let start = out.len();
         push_line_start(target, out);
@@ -105,20 +105,20 @@ impl AnnounceRequest {
 }
 
 impl AnnounceSlots {
-    /// Asks for another torrent.
+    /// Sets the info hash.
     ///
     /// # Panics
-    /// Where `request` is shorter than the one that was encoded; so do the others.
+    /// Panics if `request` is shorter than the encoded request, as do the other setters.
     pub fn set_info_hash(&self, request: &mut [u8], info_hash: InfoHash) {
         put_id(&info_hash.0, &mut request[self.info_hash..][..ID_BYTES]);
     }
 
-    /// Is another peer.
+    /// Sets the peer id.
     pub fn set_peer_id(&self, request: &mut [u8], peer_id: PeerId) {
         put_id(&peer_id.0, &mut request[self.peer_id..][..ID_BYTES]);
     }
 
-    /// Listens elsewhere.
+    /// Sets the port.
     pub fn set_port(&self, request: &mut [u8], port: u16) {
         let mut rest = port;
         for digit in request[self.port..][..PORT_BYTES].iter_mut().rev() {
@@ -128,7 +128,7 @@ impl AnnounceSlots {
     }
 }
 
-/// Appends a scrape of `info_hashes` and tells where to patch it, counted from where it begins.
+/// Appends a scrape of `info_hashes`. Returns the positions to patch, relative to the start of the request.
 pub fn encode_scrape(target: &Target<'_>, info_hashes: &[InfoHash], out: &mut Vec<u8>) -> ScrapeSlots {
     let start = out.len();
     push_line_start(target, out);
@@ -145,10 +145,10 @@ pub fn encode_scrape(target: &Target<'_>, info_hashes: &[InfoHash], out: &mut Ve
 }
 
 impl ScrapeSlots {
-    /// Asks for another torrent in the place of number `index`.
+    /// Sets the info hash at `index`.
     ///
     /// # Panics
-    /// Where there is no such place.
+    /// Panics if `index` is out of range.
     pub fn set_info_hash(&self, request: &mut [u8], index: usize, info_hash: InfoHash) {
         assert!(index < self.count, "{index} of {} info hashes", self.count);
         let at = self.first + index * (ID_BYTES + 1 + INFO_HASH_KEY.len());
@@ -156,16 +156,16 @@ impl ScrapeSlots {
     }
 }
 
-fn put_id(id: &[u8; 20], room: &mut [u8]) {
-    for (byte, room) in id.iter().zip(room.chunks_exact_mut(ESCAPE_BYTES)) {
-        room.copy_from_slice(&escape(*byte));
+fn put_id(id: &[u8; 20], out: &mut [u8]) {
+    for (byte, slot) in id.iter().zip(out.chunks_exact_mut(ESCAPE_BYTES)) {
+        slot.copy_from_slice(&escape(*byte));
     }
 }
 
 fn push_line_start(target: &Target<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"GET ");
     out.extend_from_slice(target.path.as_bytes());
-    // A path may come with parameters of its own.
+    // The path may already contain parameters.
     out.push(if target.path.contains('?') { b'&' } else { b'?' });
 }
 

@@ -8,102 +8,102 @@ use super::field::{self, Length};
 use super::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 use super::{Version, number};
 
-/// Behind the last chunk.
+/// The bytes after the last chunk.
 pub const END_OF_CHUNKS: &[u8] = b"0\r\n\r\n";
 
-/// Digits of the size of a chunk: it is written when the chunk is done, so its place has to be of fixed size.
+/// The number of digits of a chunk size. It is fixed, because the size is written after the data.
 const CHUNK_DIGITS: usize = 8;
 const CHUNK_HEAD_BYTES: usize = CHUNK_DIGITS + 2;
 
-/// What became of a request.
+/// The status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// 200. Also what a refused announce gets, because clients show no other body to their users.
+    /// 200: success. Refused announces get it too, because clients show no other body to their users.
     Ok,
     /// 400: not HTTP, or ambiguous.
     BadRequest,
-    /// 403: not to be had by whoever asks.
+    /// 403: not available to this client.
     Forbidden,
     /// 404: no such path.
     NotFound,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
-    /// 408: the request did not come in time.
+    /// 408: the request did not arrive in time.
     RequestTimeout,
-    /// 413: a body larger than anybody wants to read.
+    /// 413: the body is too large.
     ContentTooLarge,
-    /// 414: a request line larger than a head may be.
+    /// 414: the request line exceeds the maximum of a head.
     UriTooLong,
-    /// 426: only to be had by another protocol, or another version of it.
+    /// 426: only available over another protocol or another version of it.
     UpgradeRequired,
-    /// 431: a head larger than a head may be.
+    /// 431: the head is too large or has too many fields.
     HeaderFieldsTooLarge,
-    /// 503: no room for one more.
+    /// 503: no capacity left.
     ServiceUnavailable,
 }
 
-/// Where the body of a response ends.
+/// The end of the body of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After that many bytes.
+    /// After this number of bytes.
     Length(u64),
     /// After the last chunk.
     Chunked,
-    /// Where the connection ends, for HTTP/1.0, which knows no chunks.
+    /// At the end of the connection, for HTTP/1.0, which has no chunks.
     Close,
 }
 
-/// The head of a response to be sent.
+/// The head of a response to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
-    /// What became of the request.
+    /// The status.
     pub status: Status,
-    /// Version of the request. The response is always HTTP/1.1 by name (RFC 9110, 2.5), but what it has to say of the
-    /// connection depends on it.
+    /// The version of the request. The response is always labelled HTTP/1.1 (RFC 9110, 2.5), but its `Connection` field
+    /// depends on the version of the request.
     pub version: Version,
-    /// Whether the connection will be kept. Meaningless with [`Framing::Close`].
+    /// Whether the connection stays open. Has no effect with [`Framing::Close`].
     pub keep_alive: bool,
-    /// Where the body ends.
+    /// The end of the body.
     pub framing: Framing,
-    /// The time of the response (RFC 9110, 6.6.1).
+    /// The date of the response (RFC 9110, 6.6.1).
     pub date: &'a Date,
-    /// Further fields, such as `Allow`, `Retry-After` and `Content-Encoding`.
+    /// Additional fields, such as `Allow`, `Retry-After` and `Content-Encoding`.
     pub fields: &'a [(&'a str, &'a str)],
 }
 
 /// A chunk whose data is being appended.
 #[derive(Debug)]
-#[must_use = "a chunk has to be ended"]
+#[must_use = "a chunk must be ended"]
 pub struct Chunk {
     start: usize,
 }
 
-/// The head of a response that came.
+/// The head of a received response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedHead {
-    /// Bytes up to the end of the empty line behind the fields.
+    /// The number of bytes up to the end of the empty line after the fields.
     pub bytes: usize,
     /// The status code.
     pub status: u16,
-    /// Where the body ends, unless the request was HEAD: then there is none.
+    /// The end of the body. A response to HEAD has no body.
     pub framing: Framing,
-    /// Whether the server will keep the connection.
+    /// Whether the server keeps the connection open.
     pub keep_alive: bool,
 }
 
-/// Why bytes are no response.
+/// The reason why bytes are not a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// No HTTP, or such of which two readers could understand different things.
+    /// The bytes are not HTTP, or two readers could interpret them differently.
     #[error("malformed response: {0}")]
     Malformed(&'static str),
-    /// The head does not fit [`HEAD_BYTES_MAX`] or has too many fields.
+    /// The head exceeds [`HEAD_BYTES_MAX`] or has too many fields.
     #[error("the head of the response is too large")]
     TooLarge,
 }
 
 impl Status {
-    /// The status line without version.
+    /// Returns the status line without the version.
     const fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
@@ -120,7 +120,7 @@ impl Status {
         }
     }
 
-    /// The number.
+    /// Returns the status code.
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
@@ -138,7 +138,7 @@ impl Status {
         }
     }
 
-    /// The words, which also make a good body.
+    /// Returns the reason phrase, which also serves as a body.
     #[must_use]
     pub fn reason(self) -> &'static str {
         &self.line()[4..]
@@ -146,8 +146,8 @@ impl Status {
 }
 
 impl ResponseHead<'_> {
-    /// Appends the head. The content type is `text/plain`, as that of other trackers is: a browser shows it, and is
-    /// told not to take it for anything else.
+    /// Appends the head. The content type is `text/plain`, as other trackers send it: browsers display it, and the
+    /// `nosniff` option keeps them from treating it as anything else.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(self.status.line().as_bytes());
@@ -178,17 +178,17 @@ impl ResponseHead<'_> {
 }
 
 impl Chunk {
-    /// Begins a chunk: what is appended to `out` from now on is its data.
+    /// Begins a chunk. Its data is everything that is appended to `out` from now on.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(b"00000000\r\n");
         Self { start }
     }
 
-    /// Ends the chunk. One without data is taken back, because it would be the end of the body.
+    /// Ends the chunk. An empty chunk is removed, because it would end the body.
     ///
     /// # Panics
-    /// Where bytes were taken from `out` since the chunk began, or 4 GiB appended.
+    /// Panics if `out` has been truncated since the chunk began, or if its data reaches 4 GiB.
     pub fn end(self, out: &mut Vec<u8>) {
         let data_bytes = out.len() - self.start - CHUNK_HEAD_BYTES;
         if data_bytes == 0 {
@@ -204,10 +204,10 @@ impl Chunk {
 }
 
 impl ReceivedHead {
-    /// Reads a head from the front of `bytes`; `None` where it is not complete yet.
+    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`ResponseError`] as soon as the bytes cannot become a head any more.
+    /// Returns [`ResponseError`] as soon as the bytes cannot become a head any more.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ResponseError> {
         let window = bytes.get(..HEAD_BYTES_MAX).unwrap_or(bytes);
         let mut storage = [const { MaybeUninit::uninit() }; HEADERS_MAX];
@@ -234,7 +234,7 @@ impl ReceivedHead {
     ) -> Result<Self, &'static str> {
         let field::Framing { connection, length, hosts: _ } = field::framing(headers, version)?;
         let framing = match length {
-            // RFC 9112, 6.3: these never have a body.
+            // RFC 9112, 6.3: these responses never have a body.
             _ if matches!(status, 100..200 | 204 | 304) => Framing::Length(0),
             Length::Bytes(bytes) => Framing::Length(bytes),
             Length::Chunked => Framing::Chunked,
@@ -245,11 +245,11 @@ impl ReceivedHead {
     }
 }
 
-/// Appends the data of a chunked body to `out` and tells how many bytes of `bytes` the body is; `None` where it is not
-/// complete yet (then `out` is as before).
+/// Appends the data of a chunked body to `out` and returns how many of `bytes` the body takes. Returns `None` and
+/// leaves `out` unchanged if the body is incomplete.
 ///
 /// # Errors
-/// [`ResponseError`] for what are no chunks, and for more than `data_bytes_max` of data.
+/// Returns [`ResponseError`] for malformed chunks, and for more than `data_bytes_max` bytes of data.
 pub fn decode_chunks(
     bytes: &[u8],
     data_bytes_max: usize,
@@ -292,11 +292,11 @@ fn append_chunks(
     }
 }
 
-/// Length of what follows the last chunk. Trailer fields are not spoken.
+/// Returns the length of the end of the body after the last chunk. Trailer fields are not supported.
 fn end_of_chunks(rest: &[u8]) -> Result<Option<usize>, ResponseError> {
     match rest {
         [b'\r', b'\n', ..] => Ok(Some(2)),
         [] | [b'\r'] => Ok(None),
-        _ => Err(ResponseError::Malformed("a trailer behind the chunks")),
+        _ => Err(ResponseError::Malformed("a trailer after the chunks")),
     }
 }

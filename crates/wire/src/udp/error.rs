@@ -1,34 +1,34 @@
-//! What can be wrong with a packet, and with a buffer.
+//! Errors of packets and buffers.
 
 use super::{ConnectionId, TransactionId};
 
-/// Why bytes are no request. Only what makes the rest unreadable is an error.
+/// The reason why bytes are not a request. Only faults that make the rest unreadable are errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The packet ends before its fixed part does.
     #[error(transparent)]
     Truncated(Truncated),
-    /// A connect request without the number that marks it as one.
+    /// A connect request without the number that identifies the protocol.
     #[error("connect with protocol id {found:#x}")]
     WrongProtocolId {
-        /// What stands in the place of [`PROTOCOL_ID`](super::PROTOCOL_ID).
+        /// The value in the place of [`PROTOCOL_ID`](super::PROTOCOL_ID).
         found: u64,
         /// The transaction id of the request.
         transaction_id: TransactionId,
     },
-    /// The head is whole, but asks for something that BEP 15 does not know (4 was an IPv6 announce of old).
+    /// The head is complete, but has an action that BEP 15 does not define (4 was once an IPv6 announce).
     #[error("unknown action {action}")]
     UnknownAction {
-        /// The action asked for.
+        /// The requested action.
         action: u32,
-        /// The connection id, by which a tracker tells whether the source deserves an error reply.
+        /// The connection id, which tells a tracker whether to send the source an error reply.
         connection_id: ConnectionId,
         /// The transaction id, which that error reply repeats.
         transaction_id: TransactionId,
     },
 }
 
-/// Why bytes are no reply.
+/// The reason why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// The packet ends before its fixed part does.
@@ -37,10 +37,10 @@ pub enum ReplyError {
     /// The counts of a scrape reply end within an entry.
     #[error("scrape reply ends with {bytes} bytes of an entry")]
     PartialEntry {
-        /// Bytes after the last whole entry.
+        /// The number of bytes after the last complete entry.
         bytes: usize,
     },
-    /// The reply is of a kind that BEP 15 does not know.
+    /// The reply has an action that BEP 15 does not define.
     #[error("unknown action {action}")]
     UnknownAction {
         /// The action of the reply.
@@ -48,24 +48,24 @@ pub enum ReplyError {
     },
 }
 
-/// A packet that is too short for what it says it is.
+/// A packet that is shorter than its kind requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} of {bytes} bytes is shorter than {bytes_min}")]
 pub struct Truncated {
-    /// What is too short.
+    /// The part that is too short.
     pub part: &'static str,
-    /// Length of the packet.
+    /// The length of the packet.
     pub bytes: usize,
-    /// Length from which on the packet can be read.
+    /// The minimum length of the packet.
     pub bytes_min: usize,
 }
 
-/// The caller's buffer cannot hold the packet; nothing was written.
+/// The caller's buffer cannot hold the packet. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet of {needed_bytes} bytes does not fit {room_bytes}")]
+#[error("a packet of {needed_bytes} bytes does not fit in a buffer of {room_bytes}")]
 pub struct NoRoom {
-    /// Length of the packet.
+    /// The length of the packet.
     pub needed_bytes: usize,
-    /// Length of the buffer.
+    /// The length of the buffer.
     pub room_bytes: usize,
 }

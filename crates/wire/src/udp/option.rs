@@ -1,7 +1,7 @@
-//! The options behind an announce request (BEP 41).
+//! The options after an announce request (BEP 41).
 //!
-//! BEP 41, "option types": 0 ends the options and 1 does nothing, each a single byte; every other type is followed
-//! by a length byte and that many bytes of data, so that types yet to be defined can be skipped.
+//! BEP 41, "option types": 0 ends the options and 1 does nothing, each a single byte. Every other type is followed by a
+//! length byte and that number of data bytes, so that unknown types can be skipped.
 
 use super::{NoRoom, write};
 
@@ -9,38 +9,38 @@ const END_OF_OPTIONS: u8 = 0;
 const NOP: u8 = 1;
 const URL_DATA: u8 = 2;
 
-/// Most bytes that one option carries: what its length byte can say.
+/// The maximum data length of one option, which its length byte limits.
 const DATA_BYTES_MAX: usize = u8::MAX as usize;
 
-/// Everything after the 98 bytes of an announce request, unread until somebody asks.
+/// All bytes after the 98 bytes of an announce request, parsed only on demand.
 ///
-/// Nothing in here makes an announce invalid: an unknown option is skipped, and from the first broken one on the
-/// rest is ignored.
+/// The options cannot make an announce invalid: unknown options are skipped, and everything from the first malformed
+/// one is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'b>(&'b [u8]);
 
 impl<'b> Options<'b> {
-    /// Takes the bytes after an announce request for options.
+    /// Returns the options in the bytes after an announce request.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes as they came.
+    /// Returns the raw bytes.
     #[must_use]
     pub const fn as_bytes(self) -> &'b [u8] {
         self.0
     }
 
-    /// The pieces of path and query of the tracker URL that the client was given. Their concatenation is the
-    /// whole; no option at all and an empty one both give nothing.
+    /// Returns the pieces of the path and query of the tracker URL that the client was given. Their concatenation is
+    /// the whole. The result is empty both without any option and for an empty one.
     #[must_use]
     pub const fn url_data(self) -> UrlData<'b> {
         UrlData { rest: self.0 }
     }
 }
 
-/// Iterator over the pieces of URL data.
+/// An iterator over the pieces of URL data.
 #[derive(Clone, Debug)]
 pub struct UrlData<'b> {
     rest: &'b [u8],
@@ -51,7 +51,7 @@ impl<'b> Iterator for UrlData<'b> {
 
     fn next(&mut self) -> Option<&'b [u8]> {
         loop {
-            // Taken, so that leaving early by `?` ends the iteration for good.
+            // Taking the rest makes an early return by `?` end the iteration for good.
             let (&kind, rest) = core::mem::take(&mut self.rest).split_first()?;
             match kind {
                 END_OF_OPTIONS => return None,
@@ -69,11 +69,11 @@ impl<'b> Iterator for UrlData<'b> {
     }
 }
 
-/// Writes path and query of a tracker URL to the front of `out` as options, and tells how many bytes that were.
-/// An empty URL becomes an empty option, by which a client says that it knows of this extension.
+/// Writes the path and query of a tracker URL to the front of `out` as options, and returns the number of bytes. An
+/// empty URL becomes an empty option, by which a client announces that it supports this extension.
 ///
 /// # Errors
-/// [`NoRoom`] where `out` is too short; its content is unspecified then.
+/// Returns [`NoRoom`] if `out` is too short; its content is unspecified then.
 pub fn encode_url_data(url: &[u8], out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut written_bytes = 0;
     let mut rest = url;
@@ -116,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_the_end() {
+    fn nothing_is_read_after_the_end() {
         assert_eq!(url(b"\x02\x02/a\x00\x02\x01b"), b"/a");
-        // Were 0 an option with a length byte, this would be an empty one and then URL data.
+        // If 0 were an option with a length byte, this would be an empty one followed by URL data.
         assert_eq!(url(b"\x02\x02/a\x00\x00\x02\x01b"), b"/a");
     }
 

@@ -5,51 +5,50 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ConnectionId, NoRoom, ReplyError, TransactionId, Truncated, action, write};
 
-/// What a tracker answers. Borrows from the packet.
+/// A tracker's reply, which borrows from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
-    /// Hands out a connection id (BEP 15, "connect").
+    /// Assigns a connection id (BEP 15, "connect").
     Connect {
-        /// That of the request.
+        /// The transaction id of the request.
         transaction_id: TransactionId,
-        /// To be sent with all further requests.
+        /// The connection id for all further requests.
         connection_id: ConnectionId,
     },
-    /// Tells of a swarm (BEP 15, "announce").
+    /// Describes a swarm (BEP 15, "announce").
     Announce {
-        /// That of the request.
+        /// The transaction id of the request.
         transaction_id: TransactionId,
         /// Seconds until the next regular announce.
         interval_s: u32,
-        /// Peers that still download.
+        /// The number of leechers.
         leechers: u32,
-        /// Peers that have everything.
+        /// The number of seeders.
         seeders: u32,
-        /// Some of them.
+        /// Some of the peers.
         peers: Peers<'b>,
     },
-    /// Tells the counts of torrents (BEP 15, "scrape").
+    /// Contains the counts of torrents (BEP 15, "scrape").
     Scrape {
-        /// That of the request.
+        /// The transaction id of the request.
         transaction_id: TransactionId,
-        /// One entry for each info hash of the request, in its order.
+        /// One entry for each info hash of the request, in the same order.
         entries: &'b [ScrapeEntry],
     },
-    /// Tells why the request is not granted (BEP 15, "errors").
+    /// Refuses the request (BEP 15, "errors").
     Error {
-        /// That of the request.
+        /// The transaction id of the request.
         transaction_id: TransactionId,
-        /// Words for the user; no encoding is specified.
+        /// The reason for the user; BEP 15 specifies no encoding.
         message: &'b [u8],
     },
 }
 
-/// Peers in compact form. The packet does not say of which family they are: that of the datagram decides (BEP 15,
-/// "IPv6").
+/// Peers in compact form. The packet does not contain their family; it is that of the datagram (BEP 15, "IPv6").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peers<'b>(&'b [u8]);
 
-/// The head of an announce reply, for a tracker that writes peers behind it by itself.
+/// The head of an announce reply, for a tracker that writes the peers after it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AnnounceHead {
@@ -59,7 +58,7 @@ pub struct AnnounceHead {
     seeders: U32,
 }
 
-/// The head of a scrape reply, for a tracker that writes entries behind it by itself.
+/// The head of a scrape reply, for a tracker that writes the entries after it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct ScrapeHead(Head);
@@ -70,15 +69,15 @@ pub struct ScrapeHead(Head);
 )]
 #[repr(C)]
 pub struct ScrapeEntry {
-    /// Peers that have everything.
+    /// The number of seeders.
     pub seeders: U32,
-    /// Downloads completed.
+    /// The number of completed downloads.
     pub completed: U32,
-    /// Peers that still download.
+    /// The number of leechers.
     pub leechers: U32,
 }
 
-/// The head that all replies share.
+/// The head of all replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Head {
@@ -94,19 +93,20 @@ struct ConnectReply {
 }
 
 impl<'b> Peers<'b> {
-    /// Takes bytes for peers.
+    /// Returns the peers in `bytes`.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes as they came.
+    /// Returns the raw bytes.
     #[must_use]
     pub const fn as_bytes(self) -> &'b [u8] {
         self.0
     }
 
-    /// The peers as those of one family, `PeerV4` or `PeerV6`; nothing where the length does not fit.
+    /// Returns the peers as those of one family, `PeerV4` or `PeerV6`, or `None` if the length is not a multiple of
+    /// theirs.
     #[must_use]
     pub fn of_family<P: FromBytes + Immutable + KnownLayout + Unaligned>(self) -> Option<&'b [P]> {
         <[P]>::ref_from_bytes(self.0).ok()
@@ -114,7 +114,7 @@ impl<'b> Peers<'b> {
 }
 
 impl AnnounceHead {
-    /// The head of a reply to `transaction_id`.
+    /// Returns the head of a reply to `transaction_id`.
     #[must_use]
     pub fn new(transaction_id: TransactionId, interval_s: u32, leechers: u32, seeders: u32) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl AnnounceHead {
         }
     }
 
-    /// Divides a packet to be into its head and the room for peers.
+    /// Splits a packet buffer into its head and the space for peers.
     #[must_use]
     pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [u8])> {
         Self::mut_from_prefix(packet).ok()
@@ -133,13 +133,13 @@ impl AnnounceHead {
 }
 
 impl ScrapeHead {
-    /// The head of a reply to `transaction_id`.
+    /// Returns the head of a reply to `transaction_id`.
     #[must_use]
     pub fn new(transaction_id: TransactionId) -> Self {
         Self(Head::new(action::SCRAPE, transaction_id))
     }
 
-    /// Divides a packet to be into its head and the room for entries.
+    /// Splits a packet buffer into its head and the space for entries.
     #[must_use]
     pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [ScrapeEntry])> {
         let (head, rest) = Self::mut_from_prefix(packet).ok()?;
@@ -149,10 +149,10 @@ impl ScrapeHead {
 }
 
 impl<'b> Reply<'b> {
-    /// Reads a reply.
+    /// Decodes a reply.
     ///
     /// # Errors
-    /// [`ReplyError`] for what is no reply of BEP 15.
+    /// Returns [`ReplyError`] if the packet is not a reply of BEP 15.
     pub fn decode(packet: &'b [u8]) -> Result<Self, ReplyError> {
         let truncated =
             |part, bytes_min| ReplyError::Truncated(Truncated { part, bytes: packet.len(), bytes_min });
@@ -186,10 +186,10 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// Writes the reply to the front of `out` and tells how many bytes that were.
+    /// Writes the reply to the front of `out` and returns the number of bytes.
     ///
     /// # Errors
-    /// [`NoRoom`] where `out` is too short.
+    /// Returns [`NoRoom`] if `out` is too short.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         match *self {
             Self::Connect { transaction_id, connection_id } => {

@@ -8,64 +8,64 @@ use super::{
     ConnectionId, NoRoom, Options, PROTOCOL_ID, RequestError, TransactionId, Truncated, action, write,
 };
 
-/// What a client asks. Borrows from the packet.
+/// A client's request, which borrows from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'b> {
-    /// Asks for a connection id (BEP 15, "connect").
+    /// Requests a connection id (BEP 15, "connect").
     Connect {
-        /// Repeated in the reply.
+        /// The transaction id, which the reply repeats.
         transaction_id: TransactionId,
     },
     /// Joins, refreshes or leaves a swarm (BEP 15, "announce").
     Announce {
-        /// What the tracker handed out on connect.
+        /// The connection id that the tracker assigned on connect.
         connection_id: ConnectionId,
-        /// Repeated in the reply.
+        /// The transaction id, which the reply repeats.
         transaction_id: TransactionId,
         /// The announce itself.
         announce: &'b Announce,
-        /// Whatever follows it (BEP 41).
+        /// The bytes after it (BEP 41).
         options: Options<'b>,
     },
-    /// Asks for the counts of torrents (BEP 15, "scrape").
+    /// Requests the counts of torrents (BEP 15, "scrape").
     Scrape {
-        /// What the tracker handed out on connect.
+        /// The connection id that the tracker assigned on connect.
         connection_id: ConnectionId,
-        /// Repeated in the reply.
+        /// The transaction id, which the reply repeats.
         transaction_id: TransactionId,
         /// The torrents, at least one, in the order of the reply.
         info_hashes: &'b [InfoHash],
     },
 }
 
-/// An announce request behind its head, as it lies in the packet (BEP 15, "IPv4 announce request"; an IPv6 one is
-/// the same).
+/// An announce request after its head, in the layout of the packet (BEP 15, "IPv4 announce request"; an IPv6 announce
+/// is the same).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Announce {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// The name that the client gives itself.
+    /// The peer id that the client chose.
     pub peer_id: PeerId,
-    /// Bytes downloaded in this session, by the client's account.
+    /// Bytes downloaded in this session, according to the client.
     pub downloaded_bytes: I64,
-    /// Bytes that the client still lacks; 0 makes it a seeder.
+    /// Bytes that the client still needs; 0 makes it a seeder.
     pub left_bytes: I64,
-    /// Bytes uploaded in this session, by the client's account.
+    /// Bytes uploaded in this session, according to the client.
     pub uploaded_bytes: I64,
-    /// The event by number; [`Announce::event`] reads it.
+    /// The event as a number; [`Announce::event`] decodes it.
     pub event: U32,
-    /// The address that the client would like to be listed by. Not to be trusted.
+    /// The address under which the client asks to be listed. It is not trustworthy.
     pub ip: [u8; 4],
-    /// A number by which a client proves its identity across a change of address.
+    /// A number that proves the client's identity across a change of address.
     pub key: U32,
-    /// How many peers the client wants; negative for as many as the tracker thinks fit.
+    /// The number of peers that the client wants; negative for as many as the tracker chooses.
     pub num_want: I32,
     /// The port on which the client accepts peers.
     pub port: U16,
 }
 
-/// The head that all requests share.
+/// The head of all requests.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Head {
@@ -78,7 +78,7 @@ const HEAD_BYTES: usize = size_of::<Head>();
 const HASH_BYTES: usize = size_of::<InfoHash>();
 
 impl Announce {
-    /// The event. BEP 15 knows four; any other number counts as a regular update.
+    /// Returns the event. BEP 15 defines four; any other number counts as a regular update.
     #[must_use]
     pub fn event(&self) -> Event {
         match self.event.get() {
@@ -89,7 +89,7 @@ impl Announce {
         }
     }
 
-    /// The number of an event, for the field of that name.
+    /// Returns the number of an event, for the field `event`.
     #[must_use]
     pub fn event_number(event: Event) -> U32 {
         U32::new(match event {
@@ -102,10 +102,10 @@ impl Announce {
 }
 
 impl<'b> Request<'b> {
-    /// Reads a request.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// [`RequestError`] for what is no request of BEP 15.
+    /// Returns [`RequestError`] if the packet is not a request of BEP 15.
     pub fn decode(packet: &'b [u8]) -> Result<Self, RequestError> {
         let truncated =
             |part, bytes_min| RequestError::Truncated(Truncated { part, bytes: packet.len(), bytes_min });
@@ -122,7 +122,7 @@ impl<'b> Request<'b> {
                 Ok(Self::Announce { connection_id, transaction_id, announce, options })
             }
             action::SCRAPE => match whole_hashes(body) {
-                // An empty scrape would ask for all torrents, which "can't be done with this protocol".
+                // An empty scrape would request all torrents, which "can't be done with this protocol".
                 [] => Err(truncated("scrape", HEAD_BYTES + HASH_BYTES)),
                 info_hashes => Ok(Self::Scrape { connection_id, transaction_id, info_hashes }),
             },
@@ -130,10 +130,10 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// Writes the request to the front of `out` and tells how many bytes that were.
+    /// Writes the request to the front of `out` and returns the number of bytes.
     ///
     /// # Errors
-    /// [`NoRoom`] where `out` is too short.
+    /// Returns [`NoRoom`] if `out` is too short.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         match *self {
             Self::Connect { transaction_id } => {
@@ -162,8 +162,8 @@ impl Head {
     }
 }
 
-/// The whole info hashes at the front of `body`. A rest of less than one is trailing bytes like any other: entry i
-/// of the reply still is that of hash i.
+/// Returns the complete info hashes at the front of `body`. Fewer than 20 further bytes are ignored as trailing bytes:
+/// entry i of the reply still belongs to hash i.
 fn whole_hashes(body: &[u8]) -> &[InfoHash] {
     <[InfoHash]>::ref_from_prefix(body).map_or(&[], |(hashes, _rest)| hashes)
 }

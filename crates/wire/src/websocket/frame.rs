@@ -1,11 +1,11 @@
-//! Single frames (RFC 6455, 5.2): their heads, their masks, and how they are written.
+//! Single frames (RFC 6455, 5.2): their heads and masks, in both directions.
 
 use super::{CloseCode, Role, Violation};
 
-/// Most bytes of a head: two, a length of eight, and a mask.
+/// The maximum length of a head in bytes: two, a length of eight, and a mask.
 pub const HEAD_BYTES_MAX: usize = 14;
 
-/// Most bytes that a control frame carries (5.5).
+/// The maximum payload of a control frame in bytes (5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
 const FIN: u8 = 0x80;
@@ -14,43 +14,43 @@ const OPCODE: u8 = 0x0f;
 const CONTROL: u8 = 0x08;
 const MASKED: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
-/// In the place of a length: it follows in two bytes.
+/// In the place of a length: the length follows in two bytes.
 const LENGTH_16: u8 = 126;
-/// In the place of a length: it follows in eight bytes.
+/// In the place of a length: the length follows in eight bytes.
 const LENGTH_64: u8 = 127;
-/// A head without a mask and with a length of two bytes, which most messages take.
+/// The length of a head without a mask and with a length of two bytes, which most messages need.
 const USUAL_HEAD_BYTES: usize = 4;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
     /// A further fragment of a message.
     Continuation = 0,
-    /// A message of text, or its first fragment.
+    /// A text message, or its first fragment.
     Text = 1,
-    /// A message of bytes, or its first fragment.
+    /// A binary message, or its first fragment.
     Binary = 2,
-    /// The last frame of this side.
+    /// The last frame of its sender.
     Close = 8,
-    /// To be answered by a pong with the same payload.
+    /// A ping, to which the peer replies with a pong and the same payload.
     Ping = 9,
-    /// The answer to a ping, or a sign of life unasked.
+    /// The reply to a ping, or an unsolicited heartbeat.
     Pong = 10,
 }
 
-/// What stands before the payload of a frame.
+/// The head of a frame, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Whether it is the last fragment of its message.
+    /// Whether this is the last fragment of its message.
     pub fin: bool,
-    /// What it is.
+    /// The type of the frame.
     pub opcode: Opcode,
-    /// What the payload is masked with.
+    /// The mask of the payload.
     pub mask: Option<[u8; 4]>,
-    /// Length of what follows; less than 2^63.
+    /// The length of the payload in bytes, less than 2^63.
     pub payload_bytes: u64,
-    /// Length of the head itself.
+    /// The length of the head in bytes.
     pub head_bytes: usize,
 }
 
@@ -67,18 +67,18 @@ impl Opcode {
         }
     }
 
-    /// Whether it may come between the fragments of a message (5.4).
+    /// Returns whether the frame may come between the fragments of a message (5.4).
     #[must_use]
     pub const fn is_control(self) -> bool {
         self as u8 & CONTROL != 0
     }
 }
 
-/// Reads a head from the front of `bytes`; `None` where it is not whole yet. Whether it is the turn of such a frame is
-/// for [`Reader`](super::Reader) to see.
+/// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete. [`Reader`](super::Reader) checks
+/// whether such a frame is allowed at this point.
 ///
 /// # Errors
-/// [`Violation`] as soon as the byte has come that breaks a rule.
+/// Returns [`Violation`] as soon as a byte breaks a rule.
 pub fn decode(bytes: &[u8], role: Role) -> Result<Option<FrameHead>, Violation> {
     let [first, rest @ ..] = bytes else { return Ok(None) };
     if first & RESERVED != 0 {
@@ -109,7 +109,7 @@ pub fn decode(bytes: &[u8], role: Role) -> Result<Option<FrameHead>, Violation> 
     Ok(Some(FrameHead { fin, opcode, mask, payload_bytes, head_bytes: bytes.len() - rest.len() }))
 }
 
-/// The length, given its seven bits and what follows them, and what follows it.
+/// Decodes the length from its seven bits and the bytes after them. Returns the length and the rest of the bytes.
 fn decode_length(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Violation> {
     let (length, rest, least) = match length {
         LENGTH_16 => {
@@ -131,7 +131,7 @@ fn decode_length(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Violat
     Ok(Some((length, rest)))
 }
 
-/// Masks `payload`, or takes the mask off, which is the same (5.3).
+/// Masks or unmasks `payload`; both are the same operation (5.3).
 pub fn apply_mask(mask: [u8; 4], payload: &mut [u8]) {
     let [a, b, c, d] = mask;
     let word = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -144,22 +144,22 @@ pub fn apply_mask(mask: [u8; 4], payload: &mut [u8]) {
     }
 }
 
-/// Appends a whole frame that is no fragment.
+/// Appends an unfragmented frame.
 ///
 /// # Panics
-/// Where a control frame is given more than [`CONTROL_BYTES_MAX`].
+/// Panics if the payload of a control frame exceeds [`CONTROL_BYTES_MAX`].
 pub fn encode(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     encode_fragment(opcode, true, payload, mask, out);
 }
 
-/// As [`encode`], for a frame that may not be the last one of its message: the laboratory speaks in fragments.
+/// Appends a frame that may be a fragment other than the last. The laboratory uses this to send fragments.
 ///
 /// # Panics
-/// Where a control frame is given more than [`CONTROL_BYTES_MAX`], or is not the last.
+/// Panics if the payload of a control frame exceeds [`CONTROL_BYTES_MAX`], or if it is not the last fragment.
 pub fn encode_fragment(opcode: Opcode, fin: bool, payload: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     assert!(
         !opcode.is_control() || (fin && payload.len() <= CONTROL_BYTES_MAX),
-        "a control frame is short and whole"
+        "control frames are short and unfragmented"
     );
     let (head, head_bytes) = head(opcode, fin, payload.len(), mask);
     out.reserve(head_bytes + payload.len());
@@ -171,7 +171,7 @@ pub fn encode_fragment(opcode: Opcode, fin: bool, payload: &[u8], mask: Option<[
     }
 }
 
-/// Appends a close frame. Of a reason that does not fit, the front is sent.
+/// Appends a close frame. A reason that does not fit is truncated.
 pub fn close(code: CloseCode, reason: &str, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let reason = &reason.as_bytes()[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
     let mut payload = [0; CONTROL_BYTES_MAX];
@@ -180,14 +180,14 @@ pub fn close(code: CloseCode, reason: &str, mask: Option<[u8; 4]>, out: &mut Vec
     encode(Opcode::Close, &payload[..2 + reason.len()], mask, out);
 }
 
-/// Appends the answer to a close frame: the same code, or none (5.5.1).
+/// Appends the reply to a close frame, with the same code or none (5.5.1).
 pub fn answer_close(code: Option<u16>, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let code = code.map(u16::to_be_bytes);
     encode(Opcode::Close, code.as_ref().map_or(&[], |code| &code[..]), mask, out);
 }
 
-/// Appends an unmasked text frame whose payload is what `write` appends. The head is written when its length is known:
-/// room is left for the usual one, and only a very short or very long payload is moved.
+/// Appends an unmasked text frame whose payload `write` appends. The head is written once its length is known. The
+/// usual length is reserved for it, so only a very short or very long payload has to move.
 pub fn write_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; USUAL_HEAD_BYTES]);
@@ -205,7 +205,7 @@ pub fn write_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..][..head_bytes].copy_from_slice(&head[..head_bytes]);
 }
 
-/// A head and how many of its bytes count.
+/// Returns a head and the number of its bytes.
 fn head(
     opcode: Opcode,
     fin: bool,

@@ -1,4 +1,4 @@
-//! The two HTTP heads by which a connection becomes a WebSocket (RFC 6455, 4).
+//! The two HTTP heads that open a WebSocket (RFC 6455, 4).
 
 use core::fmt;
 
@@ -10,52 +10,52 @@ use sha1::{Digest as _, Sha1};
 use crate::http::Version;
 use crate::http::head::{Body, HEAD_BYTES_MAX, HEADERS_MAX, Method, RequestHead};
 
-/// What a response of status 426 says besides: what to change to, and how it is spoken here (4.2.2 and RFC 9110,
+/// The header fields of a response with status 426: the protocol to change to, and its version (4.2.2 and RFC 9110,
 /// 15.5.22).
 pub const UPGRADE_REQUIRED_FIELDS: [(&str, &str); 3] =
     [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
 
-/// Appended to the key of a client (1.3).
+/// The suffix of a client's key (1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// 16 bytes in base64, the padding included.
+/// The length of 16 bytes in base64, with padding.
 const KEY_BYTES: usize = 24;
-/// A SHA-1 in base64, the padding included.
+/// The length of a SHA-1 digest in base64, with padding.
 const ACCEPT_BYTES: usize = 28;
 
-/// What a server answers to the key of a client.
+/// The server's reply to the key of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Accept([u8; ACCEPT_BYTES]);
 
-/// What a request says about an upgrade.
+/// The upgrade that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing that matters here: it is to be answered as any other.
+    /// No upgrade to a WebSocket. The request gets the same response as any other.
     No,
-    /// It asks for a WebSocket, but not as it ought to: to be answered by 400.
+    /// An upgrade to a WebSocket, but malformed. The response is 400.
     Malformed(&'static str),
-    /// It asks for a WebSocket of another version: to be answered by 426 and [`UPGRADE_REQUIRED_FIELDS`].
+    /// An upgrade to another version of WebSocket. The response is 426 with [`UPGRADE_REQUIRED_FIELDS`].
     Version,
-    /// It asks for a WebSocket.
+    /// An upgrade to a WebSocket.
     WebSocket(Accept),
 }
 
-/// Why a response opens no WebSocket.
+/// The reason why a response does not open a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unaccepted {
-    /// It is not HTTP, or too large.
-    #[error("the answer to the handshake is no head of an HTTP response")]
+    /// The response is not HTTP, or too large.
+    #[error("the reply to the handshake is not the head of an HTTP response")]
     Malformed,
-    /// It is not 101.
-    #[error("the server answered the handshake by status {0}")]
+    /// The status is not 101.
+    #[error("the server replied to the handshake with status {0}")]
     Status(u16),
-    /// It is 101, but does not name this protocol.
+    /// The status is 101, but the protocol is not WebSocket.
     #[error("the server changes to another protocol")]
     Protocol,
-    /// It does not prove that the key was read.
-    #[error("the server answered to another key")]
+    /// The response does not prove that the server read the key.
+    #[error("the server replied to another key")]
     Key,
-    /// It agrees to what was not asked for.
-    #[error("the server agrees to an extension or subprotocol that nobody asked for")]
+    /// The response accepts an extension or subprotocol that was not requested.
+    #[error("the server accepted an extension or subprotocol that was not requested")]
     Extension,
 }
 
@@ -66,15 +66,15 @@ impl fmt::Debug for Accept {
 }
 
 impl Accept {
-    /// The value of the field.
+    /// Returns the value of the header field.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// What to answer to a key; nothing where it is not 16 bytes in base64. The bits that those leave over are not looked
-/// at, because clients exist that draw letters instead of bytes.
+/// Returns the reply to a key, or `None` if the key is not 16 bytes in base64. The unused bits of the last digit are
+/// ignored, because some clients choose random characters instead of bytes.
 #[must_use]
 pub fn accept(key: &[u8]) -> Option<Accept> {
     let digits = key.strip_suffix(b"==").filter(|_| key.len() == KEY_BYTES)?;
@@ -82,13 +82,13 @@ pub fn accept(key: &[u8]) -> Option<Accept> {
         || {
             let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
             let mut accept = [0; ACCEPT_BYTES];
-            STANDARD.encode_slice(hash, &mut accept).expect("20 bytes are 28 digits");
+            STANDARD.encode_slice(hash, &mut accept).expect("20 bytes take 28 characters");
             Accept(accept)
         },
     )
 }
 
-/// What the head of a request says about an upgrade (4.2.1).
+/// Returns the upgrade that the head of a request asks for (4.2.1).
 #[must_use]
 pub fn request(head: &RequestHead<'_, '_>) -> Asked {
     // RFC 9110, 7.8: an upgrade is ignored in HTTP/1.0, and where `Connection` does not name it.
@@ -99,7 +99,7 @@ pub fn request(head: &RequestHead<'_, '_>) -> Asked {
         return Asked::No;
     }
     if head.method != Method::Get {
-        return Asked::Malformed("a WebSocket is asked for by GET");
+        return Asked::Malformed("a WebSocket handshake requires GET");
     }
     if head.body != Body::None {
         return Asked::Malformed("a handshake has no body");
@@ -115,7 +115,7 @@ pub fn request(head: &RequestHead<'_, '_>) -> Asked {
     }
 }
 
-/// Appends the head that opens a WebSocket (4.2.2). Frames may follow at once.
+/// Appends the head that opens a WebSocket (4.2.2). Frames may follow immediately.
 pub fn respond(accept: &Accept, out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",
@@ -124,7 +124,7 @@ pub fn respond(accept: &Accept, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// The key that tells of these bytes, which ought to be random for each connection (4.1).
+/// Returns the key for these bytes, which should be random for each connection (4.1).
 #[must_use]
 pub fn key(nonce: [u8; 16]) -> String {
     STANDARD.encode(nonce)
@@ -148,11 +148,11 @@ pub fn ask(target: &str, host: &str, key: &str, origin: Option<&str>, out: &mut 
     out.extend_from_slice(b"\r\n");
 }
 
-/// Reads the answer to [`ask`] and tells how many bytes its head takes; `None` where it is not whole yet. What follows
-/// them are frames.
+/// Decodes the response to [`ask`] and returns the length of its head. Returns `None` if it is incomplete. Frames
+/// follow the head.
 ///
 /// # Errors
-/// [`Unaccepted`] for whatever opens no WebSocket.
+/// Returns [`Unaccepted`] if the response does not open a WebSocket.
 pub fn confirm(response: &[u8], key: &str) -> Result<Option<usize>, Unaccepted> {
     let window = response.get(..HEAD_BYTES_MAX).unwrap_or(response);
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
@@ -172,10 +172,10 @@ pub fn confirm(response: &[u8], key: &str) -> Result<Option<usize>, Unaccepted> 
     let mut accepts = values(head.headers, "sec-websocket-accept").map(<[u8]>::trim_ascii);
     let expected = accept(key.as_bytes()).map(|accept| accept.0);
     match (accepts.next(), accepts.next()) {
-        (Some(told), None) if expected.is_some_and(|expected| expected == *told) => {}
+        (Some(received), None) if expected.is_some_and(|expected| expected == *received) => {}
         _ => return Err(Unaccepted::Key),
     }
-    // 4.1, 5 and 6: neither was asked for.
+    // 4.1, 5 and 6: neither was requested.
     if ["sec-websocket-extensions", "sec-websocket-protocol"]
         .iter()
         .any(|name| values(head.headers, name).next().is_some())
@@ -185,12 +185,12 @@ pub fn confirm(response: &[u8], key: &str) -> Result<Option<usize>, Unaccepted> 
     Ok(Some(head_bytes))
 }
 
-/// The values of all fields of a name.
+/// Returns the values of all fields with a name.
 fn values<'h>(headers: &'h [Header<'_>], name: &'h str) -> impl Iterator<Item = &'h [u8]> {
     headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
-/// Whether a comma-separated list has this element, in any case.
+/// Returns whether a comma-separated list contains this element, in any case.
 fn names(list: &[u8], element: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|other| other.trim_ascii().eq_ignore_ascii_case(element))
 }

@@ -1,23 +1,23 @@
-//! Messages out of frames (RFC 6455, 5.4).
+//! Assembles messages from frames (RFC 6455, 5.4).
 //!
-//! A message in one frame, as nearly all are, is unmasked where it lies and handed out without a copy. Only the
-//! fragments of one that comes in several are kept, and never more of them than the maximum of a message.
+//! Nearly all messages take one frame. Such a message is unmasked in place and returned without a copy. Only fragments
+//! are buffered, and never more of them than the maximum size of a message.
 
 use core::str;
 
 use super::frame::{self, FrameHead, Opcode};
 use super::{Role, Violation};
 
-/// Up to so many bytes, room for fragments is doubled.
+/// The size in bytes up to which the buffer for fragments doubles.
 const DOUBLED_BYTES_MAX: usize = 64 * 1024;
 
-/// Puts messages together. Owns memory only while a message comes in fragments.
+/// Assembles messages. It owns memory only while a message arrives in fragments.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Fragments so far. After the last one they are the message that was handed out, until the next call.
-    kept: Vec<u8>,
-    /// What the message is whose fragments come.
-    within: Option<Kind>,
+    /// The fragments so far. After the last one, they are the returned message until the next call.
+    buffer: Vec<u8>,
+    /// The kind of the message whose fragments are arriving.
+    partial: Option<Kind>,
 }
 
 const _: () = assert!(size_of::<Reader>() <= 40);
@@ -28,41 +28,41 @@ enum Kind {
     Binary,
 }
 
-/// What a call of [`Reader::read`] found.
+/// The result of [`Reader::read`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read<'a> {
-    /// How many bytes of the input are done with. 0 where the first frame is not whole yet.
+    /// The number of processed input bytes. 0 if the first frame is incomplete.
     pub used: usize,
-    /// What came with them; nothing where they were a fragment, and where they are none.
+    /// The event, or `None` if the input was a fragment or incomplete.
     pub event: Option<Event<'a>>,
 }
 
-/// What a peer says.
+/// A message or control frame from the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A message of bytes, or of text that is UTF-8.
+    /// A binary message, or a text message that is valid UTF-8.
     Message(&'a mut [u8]),
-    /// To be answered by a pong with the same payload.
+    /// A ping, to which to reply with a pong and the same payload.
     Ping(&'a [u8]),
-    /// A sign of life.
+    /// A pong.
     Pong(&'a [u8]),
-    /// Its last frame, with a code or without.
+    /// The last frame, with or without a code.
     Close(Option<u16>),
 }
 
 impl Reader {
-    /// Before the first frame.
+    /// Returns a reader for a new connection.
     #[must_use]
     pub const fn new() -> Self {
-        Self { kept: Vec::new(), within: None }
+        Self { buffer: Vec::new(), partial: None }
     }
 
-    /// Reads the first frame of `input` once it is whole, and unmasks it where it lies. It is to be called with what
-    /// follows until it uses nothing: by then it has given back the memory of a message that came in fragments.
+    /// Reads the first frame of `input` once it is complete, and unmasks it in place. The caller repeats the call with
+    /// the remaining input until no byte is used. The last call also releases the memory of a fragmented message.
     ///
     /// # Errors
-    /// [`Violation`] as soon as the peer can be seen to break the protocol; of a frame or message over
-    /// `message_bytes_max`, by its head.
+    /// Returns [`Violation`] as soon as the peer is known to break the protocol. The head suffices for a frame or
+    /// message larger than `message_bytes_max`.
     pub fn read<'a>(
         &'a mut self,
         input: &'a mut [u8],
@@ -70,8 +70,8 @@ impl Reader {
         message_bytes_max: usize,
     ) -> Result<Read<'a>, Violation> {
         const NOTHING: Read<'static> = Read { used: 0, event: None };
-        if self.within.is_none() {
-            self.kept = Vec::new();
+        if self.partial.is_none() {
+            self.buffer = Vec::new();
         }
         let Some(head) = frame::decode(input, role)? else { return Ok(NOTHING) };
         self.check(&head, message_bytes_max)?;
@@ -87,34 +87,35 @@ impl Reader {
             Opcode::Close => Some(Event::Close(close_code(payload)?)),
             Opcode::Text => self.begin(Kind::Text, head.fin, payload, message_bytes_max)?,
             Opcode::Binary => self.begin(Kind::Binary, head.fin, payload, message_bytes_max)?,
-            Opcode::Continuation => self.go_on(head.fin, payload, message_bytes_max)?,
+            Opcode::Continuation => self.resume(head.fin, payload, message_bytes_max)?,
         };
         Ok(Read { used, event })
     }
 
-    /// Whether the fragments so far want another one.
+    /// Returns whether a message is still incomplete after the fragments so far.
     #[must_use]
     pub const fn is_within_message(&self) -> bool {
-        self.within.is_some()
+        self.partial.is_some()
     }
 
-    /// How much memory it holds beside itself.
+    /// Returns the size of the buffer for fragments, in bytes.
     #[must_use]
     pub const fn kept_bytes(&self) -> usize {
-        self.kept.capacity()
+        self.buffer.capacity()
     }
 
-    /// What a head tells without its payload.
+    /// Checks the rules that a head can break without its payload.
     fn check(&self, head: &FrameHead, message_bytes_max: usize) -> Result<(), Violation> {
-        let kept_bytes = match (head.opcode, self.within) {
+        let buffered_bytes = match (head.opcode, self.partial) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => return Ok(()),
             (Opcode::Continuation, None) => return Err(Violation::NothingToContinue),
             (Opcode::Text | Opcode::Binary, Some(_)) => return Err(Violation::Interleaved),
-            (Opcode::Continuation, Some(_)) => self.kept.len(),
+            (Opcode::Continuation, Some(_)) => self.buffer.len(),
             (Opcode::Text | Opcode::Binary, None) => 0,
         };
-        let room = u64::try_from(message_bytes_max.saturating_sub(kept_bytes)).unwrap_or(u64::MAX);
-        if head.payload_bytes > room { Err(Violation::TooBig) } else { Ok(()) }
+        let remaining_bytes =
+            u64::try_from(message_bytes_max.saturating_sub(buffered_bytes)).unwrap_or(u64::MAX);
+        if head.payload_bytes > remaining_bytes { Err(Violation::TooBig) } else { Ok(()) }
     }
 
     fn begin<'a>(
@@ -128,37 +129,37 @@ impl Reader {
             kind.check(payload)?;
             return Ok(Some(Event::Message(payload)));
         }
-        self.within = Some(kind);
-        self.keep(payload, message_bytes_max);
+        self.partial = Some(kind);
+        self.append(payload, message_bytes_max);
         Ok(None)
     }
 
-    fn go_on(
+    fn resume(
         &mut self,
         fin: bool,
         payload: &[u8],
         message_bytes_max: usize,
     ) -> Result<Option<Event<'_>>, Violation> {
-        self.keep(payload, message_bytes_max);
+        self.append(payload, message_bytes_max);
         if !fin {
             return Ok(None);
         }
-        if let Some(kind) = self.within.take() {
-            kind.check(&self.kept)?;
+        if let Some(kind) = self.partial.take() {
+            kind.check(&self.buffer)?;
         }
-        Ok(Some(Event::Message(&mut self.kept)))
+        Ok(Some(Event::Message(&mut self.buffer)))
     }
 
-    /// Takes in a fragment. Room for short messages is doubled as that of any vector, that for longer ones grows by a
-    /// quarter; never beyond what a message may have.
-    fn keep(&mut self, payload: &[u8], message_bytes_max: usize) {
-        let needed = self.kept.len() + payload.len();
-        if needed > self.kept.capacity() {
-            let doubled = self.kept.capacity().saturating_mul(2).min(DOUBLED_BYTES_MAX);
-            let room = doubled.max(needed + needed / 4).min(message_bytes_max).max(needed);
-            self.kept.reserve_exact(room - self.kept.len());
+    /// Appends a fragment. The buffer doubles while messages are short, as any vector does, and grows by a quarter for
+    /// longer ones, but never beyond the maximum size of a message.
+    fn append(&mut self, payload: &[u8], message_bytes_max: usize) {
+        let needed = self.buffer.len() + payload.len();
+        if needed > self.buffer.capacity() {
+            let doubled = self.buffer.capacity().saturating_mul(2).min(DOUBLED_BYTES_MAX);
+            let capacity = doubled.max(needed + needed / 4).min(message_bytes_max).max(needed);
+            self.buffer.reserve_exact(capacity - self.buffer.len());
         }
-        self.kept.extend_from_slice(payload);
+        self.buffer.extend_from_slice(payload);
     }
 }
 
@@ -172,15 +173,15 @@ impl Kind {
     }
 }
 
-/// The code of a close frame (5.5.1).
+/// Returns the code of a close frame (5.5.1).
 fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     let (code, reason) = match payload {
         [] => return Ok(None),
         [_] => return Err(Violation::CloseLength),
         [high, low, reason @ ..] => (u16::from_be_bytes([*high, *low]), reason),
     };
-    // RFC 6455, 7.4, and the registry it founded, which has 1012 to 1014 by now. 1004 to 1006 and 1015 mean something,
-    // but must not be sent.
+    // RFC 6455, 7.4, and the registry that it established, which now contains 1012 to 1014. The codes 1004 to 1006 and
+    // 1015 are defined, but must not be sent.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(Violation::CloseCode);
     }

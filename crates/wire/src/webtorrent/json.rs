@@ -1,29 +1,29 @@
-//! A reader of JSON (RFC 8259) that walks over a text once and builds nothing.
+//! A JSON reader (RFC 8259) that scans a text once and builds no values.
 //!
-//! Everything is checked on the way: grammar, nesting, escapes, and that strings are UTF-8 without control characters,
-//! so its input may be any bytes. Escapes of lone surrogates pass: they are JSON, and offers go through as they came.
-//! The walk over nested values is a loop, so that no input can exhaust the stack.
+//! The reader checks everything on the way: grammar, nesting, escapes, and that strings are UTF-8 without control
+//! characters. Its input may therefore be any bytes. Escapes of lone surrogates are accepted: they are valid JSON, and
+//! offers are passed on unchanged. Nested values are scanned in a loop, so no input can exhaust the stack.
 
 use core::ops::Range;
 
 use super::text::Text;
 
-/// Deepest nesting of arrays and objects within one value of a message. Real offers have one level.
+/// The maximum nesting of arrays and objects within one value of a message. Real offers have one level.
 pub const DEPTH_MAX: usize = 64;
 
-/// Bytes of a string that are looked at together.
+/// The number of bytes of a string that are checked together.
 const BLOCK_BYTES: usize = 32;
 
-/// Why bytes are no JSON.
+/// The reason why bytes are not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The bytes end within a value.
     #[error("the message ends early")]
     Truncated,
-    /// A byte is out of place.
-    #[error("the message is no JSON at byte {at}")]
+    /// An unexpected byte.
+    #[error("the message is not JSON at byte {at}")]
     Malformed {
-        /// Where, from the front.
+        /// The offset of the byte.
         at: usize,
     },
     /// Nested deeper than [`DEPTH_MAX`].
@@ -31,14 +31,15 @@ pub enum JsonError {
     TooDeep,
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'j> {
     bytes: &'j [u8],
     at: usize,
 }
 
-/// The arrays and objects that a place is within. One bit for each, the innermost lowest: set for an object.
+/// The arrays and objects around a position, with one bit for each. The innermost is the lowest bit, and a set bit is
+/// an object.
 #[derive(Default)]
 struct Nest {
     objects: u64,
@@ -52,19 +53,20 @@ impl<'j> Reader<'j> {
         Self { bytes, at: 0 }
     }
 
-    /// The first byte of the next value, which tells its kind. What is no value at all is found when it is read.
+    /// Returns the first byte of the next value, which determines its kind. An invalid value is detected only when it
+    /// is read.
     pub(super) fn kind(&mut self) -> Result<u8, JsonError> {
         self.skip_space();
         self.peek()
     }
 
-    /// Sees to it that nothing but white space follows.
+    /// Checks that only white space follows.
     pub(super) fn end(&mut self) -> Result<(), JsonError> {
         self.skip_space();
         if self.at == self.bytes.len() { Ok(()) } else { self.malformed() }
     }
 
-    /// Reads over one value of any kind, and returns it as it stands.
+    /// Skips one value of any kind and returns its bytes.
     pub(super) fn value(&mut self) -> Result<&'j [u8], JsonError> {
         self.skip_space();
         let start = self.at;
@@ -95,7 +97,7 @@ impl<'j> Reader<'j> {
         }
     }
 
-    /// Reads one object, each value of it by `member`, which has to take exactly one value.
+    /// Reads one object. `member` reads each value, and must read exactly one.
     pub(super) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, Text<'j>) -> Result<(), JsonError>,
@@ -106,7 +108,7 @@ impl<'j> Reader<'j> {
         })
     }
 
-    /// Reads one array, each value of it by `item`, which has to take exactly one.
+    /// Reads one array. `item` reads each value, and must read exactly one.
     pub(super) fn array(
         &mut self,
         item: impl FnMut(&mut Self) -> Result<(), JsonError>,
@@ -119,7 +121,7 @@ impl<'j> Reader<'j> {
         self.skip_space();
         let start = self.at;
         self.expect(b'"')?;
-        // A block that is something else is read byte by byte before another one is tried.
+        // After a block with other bytes, the reader proceeds byte by byte before it tries another block.
         let mut blocks_from = self.at;
         loop {
             if self.at >= blocks_from {
@@ -139,7 +141,7 @@ impl<'j> Reader<'j> {
         }
     }
 
-    /// Reads over what is most of an offer, the lines of its SDP, in whole blocks. The string has begun before.
+    /// Skips in whole blocks the SDP lines that form most of an offer. The string has begun before.
     fn skip_blocks(&mut self) {
         while let Some(block) = self.bytes[self.at - 1..].first_chunk()
             && is_lines(block)
@@ -149,21 +151,22 @@ impl<'j> Reader<'j> {
         }
     }
 
-    /// Reads one value, and returns it if it is a string.
+    /// Reads one value and returns it if it is a string.
     pub(super) fn text(&mut self) -> Result<Option<Text<'j>>, JsonError> {
         if self.kind()? == b'"' { self.string().map(Some) } else { self.value().map(|_| None) }
     }
 
-    /// The next member of an object that has been checked before, of which this reader has read nothing else.
+    /// Returns the next member of a checked object. The reader must not have read anything else.
     pub(super) fn next_member(&mut self) -> Option<(Text<'j>, &'j [u8])> {
         self.skip_space();
-        // The bracket before the first member, or the comma before another one. Behind the last one there is no key.
+        // Skip the bracket before the first member, or the comma before another one. After the last one there is no
+        // key.
         self.at += 1;
         Some((self.key().ok()?, self.value().ok()?))
     }
 
-    /// Where `value` stands that has just been read.
-    pub(super) const fn place_of(&self, value: &[u8]) -> Range<usize> {
+    /// Returns the position of `value`, which must have just been read.
+    pub(super) const fn position_of(&self, value: &[u8]) -> Range<usize> {
         self.at - value.len()..self.at
     }
 
@@ -190,7 +193,8 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// Goes on behind a value to where the next one begins. True if there is none, because the outermost has ended.
+    /// Proceeds from the end of a value to the start of the next one. Returns true if there is none because the
+    /// outermost value has ended.
     fn leave(&mut self, nest: &mut Nest) -> Result<bool, JsonError> {
         while nest.depth > 0 {
             self.skip_space();
@@ -209,7 +213,7 @@ impl<'j> Reader<'j> {
         Ok(true)
     }
 
-    /// Reads over the key that stands before a value, if the value is one of an object.
+    /// Skips the key before a value if the value is in an object.
     fn key_within(&mut self, nest: &Nest) -> Result<(), JsonError> {
         if nest.is_in_object() {
             self.key()?;
@@ -218,7 +222,7 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// Reads a key and the colon behind it.
+    /// Reads a key and the colon after it.
     fn key(&mut self) -> Result<Text<'j>, JsonError> {
         let key = self.string()?;
         self.skip_space();
@@ -226,7 +230,7 @@ impl<'j> Reader<'j> {
         Ok(key)
     }
 
-    /// RFC 8259, 7: "escape". Whether surrogates come in pairs is not looked at.
+    /// Skips an escape (RFC 8259, 7: "escape"). It does not check that surrogates form pairs.
     fn escape(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         match self.peek()? {
@@ -245,7 +249,7 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// A character of more than one byte. Binary strings are full of those of two, the rest is rare.
+    /// Skips a character of several bytes. Binary strings contain many of two bytes; longer ones are rare.
     fn character(&mut self, first: u8) -> Result<(), JsonError> {
         let bytes = match first {
             0xc2..=0xdf => 2,
@@ -265,7 +269,7 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// RFC 8259, 6: no zero before other digits, and a digit on both sides of a point.
+    /// Skips a number (RFC 8259, 6). A zero before other digits is an error, and a point needs a digit on both sides.
     fn number(&mut self) -> Result<(), JsonError> {
         self.take(b'-');
         if !self.take(b'0') {
@@ -281,7 +285,7 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// At least one digit.
+    /// Skips digits, at least one.
     fn digits(&mut self) -> Result<(), JsonError> {
         if !self.peek()?.is_ascii_digit() {
             return self.malformed();
@@ -304,14 +308,14 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// Goes over the next byte if it is `byte`.
+    /// Skips the next byte if it is `byte`. Returns whether it did.
     fn take(&mut self, byte: u8) -> bool {
         let is_taken = self.bytes.get(self.at) == Some(&byte);
         self.at += usize::from(is_taken);
         is_taken
     }
 
-    /// RFC 8259, 2: "ws".
+    /// Skips white space (RFC 8259, 2: "ws").
     fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
             self.at += 1;
@@ -346,22 +350,22 @@ impl Nest {
         self.objects & 1 == 1
     }
 
-    /// What the innermost ends with.
+    /// Returns the byte that ends the innermost array or object.
     const fn closing(&self) -> u8 {
         closing(if self.is_in_object() { b'{' } else { b'[' })
     }
 }
 
-/// The bracket that ends what `opening` begins: both stand two places behind it in ASCII.
+/// Returns the bracket that matches `opening`. In ASCII it is two characters further on.
 const fn closing(opening: u8) -> u8 {
     opening + 2
 }
 
-/// Whether a block is plain ASCII and ends of lines, `\r` and `\n`, which are what an SDP has of escapes. Before the block
-/// stands the byte that precedes it; if that is a backslash which is escaped itself, less passes and never more. The
-/// block may end within an escape.
+/// Returns whether a block is plain ASCII with line ends, `\r` and `\n`, the only escapes of an SDP. The byte before
+/// the block comes first; if that is a backslash that is itself escaped, the check may reject a valid block but never
+/// accepts an invalid one. The block may end within an escape.
 ///
-/// There is no branch in it, so that a compiler makes it a few operations on all bytes at once.
+/// The function has no branch, so that a compiler turns it into a few operations on all bytes at once.
 fn is_lines(block: &[u8; BLOCK_BYTES + 1]) -> bool {
     let pairs = block.iter().zip(&block[1..]);
     pairs.fold(true, |is_lines, (&before, &byte)| {
@@ -371,8 +375,8 @@ fn is_lines(block: &[u8; BLOCK_BYTES + 1]) -> bool {
     })
 }
 
-/// How many bytes at the front of `bytes` mean nothing in a string: no quote, backslash, control character, and nothing
-/// of more than one byte. Eight at a time.
+/// Returns the number of ordinary bytes at the front of `bytes`: no quote, backslash or control character, and no
+/// character of several bytes. It checks eight bytes at a time.
 fn plain_bytes(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks();
     for (index, word) in words.iter().enumerate() {
@@ -385,7 +389,8 @@ fn plain_bytes(bytes: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
-/// The top bit of the lowest byte that means something is set, and none below. Above it others may be set by the carry.
+/// Returns a word in which the top bit of the lowest special byte is set, and none below it. Bits above it may be set
+/// by the carry.
 const fn special_bytes(word: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     let quote = (word ^ (EACH * 0x22)).wrapping_sub(EACH);

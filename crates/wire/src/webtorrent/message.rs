@@ -1,4 +1,4 @@
-//! Messages of clients.
+//! Messages of clients, decoded for trackers.
 
 use core::ops::Range;
 
@@ -6,136 +6,136 @@ use shoal_types::{Event, InfoHash, PeerId};
 
 use super::Action;
 use super::json::{JsonError, Reader};
-use super::text::{NameRoom, OfferId, Text};
+use super::text::{NameBuffer, OfferId, Text};
 
-/// How much of a message is taken.
+/// Limits on the content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most offers of an announce; further ones are left out.
+    /// The maximum number of offers of an announce; further ones are dropped.
     pub offers_max: usize,
-    /// Most bytes of one offer or one answer, as a JSON object.
+    /// The maximum length in bytes of one offer or one answer, as a JSON object.
     pub offer_bytes_max: usize,
-    /// Most torrents of a scrape; further ones are left out.
+    /// The maximum number of torrents of a scrape; further ones are dropped.
     pub info_hashes_max: usize,
 }
 
-/// Where the parts of a message are noted of which there may be many. It is to be used again and again: it grows to the
-/// largest message within the [`Limits`], and from then on nothing is allocated.
+/// Storage for the parts of a message that can be numerous. Callers reuse it: it grows to the largest message within
+/// the [`Limits`], and then nothing is allocated any more.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
-    offers: Vec<OfferPlace>,
+    offers: Vec<OfferRange>,
     info_hashes: Vec<InfoHash>,
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'m> {
-    /// It takes part in a swarm, and has offers for others.
+    /// The client takes part in a swarm, and has offers for other peers.
     Announce(Announce<'m>),
-    /// It answers an offer.
+    /// The client answers an offer.
     Answer(Answer<'m>),
-    /// It asks how large these swarms are. One that names none, asks for none.
+    /// The client requests the counts of these swarms. A scrape that names no torrent requests none.
     Scrape(&'m [InfoHash]),
 }
 
 /// An announce.
 #[derive(Clone, Copy, Debug)]
 pub struct Announce<'m> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// What the peer calls itself.
+    /// The peer id.
     pub peer_id: PeerId,
-    /// What happened. Unknown events count as an update, such as `paused` (BEP 21).
+    /// The event. Unknown events count as an update, such as `paused` (BEP 21).
     pub event: Event,
-    /// Bytes that the peer still lacks, at least 0. Unknown where it is absent, negative or no number, as `null` before
-    /// the metadata is there. What is out of range becomes the end of the range.
+    /// The number of bytes that the peer still needs, at least 0. `None` if the key is absent, negative or not a
+    /// number, such as `null` before the metadata is known. A number out of range becomes the nearest bound.
     pub left_bytes: Option<i64>,
-    /// How many peers are wanted, if that is said; out of range becomes the end of the range.
+    /// The number of peers that the client wants, if it sends one. A number out of range becomes the nearest bound.
     pub numwant: Option<i64>,
-    /// One for each peer that it would connect to.
+    /// The offers, one for each peer to which the client would connect.
     pub offers: Offers<'m>,
 }
 
-/// The offers of an announce: the first good ones, in their order.
+/// The valid offers of an announce up to the limit, in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offers<'m> {
     message: &'m [u8],
-    places: &'m [OfferPlace],
+    ranges: &'m [OfferRange],
 }
 
 /// An offer to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'m> {
-    /// The offer as it came: a JSON object. What is in it is between the peers.
+    /// The offer as received: a JSON object. Its content is only for the peers.
     pub offer: &'m [u8],
-    /// What its maker calls it.
+    /// The id that the offerer chose.
     pub offer_id: OfferId<'m>,
 }
 
 /// An answer to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'m> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// Who answers.
+    /// The answerer.
     pub peer_id: PeerId,
-    /// Who made the offer.
+    /// The offerer.
     pub to_peer_id: PeerId,
-    /// The answer as it came: a JSON object.
+    /// The answer as received: a JSON object.
     pub answer: &'m [u8],
-    /// Which offer is answered.
+    /// The id of the answered offer.
     pub offer_id: OfferId<'m>,
 }
 
-/// A message that cannot be granted, and what is known of it all the same: clients of one socket tell by that whom an
-/// error is for. Where the JSON breaks off, it is what stood before.
+/// A message that is refused, together with the values that were found in it: a client with one socket for several
+/// torrents needs them to assign the error. If the JSON is malformed, these are the values before the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct Unreadable {
-    /// What it is about.
+    /// The subject of the message.
     pub action: Option<Action>,
-    /// The torrent, if it is about one.
+    /// The torrent, if the message concerns exactly one.
     pub info_hash: Option<InfoHash>,
-    /// What is wrong, in words for the user of a client.
+    /// The fault, in words for the user of a client.
     pub fault: Fault,
 }
 
-/// What is wrong with a message.
+/// A fault of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is no JSON.
+    /// The message is not JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is another value than an object.
-    #[error("the message is no JSON object")]
+    /// The message is JSON, but not an object.
+    #[error("the message is not a JSON object")]
     NotAnObject,
-    /// A key is not there.
+    /// A key is missing.
     #[error("{key} is missing")]
     Missing {
-        /// Its name.
+        /// The name of the key.
         key: &'static str,
     },
-    /// The action is not known.
+    /// The action is unknown.
     #[error("action is neither announce nor scrape")]
     UnknownAction,
-    /// A value is no binary string of 20 bytes.
+    /// A value is not a binary string of 20 bytes.
     #[error("{key} is not 20 characters up to U+00FF")]
     NotTwentyBytes {
-        /// Its name.
+        /// The name of the key.
         key: &'static str,
     },
-    /// The id of an answered offer is none.
-    #[error("offer_id is no string of at most {} characters up to U+00FF", super::OFFER_ID_BYTES_MAX)]
+    /// The id of the answered offer is invalid.
+    #[error("offer_id is not a string of at most {} characters up to U+00FF", super::OFFER_ID_BYTES_MAX)]
     OfferId,
-    /// An answer has more bytes than are passed on.
+    /// An answer exceeds the limit.
     #[error("answer is too large")]
     AnswerTooLarge,
 }
 
-/// Reads a message of a client. All of it is checked to be JSON, also what nobody needs.
+/// Decodes a message of a client. The whole message is checked to be JSON, including unused values.
 ///
 /// # Errors
-/// [`Unreadable`] for what cannot be granted.
+/// Returns [`Unreadable`] if the message must be refused.
 pub fn decode<'m>(
     message: &'m [u8],
     limits: &Limits,
@@ -152,46 +152,46 @@ pub fn decode<'m>(
 }
 
 impl<'m> Offers<'m> {
-    /// How many there are.
+    /// Returns the number of offers.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no offers.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.ranges.is_empty()
     }
 
-    /// The offers in their order.
+    /// Returns the offers in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Offer<'m>> + use<'m> {
         let message = self.message;
-        self.places.iter().map(|place| Offer {
-            offer: &message[place.offer.clone()],
-            offer_id: OfferId::of_checked(&message[place.offer_id.clone()]),
+        self.ranges.iter().map(|range| Offer {
+            offer: &message[range.offer.clone()],
+            offer_id: OfferId::of_checked(&message[range.offer_id.clone()]),
         })
     }
 }
 
-/// Where an offer stands in its message.
+/// The position of an offer in its message.
 #[derive(Clone, Debug)]
-struct OfferPlace {
+struct OfferRange {
     offer: Range<usize>,
     offer_id: Range<usize>,
 }
 
-/// What is known of a value that has to have a certain form.
+/// The state of a value that must have a certain form.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Field<T> {
     #[default]
     Absent,
-    /// It has another form.
+    /// The value has another form.
     Bad,
     Good(T),
 }
 
-/// What `info_hash` has said. The info hashes themselves are in the storage.
+/// The state of `info_hash`. The info hashes themselves are in the storage.
 #[derive(Clone, Copy, Default)]
 enum Torrents {
     #[default]
@@ -201,7 +201,7 @@ enum Torrents {
     List,
 }
 
-/// A message as far as it has been read.
+/// The part of a message that has been read.
 #[derive(Default)]
 struct Draft<'m> {
     action: Field<Action>,
@@ -237,7 +237,7 @@ impl<'m> Draft<'m> {
         limits: &Limits,
         storage: &mut Storage,
     ) -> Result<(), JsonError> {
-        match key.name(&mut NameRoom::default()) {
+        match key.name(&mut NameBuffer::default()) {
             b"action" => self.action = reader.text()?.map_or(Field::Bad, |text| Field::of(action_of(text))),
             b"info_hash" => self.torrents = read_torrents(reader, limits, storage)?,
             b"peer_id" => self.peer_id = read_peer_id(reader)?,
@@ -255,7 +255,7 @@ impl<'m> Draft<'m> {
         Ok(())
     }
 
-    /// What has been read, as a whole. A message with an answer is no announce, whatever else it has.
+    /// Returns the request. A message with an answer is not an announce, whatever other keys it has.
     fn request(
         &self,
         message: &'m [u8],
@@ -297,13 +297,13 @@ impl<'m> Draft<'m> {
             event: self.event,
             left_bytes: self.left_bytes,
             numwant: self.numwant,
-            offers: Offers { message, places: &storage.offers },
+            offers: Offers { message, ranges: &storage.offers },
         }))
     }
 }
 
 impl<T: Copy> Field<T> {
-    /// A value that is there.
+    /// Returns the field for a value that is present.
     pub(super) fn of(value: Option<T>) -> Self {
         value.map_or(Self::Bad, Self::Good)
     }
@@ -326,7 +326,7 @@ impl<T: Copy> Field<T> {
 }
 
 impl Torrents {
-    /// The torrent, if there is exactly one.
+    /// Returns the torrent, if there is exactly one.
     fn only(self, storage: &Storage) -> Option<InfoHash> {
         match (self, storage.info_hashes.as_slice()) {
             (Self::One | Self::List, [only]) => Some(*only),
@@ -348,7 +348,7 @@ fn read_peer_id(reader: &mut Reader<'_>) -> Result<Field<PeerId>, JsonError> {
     Ok(reader.text()?.map_or(Field::Bad, |text| Field::of(text.twenty().map(PeerId))))
 }
 
-/// One info hash, an array of them, or none.
+/// Reads one info hash, an array of them, or none.
 fn read_torrents(
     reader: &mut Reader<'_>,
     limits: &Limits,
@@ -376,7 +376,7 @@ fn read_torrents(
     }
 }
 
-/// What is no array is as good as an empty one: `null` is what some clients send.
+/// Reads the offers. Any value other than an array counts as an empty one: some clients send `null`.
 fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) -> Result<(), JsonError> {
     storage.offers.clear();
     if reader.kind()? != b'[' {
@@ -389,8 +389,8 @@ fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) 
     })
 }
 
-/// An offer, unless something about it is wrong.
-fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferPlace>, JsonError> {
+/// Reads an offer. Returns `None` if it is invalid.
+fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferRange>, JsonError> {
     if reader.kind()? != b'{' {
         return reader.value().map(|_| None);
     }
@@ -399,16 +399,16 @@ fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferPl
         if key.is("offer") {
             let raw = reader.value()?;
             let is_good = raw.starts_with(b"{") && raw.len() <= limits.offer_bytes_max;
-            offer = is_good.then(|| reader.place_of(raw));
+            offer = is_good.then(|| reader.position_of(raw));
         } else if key.is("offer_id") {
             let good = reader.text()?.and_then(OfferId::new);
-            offer_id = good.map(|id| reader.place_of(id.raw()));
+            offer_id = good.map(|id| reader.position_of(id.raw()));
         } else {
             reader.value()?;
         }
         Ok(())
     })?;
-    Ok(offer.zip(offer_id).map(|(offer, offer_id)| OfferPlace { offer, offer_id }))
+    Ok(offer.zip(offer_id).map(|(offer, offer_id)| OfferRange { offer, offer_id }))
 }
 
 pub(super) fn action_of(text: Text<'_>) -> Option<Action> {
@@ -416,7 +416,7 @@ pub(super) fn action_of(text: Text<'_>) -> Option<Action> {
 }
 
 fn event_of(text: Text<'_>) -> Event {
-    match text.name(&mut NameRoom::default()) {
+    match text.name(&mut NameBuffer::default()) {
         b"started" => Event::Started,
         b"completed" => Event::Completed,
         b"stopped" => Event::Stopped,
@@ -424,8 +424,8 @@ fn event_of(text: Text<'_>) -> Event {
     }
 }
 
-/// Reads a number, also one in quotes if it is whole. A fraction goes to the next number away from zero, so that only
-/// zero is zero; what is out of range becomes the end of the range. Anything else is no number.
+/// Parses a number. A whole number may be in quotes. A fraction is rounded away from zero, so that only zero gives
+/// zero. A number out of range becomes the nearest bound. Any other value gives `None`.
 pub(super) fn number(value: &[u8]) -> Option<i64> {
     let text = core::str::from_utf8(value).ok()?;
     let whole = text.trim_matches('"').parse().ok();

@@ -1,4 +1,4 @@
-//! Messages to clients as a client reads them. [`reply`](super::reply) is how a tracker writes them.
+//! Messages to clients, decoded for clients. [`reply`](super::reply) encodes them for trackers.
 
 use std::borrow::Cow;
 
@@ -7,59 +7,59 @@ use shoal_types::{InfoHash, PeerId};
 use super::Action;
 use super::json::{JsonError, Reader};
 use super::message::{Field, action_of, number};
-use super::text::{NameRoom, OfferId, Text};
+use super::text::{NameBuffer, OfferId, Text};
 
-/// What a tracker said.
+/// A message of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'m> {
     /// The reply to an announce.
     Announce(AnnounceReply),
-    /// Another peer offers to connect.
+    /// An offer of another peer.
     Offer(RelayedOffer<'m>),
-    /// Another peer answers an offer.
+    /// An answer of another peer to an offer.
     Answer(RelayedAnswer<'m>),
     /// The reply to a scrape.
     Scrape(ScrapeReply<'m>),
-    /// Something is not granted.
+    /// A refusal.
     Failure(Failure<'m>),
 }
 
 /// The reply to an announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceReply {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
     /// Seconds until the next regular announce.
     pub interval_s: u32,
-    /// Peers that have everything.
+    /// The number of seeders.
     pub complete: u32,
-    /// Peers that still download.
+    /// The number of leechers.
     pub incomplete: u32,
 }
 
 /// An offer of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayedOffer<'m> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// Whose it is.
+    /// The peer that sent it.
     pub peer_id: PeerId,
-    /// What its maker calls it.
+    /// The id that the offerer chose.
     pub offer_id: OfferId<'m>,
-    /// The offer as it came: a JSON object.
+    /// The offer as received: a JSON object.
     pub offer: &'m [u8],
 }
 
 /// An answer of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayedAnswer<'m> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// Whose it is.
+    /// The peer that sent it.
     pub peer_id: PeerId,
-    /// Which offer is answered.
+    /// The id of the answered offer.
     pub offer_id: OfferId<'m>,
-    /// The answer as it came: a JSON object.
+    /// The answer as received: a JSON object.
     pub answer: &'m [u8],
 }
 
@@ -73,46 +73,46 @@ pub struct ScrapeReply<'m> {
 /// The counts of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeFile {
-    /// Peers that have everything.
+    /// The number of seeders.
     pub complete: u32,
-    /// Peers that still download.
+    /// The number of leechers.
     pub incomplete: u32,
-    /// Downloads completed. Trackers that do not count them may leave it out; then it is 0.
+    /// The number of completed downloads. Trackers that do not count them may omit it; then it is 0.
     pub downloaded: u32,
 }
 
-/// Something is not granted.
+/// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure<'m> {
-    /// What is not.
+    /// The refused action.
     pub action: Option<Action>,
-    /// For which torrent.
+    /// The torrent.
     pub info_hash: Option<InfoHash>,
-    /// Words for the user.
+    /// The reason, for the user.
     pub reason: Cow<'m, str>,
 }
 
-/// Why bytes are no message of a tracker.
+/// The reason why bytes are not a message of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceivedError {
-    /// They are no JSON.
+    /// The bytes are not JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// They are another value than an object.
-    #[error("the message is no JSON object")]
+    /// The bytes are JSON, but not an object.
+    #[error("the message is not a JSON object")]
     NotAnObject,
-    /// A key is missing, or its value is not what it has to be.
+    /// A key is missing or has an invalid value.
     #[error("the message has no valid {key}")]
     Key {
-        /// Which.
+        /// The name of the key.
         key: &'static str,
     },
 }
 
-/// Reads a message of a tracker.
+/// Decodes a message of a tracker.
 ///
 /// # Errors
-/// [`ReceivedError`] for what is none.
+/// Returns [`ReceivedError`] if the bytes are not such a message.
 pub fn decode(message: &[u8]) -> Result<Received<'_>, ReceivedError> {
     let mut reader = Reader::new(message);
     if reader.kind()? != b'{' {
@@ -127,19 +127,19 @@ pub fn decode(message: &[u8]) -> Result<Received<'_>, ReceivedError> {
 }
 
 impl<'m> ScrapeReply<'m> {
-    /// The torrents and their counts, in the order of the reply.
+    /// Returns the torrents and their counts, in the order of the reply.
     pub fn files(self) -> impl Iterator<Item = (InfoHash, ScrapeFile)> + use<'m> {
         entries(self.files).flatten()
     }
 
-    /// The counts of one torrent.
+    /// Returns the counts of one torrent.
     #[must_use]
     pub fn file(self, info_hash: InfoHash) -> Option<ScrapeFile> {
         self.files().find(|(other, _)| *other == info_hash).map(|(_, file)| file)
     }
 }
 
-/// A message as far as it has been read.
+/// The part of a message that has been read.
 #[derive(Default)]
 struct Draft<'m> {
     action: Option<Action>,
@@ -157,7 +157,7 @@ struct Draft<'m> {
 
 impl<'m> Draft<'m> {
     fn member(&mut self, reader: &mut Reader<'m>, key: Text<'m>) -> Result<(), JsonError> {
-        match key.name(&mut NameRoom::default()) {
+        match key.name(&mut NameBuffer::default()) {
             b"action" => self.action = reader.text()?.and_then(action_of),
             b"info_hash" => self.info_hash = Field::of(reader.text()?.and_then(Text::twenty).map(InfoHash)),
             b"peer_id" => self.peer_id = Field::of(reader.text()?.and_then(Text::twenty).map(PeerId)),
@@ -174,7 +174,7 @@ impl<'m> Draft<'m> {
         Ok(())
     }
 
-    /// What has been read, as a whole. A failure may lack everything else.
+    /// Returns the whole message. A failure may lack all other keys.
     fn received(self) -> Result<Received<'m>, ReceivedError> {
         if let Some(reason) = self.failure_reason {
             let (action, info_hash) = (self.action, self.info_hash.good());
@@ -212,7 +212,7 @@ fn require<T>(key: &'static str, value: Option<T>) -> Result<T, ReceivedError> {
     value.ok_or(ReceivedError::Key { key })
 }
 
-/// The entries of a checked object `files`, each nothing where it is not what it has to be.
+/// Returns the entries of a checked object `files`. An invalid entry gives `None`.
 fn entries(files: &[u8]) -> impl Iterator<Item = Option<(InfoHash, ScrapeFile)>> {
     let mut reader = Reader::new(files);
     core::iter::from_fn(move || reader.next_member())
@@ -223,7 +223,7 @@ fn file_of(file: &[u8]) -> Option<ScrapeFile> {
     let (mut complete, mut incomplete, mut downloaded) = (None, None, None);
     let mut reader = Reader::new(object(file)?);
     while let Some((key, value)) = reader.next_member() {
-        match key.name(&mut NameRoom::default()) {
+        match key.name(&mut NameBuffer::default()) {
             b"complete" => complete = count(value),
             b"incomplete" => incomplete = count(value),
             b"downloaded" => downloaded = count(value),

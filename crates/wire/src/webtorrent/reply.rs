@@ -1,7 +1,7 @@
-//! Messages to clients. Each function appends one JSON object, or its part of one.
+//! Messages to clients. Each function appends a JSON object, or its part of one.
 //!
-//! Every message carries `action`: the client of webtorrent.io takes one without it for an error of the socket, and
-//! opens the connection of all its torrents anew.
+//! Every message contains `action`: the client of webtorrent.io treats a message without it as an error of the socket,
+//! and reconnects for all its torrents.
 
 use shoal_types::{InfoHash, PeerId};
 
@@ -18,24 +18,24 @@ pub fn announce(info_hash: &InfoHash, interval_s: u32, complete: u32, incomplete
     out.push(b'}');
 }
 
-/// Appends an offer that `peer_id` makes to whom this is sent.
+/// Appends an offer of `peer_id` to the recipient.
 pub fn offer(info_hash: &InfoHash, peer_id: &PeerId, offer: &Offer<'_>, out: &mut Vec<u8>) {
     begin_relayed(info_hash, peer_id, offer.offer_id.raw(), out);
     end_relayed(r#","offer":"#, offer.offer, out);
 }
 
-/// Appends an answer that `peer_id` gives to whom this is sent.
+/// Appends an answer of `peer_id` to the recipient.
 pub fn answer(info_hash: &InfoHash, peer_id: &PeerId, answer: &Answer<'_>, out: &mut Vec<u8>) {
     begin_relayed(info_hash, peer_id, answer.offer_id.raw(), out);
     end_relayed(r#","answer":"#, answer.answer, out);
 }
 
-/// Appends what stands before the torrents in the reply to a scrape.
+/// Appends the start of a scrape reply, up to its torrents.
 pub fn scrape_begin(out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"action":"scrape","files":{"#);
 }
 
-/// Appends the counts of one torrent behind [`scrape_begin`] or another torrent.
+/// Appends the counts of one torrent after [`scrape_begin`] or after another torrent.
 pub fn scrape_file(info_hash: &InfoHash, complete: u32, incomplete: u32, downloaded: u32, out: &mut Vec<u8>) {
     if out.ends_with(b"}") {
         out.push(b',');
@@ -47,12 +47,12 @@ pub fn scrape_file(info_hash: &InfoHash, complete: u32, incomplete: u32, downloa
     out.push(b'}');
 }
 
-/// Appends what stands behind the torrents in the reply to a scrape.
+/// Appends the end of a scrape reply, after its torrents.
 pub fn scrape_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}}");
 }
 
-/// Appends that something is not granted. What the client meant to do is taken for an announce if that is not known.
+/// Appends a refusal. If the action is unknown, the refusal is that of an announce.
 pub fn failure(action: Option<Action>, info_hash: Option<&InfoHash>, reason: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"action":""#);
     out.extend_from_slice(action.unwrap_or(Action::Announce).name().as_bytes());

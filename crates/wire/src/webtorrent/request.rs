@@ -1,41 +1,41 @@
-//! Messages of clients, as a load generator writes them. [`decode`](super::decode) is how a tracker reads them.
+//! Messages of clients, encoded for load generators. [`decode`](super::decode) decodes them for trackers.
 
 use shoal_types::{Event, InfoHash, PeerId};
 
 use super::text::{push_binary, push_escaped_binary};
 use crate::http::number;
 
-/// How binary strings are written. Clients do either.
+/// The style of binary strings. Clients use either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// Characters as they are, in UTF-8, as `JSON.stringify` does it.
+    /// Literal characters in UTF-8, as `JSON.stringify` writes them.
     #[default]
     Raw,
-    /// Everything but plain ASCII as `\u00XX`.
+    /// Escapes of the form `\u00XX` for everything except plain ASCII.
     Escaped,
 }
 
 /// An announce.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceRequest<'r> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// What the peer calls itself.
+    /// The peer id.
     pub peer_id: PeerId,
-    /// What has happened. An update is written without the key.
+    /// The event. An update is written without the key.
     pub event: Event,
-    /// Bytes that the peer still lacks; `null` if it is not known.
+    /// The number of bytes that the peer still needs; `null` if it is unknown.
     pub left_bytes: Option<u64>,
-    /// How many peers are wanted, if it is said.
+    /// The number of peers wanted; omitted if `None`.
     pub numwant: Option<u32>,
-    /// One for each peer that it would connect to.
+    /// The offers, one for each peer to which the client would connect.
     pub offers: &'r [OfferRequest<'r>],
 }
 
 /// An offer of an announce.
 #[derive(Clone, Copy, Debug)]
 pub struct OfferRequest<'r> {
-    /// What its maker calls it, any bytes.
+    /// The id that the offerer chose, of any bytes.
     pub offer_id: &'r [u8],
     /// The offer, a JSON object.
     pub offer: &'r [u8],
@@ -44,13 +44,13 @@ pub struct OfferRequest<'r> {
 /// An answer to an offer.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerRequest<'r> {
-    /// Which torrent.
+    /// The torrent.
     pub info_hash: InfoHash,
-    /// Who answers.
+    /// The answerer.
     pub peer_id: PeerId,
-    /// Who made the offer.
+    /// The offerer.
     pub to_peer_id: PeerId,
-    /// Which offer, any bytes.
+    /// The id of the answered offer, of any bytes.
     pub offer_id: &'r [u8],
     /// The answer, a JSON object.
     pub answer: &'r [u8],
@@ -80,7 +80,7 @@ impl AnnounceRequest<'_> {
         }
         out.extend_from_slice(br#","offers":["#);
         for (index, offer) in self.offers.iter().enumerate() {
-            push_comma_behind_first(index, out);
+            push_separator(index, out);
             out.extend_from_slice(br#"{"offer":"#);
             out.extend_from_slice(offer.offer);
             out.extend_from_slice(br#","offer_id":"#);
@@ -112,7 +112,7 @@ impl AnswerRequest<'_> {
 pub fn scrape(info_hashes: &[InfoHash], style: Style, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"action":"scrape","info_hash":["#);
     for (index, info_hash) in info_hashes.iter().enumerate() {
-        push_comma_behind_first(index, out);
+        push_separator(index, out);
         style.push(&info_hash.0, out);
     }
     out.extend_from_slice(b"]}");
@@ -127,7 +127,7 @@ impl Style {
     }
 }
 
-fn push_comma_behind_first(index: usize, out: &mut Vec<u8>) {
+fn push_separator(index: usize, out: &mut Vec<u8>) {
     if index > 0 {
         out.push(b',');
     }

@@ -1,73 +1,75 @@
-//! Strings of JSON, and the binary ones among them.
+//! JSON strings, and the binary ones among them.
 
 use std::borrow::Cow;
 
-/// Most bytes of an offer id. The usual ones have 20, but some clients use UUIDs and the like.
+/// The maximum length of an offer id in bytes. Most have 20, but some clients use UUIDs and the like.
 pub const OFFER_ID_BYTES_MAX: usize = 64;
 
-/// Most bytes that one byte of a binary string takes in a message.
+/// The maximum length of one byte of a binary string in a message.
 const ESCAPE_BYTES_MAX: usize = 6;
 
-/// Room for the longest name that means something, as a key or as a value.
-pub(super) type NameRoom = [u8; 16];
+/// A buffer for the longest known name, as a key or as a value.
+pub(super) type NameBuffer = [u8; 16];
 
-/// A string of a message, checked.
+/// A checked string of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Text<'j> {
-    /// With its quotes.
+    /// The string with its quotes.
     raw: &'j [u8],
 }
 
-/// What the maker of an offer calls it: a string of at most [`OFFER_ID_BYTES_MAX`] characters up to U+00FF.
+/// The id of an offer, which the offerer chooses: a string of at most [`OFFER_ID_BYTES_MAX`] characters up to U+00FF.
 ///
-/// It is passed on as it came, so two that are the same can look different; [`bytes`](Self::bytes) are to be compared.
+/// It is passed on as received, so equal ids can have different encodings. Compare their [`bytes`](Self::bytes).
 #[derive(Clone, Copy, Debug)]
 pub struct OfferId<'m>(Text<'m>);
 
 impl<'j> Text<'j> {
-    /// The string that stands as `raw`, quotes included.
+    /// Returns the string with these bytes, quotes included.
     pub(super) const fn new(raw: &'j [u8]) -> Self {
         Self { raw }
     }
 
-    /// As it stands, with its quotes.
+    /// Returns the encoded string with its quotes.
     pub(super) const fn raw(self) -> &'j [u8] {
         self.raw
     }
 
-    /// What stands between the quotes.
+    /// Returns the bytes between the quotes.
     fn inner(self) -> &'j [u8] {
         &self.raw[1..self.raw.len() - 1]
     }
 
-    /// For a comparison with names, all of which are ASCII and fit the room. What does not fit is none of them.
-    pub(super) fn name<'r>(self, room: &'r mut NameRoom) -> &'r [u8]
+    /// Returns the string for a comparison with names, all of which are ASCII and fit the buffer. A string that does
+    /// not fit gives no name.
+    pub(super) fn name<'r>(self, buffer: &'r mut NameBuffer) -> &'r [u8]
     where
         'j: 'r,
     {
         if self.is_escaped() {
-            let length = self.binary(room).unwrap_or(0);
-            &room[..length]
+            let length = self.binary(buffer).unwrap_or(0);
+            &buffer[..length]
         } else {
             self.inner()
         }
     }
 
-    /// Whether this is `name`.
+    /// Returns whether this is `name`.
     pub(super) fn is(self, name: &str) -> bool {
-        self.name(&mut NameRoom::default()) == name.as_bytes()
+        self.name(&mut NameBuffer::default()) == name.as_bytes()
     }
 
-    /// The bytes of a binary string, at the front of `room`. Nothing where it is longer than that or no binary string.
+    /// Writes the bytes of a binary string to the front of `buffer` and returns their number. Returns `None` if the
+    /// string is longer than the buffer or not binary.
     ///
-    /// Half of the bytes of a hash are written as two, in no order that a processor could foresee, so the length of a
-    /// character is arithmetic and no branch.
-    pub(super) fn binary(self, room: &mut [u8]) -> Option<usize> {
+    /// Half of the bytes of a hash are encoded as two, in an order that the branch predictor cannot foresee, so the
+    /// length of a character is computed without a branch.
+    pub(super) fn binary(self, buffer: &mut [u8]) -> Option<usize> {
         let end = self.raw.len() - 1;
         let (mut at, mut length, mut largest) = (1, 0, 0);
         while at < end {
             let (first, second) = (self.raw[at], self.raw[at + 1]);
-            let byte = room.get_mut(length)?;
+            let byte = buffer.get_mut(length)?;
             if first == b'\\' {
                 let (unit, bytes) = unescape(&self.raw[at + 1..])?;
                 *byte = u8::try_from(unit).ok()?;
@@ -84,13 +86,13 @@ impl<'j> Text<'j> {
         (largest <= 0xc3).then_some(length)
     }
 
-    /// The 20 bytes of an info hash or a peer id.
+    /// Returns the 20 bytes of an info hash or a peer id.
     pub(super) fn twenty(self) -> Option<[u8; 20]> {
         let mut bytes = [0; 20];
         self.binary(&mut bytes).filter(|&length| length == 20).map(|_| bytes)
     }
 
-    /// For people to read. A surrogate without the other becomes U+FFFD.
+    /// Returns the string for display. A lone surrogate becomes U+FFFD.
     pub(super) fn for_display(self) -> Cow<'j, str> {
         if !self.is_escaped() {
             return String::from_utf8_lossy(self.inner());
@@ -110,22 +112,22 @@ impl<'m> OfferId<'m> {
         text.binary(&mut [0; OFFER_ID_BYTES_MAX]).map(|_| Self(text))
     }
 
-    /// One that has been made before from the same bytes.
+    /// Returns an offer id from bytes that were checked before.
     pub(super) const fn of_checked(raw: &'m [u8]) -> Self {
         Self(Text::new(raw))
     }
 
-    /// As it came: a string of JSON, with its quotes.
+    /// Returns the JSON string as received, with its quotes.
     #[must_use]
     pub const fn raw(&self) -> &'m [u8] {
         self.0.raw()
     }
 
-    /// The bytes that are meant, the same however they were written.
+    /// Returns the decoded bytes, which do not depend on the encoding.
     #[must_use]
-    pub fn bytes<'r>(&self, room: &'r mut [u8; OFFER_ID_BYTES_MAX]) -> &'r [u8] {
-        let length = self.0.binary(room).expect("checked when it was made");
-        &room[..length]
+    pub fn bytes<'r>(&self, buffer: &'r mut [u8; OFFER_ID_BYTES_MAX]) -> &'r [u8] {
+        let length = self.0.binary(buffer).expect("checked by the constructor");
+        &buffer[..length]
     }
 }
 
@@ -138,7 +140,7 @@ impl PartialEq for OfferId<'_> {
 
 impl Eq for OfferId<'_> {}
 
-/// What `\` and the front of `bytes` mean together, and how many of these bytes that is.
+/// Returns the code unit of the escape that consists of `\` and the front of `bytes`, and the number of these bytes.
 fn unescape(bytes: &[u8]) -> Option<(u16, usize)> {
     let (&kind, rest) = bytes.split_first()?;
     let unit = match kind {
@@ -158,7 +160,7 @@ fn unescape(bytes: &[u8]) -> Option<(u16, usize)> {
     Some((unit, 1))
 }
 
-/// Walks over the UTF-16 that is meant by what stands between quotes: that is what escapes are made of (RFC 8259, 7).
+/// Iterates over the UTF-16 code units of a string, because escapes consist of these (RFC 8259, 7).
 struct CodeUnits<'j> {
     rest: &'j [u8],
     low_surrogate: Option<u16>,
@@ -199,19 +201,19 @@ impl Iterator for CodeUnits<'_> {
     }
 }
 
-/// How one byte of a binary string is written.
+/// The encoding of one byte of a binary string.
 #[derive(Clone, Copy)]
-struct Written {
+struct Encoded {
     bytes: [u8; ESCAPE_BYTES_MAX],
     length: u8,
 }
 
-/// How every byte is written as `JSON.stringify` does it, but for the short escapes.
-static WRITTEN: [Written; 256] = {
-    let mut table = [Written { bytes: [0; ESCAPE_BYTES_MAX], length: 0 }; 256];
+/// The encoding of every byte, as `JSON.stringify` writes it, except for the short escapes.
+static ENCODED: [Encoded; 256] = {
+    let mut table = [Encoded { bytes: [0; ESCAPE_BYTES_MAX], length: 0 }; 256];
     let mut byte = 0_u8;
     loop {
-        table[byte as usize] = written(byte);
+        table[byte as usize] = encoded(byte);
         if byte == u8::MAX {
             break table;
         }
@@ -219,60 +221,60 @@ static WRITTEN: [Written; 256] = {
     }
 };
 
-const fn written(byte: u8) -> Written {
+const fn encoded(byte: u8) -> Encoded {
     match byte {
         0..0x20 => escaped(byte),
-        b'"' | b'\\' => Written { bytes: [b'\\', byte, 0, 0, 0, 0], length: 2 },
-        0x20..0x80 => Written { bytes: [byte, 0, 0, 0, 0, 0], length: 1 },
-        0x80.. => Written { bytes: [0xc0 | byte >> 6, 0x80 | byte & 0x3f, 0, 0, 0, 0], length: 2 },
+        b'"' | b'\\' => Encoded { bytes: [b'\\', byte, 0, 0, 0, 0], length: 2 },
+        0x20..0x80 => Encoded { bytes: [byte, 0, 0, 0, 0, 0], length: 1 },
+        0x80.. => Encoded { bytes: [0xc0 | byte >> 6, 0x80 | byte & 0x3f, 0, 0, 0, 0], length: 2 },
     }
 }
 
-const fn escaped(byte: u8) -> Written {
+const fn escaped(byte: u8) -> Encoded {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let (high, low) = (DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]);
-    Written { bytes: [b'\\', b'u', b'0', b'0', high, low], length: 6 }
+    Encoded { bytes: [b'\\', b'u', b'0', b'0', high, low], length: 6 }
 }
 
-/// Appends 20 bytes as a binary string. There is no branch on any of them, because nobody could foresee it.
+/// Appends 20 bytes as a binary string. It branches on none of them, because the branch could not be predicted.
 pub(super) fn push_twenty(twenty: &[u8; 20], out: &mut Vec<u8>) {
-    let mut room = [0; 2 + 20 * ESCAPE_BYTES_MAX];
-    room[0] = b'"';
+    let mut buffer = [0; 2 + 20 * ESCAPE_BYTES_MAX];
+    buffer[0] = b'"';
     let mut end = 1;
     for &byte in twenty {
-        let written = &WRITTEN[usize::from(byte)];
-        room[end..end + ESCAPE_BYTES_MAX].copy_from_slice(&written.bytes);
-        end += usize::from(written.length);
+        let encoded = &ENCODED[usize::from(byte)];
+        buffer[end..end + ESCAPE_BYTES_MAX].copy_from_slice(&encoded.bytes);
+        end += usize::from(encoded.length);
     }
-    room[end] = b'"';
-    out.extend_from_slice(&room[..=end]);
+    buffer[end] = b'"';
+    out.extend_from_slice(&buffer[..=end]);
 }
 
 /// Appends `bytes` as a binary string of any length.
 pub(super) fn push_binary(bytes: &[u8], out: &mut Vec<u8>) {
-    push_each(bytes, |byte| WRITTEN[usize::from(byte)], out);
+    push_each(bytes, |byte| ENCODED[usize::from(byte)], out);
 }
 
-/// Appends `bytes` as a binary string in which everything but the plain characters of ASCII is escaped.
+/// Appends `bytes` as a binary string in which everything except plain ASCII is escaped.
 pub(super) fn push_escaped_binary(bytes: &[u8], out: &mut Vec<u8>) {
-    push_each(bytes, |byte| if byte < 0x7f { WRITTEN[usize::from(byte)] } else { escaped(byte) }, out);
+    push_each(bytes, |byte| if byte < 0x7f { ENCODED[usize::from(byte)] } else { escaped(byte) }, out);
 }
 
-/// Appends a text for people.
+/// Appends a text for display.
 pub(super) fn push_text(text: &str, out: &mut Vec<u8>) {
-    // What is not ASCII stands as it is, and its bytes are no characters of their own.
-    let verbatim = |byte| Written { bytes: [byte, 0, 0, 0, 0, 0], length: 1 };
+    // Bytes outside ASCII are copied, because they are parts of characters.
+    let verbatim = |byte| Encoded { bytes: [byte, 0, 0, 0, 0, 0], length: 1 };
     push_each(
         text.as_bytes(),
-        |byte| if byte < 0x80 { WRITTEN[usize::from(byte)] } else { verbatim(byte) },
+        |byte| if byte < 0x80 { ENCODED[usize::from(byte)] } else { verbatim(byte) },
         out,
     );
 }
 
-fn push_each(bytes: &[u8], write: impl Fn(u8) -> Written, out: &mut Vec<u8>) {
+fn push_each(bytes: &[u8], write: impl Fn(u8) -> Encoded, out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in bytes {
-        let Written { bytes, length } = write(byte);
+        let Encoded { bytes, length } = write(byte);
         out.extend_from_slice(&bytes[..usize::from(length)]);
     }
     out.push(b'"');
