@@ -36,7 +36,7 @@ pub(crate) struct Siege {
 /// The exit code of a siege that could not be run.
 const NOT_RUN: u8 = 2;
 
-/// Runs the short form, as a step of CI, with the programs that the build of the tests has left.
+/// Runs short mode as a step of CI, with the programs that the build of the tests has left.
 pub(crate) fn run_short() -> Result<()> {
     title("siege");
     let mut command = Siege { short: true, ..Siege::default() }.attack()?;

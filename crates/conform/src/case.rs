@@ -1,23 +1,23 @@
-//! A case: one rule, where it stands, and the function that checks it.
+//! A case: one rule, its source, and the function that checks it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 
-/// How much a rule weighs.
+/// The weight of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// The text of the protocol demands it, or clients break without it.
+    /// The specification requires it, or clients break without it.
     Must,
-    /// The text recommends it, or a good tracker does it for good reasons.
+    /// The specification recommends it, or good trackers do it for a good reason.
     Should,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns the word for it in reports.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Must => "must",
             Self::Should => "should",
@@ -25,22 +25,22 @@ impl Severity {
     }
 }
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CaseVerdict {
     /// The tracker keeps the rule.
     Pass,
     /// The tracker breaks the rule.
     Fail,
-    /// Nobody can tell from here; the finding says why.
+    /// The rule cannot be checked from here; the finding says why.
     NotSupported,
 }
 
-impl Verdict {
-    /// The word for it.
+impl CaseVerdict {
+    /// Returns the word for it in reports.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Fail => "fail",
@@ -52,19 +52,19 @@ impl Verdict {
 /// A rule that can be checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Its name, in lower case with hyphens. Begins with the protocol.
+    /// The name, in lower case with hyphens. It begins with the protocol.
     pub id: &'static str,
-    /// How much it weighs.
+    /// The weight of the rule.
     pub severity: Severity,
-    /// The document and section, or the practice, that it comes from.
+    /// The document and section, or the practice, that the rule comes from.
     pub source: &'static str,
     /// The rule, in one sentence.
     pub rule: &'static str,
-    /// Whether it waits for a minute or more.
+    /// Whether the case waits for a minute or more.
     pub is_slow: bool,
-    /// How many info hashes of its own it uses, in each family.
+    /// The number of info hashes that the case uses, in each address family.
     pub info_hashes: usize,
-    /// Whether its info hashes have, all together, every value that a byte can have.
+    /// Whether the info hashes together contain every value of a byte.
     pub(crate) has_every_byte: bool,
     pub(crate) check: fn(&Context<'_>) -> Checked,
 }
@@ -97,18 +97,18 @@ impl Case {
         Self { severity: Severity::Should, ..Self::must(id, source, rule, check) }
     }
 
-    /// The same case, which uses this many info hashes.
+    /// Sets the number of info hashes.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
     }
 
-    /// The same case, which uses as many info hashes as together have every value of a byte.
+    /// Sets the number of info hashes to as many as it takes to contain every value of a byte.
     pub(crate) const fn with_every_byte(self) -> Self {
         Self { info_hashes: 256_usize.div_ceil(20), has_every_byte: true, ..self }
     }
 
-    /// The same case, which takes long.
-    pub(crate) const fn slowly(self) -> Self {
+    /// Marks the case as one that waits for a minute or more.
+    pub(crate) const fn slow(self) -> Self {
         Self { is_slow: true, ..self }
     }
 }
@@ -118,14 +118,14 @@ impl Case {
 pub(crate) enum Unmet {
     /// The rule is broken.
     Fail { expected: String, seen: String },
-    /// It cannot be checked, for this reason.
+    /// The rule cannot be checked, for this reason.
     NotSupported(String),
 }
 
-/// What a step of a case gives, unless it ends the case.
+/// The result of a step of a case; an error ends the case.
 pub(crate) type Checked<T = ()> = Result<T, Unmet>;
 
-/// Ends the case as failed unless `holds`.
+/// Fails the case unless `holds`.
 pub(crate) fn ensure(holds: bool, expected: impl Into<String>, seen: impl Into<String>) -> Checked {
     if holds { Ok(()) } else { Err(Unmet::Fail { expected: expected.into(), seen: seen.into() }) }
 }

@@ -1,4 +1,4 @@
-//! A connection to a tracker, over TCP or TLS: bytes out, bytes in, and an end. Knows nothing of what is said over it.
+//! A connection to a tracker, over TCP or TLS, that writes and reads bytes. It does not interpret them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -10,63 +10,65 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
+use crate::case::Unmet;
 use crate::context::{Context, Target};
-use crate::deadline::{Deadline, Timed};
+use crate::deadline::{Deadline, TimedSocket};
 use crate::trust;
 
-/// What came of waiting for bytes.
+/// The outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ReadOutcome {
     Bytes(Vec<u8>),
-    /// The tracker will send no more.
+    /// The tracker has closed its side.
     End,
-    /// Nothing in that time.
-    Silence,
+    /// Nothing arrived in time.
+    Timeout,
 }
 
-/// An open connection. Closed on drop.
+/// An open connection, closed on drop.
 pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// The deadline of the case.
     deadline: Deadline,
-    /// The longest time that sending may take.
-    send_time_max: Duration,
+    /// The time after which an unfinished write fails.
+    write_timeout: Duration,
 }
 
 impl Connection {
-    /// Connects to `tracker` from `source`, or from where the kernel chooses.
+    /// Connects to `tracker` from `source`, or from an address that the kernel chooses.
     pub(crate) fn open(
         context: &Context<'_>,
         tracker: SocketAddr,
         source: Option<IpAddr>,
     ) -> io::Result<Self> {
         let (target, deadline) = (context.target, context.deadline);
-        let patience = target.timing.reply * 3;
+        let timeout = target.timing.reply * 3;
         // The kernel finds a free port much faster when it connects than when it binds.
         let socket = match source.filter(|&source| usual_source(tracker).ok() != Some(source)) {
-            None => TcpStream::connect_timeout(&tracker, patience)?,
-            Some(source) => connect_from(source, tracker, patience)?,
+            None => TcpStream::connect_timeout(&tracker, timeout)?,
+            Some(source) => connect_from(source, tracker, timeout)?,
         };
-        // Cases that split a request mean it.
+        // A case that splits a request relies on separate segments.
         socket.set_nodelay(true)?;
         let tls = if target.scheme.is_tls() {
-            let socket = Timed { socket: &socket, deadline: deadline.within(patience) };
+            let socket = TimedSocket { socket: &socket, deadline: deadline.within(timeout) };
             Some(Box::new(handshake(target, socket)?))
         } else {
             None
         };
-        Ok(Self { socket, tls, deadline, send_time_max: patience })
+        Ok(Self { socket, tls, deadline, write_timeout: timeout })
     }
 
-    /// Where it comes from.
+    /// Returns the local address.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Sends all of it at once, as far as the kernel does so.
+    /// Writes all bytes, in one segment as far as the kernel permits.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut socket = Timed { socket: &self.socket, deadline: self.deadline.within(self.send_time_max) };
+        let mut socket =
+            TimedSocket { socket: &self.socket, deadline: self.deadline.within(self.write_timeout) };
         match &mut self.tls {
             None => socket.write_all(bytes),
             Some(tls) => {
@@ -77,11 +79,11 @@ impl Connection {
         }
     }
 
-    /// Says that nothing more will be sent, and still hears. Over TLS this is a close_notify (RFC 8446, 6.1).
-    pub(crate) fn finish_sending(&mut self) -> io::Result<()> {
+    /// Closes the sending side; the connection can still be read. Over TLS this sends a close_notify (RFC 8446, 6.1).
+    pub(crate) fn close_write(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             let mut socket =
-                Timed { socket: &self.socket, deadline: self.deadline.within(self.send_time_max) };
+                TimedSocket { socket: &self.socket, deadline: self.deadline.within(self.write_timeout) };
             tls.send_close_notify();
             while tls.wants_write() {
                 tls.write_tls(&mut socket)?;
@@ -90,25 +92,25 @@ impl Connection {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Waits for bytes.
-    pub(crate) fn hear(&mut self, patience: Duration) -> io::Result<Heard> {
-        let patience = patience.max(Duration::from_millis(1));
-        let mut socket = Timed { socket: &self.socket, deadline: self.deadline.within(patience) };
+    /// Reads what arrives within `timeout`.
+    pub(crate) fn read(&mut self, timeout: Duration) -> io::Result<ReadOutcome> {
+        let timeout = timeout.max(Duration::from_millis(1));
+        let mut socket = TimedSocket { socket: &self.socket, deadline: self.deadline.within(timeout) };
         let mut buffer = [0; 16_384];
         let read = match &mut self.tls {
             None => socket.read(&mut buffer),
             Some(tls) => rustls::Stream::new(&mut **tls, &mut socket).read(&mut buffer),
         };
         match read {
-            Ok(0) => Ok(Heard::End),
-            Ok(bytes) => Ok(Heard::Bytes(buffer[..bytes].to_vec())),
+            Ok(0) => Ok(ReadOutcome::End),
+            Ok(bytes) => Ok(ReadOutcome::Bytes(buffer[..bytes].to_vec())),
             Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(Heard::Silence),
-                ErrorKind::Interrupted => self.hear(patience),
-                // Who closes before it has read all that was sent resets the connection, and over TLS many close
-                // without a word.
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(ReadOutcome::Timeout),
+                ErrorKind::Interrupted => self.read(timeout),
+                // A peer that closes with unread input resets the connection, and over TLS many peers close without a
+                // close_notify.
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
-                    Ok(Heard::End)
+                    Ok(ReadOutcome::End)
                 }
                 _ => Err(error),
             },
@@ -116,7 +118,18 @@ impl Connection {
     }
 }
 
-/// Where the kernel would send from. Connecting a UDP socket asks it, and sends nothing.
+/// Explains why no connection to `tracker` can be opened.
+pub(crate) fn connect_error(error: &io::Error, tracker: SocketAddr) -> Unmet {
+    if error.kind() == ErrorKind::AddrNotAvailable {
+        return Unmet::NotSupported(format!("cannot connect to {tracker} from here: {error}"));
+    }
+    Unmet::Fail {
+        expected: "a tracker that accepts connections".to_owned(),
+        seen: format!("no connection to {tracker}: {error}"),
+    }
+}
+
+/// Returns the source address that the kernel would choose. Connecting a UDP socket determines it without sending.
 fn usual_source(tracker: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr =
         if tracker.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -125,29 +138,30 @@ fn usual_source(tracker: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The standard library cannot choose where a connection comes from.
-fn connect_from(source: IpAddr, tracker: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+/// Connects from `source`, which the standard library cannot do.
+fn connect_from(source: IpAddr, tracker: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let family = if tracker.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddr::new(source, 0))?;
-    // Linux holds connect to it, too (socket(7), SO_SNDTIMEO).
-    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    // On Linux this limits connect as well (socket(7), SO_SNDTIMEO).
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
     connect(&socket, &tracker)?;
     Ok(socket.into())
 }
 
-/// The whole handshake, so that a tracker without TLS shows here and not in the first case.
-fn handshake(target: &Target, mut socket: Timed<'_>) -> io::Result<ClientConnection> {
+/// Completes the handshake, so that a tracker without TLS is detected here and not in the first case.
+fn handshake(target: &Target, mut socket: TimedSocket<'_>) -> io::Result<ClientConnection> {
     let name = ServerName::try_from(name(&target.host).to_owned())
         .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
-    let mut tls = ClientConnection::new(Arc::clone(trust::anybody()), name).map_err(io::Error::other)?;
+    let mut tls =
+        ClientConnection::new(Arc::clone(trust::any_certificate()), name).map_err(io::Error::other)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut socket)?;
     }
     Ok(tls)
 }
 
-/// The host without its port, and without the brackets of IPv6.
+/// Returns the host without its port and without the brackets of an IPv6 address.
 fn name(host: &str) -> &str {
     let without_port = match host.rsplit_once(':') {
         Some((name, _)) if host.parse::<Ipv6Addr>().is_err() => name,
@@ -161,7 +175,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_name_has_no_port() {
+    fn a_host_name_has_no_port() {
         for (host, expected) in [
             ("a.example:443", "a.example"),
             ("a.example", "a.example"),

@@ -1,4 +1,4 @@
-//! What a case is handed: the tracker, the addresses to ask from, patience, and info hashes of its own.
+//! The input of a case: the tracker, local addresses to connect from, timeouts, and the info hashes of the case.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,25 +9,25 @@ use crate::case::{Case, Checked, Unmet};
 use crate::deadline::Deadline;
 use crate::trace::Trace;
 
-/// How long the suite waits for what.
+/// How long the suite waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// For a reply, before the request is sent again.
+    /// Time to wait for a reply before the request is sent again.
     pub reply: Duration,
-    /// For a reply that should not come, after a later request has been answered.
+    /// Time to wait for a reply that should not come, after a later request has been answered.
     pub quiet: Duration,
-    /// A minute in the life of a connection id. Shorter only where the suite itself is tested.
+    /// One minute of the lifetime of a connection id; shorter only in tests of the suite itself.
     pub minute: Duration,
-    /// For a whole case, however often the tracker sends something. A slow case has four minutes of a connection id in
-    /// addition.
+    /// The limit of a whole case, however often the tracker sends something. A slow case has four more minutes of a
+    /// connection id.
     pub case: Duration,
 }
 
-/// Minutes of a connection id that a slow case may take in addition.
+/// The additional minutes of a connection id that a slow case may take.
 const SLOW_CASE_MINUTES: u32 = 4;
 
 impl Timing {
-    /// What suits a tracker at this address.
+    /// Returns timeouts suitable for a tracker at this address.
     #[must_use]
     pub const fn towards(address: &SocketAddr) -> Self {
         let quiet_ms = if address.ip().is_loopback() { 50 } else { 500 };
@@ -40,14 +40,14 @@ impl Timing {
     }
 }
 
-/// Which protocol a tracker is asked by.
+/// The protocol of a tracker under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// BEP 15.
     Udp,
     /// BEP 3 over TCP.
     Http,
-    /// BEP 3 over TLS. The certificate is not verified: whom it names is no rule of the protocol.
+    /// BEP 3 over TLS. The certificate is not verified: no rule of the protocol concerns its name.
     Https,
     /// WebTorrent: JSON over WebSocket (RFC 6455).
     Ws,
@@ -56,7 +56,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Whether the connection is sealed.
+    /// Returns whether the connection uses TLS.
     pub(crate) const fn is_tls(self) -> bool {
         match self {
             Self::Udp | Self::Http | Self::Ws => false,
@@ -65,32 +65,32 @@ impl Scheme {
     }
 }
 
-/// A tracker under test, over one family.
+/// A tracker under test, over one address family.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Which protocol is spoken there.
+    /// The protocol of the tracker.
     pub scheme: Scheme,
-    /// Where it listens.
+    /// The address of the tracker.
     pub address: SocketAddr,
-    /// Where the same tracker listens over the other family, if it does.
+    /// The address of the same tracker in the other family, if it has one.
     pub other_family: Option<SocketAddr>,
-    /// Where the same tracker listens for UDP, if it does and is asked by HTTP.
+    /// The UDP address of the same HTTP tracker, if it has one.
     pub udp: Option<SocketAddr>,
-    /// What a client of HTTP or WebTorrent calls the host, with its port: the value of `Host`. The name in it is asked for by TLS.
+    /// The value of the `Host` header, with the port. TLS uses its name for SNI.
     pub host: String,
-    /// The path of announces over HTTP, or of the upgrade to WebSocket, as it is written in the URL of the tracker.
+    /// The path of HTTP announces, or of the WebSocket upgrade, as written in the tracker URL.
     pub path: String,
-    /// Local addresses to ask from, the usual one first. Empty leaves the choice to the kernel.
+    /// Local addresses to connect from, the default one first. If empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// All info hashes derive from it.
+    /// The seed of all info hashes.
     pub seed: u64,
-    /// How long to wait.
+    /// The timeouts.
     pub timing: Timing,
 }
 
 impl Target {
-    /// A UDP tracker at this address, with what is known to work towards it. A host has all of 127.0.0.0/8, so there
-    /// are two sources towards a tracker on it.
+    /// Returns a UDP tracker at this address, with default settings. A host has all of 127.0.0.0/8, so a tracker on
+    /// loopback can be reached from two sources.
     #[must_use]
     pub fn new(address: SocketAddr, seed: u64) -> Self {
         let sources = match address.ip() {
@@ -112,14 +112,14 @@ impl Target {
         }
     }
 
-    /// The same for an HTTP tracker, over TLS if `is_tls`.
+    /// Returns an HTTP tracker at this address, over TLS if `is_tls`.
     #[must_use]
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
         Self { scheme, ..Self::new(address, seed) }
     }
 
-    /// The same for a WebTorrent tracker, over TLS if `is_tls`.
+    /// Returns a WebTorrent tracker at this address, over TLS if `is_tls`.
     #[must_use]
     pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
@@ -127,7 +127,7 @@ impl Target {
     }
 }
 
-/// A name of a torrent.
+/// The identifier of a torrent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InfoHash(pub [u8; 20]);
 
@@ -143,14 +143,14 @@ impl fmt::Debug for InfoHash {
     }
 }
 
-/// A seed for a run that nobody needs to repeat. Short enough to be copied, and exact in any reader of JSON.
+/// Returns a random seed, short enough to copy and exact in any JSON parser.
 #[must_use]
 pub fn random_seed() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// Every info hash that these cases use with this seed, over both families: what a tracker that serves listed
-/// torrents only has to list.
+/// Returns every info hash that these cases use with this seed, over both families. A tracker that serves only listed
+/// torrents has to list them.
 pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
     let of_case = |case: &Case| {
         let family = |is_v4| (0..case.info_hashes).map(move |index| derive(seed, case, is_v4, index));
@@ -159,7 +159,7 @@ pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
     cases.iter().flat_map(|case| of_case(case)).collect()
 }
 
-/// The info hash number `index` of a case. Families have their own, so that they do not meet by accident.
+/// Derives info hash `index` of a case. Each family has its own, so that their swarms stay separate.
 fn derive(seed: u64, case: &Case, is_v4: bool, index: usize) -> InfoHash {
     if case.has_every_byte {
         return every_byte(mix(seed, case.id, &[u8::from(is_v4)]), index);
@@ -175,21 +175,21 @@ fn mix(seed: u64, case_id: &str, more: &[u8]) -> u64 {
     bytes.fold(seed, |state, byte| fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..))
 }
 
-/// The 20 bytes from `20 * index` of all bytes in a random order, over and over.
+/// Returns the 20 bytes at `20 * index` of an endless repetition of all byte values in a random order.
 fn every_byte(state: u64, index: usize) -> InfoHash {
     let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
     fastrand::Rng::with_seed(state).shuffle(&mut bytes);
     InfoHash(std::array::from_fn(|at| bytes[(20 * index + at) % bytes.len()]))
 }
 
-/// What a case works with.
+/// The state of a running case.
 pub(crate) struct Context<'t> {
     pub(crate) target: &'t Target,
     pub(crate) trace: RefCell<Trace>,
-    /// Times that a request is sent before silence counts as the answer.
+    /// The number of times that a request is sent before it counts as unanswered.
     pub(crate) tries: u32,
-    /// How many requests got no answer at all.
-    pub(crate) silences: Cell<u32>,
+    /// The number of requests that got no answer at all.
+    pub(crate) unanswered: Cell<u32>,
     pub(crate) deadline: Deadline,
     case: &'t Case,
     rng: RefCell<fastrand::Rng>,
@@ -200,50 +200,51 @@ impl<'t> Context<'t> {
         let rng = RefCell::new(fastrand::Rng::new());
         let slow = if case.is_slow { target.timing.minute * SLOW_CASE_MINUTES } else { Duration::ZERO };
         let deadline = Deadline::after(target.timing.case + slow);
-        Self { target, case, rng, tries, silences: Cell::new(0), deadline, trace: RefCell::default() }
+        Self { target, case, rng, tries, unanswered: Cell::new(0), deadline, trace: RefCell::default() }
     }
 
-    /// The same case with another target.
-    pub(crate) fn towards<'o>(&self, target: &'o Target) -> Context<'o>
+    /// Returns the context of the same case with another target.
+    pub(crate) fn with_target<'o>(&self, target: &'o Target) -> Context<'o>
     where
         't: 'o,
     {
         Context { deadline: self.deadline, ..Context::new(target, self.case, self.tries) }
     }
 
-    /// An info hash of this case.
+    /// Returns an info hash of this case.
     pub(crate) fn hash(&self, index: usize) -> [u8; 20] {
         derive(self.target.seed, self.case, self.target.address.is_ipv4(), index).0
     }
 
-    /// The first `count` info hashes of this case.
+    /// Returns the first `count` info hashes of this case.
     pub(crate) fn hashes(&self, count: usize) -> Vec<[u8; 20]> {
         (0..count).map(|index| self.hash(index)).collect()
     }
 
-    /// A number that nobody can foresee, for transaction ids and the like.
+    /// Returns a random number, for transaction ids and the like.
     pub(crate) fn random(&self) -> u32 {
         self.rng.borrow_mut().u32(..)
     }
 
-    /// That many random bytes.
+    /// Returns `count` random bytes.
     pub(crate) fn random_bytes(&self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.rng.borrow_mut().fill(&mut bytes);
         bytes
     }
 
-    /// The local address number `index`.
+    /// Returns the local address number `index`.
     pub(crate) fn source(&self, index: usize) -> Checked<IpAddr> {
         let missing = || {
             Unmet::NotSupported(
-                "this takes two local addresses that reach the tracker: give them by --source".to_owned(),
+                "this case needs two local addresses that reach the tracker: pass them with --source"
+                    .to_owned(),
             )
         };
         self.target.sources.get(index).copied().ok_or_else(missing)
     }
 
-    /// How many bytes a peer takes in a reply (BEP 15, "IPv6").
+    /// Returns the size of a peer in a reply (BEP 15, "IPv6").
     pub(crate) fn peer_bytes(&self) -> usize {
         if self.target.address.is_ipv4() { 6 } else { 18 }
     }

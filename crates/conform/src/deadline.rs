@@ -1,4 +1,4 @@
-//! The deadline of a case. It bounds a case however often the tracker sends something.
+//! The deadline of a case. It limits the duration of a case, however often the tracker sends something.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::{Checked, Unmet};
 
-/// When a case has to end.
+/// The time at which a case has to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -14,53 +14,53 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Returns the deadline of what begins now and may last for `limit`.
+    /// Returns the deadline that is `limit` from now.
     pub(crate) fn after(limit: Duration) -> Self {
         Self { at: now() + limit, limit }
     }
 
-    /// Returns `patience`, or the time that is left where that is less.
+    /// Returns `timeout`, or the remaining time if that is less.
     ///
     /// # Errors
     /// Fails the case if no time is left.
-    pub(crate) fn bound(&self, patience: Duration) -> Checked<Duration> {
+    pub(crate) fn bound(&self, timeout: Duration) -> Checked<Duration> {
         let left = self.at.saturating_duration_since(now());
         if left.is_zero() {
             return Err(Unmet::Fail {
                 expected: format!("a case that ends within {} s", self.limit.as_secs_f32()),
-                seen: "the time is up, and the tracker has kept the case waiting".to_owned(),
+                seen: "the deadline has passed, and the tracker has not completed an answer".to_owned(),
             });
         }
-        Ok(patience.min(left))
+        Ok(timeout.min(left))
     }
 
-    /// Returns the earlier one of this deadline and the moment `patience` from now.
-    pub(crate) fn within(&self, patience: Duration) -> Self {
-        let earlier = Self::after(patience);
+    /// Returns the earlier of this deadline and the one that is `timeout` from now.
+    pub(crate) fn within(&self, timeout: Duration) -> Self {
+        let earlier = Self::after(timeout);
         if earlier.at < self.at { earlier } else { *self }
     }
 
-    /// Returns the time that is left for a system call. Zero would be a wait without end.
+    /// Returns the remaining time as the timeout of a system call, where zero would mean no timeout.
     fn left(&self) -> io::Result<Duration> {
         let left = self.at.saturating_duration_since(now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
     }
 }
 
-/// A socket whose reads and writes, all together, end by a deadline.
-pub(crate) struct Timed<'s> {
+/// A socket with one deadline for all its reads and writes together.
+pub(crate) struct TimedSocket<'s> {
     pub(crate) socket: &'s TcpStream,
     pub(crate) deadline: Deadline,
 }
 
-impl Read for Timed<'_> {
+impl Read for TimedSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.set_read_timeout(Some(self.deadline.left()?))?;
         self.socket.read(buffer)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for TimedSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.set_write_timeout(Some(self.deadline.left()?))?;
         self.socket.write(bytes)

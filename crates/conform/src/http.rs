@@ -1,7 +1,7 @@
-//! The rules of HTTP trackers (BEP 3, 7, 23, 24, 31 and 48, and RFC 9110 and 9112 below them), each a case.
+//! The rules of HTTP trackers (BEP 3, 7, 23, 24, 31 and 48, on top of RFC 9110 and 9112), one case each.
 //!
-//! The same cases are carried by TCP and by TLS. The weight follows the same measure as in [`crate::udp`]; of the RFCs,
-//! a rule of the text is a "must" only where a client of a tracker can come upon it.
+//! The same cases run over TCP and over TLS. Weights are assigned as in [`crate::udp`]; a requirement of an RFC is a
+//! "must" only if it can affect a client of a tracker.
 
 mod announce;
 mod bencode;
@@ -25,7 +25,7 @@ use std::io::ErrorKind;
 
 use self::client::Answer;
 pub(crate) use self::client::Client;
-pub(crate) use self::request::words as first_line;
+pub(crate) use self::request::describe as describe_request;
 use self::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, Unmet};
 use crate::connection::Connection;
@@ -34,7 +34,7 @@ use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;
 use crate::run::TRIES;
 
-/// Every case, in the order in which they are best read.
+/// Returns every case, in a readable order.
 #[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
@@ -56,7 +56,7 @@ pub fn cases() -> Vec<&'static Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// BEP 3.
+/// The HTTP protocol of BEP 3.
 pub(crate) struct Http;
 
 impl Protocol for Http {
@@ -71,31 +71,31 @@ impl Protocol for Http {
     }
 }
 
-/// Whether something at the address of the target answers in HTTP.
+/// Checks that something at the address of the target answers HTTP requests.
 pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let address = target.address;
     let no_case = Case::must("http-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
-    // First by itself, because what a connection fails of says what to mend.
+    // The connection is tested first, because its error says what to correct.
     if let Err(error) = Connection::open(&context, address, target.sources.first().copied()) {
         return Err(match (error.kind(), target.scheme) {
             (ErrorKind::ConnectionRefused, _) => format!(
-                "nothing listens on TCP {address} (connection refused): start the tracker, or mend the port"
+                "nothing listens on TCP {address} (connection refused): start the tracker, or correct the port"
             ),
             (
                 ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset,
                 Scheme::Https,
             ) => {
-                format!("{address} does not speak TLS ({error}): is it http:// rather than https://?")
+                format!("{address} does not accept TLS ({error}): use http:// rather than https://?")
             }
             _ => format!("no connection to {address}: {error}"),
         });
     }
-    // Who leaves a torrent that nobody has is answered, and joins nothing.
-    let nobody =
+    // A stopped event for an unknown torrent is answered and adds no peer.
+    let stopped =
         Announce::seeder(std::array::from_fn(|_| context.random().to_be_bytes()[0]), 1).with_event(STOPPED);
-    let request = get(target, &announce_path(target, &Parameters::of(&nobody)), &[]);
-    match Client::new(&context).ask_anything(&request) {
+    let request = get(target, &announce_path(target, &Parameters::of(&stopped)), &[]);
+    match Client::new(&context).request_any(&request) {
         Ok(Answer::Response(_)) => Ok(()),
         Ok(Answer::Closed) => {
             Err(format!("{address} closes connections without a response: is it an HTTP tracker?"))

@@ -2,15 +2,15 @@
 
 use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
 
-use crate::case::{Severity, Verdict};
+use crate::case::{CaseVerdict, Severity};
 use crate::report::{Finding, Report, Run};
-use crate::trace::{Direction, Event};
+use crate::trace::{Direction, TraceEntry};
 
-/// The report as JUnit XML. A broken "must" is a failure; a broken "should" is a skipped test whose message says so,
-/// because it does not make the command fail either. An unreachable tracker is an error.
+/// Converts the report to JUnit XML. A broken "must" is a failure. A broken "should" is a skipped test whose message
+/// says so, because it does not fail the command either. An unreachable tracker is an error.
 ///
 /// # Errors
-/// Where the writer of XML fails, which nothing in a report should make it do.
+/// Returns an error if the XML cannot be serialized, which no report should cause.
 pub fn junit(report: &Report) -> Result<String, SerializeError> {
     let mut xml = quick_junit::Report::new("conformance");
     for run in &report.runs {
@@ -32,17 +32,24 @@ fn suite(run: &Run) -> TestSuite {
 }
 
 fn test_case(finding: &Finding) -> TestCase {
-    let words = format!("expected: {}; seen: {}", finding.expected, finding.seen);
+    let message = format!("expected: {}; seen: {}", finding.expected, finding.seen);
     let status = match (finding.verdict, finding.severity) {
-        (Verdict::Pass, _) => TestCaseStatus::success(),
-        (Verdict::Fail, Severity::Must) => {
+        (CaseVerdict::Pass, _) => TestCaseStatus::success(),
+        (CaseVerdict::Fail, Severity::Must) => {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            let line = |entry: &TraceEntry| {
+                let direction = match entry.direction {
+                    Direction::Sent => "sent",
+                    Direction::Seen => "seen",
+                };
+                format!("{direction}: {} [{}]", entry.text, entry.hex)
+            };
             let exchange: Vec<String> = finding.exchange.iter().map(line).collect();
-            status.set_type("must").set_message(words).set_description(exchange.join("\n"));
+            status.set_type("must").set_message(message).set_description(exchange.join("\n"));
             status
         }
-        (Verdict::Fail, Severity::Should) => skipped(format!("a broken \"should\": {words}")),
-        (Verdict::NotSupported, _) => skipped(format!("not supported: {}", finding.seen)),
+        (CaseVerdict::Fail, Severity::Should) => skipped(format!("a broken \"should\": {message}")),
+        (CaseVerdict::NotSupported, _) => skipped(format!("not supported: {}", finding.seen)),
     };
     let mut test_case = TestCase::new(finding.id.as_str(), status);
     test_case.set_classname(finding.source.as_str());
@@ -53,12 +60,4 @@ fn skipped(message: String) -> TestCaseStatus {
     let mut status = TestCaseStatus::skipped();
     status.set_message(message);
     status
-}
-
-fn line(event: &Event) -> String {
-    let arrow = match event.direction {
-        Direction::Sent => "sent",
-        Direction::Seen => "seen",
-    };
-    format!("{arrow}: {} [{}]", event.words, event.hex)
 }

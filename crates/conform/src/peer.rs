@@ -1,13 +1,13 @@
-//! What every protocol says of peers: an announce, its answer, and the counts of a torrent.
+//! The data that all protocols share: an announce, its reply, and the counts of a torrent.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Events by their numbers in BEP 15, "Announce"; HTTP has words for them.
+/// Events by their numbers in BEP 15, "Announce"; HTTP names them.
 pub(crate) const COMPLETED: u32 = 1;
 pub(crate) const STARTED: u32 = 2;
 pub(crate) const STOPPED: u32 = 3;
 
-/// What an announce says. Starts from [`Announce::seeder`] or [`Announce::leecher`].
+/// The fields of an announce, built from [`Announce::seeder`] or [`Announce::leecher`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announce {
     pub(crate) info_hash: [u8; 20],
@@ -20,30 +20,30 @@ pub(crate) struct Announce {
 }
 
 impl Announce {
-    /// A peer at this port that has everything.
+    /// Returns the announce of a peer at this port that has everything.
     pub(crate) fn seeder(info_hash: [u8; 20], port: u16) -> Self {
         let mut peer_id = *b"-SL0001-conform00000";
         peer_id[18..].copy_from_slice(&port.to_be_bytes());
         Self { info_hash, peer_id, left: 0, event: 0, ip: [0; 4], numwant: -1, port }
     }
 
-    /// A peer at this port that has nothing yet.
+    /// Returns the announce of a peer at this port that has nothing yet.
     pub(crate) fn leecher(info_hash: [u8; 20], port: u16) -> Self {
         Self { left: 1 << 20, ..Self::seeder(info_hash, port) }
     }
 
-    /// The same with an event.
+    /// Sets the event.
     pub(crate) fn with_event(self, event: u32) -> Self {
         Self { event, ..self }
     }
 
-    /// The same with a wish for so many peers.
+    /// Sets the number of peers that are wanted.
     pub(crate) fn wanting(self, numwant: i32) -> Self {
         Self { numwant, ..self }
     }
 }
 
-/// The answer to an announce.
+/// The reply to an announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
     pub(crate) interval_s: u32,
@@ -53,25 +53,25 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
-    /// The ports of its peers, in order.
+    /// Returns the ports of the peers, sorted.
     pub(crate) fn ports(&self) -> Vec<u16> {
         let mut ports: Vec<u16> = self.peers.iter().map(SocketAddr::port).collect();
         ports.sort_unstable();
         ports
     }
 
-    /// Its counts for a reader.
+    /// Describes the counts for a report.
     pub(crate) fn counts(&self) -> String {
         counts(self.seeders, self.leechers)
     }
 }
 
-/// Counts for a reader.
+/// Describes counts for a report.
 pub(crate) fn counts(seeders: u32, leechers: u32) -> String {
     format!("seeders {seeders}, leechers {leechers}")
 }
 
-/// The counts of a torrent in the answer to a scrape.
+/// The counts of a torrent in the reply to a scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) seeders: u32,
@@ -79,7 +79,7 @@ pub(crate) struct Counts {
     pub(crate) leechers: u32,
 }
 
-/// A peer as BEP 15 and BEP 23 write it: 4 or 16 bytes of address, and two of port.
+/// Reads a compact peer (BEP 15 and BEP 23): 4 or 16 bytes of address and two bytes of port.
 pub(crate) fn read_compact(bytes: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = bytes.split_last_chunk::<2>()?;
     let ip = match <[u8; 4]>::try_from(ip) {

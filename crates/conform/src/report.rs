@@ -1,51 +1,51 @@
-//! What is told of a tracker: findings, and their sum.
+//! The report on a tracker: findings and their summary.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, Severity, Verdict};
-use crate::trace::Event;
+use crate::case::{Case, CaseVerdict, Severity};
+use crate::trace::TraceEntry;
 
-/// The name and version of the JSON that [`Report`] becomes. The version goes up when a reader of the old one could
+/// The name and version of the JSON form of [`Report`]. The version increases when a reader of the old one could
 /// misunderstand the new one.
 pub const SCHEMA: &str = "shoal-lab-conform/1";
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The name of the case.
     pub id: String,
-    /// How much the rule weighs.
+    /// The weight of the rule.
     pub severity: Severity,
-    /// Where the rule comes from.
+    /// The source of the rule.
     pub source: String,
     /// The rule.
     pub rule: String,
-    /// What came of it.
-    pub verdict: Verdict,
-    /// What should have been seen: the rule itself, unless it failed at a certain point.
+    /// The outcome.
+    pub verdict: CaseVerdict,
+    /// The expected behaviour: the rule itself, unless the case failed at a certain step.
     pub expected: String,
-    /// What was seen instead, or why it could not be checked. Empty if it passed.
+    /// The observed behaviour, or why the rule could not be checked. Empty if the case passed.
     pub seen: String,
-    /// The latest of what was sent and seen.
-    pub exchange: Vec<Event>,
+    /// The last messages that were sent and received.
+    pub exchange: Vec<TraceEntry>,
 }
 
 impl Finding {
     pub(crate) fn passed(case: &Case) -> Self {
-        Self::new(case, Verdict::Pass, case.rule, "")
+        Self::new(case, CaseVerdict::Pass, case.rule, "")
     }
 
     pub(crate) fn failed(case: &Case, expected: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self::new(case, Verdict::Fail, expected, seen)
+        Self::new(case, CaseVerdict::Fail, expected, seen)
     }
 
     pub(crate) fn not_supported(case: &Case, reason: impl Into<String>) -> Self {
-        Self::new(case, Verdict::NotSupported, case.rule, reason)
+        Self::new(case, CaseVerdict::NotSupported, case.rule, reason)
     }
 
-    fn new(case: &Case, verdict: Verdict, expected: impl Into<String>, seen: impl Into<String>) -> Self {
+    fn new(case: &Case, verdict: CaseVerdict, expected: impl Into<String>, seen: impl Into<String>) -> Self {
         Self {
             id: case.id.to_owned(),
             severity: case.severity,
@@ -59,7 +59,7 @@ impl Finding {
     }
 }
 
-/// How many findings of each kind there are.
+/// The number of findings of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Rules that are kept.
@@ -68,12 +68,12 @@ pub struct Summary {
     pub musts_failed: usize,
     /// Rules of weight "should" that are broken.
     pub shoulds_failed: usize,
-    /// Rules that nobody could check.
+    /// Rules that could not be checked.
     pub not_supported: usize,
 }
 
 impl Summary {
-    /// Counts.
+    /// Counts the findings.
     #[must_use]
     pub fn of(findings: &[Finding]) -> Self {
         let count = |verdict, severity: Option<Severity>| {
@@ -83,68 +83,68 @@ impl Summary {
             findings.iter().filter(counts).count()
         };
         Self {
-            passed: count(Verdict::Pass, None),
-            musts_failed: count(Verdict::Fail, Some(Severity::Must)),
-            shoulds_failed: count(Verdict::Fail, Some(Severity::Should)),
-            not_supported: count(Verdict::NotSupported, None),
+            passed: count(CaseVerdict::Pass, None),
+            musts_failed: count(CaseVerdict::Fail, Some(Severity::Must)),
+            shoulds_failed: count(CaseVerdict::Fail, Some(Severity::Should)),
+            not_supported: count(CaseVerdict::NotSupported, None),
         }
     }
 }
 
-/// The suite against one address.
+/// A run of the suite against one address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The tracker, as the user named it.
+    /// The tracker URL, as the user wrote it.
     pub url: String,
-    /// The address that was asked; none where the name has none.
+    /// The address under test; `None` if the name does not resolve.
     pub address: Option<SocketAddr>,
-    /// Why no case was run, if none was.
+    /// The reason, if no case was run.
     pub unreachable: Option<String>,
-    /// The sum of the findings.
+    /// The summary of the findings.
     pub summary: Summary,
-    /// What came of each case.
+    /// The result of each case.
     pub findings: Vec<Finding>,
 }
 
 impl Run {
-    /// The suite as it was run.
+    /// Returns a completed run.
     #[must_use]
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
         Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
     }
 
-    /// The suite as it could not be run.
+    /// Returns a run that was not possible.
     #[must_use]
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
         let summary = Summary::default();
         Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
     }
 
-    /// Whether the tracker was there and no rule of weight "must" is broken.
+    /// Returns whether the tracker was reachable and no rule of weight "must" is broken.
     #[must_use]
     pub fn is_conforming(&self) -> bool {
         self.unreachable.is_none() && self.summary.musts_failed == 0
     }
 }
 
-/// Everything that a command found out.
+/// The results of all runs of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The program that found it out, with its version.
+    /// The program that wrote the report, with its version.
     pub program: String,
-    /// What the info hashes derive from; the same seed repeats them.
+    /// The seed of the info hashes; the same seed repeats them.
     pub seed: u64,
-    /// Whether every tracker was there and no rule of weight "must" is broken.
+    /// Whether every tracker was reachable and no rule of weight "must" is broken.
     pub is_conforming: bool,
-    /// One for each address.
+    /// One run for each address.
     pub runs: Vec<Run>,
 }
 
 impl Report {
-    /// Puts runs together.
+    /// Combines runs into a report.
     #[must_use]
     pub fn new(program: String, seed: u64, runs: Vec<Run>) -> Self {
         let is_conforming = runs.iter().all(Run::is_conforming);

@@ -1,44 +1,57 @@
-//! Rules that hold in every protocol, each once: a case of a protocol names its rule with the protocol to check it by.
+//! Rules that all protocols share. Each is generic over the protocol that a case checks it with.
 //!
-//! What is the business of one protocol alone, its layout and its framing, is not here.
+//! Rules of a single protocol, such as its layout and framing, belong to the module of that protocol.
 
 pub(crate) mod event;
 pub(crate) mod identity;
 pub(crate) mod numwant;
 pub(crate) mod swarm;
 
-use crate::case::Checked;
+use crate::case::{Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, Announced, Counts};
+use crate::peer::{Announce, Announced, Counts, counts};
 
 /// A protocol in which peers announce themselves.
 pub(crate) trait Protocol {
-    /// Who speaks it.
+    /// A client of the protocol.
     type Client<'c>: Client;
 
-    /// A client at the usual local address.
+    /// Creates a client at the default local address.
     fn client<'c>(context: &'c Context<'c>) -> Checked<Self::Client<'c>>;
 
-    /// A client at the local address number `index`; there may be no such address.
+    /// Creates a client at the local address number `index`, which may not exist.
     fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Self::Client<'c>>;
 }
 
 /// A client of a tracker, whose peers leave on drop.
 pub(crate) trait Client {
-    /// Announces.
+    /// Announces and returns the reply.
     fn announce(&self, announce: &Announce) -> Checked<Announced>;
 
-    /// Announces what a tracker may refuse or ignore. Whatever the tracker does about it, it has done on return.
-    fn announce_in_vain(&self, announce: &Announce) -> Checked;
+    /// Announces something that the tracker may refuse or ignore. The tracker has processed it on return.
+    fn try_announce(&self, announce: &Announce) -> Checked;
 
-    /// Announces many. Returns the answers in the same order.
+    /// Announces several times and returns the replies in the same order.
     fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>>;
 
-    /// Asks for the counts of torrents. Those of a torrent that the tracker does not know are zeros.
+    /// Scrapes torrents. The counts of a torrent that the tracker does not know are zeros.
     fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>>;
 
-    /// Asks for the counts of one torrent.
+    /// Scrapes one torrent.
     fn scrape_one(&self, info_hash: [u8; 20]) -> Checked<Counts> {
         Ok(self.scrape(&[info_hash])?.pop().unwrap_or_default())
+    }
+
+    /// Scrapes one torrent and fails the case unless it has these counts.
+    fn ensure_scraped(
+        &self,
+        info_hash: [u8; 20],
+        seeders: u32,
+        leechers: u32,
+        expected: impl Into<String>,
+    ) -> Checked {
+        let seen = self.scrape_one(info_hash)?;
+        let is_expected = (seen.seeders, seen.leechers) == (seeders, leechers);
+        ensure(is_expected, expected, counts(seen.seeders, seen.leechers))
     }
 }

@@ -1,30 +1,30 @@
-//! Runs cases against a tracker, one after the other.
+//! Runs cases against a tracker, one after another.
 
 use thiserror::Error;
 
-use crate::case::{Case, Unmet, Verdict};
+use crate::case::{Case, CaseVerdict, Unmet};
 use crate::context::{Context, Scheme, Target};
 use crate::http;
 use crate::report::Finding;
 use crate::udp;
 use crate::webtorrent;
 
-/// Times that a request is sent before silence counts as the answer: datagrams get lost.
+/// The number of times that a request is sent before it counts as unanswered, since datagrams get lost.
 pub(crate) const TRIES: u32 = 3;
 
-/// Cases that end in silence before each request is sent but once. Then it is no loss on the way but the habit of
-/// the tracker, and waiting three times in each case would take minutes.
+/// The number of cases with unanswered requests after which each request is sent only once. By then the cause is not
+/// packet loss but the tracker, and waiting three times in each case would take minutes.
 const SILENT_CASES_MAX: u32 = 5;
 
-/// A tracker that cannot be tested, and why.
+/// The reason why a tracker cannot be tested.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Unreachable(pub String);
 
-/// Whether there is a tracker at all. Takes some seconds at most.
+/// Checks that the target is a tracker. Takes a few seconds at most.
 ///
 /// # Errors
-/// With the reason, where there is none.
+/// Returns the reason if it is not.
 pub fn probe(target: &Target) -> Result<(), Unreachable> {
     let probed = match target.scheme {
         Scheme::Udp => udp::probe(target),
@@ -34,8 +34,8 @@ pub fn probe(target: &Target) -> Result<(), Unreachable> {
     probed.map_err(Unreachable)
 }
 
-/// Runs the cases and tells of each by `on_finding`. Where the tracker falls silent for good, the cases that are left
-/// fail at once rather than wait in vain.
+/// Runs the cases and reports each through `on_finding`. If the tracker stops answering, the remaining cases fail at
+/// once rather than wait for timeouts.
 pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding)) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(cases.len());
     let mut silent_since: Option<&str> = None;
@@ -47,9 +47,9 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
                 "a tracker that answers",
                 format!("the tracker has not answered any request since the case {last}"),
             ),
-            None => judge(case, target, &mut silent_cases),
+            None => run_case(case, target, &mut silent_cases),
         };
-        if finding.verdict == Verdict::Fail && silent_since.is_none() && probe(target).is_err() {
+        if finding.verdict == CaseVerdict::Fail && silent_since.is_none() && probe(target).is_err() {
             silent_since = Some(case.id);
         }
         on_finding(&finding);
@@ -58,16 +58,16 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
     findings
 }
 
-fn judge(case: &Case, target: &Target, silent_cases: &mut u32) -> Finding {
+fn run_case(case: &Case, target: &Target, silent_cases: &mut u32) -> Finding {
     let tries = if *silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
     let context = Context::new(target, case, tries);
     let checked = (case.check)(&context);
-    *silent_cases += u32::from(context.silences.get() > 0);
-    let events = context.trace.into_inner().into_events();
+    *silent_cases += u32::from(context.unanswered.get() > 0);
+    let exchange = context.trace.into_inner().into_entries();
     let finding = match checked {
         Ok(()) => Finding::passed(case),
         Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
         Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
     };
-    Finding { exchange: events, ..finding }
+    Finding { exchange, ..finding }
 }

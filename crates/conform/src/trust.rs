@@ -1,5 +1,5 @@
-//! TLS that believes any certificate. Whom a certificate names, and who vouches for it, is between the operator and the
-//! clients; the suite judges what is said, and takes a tracker with a certificate of its own making.
+//! TLS that accepts any certificate. The names and the issuer of a certificate are a matter between the operator and the
+//! clients; the suite checks the protocol, and accepts self-signed certificates.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,12 +8,12 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// The configuration of a client that believes anybody.
-pub(crate) fn anybody() -> &'static Arc<ClientConfig> {
+/// Returns a client configuration that accepts any certificate.
+pub(crate) fn any_certificate() -> &'static Arc<ClientConfig> {
     static CONFIGURATION: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     CONFIGURATION.get_or_init(|| {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = Arc::new(Anybody(Arc::clone(&provider)));
+        let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
         let mut configuration = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has cipher suites of the default versions")
@@ -25,11 +25,11 @@ pub(crate) fn anybody() -> &'static Arc<ClientConfig> {
     })
 }
 
-/// Believes any certificate, but not that somebody has one whose key it lacks.
+/// Accepts any certificate, but still verifies that the server owns its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

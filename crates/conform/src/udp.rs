@@ -1,12 +1,13 @@
-//! The rules of UDP trackers (BEP 15 and BEP 41), each a case.
+//! The rules of UDP trackers (BEP 15 and BEP 41), one case each.
 //!
-//! Where the BEPs are silent and a rule is the practice of good trackers and what clients expect, the source says
-//! "practice" and the weight is "should", unless clients break without it.
+//! If a rule is not in the BEPs but is the practice of good trackers and what clients expect, its source says "practice"
+//! and its weight is "should", unless clients break without it.
 
 mod announce;
 mod client;
 mod connect;
 mod connection_id;
+mod describe;
 mod event;
 mod family;
 mod identity;
@@ -16,7 +17,6 @@ mod option;
 mod packet;
 mod scrape;
 mod swarm;
-mod words;
 
 use std::net::UdpSocket;
 
@@ -27,7 +27,7 @@ use crate::run::TRIES;
 
 pub(crate) use self::client::Client;
 
-/// Every case, in the order in which they are best read.
+/// Returns every case, in a readable order.
 #[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
@@ -48,7 +48,7 @@ pub fn cases() -> Vec<&'static Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// BEP 15.
+/// The UDP protocol of BEP 15.
 pub(crate) struct Udp;
 
 impl Protocol for Udp {
@@ -63,26 +63,26 @@ impl Protocol for Udp {
     }
 }
 
-/// Whether something at the address of the target answers a connect request.
+/// Checks that something at the address of the target answers a connect request.
 pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let address = target.address;
     let no_case = Case::must("udp-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
     let answered =
-        Client::new(&context).and_then(|client| client.ask_anything(&packet::connect(context.random())));
+        Client::new(&context).and_then(|client| client.request_any(&packet::connect(context.random())));
     match answered {
         Ok(_) => Ok(()),
         Err(Unmet::NotSupported(reason)) => Err(reason),
         Err(Unmet::Fail { .. }) if is_refused(target) => Err(format!(
-            "nothing listens on UDP {address} (connection refused): start the tracker, or mend the port"
+            "nothing listens on UDP {address} (connection refused): start the tracker, or correct the port"
         )),
         Err(Unmet::Fail { seen, .. }) => Err(format!(
-            "{address} does not answer UDP connect requests ({seen}): is it a UDP tracker, does a firewall drop it?"
+            "{address} does not answer UDP connect requests ({seen}): is it a UDP tracker, or does a firewall drop the requests?"
         )),
     }
 }
 
-/// Whether the host says that nobody listens. Only a connected socket is told.
+/// Returns whether the host reports that the port is closed. Only a connected socket receives this error.
 fn is_refused(target: &Target) -> bool {
     let any = if target.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let refused = || {

@@ -1,18 +1,18 @@
-//! The rules of WebTorrent trackers (RFC 6455, and JSON as the clients in browsers send it), each a case.
+//! The rules of WebTorrent trackers (RFC 6455, and JSON as browser clients send it), one case each.
 //!
-//! No BEP describes the messages. Where a rule is the practice of clients, the source says so and why, and it is a "must" only
-//! if clients break without it. The same cases are carried by TCP and by TLS.
+//! No BEP describes the messages. If a rule is the practice of clients, its source says so and why, and it is a "must"
+//! only if clients break without it. The same cases run over TCP and over TLS.
 
 mod announce;
 mod answer;
 mod closing;
+mod coexistence;
 mod event;
 mod frame;
 mod framing;
 mod handshake;
 mod member;
 mod message;
-mod neighbour;
 mod offer;
 mod refusal;
 mod scrape;
@@ -26,7 +26,7 @@ use crate::connection::Connection;
 use crate::context::{Context, Scheme, Target};
 use crate::run::TRIES;
 
-/// Every case, in the order in which they are best read.
+/// Returns every case, in a readable order.
 #[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
@@ -40,24 +40,24 @@ pub fn cases() -> Vec<&'static Case> {
         scrape::CASES,
         member::CASES,
         refusal::CASES,
-        neighbour::CASES,
+        coexistence::CASES,
     ];
     lists.into_iter().flatten().collect()
 }
 
-/// Whether something at the address of the target accepts WebSockets.
+/// Checks that something at the address of the target accepts WebSockets.
 pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let address = target.address;
     let no_case = Case::must("ws-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
-    // First by itself, because what a connection fails of says what to mend.
+    // The connection is tested first, because its error says what to correct.
     if let Err(error) = Connection::open(&context, address, target.sources.first().copied()) {
         return Err(match (error.kind(), target.scheme) {
             (ErrorKind::ConnectionRefused, _) => format!(
-                "nothing listens on TCP {address} (connection refused): start the tracker, or mend the port"
+                "nothing listens on TCP {address} (connection refused): start the tracker, or correct the port"
             ),
             (ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset, Scheme::Wss) => {
-                format!("{address} does not speak TLS ({error}): is it ws:// rather than wss://?")
+                format!("{address} does not accept TLS ({error}): use ws:// rather than wss://?")
             }
             _ => format!("no connection to {address}: {error}"),
         });

@@ -1,10 +1,10 @@
-//! An attack: a name, words, a configuration of the tracker, a program, and the bars that have to hold.
+//! An attack: its name, its description, a configuration of the tracker, a program, and the limits that have to hold.
 
 use anyhow::Result;
 
 use crate::context::Context;
 
-/// Where an attack aims.
+/// The target layer of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// Tables of swarms and peers.
@@ -27,12 +27,12 @@ pub enum Layer {
     Signals,
 }
 
-/// How much an attack spends.
+/// The extent of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Seconds, with verdicts that rest on counts and state: for CI.
+pub enum Mode {
+    /// A few seconds, with verdicts on counts and state only: for CI.
     Short,
-    /// As much as the issue of an attack showed to be needed, with verdicts on time as well.
+    /// As much as each attack needs to have an effect, with verdicts on time as well.
     Full,
 }
 
@@ -42,19 +42,19 @@ pub type Setting = (&'static str, &'static str);
 /// One attack.
 #[derive(Clone, Copy)]
 pub struct Attack {
-    /// Where it aims.
+    /// The target layer.
     pub layer: Layer,
-    /// Its name within the layer.
+    /// The name within the layer.
     pub name: &'static str,
-    /// The attempt, in words.
+    /// A description of the attempt.
     pub tries: &'static str,
-    /// The promise that has to hold nevertheless.
+    /// A description of the promise that has to hold.
     pub promise: &'static str,
-    /// The configuration that it attacks.
+    /// The settings of the tracker.
     pub settings: &'static [Setting],
-    /// Settings that the full form changes.
+    /// Settings that replace these in full mode.
     pub settings_full: &'static [Setting],
-    /// Open files that the tracker is allowed, if fewer than usual.
+    /// The limit on open files of the tracker, if lower than usual.
     pub open_files_max: Option<u32>,
     /// The promise in figures.
     pub bars: Bars,
@@ -69,20 +69,20 @@ pub(crate) type Program = fn(&Context<'_>) -> Result<()>;
 /// A promise in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bars {
-    /// Least share of honest requests of each protocol that are answered, and rightly.
+    /// The minimum share of honest requests of each protocol that are answered correctly.
     pub honest_share_min: f64,
-    /// Most polls of `/health` that may be anything but 200.
+    /// The maximum number of polls of `/health` that may return another status than 200.
     pub unhealthy_max: u64,
-    /// Most resident bytes of the process at any moment.
+    /// The maximum resident memory of the process.
     pub resident_bytes_max: u64,
-    /// Whether memory goes back to 1.3 times of its level before within ten seconds.
+    /// Whether memory has to return to 1.3 times its earlier level within ten seconds.
     pub is_memory_returned: bool,
-    /// Longest 99th percentile of honest requests, in milliseconds; checked in the full form alone.
+    /// The maximum 99th percentile of honest latencies in milliseconds, checked only in full mode.
     pub p99_ms_max: u32,
 }
 
 impl Bars {
-    /// The bars of an attack that says nothing else.
+    /// The default limits.
     pub(crate) const USUAL: Self = Self {
         honest_share_min: 0.99,
         unhealthy_max: 0,
@@ -91,12 +91,12 @@ impl Bars {
         p99_ms_max: 1000,
     };
 
-    /// The same for attacks after which swarms legitimately stay in the store until they time out.
+    /// The default limits, for attacks after which swarms legitimately stay in the store until they time out.
     pub(crate) const SWARMS_STAY: Self = Self { is_memory_returned: false, ..Self::USUAL };
 }
 
 impl Attack {
-    /// Returns an attack on the usual configuration that has to keep the usual bars.
+    /// Returns an attack with the default configuration and limits.
     pub(crate) const fn new(
         layer: Layer,
         name: &'static str,
@@ -118,17 +118,17 @@ impl Attack {
         }
     }
 
-    /// Returns its layer and name.
+    /// Returns the layer and the name.
     #[must_use]
     pub fn id(&self) -> String {
-        format!("{}/{}", self.layer.word(), self.name)
+        format!("{}/{}", self.layer.as_str(), self.name)
     }
 }
 
 impl Layer {
-    /// Returns its name.
+    /// Returns the name of the layer.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::Datagrams => "datagrams",

@@ -1,4 +1,4 @@
-//! The attacks, by layer.
+//! The attacks by layer.
 
 mod connections;
 mod control;

@@ -1,4 +1,4 @@
-//! The surroundings of an attack: the tracker that it may attack, its budget, and a place for its findings.
+//! The context of an attack: the tracker, the budget, and the checks of the attack.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,59 +8,43 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::attack::Form;
-use crate::clock;
+use crate::attack::Mode;
+use crate::measure;
 use crate::tls::TlsClient;
 use crate::tracker::Tracker;
 use crate::udp::{Flow, UdpClient};
 
-/// Longest wait of an attacker for one reply.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that an attacker waits for a reply.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A tracker under attack.
 pub(crate) struct Context<'t> {
     /// The tracker.
     pub(crate) tracker: &'t Tracker,
-    /// How much is spent.
-    pub(crate) form: Form,
-    /// TLS of attackers.
+    /// The extent of the attack.
+    pub(crate) mode: Mode,
+    /// The TLS client of attackers.
     pub(crate) tls: &'t TlsClient,
     window_end: Instant,
     deadline: Instant,
     hostile_bytes: AtomicU64,
     hostile_messages: AtomicU64,
-    claims: Mutex<Vec<Claim>>,
+    checks: Mutex<Vec<Check>>,
 }
 
-/// Something that an attack found out by itself, and whether it is as promised.
+/// A check by an attack, and whether the promise held.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Claim {
-    /// The thing that was looked at.
+pub struct Check {
+    /// The subject of the check.
     pub what: String,
-    /// The finding.
+    /// The observation.
     pub found: String,
-    /// Whether it is as promised.
+    /// Whether the promise held.
     pub held: bool,
 }
 
-impl Form {
-    /// Seconds for which every attack goes on at least.
-    fn window(self) -> Duration {
-        match self {
-            Self::Short => Duration::from_millis(1300),
-            Self::Full => Duration::from_secs(6),
-        }
-    }
-
-    /// Longest time of one attack.
-    fn limit(self) -> Duration {
-        match self {
-            Self::Short => Duration::from_secs(10),
-            Self::Full => Duration::from_secs(90),
-        }
-    }
-
-    /// Returns the value for this form.
+impl Mode {
+    /// Returns the value for this mode.
     pub(crate) fn pick<T>(self, short: T, full: T) -> T {
         match self {
             Self::Short => short,
@@ -70,38 +54,41 @@ impl Form {
 }
 
 impl<'t> Context<'t> {
-    pub(crate) fn new(tracker: &'t Tracker, tls: &'t TlsClient, form: Form) -> Self {
-        let now = clock::now();
+    /// Starts an attack: every attack lasts for the window at least, and for the limit at most.
+    pub(crate) fn new(tracker: &'t Tracker, tls: &'t TlsClient, mode: Mode) -> Self {
+        let now = measure::now();
+        let window = mode.pick(Duration::from_millis(1300), Duration::from_secs(6));
+        let limit = mode.pick(Duration::from_secs(10), Duration::from_secs(90));
         Self {
             tracker,
-            form,
+            mode,
             tls,
-            window_end: now + form.window(),
-            deadline: now + form.limit(),
+            window_end: now + window,
+            deadline: now + limit,
             hostile_bytes: AtomicU64::new(0),
             hostile_messages: AtomicU64::new(0),
-            claims: Mutex::default(),
+            checks: Mutex::default(),
         }
     }
 
-    /// Returns one of two budgets.
+    /// Returns the budget for the mode.
     pub(crate) fn pick<T>(&self, short: T, full: T) -> T {
-        self.form.pick(short, full)
+        self.mode.pick(short, full)
     }
 
-    /// Tells whether an attack without an end of its own has gone on for long enough.
+    /// Returns whether an attack without a natural end has lasted long enough.
     pub(crate) fn is_window_over(&self) -> bool {
-        clock::now() >= self.window_end
+        measure::now() >= self.window_end
     }
 
-    /// Tells whether an attack has to end, whatever it has achieved.
+    /// Returns whether an attack has to end.
     pub(crate) fn is_over(&self) -> bool {
-        clock::now() >= self.deadline
+        measure::now() >= self.deadline
     }
 
-    /// Sleeps until the window is over.
+    /// Sleeps until the end of the window.
     pub(crate) fn wait_for_window(&self) {
-        clock::sleep_until(self.window_end);
+        measure::sleep_until(self.window_end);
     }
 
     /// Sleeps for some milliseconds.
@@ -115,33 +102,33 @@ impl<'t> Context<'t> {
         self.hostile_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a flow of datagrams.
+    /// Counts datagrams.
     pub(crate) fn spend_flow(&self, flow: Flow) {
         self.spend(flow.sent, flow.sent_bytes);
     }
 
-    /// Returns messages and bytes so far.
+    /// Returns the number of messages and bytes so far.
     pub(crate) fn spent(&self) -> (u64, u64) {
         (self.hostile_messages.load(Ordering::Relaxed), self.hostile_bytes.load(Ordering::Relaxed))
     }
 
-    /// Writes down what was found.
-    pub(crate) fn claim(&self, what: impl Into<String>, held: bool, found: impl Into<String>) {
-        let claim = Claim { what: what.into(), found: found.into(), held };
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+    /// Records a check.
+    pub(crate) fn check(&self, what: impl Into<String>, held: bool, found: impl Into<String>) {
+        let check = Check { what: what.into(), found: found.into(), held };
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
     }
 
-    /// Returns what was found.
-    pub(crate) fn claims(&self) -> Vec<Claim> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the checks so far.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens a UDP client of an attacker.
+    /// Opens an attacker's UDP client.
     pub(crate) fn udp(&self, source: IpAddr) -> Result<UdpClient> {
-        UdpClient::open(source, self.tracker.udp(source), PATIENCE)
+        UdpClient::open(source, self.tracker.udp(source), TIMEOUT)
     }
 
-    /// Returns where a source reaches plain HTTP.
+    /// Returns the address for plain HTTP from `source`.
     pub(crate) fn http(&self, source: IpAddr) -> SocketAddr {
         self.tracker.http(source)
     }

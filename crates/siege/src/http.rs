@@ -1,4 +1,4 @@
-//! A client of HTTP, and bytes of requests.
+//! An HTTP client, and the encoding of requests.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use rustls::StreamOwned;
 use crate::socket;
 use crate::tls::TlsClient;
 
-/// Most bytes of a response that are taken.
+/// The maximum size of a response.
 const RESPONSE_BYTES_MAX: usize = 8 << 20;
 
 /// A connection, plain or TLS.
@@ -19,7 +19,7 @@ pub(crate) trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
 
-/// A response.
+/// An HTTP response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Response {
     /// The status code.
@@ -39,9 +39,9 @@ pub(crate) fn open(
     source: IpAddr,
     target: SocketAddr,
     tls: Option<&TlsClient>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Box<dyn Stream>> {
-    let stream = socket::tcp(source, target, patience).context("cannot connect")?;
+    let stream = socket::tcp(source, target, timeout).context("cannot connect")?;
     Ok(match tls {
         None => Box::new(stream),
         Some(tls) => Box::new(StreamOwned::new(tls.begin()?, stream)),
@@ -49,17 +49,17 @@ pub(crate) fn open(
 }
 
 impl HttpClient {
-    /// Opens a connection.
+    /// Opens a connection, over TLS if there is a client for it.
     pub(crate) fn open(
         source: IpAddr,
         target: SocketAddr,
         tls: Option<&TlsClient>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self> {
-        Ok(Self { stream: open(source, target, tls, patience)?, unread: Vec::new() })
+        Ok(Self { stream: open(source, target, tls, timeout)?, unread: Vec::new() })
     }
 
-    /// Takes over a stream on which nothing was received yet.
+    /// Wraps a stream on which nothing has been received.
     pub(crate) fn over(stream: Box<dyn Stream>) -> Self {
         Self { stream, unread: Vec::new() }
     }
@@ -70,18 +70,18 @@ impl HttpClient {
         self.stream.flush().context("cannot send")
     }
 
-    /// Waits for a response; `None` if the connection ends before its first byte.
+    /// Waits for a response, or returns `None` if the connection ends before its first byte.
     pub(crate) fn receive(&mut self) -> Result<Option<Response>> {
         loop {
             if let Some((response, length)) = parse(&self.unread)? {
                 self.unread.drain(..length);
                 return Ok(Some(response));
             }
-            ensure!(self.unread.len() <= RESPONSE_BYTES_MAX, "a response without end");
+            ensure!(self.unread.len() <= RESPONSE_BYTES_MAX, "a response that never ends");
             let mut piece = [0; 16 << 10];
             match self.stream.read(&mut piece) {
                 Ok(0) if self.unread.is_empty() => return Ok(None),
-                Ok(0) => bail!("the response was cut off"),
+                Ok(0) => bail!("the response is truncated"),
                 Ok(length) => self.unread.extend_from_slice(&piece[..length]),
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.unread.is_empty() => {
                     return Ok(None);
@@ -94,14 +94,17 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request and waits for the response, of which there must be one.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<Response> {
+    /// Sends a request and waits for the response.
+    ///
+    /// # Errors
+    /// Returns an error if the connection ends without a response.
+    pub(crate) fn request(&mut self, request: &[u8]) -> Result<Response> {
         self.send(request)?;
         self.receive()?.context("closed without a response")
     }
 }
 
-/// Reads a response with a Content-Length or in chunks, and its length; `None` if it is not whole.
+/// Parses a response with a Content-Length or in chunks and returns its length, or `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Response, usize)>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&bytes[..end + 4]);
@@ -133,7 +136,7 @@ fn parse_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
     }
 }
 
-/// Returns the target of an announce of a leecher.
+/// Returns the request target of a leecher's announce.
 pub(crate) fn announce_target(info_hash: &[u8; 20], port: u16, num_want: u32) -> String {
     let hash = percent(info_hash);
     format!(
@@ -141,12 +144,12 @@ pub(crate) fn announce_target(info_hash: &[u8; 20], port: u16, num_want: u32) ->
     )
 }
 
-/// Returns a request by GET.
+/// Encodes a GET request.
 pub(crate) fn get(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n\r\n").into_bytes()
 }
 
-/// The same for a connection that ends with the response.
+/// Encodes a GET request with Connection: close.
 pub(crate) fn get_and_close(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\nConnection: close\r\n\r\n").into_bytes()
 }
@@ -165,7 +168,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn responses_are_read_once_they_are_whole() {
+    fn responses_are_parsed_once_complete() {
         let plain = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP";
         let (response, length) = parse(plain).unwrap().unwrap();
         assert_eq!((response.status, response.body.as_slice(), length), (200, &b"ab"[..], plain.len() - 4));

@@ -11,33 +11,33 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_siege::{ATTACKS, Attack, Form, Program, Report, list, list_markdown, namespace, run};
+use shoal_siege::{ATTACKS, Attack, Mode, Program, Report, list, list_markdown, namespace, run};
 
-/// Attacks the tracker at PROGRAM, which the siege starts itself in a network of its own, with honest clients beside.
+/// Attacks the tracker at PROGRAM, which the siege starts in its own network, while honest clients use it.
 ///
-/// Exit codes: 0 if every attack was held, 1 if one got through, 2 if one could not be run.
+/// Exit codes: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
 #[derive(Parser)]
 #[command(name = "shoal-siege")]
 struct Arguments {
-    /// The tracker's program
+    /// The program of the tracker
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     program: Option<PathBuf>,
-    /// Small budgets, and verdicts that rest on counts and state rather than on time
+    /// Use small budgets, and base verdicts on counts and state rather than on time
     #[arg(long)]
     short: bool,
-    /// Only attacks whose name contains TEXT. Can be repeated
+    /// Run only attacks whose name contains TEXT. Can be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Print the attacks and what is promised about each; with --json as a table in Markdown
+    /// Print the attacks and the promise about each; with --json as a Markdown table
     #[arg(long)]
     list: bool,
-    /// Write siege.json and siege.md into this folder
+    /// Write siege.json and siege.md to this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// A setting of the tracker that wins over those of the attacks, to see an attack get through. Can be repeated
+    /// A setting of the tracker that overrides those of the attacks, to see an attack get through. Can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     setting: Vec<(String, String)>,
 }
@@ -64,11 +64,20 @@ impl Arguments {
             return namespace::enter();
         }
         namespace::prepare()?;
-        raise_open_files()?;
-        let report = self.besiege(&attacks)?;
-        print(&if self.json { report.json()? } else { report.text(is_coloured()) })?;
+        // Thousands of connections are open at a time.
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+            .context("cannot raise the limit on open files")?;
+        let report = self.run_attacks(&attacks)?;
+        let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_coloured = stdout().is_terminal() && !has_no_color;
+        print(&if self.json { report.json()? } else { report.text(is_coloured) })?;
         if let Some(folder) = &self.out {
-            save(&report, folder)?;
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            for (name, text) in [("siege.json", report.json()?), ("siege.md", report.markdown())] {
+                let file = folder.join(name);
+                fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            }
         }
         Ok(ExitCode::from(report.exit_code()))
     }
@@ -78,24 +87,24 @@ impl Arguments {
             self.filter.is_empty() || self.filter.iter().any(|text| attack.id().contains(text.as_str()))
         };
         let chosen: Vec<&Attack> = ATTACKS.iter().copied().flatten().filter(is_chosen).collect();
-        ensure!(!chosen.is_empty(), "no attack is called like that; --list prints their names");
+        ensure!(!chosen.is_empty(), "no attack has such a name; --list prints the names");
         Ok(chosen)
     }
 
-    fn besiege(&self, attacks: &[&'static Attack]) -> Result<Report> {
-        let form = if self.short { Form::Short } else { Form::Full };
+    fn run_attacks(&self, attacks: &[&'static Attack]) -> Result<Report> {
+        let mode = if self.short { Mode::Short } else { Mode::Full };
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
         let path = self.program.as_deref().context("--program is missing")?;
         let program = Program::find(path, folder.path())?;
         if let Some((key, _)) = self.setting.iter().find(|(key, _)| !program.knows(key)) {
             bail!("--setting: the tracker has no key {key}");
         }
-        let mut report = Report::new(form);
+        let mut report = Report::new(mode);
         let bar = ProgressBar::new(attacks.len() as u64);
         bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
         for attack in attacks {
             bar.set_message(attack.id());
-            match run(attack, &program, form, &self.setting) {
+            match run(attack, &program, mode, &self.setting) {
                 Ok(outcome) => {
                     let verdict = if outcome.has_held() { "held" } else { "GOT THROUGH" };
                     bar.suspend(|| eprintln!("{verdict:11} {}", outcome.id));
@@ -113,29 +122,8 @@ impl Arguments {
     }
 }
 
-fn save(report: &Report, folder: &PathBuf) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, text) in [("siege.json", report.json()?), ("siege.md", report.markdown())] {
-        let file = folder.join(name);
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    Ok(())
-}
-
-/// Thousands of connections are held at a time.
-fn raise_open_files() -> Result<()> {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-        .context("cannot raise the limit on open files")
-}
-
-fn is_coloured() -> bool {
-    let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    stdout().is_terminal() && !is_refused
-}
-
 fn setting(text: &str) -> Result<(String, String)> {
-    let (key, value) = text.split_once('=').context("give KEY=VALUE, such as http.connections_max=64")?;
+    let (key, value) = text.split_once('=').context("use KEY=VALUE, such as http.connections_max=64")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

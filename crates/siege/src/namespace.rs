@@ -1,7 +1,7 @@
-//! A network of its own, in which the siege and its tracker run and from which nothing else can be reached.
+//! The network namespace of the siege and its tracker, from which nothing else can be reached.
 //!
-//! The program starts itself once more inside a new network namespace, whose only card is a loopback. The namespace is
-//! gone when the last process of the siege ends. Without root, all this happens in a user namespace.
+//! The program starts itself again inside a new network namespace, whose only interface is loopback. The namespace
+//! disappears when the last process of the siege ends. Without root, a user namespace is created as well.
 
 use std::env;
 use std::fs;
@@ -9,54 +9,57 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::source::PREFIX_V6;
+use crate::address::PREFIX_V6;
 
-/// The environment variable that tells the inner program that it is inside: the identity of the namespace outside.
+/// The environment variable that marks the inner program. Its value identifies the outer namespace.
 const OUTSIDE: &str = "SHOAL_SIEGE_OUTSIDE";
 
 /// The file that identifies the network namespace of this process.
 const OWN_NAMESPACE: &str = "/proc/self/ns/net";
 
-/// Tells whether this process is already inside.
+/// Returns whether this process is already inside.
 ///
 /// # Errors
-/// If the kernel does not tell, or if something pretends.
+/// Returns an error if the namespace cannot be identified, or if the variable is set outside.
 pub fn is_inside() -> Result<bool> {
     let Some(outside) = env::var_os(OUTSIDE) else { return Ok(false) };
-    ensure!(outside != own()?.as_str(), "{OUTSIDE} is set, but this is no network of its own: unset it");
+    ensure!(
+        outside != own()?.as_str(),
+        "{OUTSIDE} is set, but this is not a separate network namespace: unset it"
+    );
     Ok(true)
 }
 
 /// Runs this program again inside, with the same arguments, and returns its exit code.
 ///
 /// # Errors
-/// If the kernel refuses the namespace.
+/// Returns an error if the kernel refuses the namespace.
 pub fn enter() -> Result<ExitCode> {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    let program = env::current_exe().context("cannot tell where this program is")?;
+    let program = env::current_exe().context("cannot locate this program")?;
     command.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, own()?);
     let status = command.status().context("cannot run unshare (package util-linux)")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(2)))
 }
 
-/// Brings the loopback up, with a whole prefix of IPv6 addresses and all ports.
+/// Brings up the loopback interface, with a whole prefix of IPv6 addresses and all ports.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn prepare() -> Result<()> {
     ip(&["link", "set", "lo", "up"])?;
     ip(&["-6", "route", "add", "local", PREFIX_V6, "dev", "lo"])?;
-    // Any address of the prefix can be bound then, although no card has it.
+    // This allows binding any address of the prefix, although no interface has it.
     set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;
     set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")
 }
 
 fn own() -> Result<String> {
-    let namespace = fs::read_link(OWN_NAMESPACE).context("cannot tell the network namespace")?;
+    let namespace = fs::read_link(OWN_NAMESPACE).context("cannot identify the network namespace")?;
     Ok(namespace.to_string_lossy().into_owned())
 }
 

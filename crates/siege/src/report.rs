@@ -1,22 +1,23 @@
-//! The report: a table for people, JSON for machines, and a table in Markdown for the documentation.
+//! The report: a table for the terminal, JSON, and a Markdown table for the documentation.
 
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use serde::Serialize;
 
-use crate::attack::{Attack, Form};
-use crate::number::as_f64;
+use crate::attack::{Attack, Mode};
+use crate::measure::as_f64;
 use crate::run::Outcome;
 
-/// The version of the JSON.
+/// The name and version of the JSON.
 const SCHEMA: &str = "shoal-siege/1";
 
 /// The outcome of a siege.
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: &'static str,
-    form: &'static str,
+    #[serde(rename = "form")]
+    mode: &'static str,
     held: bool,
     attacks: Vec<Outcome>,
     not_run: Vec<NotRun>,
@@ -32,15 +33,15 @@ struct NotRun {
 impl Report {
     /// Returns an empty report.
     #[must_use]
-    pub fn new(form: Form) -> Self {
-        let form = match form {
-            Form::Short => "short",
-            Form::Full => "full",
+    pub fn new(mode: Mode) -> Self {
+        let mode = match mode {
+            Mode::Short => "short",
+            Mode::Full => "full",
         };
-        Self { schema: SCHEMA, form, held: true, attacks: Vec::new(), not_run: Vec::new() }
+        Self { schema: SCHEMA, mode, held: true, attacks: Vec::new(), not_run: Vec::new() }
     }
 
-    /// Adds an attack.
+    /// Adds the outcome of an attack.
     pub fn add(&mut self, outcome: Outcome) {
         self.held &= outcome.has_held();
         self.attacks.push(outcome);
@@ -52,7 +53,7 @@ impl Report {
         self.not_run.push(NotRun { id: attack.id(), reason: format!("{reason:#}") });
     }
 
-    /// Returns the exit code: 0 if every attack was held, 1 if one got through, 2 if one could not be run.
+    /// Returns the exit code: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.attacks.iter().any(|outcome| !outcome.has_held()) {
@@ -67,12 +68,12 @@ impl Report {
     /// Returns the report as JSON.
     ///
     /// # Errors
-    /// If it cannot be written as JSON, which would be a fault of this program.
+    /// Returns an error if serialization fails, which would be a bug.
     pub fn json(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Returns the report for people.
+    /// Returns the report as a table for the terminal.
     #[must_use]
     pub fn text(&self, is_coloured: bool) -> String {
         let mut table = Table::new();
@@ -98,11 +99,15 @@ impl Report {
             let _ = writeln!(text, "\n{} could not be run: {}", not_run.id, not_run.reason);
         }
         let held = self.attacks.iter().filter(|outcome| outcome.has_held()).count();
-        let _ = writeln!(text, "\n{held} of {} attacks were held", self.attacks.len() + self.not_run.len());
+        let _ = writeln!(
+            text,
+            "\nthe tracker held against {held} of {} attacks",
+            self.attacks.len() + self.not_run.len()
+        );
         text
     }
 
-    /// Returns the table in Markdown.
+    /// Returns the report as a Markdown table.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = format!("| {} |\n|---|---|{}\n", HEADS.join(" | "), "---:|".repeat(HEADS.len() - 2));
@@ -113,17 +118,17 @@ impl Report {
     }
 }
 
-/// Returns the attacks with what they try and what is promised, as a table in Markdown.
+/// Returns a Markdown table of the attacks and promises.
 #[must_use]
 pub fn list_markdown(attacks: &[&Attack]) -> String {
-    let mut text = "| Attack | What it tries | What holds |\n|---|---|---|\n".to_owned();
+    let mut text = "| Attack | Attempt | Promise |\n|---|---|---|\n".to_owned();
     for attack in attacks {
         let _ = writeln!(text, "| `{}` | {} | {} |", attack.id(), attack.tries, attack.promise);
     }
     text
 }
 
-/// Returns the attacks with what they try and what is promised.
+/// Returns a list of the attacks and promises.
 #[must_use]
 pub fn list(attacks: &[&Attack]) -> String {
     let mut text = String::new();

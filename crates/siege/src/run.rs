@@ -1,4 +1,4 @@
-//! One attack from the start of its tracker to the verdict.
+//! The run of one attack, from the start of its tracker to the verdict.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,69 +7,70 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::attack::{Attack, Form};
-use crate::clock;
+use crate::attack::{Attack, Mode};
 use crate::context::Context;
-use crate::honest::{Account, Crowd, Protocol};
-use crate::number::{as_f64, count};
+use crate::honest::{HonestClients, Protocol, Tally};
+use crate::measure;
+use crate::measure::{as_f64, count};
 use crate::tls::TlsClient;
 use crate::tracker::{Program, Tracker};
 use crate::verdict::{self, Honest, Measured, breaches};
 
-/// The time in which memory has to be back.
+/// The time within which memory has to be returned.
 const MEMORY_RETURN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at the memory of the tracker.
-const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+/// The interval at which the memory of the tracker is sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The pause between two polls of `/health`, and the patience with one.
-const POLL_EVERY: Duration = Duration::from_millis(150);
-const POLL_PATIENCE: Duration = Duration::from_secs(3);
+/// The interval and the timeout of polls of `/health`.
+const POLL_INTERVAL: Duration = Duration::from_millis(150);
+const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The outcome of one attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Its layer and name.
+    /// The layer and the name of the attack.
     pub id: String,
-    /// The attempt, in words.
+    /// A description of the attempt.
     pub tries: &'static str,
-    /// The promise, in words.
+    /// A description of the promise.
     pub promise: &'static str,
-    /// Every promise that was broken, in words.
+    /// Descriptions of the broken promises.
     pub breaches: Vec<String>,
-    /// Measurements.
+    /// The measurements.
     pub measured: Measured,
     /// The end of the tracker's log, if a promise was broken.
     pub log_tail: Option<String>,
 }
 
 impl Outcome {
-    /// Tells whether every promise was kept.
+    /// Returns whether every promise held.
     #[must_use]
     pub fn has_held(&self) -> bool {
         self.breaches.is_empty()
     }
 }
 
-/// Runs an attack against a tracker of its own. `overrides` are settings that win over those of the attack.
+/// Runs an attack against a new tracker. `overrides` are settings that take precedence over those of the attack.
 ///
 /// # Errors
-/// If the tracker does not start, if honest clients are not served before the attack, or if the attack cannot be run.
+/// Returns an error if the tracker does not start, if honest clients are not served before the attack, or if the attack
+/// cannot be run.
 pub fn run(
     attack: &Attack,
     program: &Program,
-    form: Form,
+    mode: Mode,
     overrides: &[(String, String)],
 ) -> Result<Outcome> {
-    let settings = attack.settings.iter().chain(match form {
-        Form::Short => &[],
-        Form::Full => attack.settings_full,
+    let settings = attack.settings.iter().chain(match mode {
+        Mode::Short => &[],
+        Mode::Full => attack.settings_full,
     });
     let overrides = overrides.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut tracker = program.start(settings.copied().chain(overrides), attack.open_files_max)?;
     let tls = TlsClient::new()?;
-    let measured = measure(attack, &mut tracker, &tls, form).with_context(|| attack.id())?;
-    let breaches = breaches(&attack.bars, &measured, form);
+    let measured = measure(attack, &mut tracker, &tls, mode).with_context(|| attack.id())?;
+    let breaches = breaches(&attack.bars, &measured, mode);
     let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
     Ok(Outcome {
         id: attack.id(),
@@ -81,14 +82,15 @@ pub fn run(
     })
 }
 
-fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, form: Form) -> Result<Measured> {
-    let crowd = Crowd::start(tracker, tls)?;
+/// Runs the attack while memory is sampled and `/health` is polled.
+fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, mode: Mode) -> Result<Measured> {
+    let clients = HonestClients::start(tracker, tls)?;
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
     let watch = Watch::default();
     let (context, recovery) = thread::scope(|scope| {
         scope.spawn(|| watch.sample(tracker));
         scope.spawn(|| watch.poll(tracker));
-        let result = besiege(attack, tracker, tls, form, &crowd, &mut measured);
+        let result = attack_and_recover(attack, tracker, tls, mode, &clients, &mut measured);
         watch.is_over.store(true, Ordering::Relaxed);
         result
     })?;
@@ -97,10 +99,10 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, form: Form) 
     measured.unhealthy = watch.unhealthy.load(Ordering::Relaxed);
     measured.resident_peak_bytes = watch.peak_bytes.load(Ordering::Relaxed);
     measured.honest =
-        crowd.stop().into_iter().map(|(protocol, account)| summarise(protocol, account)).collect();
+        clients.stop().into_iter().map(|(protocol, tally)| summarise(protocol, tally)).collect();
     (attack.finish)(&context)?;
     (measured.hostile_messages, measured.hostile_bytes) = context.spent();
-    measured.claims = context.claims();
+    measured.checks = context.checks();
     drop(context);
     if let Err(error) = tracker.stop() {
         measured.bad_end = Some(format!("{error:#}"));
@@ -108,42 +110,43 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, form: Form) 
     Ok(measured)
 }
 
-/// Attacks, waits for the honest clients to be served again, and for memory to go back.
-fn besiege<'t>(
+/// Runs the attack, then waits until the honest clients are served again and memory is returned.
+fn attack_and_recover<'t>(
     attack: &Attack,
     tracker: &'t Tracker,
     tls: &'t TlsClient,
-    form: Form,
-    crowd: &Crowd,
+    mode: Mode,
+    clients: &HonestClients,
     measured: &mut Measured,
 ) -> Result<(Context<'t>, Option<Duration>)> {
-    let (began, cpu_before) = (clock::now(), tracker.cpu_ns());
-    let context = Context::new(tracker, tls, form);
-    crowd.set_under_attack(true);
+    let (began, cpu_before) = (measure::now(), tracker.cpu_ns());
+    let context = Context::new(tracker, tls, mode);
+    clients.set_under_attack(true);
     (attack.run)(&context)?;
     context.wait_for_window();
-    crowd.set_under_attack(false);
-    let ended = clock::now();
+    clients.set_under_attack(false);
+    let ended = measure::now();
     measured.took_ms = ms(ended - began);
     measured.cpu_ms = as_f64(tracker.cpu_ns().saturating_sub(cpu_before)) / 1e6;
-    let recovery = crowd.wait_for_answers(ended).ok();
-    measured.resident_after_bytes = settle(attack, tracker, form, measured.resident_before_bytes, ended);
+    let recovery = clients.wait_for_replies(ended).ok();
+    measured.resident_after_bytes =
+        wait_for_memory(attack, tracker, mode, measured.resident_before_bytes, ended);
     Ok((context, recovery))
 }
 
-/// Waits until memory is back, or as long as it may take, and returns what is resident then.
-fn settle(attack: &Attack, tracker: &Tracker, form: Form, before_bytes: u64, ended: Instant) -> u64 {
+/// Waits until memory is returned or its time is over, and returns the resident bytes.
+fn wait_for_memory(attack: &Attack, tracker: &Tracker, mode: Mode, before_bytes: u64, ended: Instant) -> u64 {
     loop {
         let resident = tracker.resident_bytes();
-        let is_back = verdict::is_returned(before_bytes, resident) || !attack.bars.is_memory_returned;
-        if clock::now() >= ended + MEMORY_RETURN_TIME_MAX || (form == Form::Short && is_back) {
+        let is_returned = verdict::is_returned(before_bytes, resident) || !attack.bars.is_memory_returned;
+        if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (mode == Mode::Short && is_returned) {
             return resident;
         }
-        thread::sleep(SAMPLE_EVERY);
+        thread::sleep(SAMPLE_INTERVAL);
     }
 }
 
-/// Counters that are kept all the time.
+/// Counters of the background threads.
 #[derive(Default)]
 struct Watch {
     is_over: AtomicBool,
@@ -156,24 +159,25 @@ impl Watch {
     fn sample(&self, tracker: &Tracker) {
         while !self.is_over.load(Ordering::Relaxed) {
             self.peak_bytes.fetch_max(tracker.resident_bytes(), Ordering::Relaxed);
-            thread::sleep(SAMPLE_EVERY);
+            thread::sleep(SAMPLE_INTERVAL);
         }
     }
 
     fn poll(&self, tracker: &Tracker) {
         while !self.is_over.load(Ordering::Relaxed) {
-            let next = clock::now() + POLL_EVERY;
+            let next = measure::now() + POLL_INTERVAL;
             let is_healthy =
-                tracker.ask_control("/health", POLL_PATIENCE).is_ok_and(|response| response.status == 200);
+                tracker.request_control("/health", POLL_TIMEOUT).is_ok_and(|response| response.status == 200);
             self.polls.fetch_add(1, Ordering::Relaxed);
             self.unhealthy.fetch_add(u64::from(!is_healthy), Ordering::Relaxed);
-            clock::sleep_until(next);
+            measure::sleep_until(next);
         }
     }
 }
 
-fn summarise(protocol: Protocol, account: Account) -> Honest {
-    let mut latencies = account.latencies_us;
+/// Summarises the requests of one protocol.
+fn summarise(protocol: Protocol, tally: Tally) -> Honest {
+    let mut latencies = tally.latencies_us;
     latencies.sort_unstable();
     let at = |share: usize| {
         let index = (latencies.len() * share / 100).min(latencies.len().saturating_sub(1));
@@ -181,12 +185,12 @@ fn summarise(protocol: Protocol, account: Account) -> Honest {
     };
     Honest {
         protocol,
-        turns: account.turns,
-        answered: account.answered,
-        lost: account.lost,
+        due: tally.due,
+        answered: tally.answered,
+        lost: tally.lost,
         p50_ms: at(50),
         p99_ms: at(99),
-        failure: account.failure,
+        failure: tally.failure,
     }
 }
 

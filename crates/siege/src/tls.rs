@@ -1,4 +1,4 @@
-//! TLS of the clients of a siege, which believe any certificate: the tracker is their own.
+//! The TLS client of the siege, which accepts any certificate because the siege starts the tracker itself.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Begins sessions with the tracker.
+/// Creates TLS sessions with the tracker.
 #[derive(Clone)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
 }
 
 impl TlsClient {
-    /// Returns a client of every version of TLS that rustls speaks.
+    /// Creates a client for every TLS version that rustls supports.
     pub(crate) fn new() -> Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().context("no version of TLS")?;
         let verifier = Arc::new(AnyCertificate { provider });
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-        // Each connection costs the tracker a whole handshake.
+        // Without resumption, each connection costs the tracker a full handshake.
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// Begins a session.
+    /// Starts a session.
     pub(crate) fn begin(&self) -> Result<ClientConnection> {
         let name = ServerName::try_from("localhost").context("a name")?;
-        ClientConnection::new(Arc::clone(&self.config), name).context("cannot begin a TLS session")
+        ClientConnection::new(Arc::clone(&self.config), name).context("cannot start a TLS session")
     }
 
-    /// Returns the bytes of a client hello.
+    /// Encodes a client hello.
     pub(crate) fn hello(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.begin()?.write_tls(&mut bytes).context("cannot write a client hello")?;

@@ -1,6 +1,6 @@
-//! The tracker under attack: started with a configuration of its own, watched, and stopped.
+//! The process of the tracker under attack: starts it with its own configuration, observes it and stops it.
 //!
-//! It listens on the addresses of the siege's network alone, each time on other ports, and dies with the siege.
+//! The tracker listens only on addresses of the siege's network, each time on other ports, and ends with the siege.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,46 +14,46 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::address::{PROXIES, TRACKER_V4, TRACKER_V6};
 use crate::http::{HttpClient, Response};
-use crate::source::{PROXIES, TRACKER_V4, TRACKER_V6};
-use crate::{clock, usage};
+use crate::measure;
 
-/// Longest wait for a tracker to be ready.
+/// The maximum time until a tracker is ready.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Longest wait for a tracker to end after SIGTERM: several times what it promises, for a busy machine.
+/// The maximum time until a tracker ends after SIGTERM: several times its promise, for a busy machine.
 const STOP_TIME_MAX: Duration = Duration::from_secs(6);
 
-/// A pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The interval between two checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Ports below those that the kernel hands out in the namespace.
+/// The first port, below those that the kernel assigns in the namespace.
 const PORT_MIN: u16 = 2000;
 const PORTS_PER_TRACKER: u16 = 8;
 
-/// A program and the configuration keys that it knows.
+/// A tracker program and its configuration keys.
 pub struct Program {
     path: PathBuf,
     keys: Vec<String>,
     folder: PathBuf,
 }
 
-/// A running tracker. Killed when dropped.
+/// A running tracker, killed on drop.
 pub(crate) struct Tracker {
     child: Child,
     port: u16,
     log: PathBuf,
-    /// Whether it was asked to end, since a second request would end it at once.
+    /// Whether SIGTERM was sent, since a second one would end the tracker at once.
     is_ending: AtomicBool,
-    /// The file of the certificate that it reads at a SIGHUP.
+    /// The certificate file that the tracker reads again on SIGHUP.
     pub(crate) certificate: PathBuf,
 }
 
 impl Program {
-    /// Asks the program at `path` which keys it knows, and has it make a certificate in `folder`.
+    /// Determines the keys of the program at `path` and creates a certificate in `folder` with it.
     ///
     /// # Errors
-    /// If it is not there, or is no tracker.
+    /// Returns an error if the program does not exist or is not a tracker.
     pub fn find(path: &Path, folder: &Path) -> Result<Self> {
         let output = Command::new(path).arg("config").output();
         let output = output.with_context(|| format!("cannot run {}", path.display()))?;
@@ -62,12 +62,13 @@ impl Program {
         let program = Self { path: path.to_owned(), keys, folder: folder.to_owned() };
         let mut command = Command::new(path);
         command.args(["tls", "self-signed", "--name", "localhost", "--cert"]).arg(program.certificate());
-        let output = command.arg("--key").arg(program.key()).output().context("cannot make a certificate")?;
+        let output =
+            command.arg("--key").arg(program.key()).output().context("cannot create a certificate")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(program)
     }
 
-    /// Tells whether the program has a key.
+    /// Returns whether the program has a configuration key.
     #[must_use]
     pub fn knows(&self, key: &str) -> bool {
         self.keys.iter().any(|known| known == key)
@@ -81,7 +82,7 @@ impl Program {
         self.folder.join("key.pem")
     }
 
-    /// Starts it with these settings on top of the usual ones, and waits until it is healthy.
+    /// Starts the tracker with the default settings and these, and waits until it is healthy.
     pub(crate) fn start<'s>(
         &self,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
@@ -94,7 +95,7 @@ impl Program {
         fs::copy(self.certificate(), &certificate).context("cannot copy a certificate")?;
         let log = self.folder.join(format!("shoal-{number}.log"));
         let mut command = self.command(open_files_max);
-        let mut all = self.usual(port, &certificate);
+        let mut all = self.default_settings(port, &certificate);
         all.extend(
             settings
                 .map(|(key, value)| (key.to_owned(), value.replace("PROXY_PORT", &(port + 2).to_string()))),
@@ -115,7 +116,7 @@ impl Program {
         Ok(tracker)
     }
 
-    /// Returns a command in a clean environment; the tracker does not outlive this process.
+    /// Returns the command of the tracker, in a clean environment. The tracker does not outlive this process.
     fn command(&self, open_files_max: Option<u32>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
@@ -131,7 +132,8 @@ impl Program {
         command
     }
 
-    fn usual(&self, port: u16, certificate: &Path) -> BTreeMap<String, String> {
+    /// Returns the settings that all attacks share.
+    fn default_settings(&self, port: u16, certificate: &Path) -> BTreeMap<String, String> {
         let both = |port: u16| format!("{TRACKER_V4}:{port},[{TRACKER_V6}]:{port}");
         let plain = format!("{},{TRACKER_V4}:{} proxy-protocol", both(port), port + 2);
         let settings = [
@@ -152,27 +154,27 @@ impl Program {
 }
 
 impl Tracker {
-    /// Returns where `source` reaches UDP: each family has its address.
+    /// Returns the UDP address for `source`, in the same family.
     pub(crate) fn udp(&self, source: IpAddr) -> SocketAddr {
         self.at(source, 0)
     }
 
-    /// Returns where `source` reaches plain HTTP.
+    /// Returns the plain HTTP address for `source`.
     pub(crate) fn http(&self, source: IpAddr) -> SocketAddr {
         self.at(source, 0)
     }
 
-    /// Returns where `source` reaches TLS.
+    /// Returns the TLS address for `source`.
     pub(crate) fn tls(&self, source: IpAddr) -> SocketAddr {
         self.at(source, 1)
     }
 
-    /// Returns where connections begin with a PROXY header.
+    /// Returns the address for connections with a PROXY header.
     pub(crate) fn proxied(&self) -> SocketAddr {
         self.at(TRACKER_V4.into(), 2)
     }
 
-    /// Returns where operators look.
+    /// Returns the address of the control listener.
     pub(crate) fn control(&self) -> SocketAddr {
         self.at(TRACKER_V4.into(), 3)
     }
@@ -182,23 +184,30 @@ impl Tracker {
         SocketAddr::new(ip, self.port + offset)
     }
 
-    /// Asks the control listener for a page.
-    pub(crate) fn ask_control(&self, path: &str, patience: Duration) -> Result<Response> {
-        let mut client = HttpClient::open(TRACKER_V4.into(), self.control(), None, patience)?;
-        client.ask(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.control()).as_bytes())
+    /// Requests a page from the control listener.
+    pub(crate) fn request_control(&self, path: &str, timeout: Duration) -> Result<Response> {
+        let mut client = HttpClient::open(TRACKER_V4.into(), self.control(), None, timeout)?;
+        client.request(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.control()).as_bytes())
     }
 
-    /// Returns nanoseconds of processor time so far.
+    /// Returns the processor time so far, in nanoseconds, of all threads that still run (proc_pid_schedstat, first field).
     pub(crate) fn cpu_ns(&self) -> u64 {
-        usage::cpu_ns(self.child.id())
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
+        let times = tasks.filter_map(|task| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        times.sum()
     }
 
-    /// Returns resident bytes.
+    /// Returns the resident memory (proc_pid_status(5), `VmRSS`), or 0 after the end of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        usage::resident_bytes(self.child.id())
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        parse_resident(&status).unwrap_or(0)
     }
 
-    /// Sends a signal; SIGTERM only once.
+    /// Sends a signal, but SIGTERM only once.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         if signal == Signal::TERM && self.is_ending.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -206,28 +215,31 @@ impl Tracker {
         kill_process(Pid::from_child(&self.child), signal).context("cannot signal the tracker")
     }
 
-    /// Returns its exit status, if it has ended.
+    /// Returns the exit status, if the tracker has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Ends it as an operator does and returns how long that took; an error if it does not end well.
+    /// Stops the tracker with SIGTERM and returns how long that took.
+    ///
+    /// # Errors
+    /// Returns an error if the tracker does not end in time and with success.
     pub(crate) fn stop(&mut self) -> Result<Duration> {
-        let began = clock::now();
+        let began = measure::now();
         if self.ended().is_none() {
             self.signal(Signal::TERM)?;
         }
-        while clock::now() < began + STOP_TIME_MAX {
+        while measure::now() < began + STOP_TIME_MAX {
             if let Some(status) = self.ended() {
-                ensure!(status.success(), "it ended with {status}");
-                return Ok(clock::now() - began);
+                ensure!(status.success(), "the tracker ended with {status}");
+                return Ok(measure::now() - began);
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
         }
-        bail!("it does not end after SIGTERM");
+        bail!("the tracker does not end after SIGTERM");
     }
 
-    /// Returns the end of its log.
+    /// Returns the last lines of the log.
     pub(crate) fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -235,15 +247,15 @@ impl Tracker {
     }
 
     fn wait_until_healthy(&mut self) -> Result<()> {
-        let deadline = clock::now() + START_TIME_MAX;
-        while clock::now() < deadline {
+        let deadline = measure::now() + START_TIME_MAX;
+        while measure::now() < deadline {
             if let Some(status) = self.ended() {
-                bail!("the tracker ended at its start with {status}:\n{}", self.log_tail());
+                bail!("the tracker ended during its start with {status}:\n{}", self.log_tail());
             }
-            if self.ask_control("/health", START_TIME_MAX).is_ok_and(|response| response.status == 200) {
+            if self.request_control("/health", START_TIME_MAX).is_ok_and(|response| response.status == 200) {
                 return Ok(());
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
         }
         bail!("the tracker is not healthy after its start:\n{}", self.log_tail())
     }
@@ -251,10 +263,17 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        // Both fail if it has ended already, which is as good.
+        // Both calls fail if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Parses the resident memory from the text of `/proc/PID/status`.
+fn parse_resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// Returns the keys of a default configuration, as `section.key`.
@@ -272,7 +291,13 @@ fn keys(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::keys;
+    use super::{keys, parse_resident};
+
+    #[test]
+    fn resident_memory_is_parsed_in_kib() {
+        assert_eq!(parse_resident("VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n"), Some(5136 * 1024));
+        assert_eq!(parse_resident("Name:\tshoal\n"), None);
+    }
 
     #[test]
     fn keys_are_those_of_the_default_file() {

@@ -1,4 +1,4 @@
-//! A client of the UDP protocol, for honest clients and for attackers who keep to the protocol.
+//! A UDP tracker client, for honest clients and for attackers that follow the protocol.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,19 +11,19 @@ use zerocopy::big_endian::{I32, I64, U16, U32};
 
 use crate::socket;
 
-/// Largest datagram that a tracker sends.
+/// The maximum size of a datagram.
 const REPLY_BYTES_MAX: usize = 2048;
 
-/// Tries of one request, as BEP 15 has clients repeat what is not answered.
+/// The number of times that a request is sent, since BEP 15 requires clients to repeat unanswered requests.
 const TRIES_MAX: u32 = 3;
 
-/// Most requests on their way at a time, of one socket.
+/// The maximum number of requests in flight on a socket.
 const WINDOW: usize = 64;
 
-/// Longest wait for the replies of a window: what has not come by then counts as lost.
+/// The maximum wait for a reply of a window, after which replies count as lost.
 const WINDOW_WAIT: Duration = Duration::from_millis(300);
 
-/// A socket with a connection id.
+/// A UDP socket with a connection id.
 pub(crate) struct UdpClient {
     socket: UdpSocket,
     connection_id: ConnectionId,
@@ -31,18 +31,18 @@ pub(crate) struct UdpClient {
     reply: Box<[u8; REPLY_BYTES_MAX]>,
 }
 
-/// One announce.
+/// The fields of an announce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// The torrent.
     pub(crate) info_hash: [u8; 20],
-    /// The port that it announces.
+    /// The announced port.
     pub(crate) port: u16,
     /// The event.
     pub(crate) event: Event,
-    /// Whether it has everything.
+    /// Whether the peer has everything.
     pub(crate) is_seeder: bool,
-    /// How many peers it wants.
+    /// The number of peers that are wanted.
     pub(crate) num_want: i32,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Peer {
 pub(crate) struct Swarm {
     /// Seeders and leechers together.
     pub(crate) members: u32,
-    /// Some of them, 6 or 18 bytes each.
+    /// Some of them as compact peers, 6 or 18 bytes each.
     pub(crate) peers: Vec<u8>,
 }
 
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// Returns the datagram of this announce.
+    /// Encodes the announce.
     pub(crate) fn packet(&self, connection_id: u64, transaction: u32) -> Vec<u8> {
         encode(&Request::Announce {
             connection_id: ConnectionId(connection_id),
@@ -110,17 +110,17 @@ impl Peer {
 }
 
 impl UdpClient {
-    /// Connects (BEP 15).
-    pub(crate) fn open(source: IpAddr, target: SocketAddr, patience: Duration) -> Result<Self> {
-        let socket = socket::udp(source, target, patience).context("no UDP socket")?;
-        let nothing = ConnectionId(0);
+    /// Opens a socket and requests a connection id (BEP 15).
+    pub(crate) fn open(source: IpAddr, target: SocketAddr, timeout: Duration) -> Result<Self> {
+        let socket = socket::udp(source, target, timeout).context("no UDP socket")?;
+        let unset = ConnectionId(0);
         let mut client =
-            Self { socket, connection_id: nothing, transactions: fastrand::u32(..), reply: Box::new([0; _]) };
+            Self { socket, connection_id: unset, transactions: fastrand::u32(..), reply: Box::new([0; _]) };
         client.connect()?;
         Ok(client)
     }
 
-    /// Asks for a connection id again.
+    /// Requests a connection id again.
     pub(crate) fn connect(&mut self) -> Result<()> {
         let transaction_id = self.next();
         let packet = encode(&Request::Connect { transaction_id });
@@ -133,7 +133,7 @@ impl UdpClient {
         Ok(())
     }
 
-    /// Announces and waits for the reply.
+    /// Announces and returns the reply.
     pub(crate) fn announce(&mut self, peer: &Peer) -> Result<Swarm> {
         let transaction_id = self.next();
         let packet = peer.packet(self.connection_id.0, transaction_id.0);
@@ -150,7 +150,7 @@ impl UdpClient {
         })
     }
 
-    /// Scrapes one torrent.
+    /// Scrapes a torrent.
     pub(crate) fn scrape(&mut self, info_hash: [u8; 20]) -> Result<Counts> {
         let transaction_id = self.next();
         let connection_id = self.connection_id;
@@ -170,47 +170,47 @@ impl UdpClient {
         })
     }
 
-    /// Sends announces, a window at a time, until they end or `is_over`, and hands each announce reply to `look`.
+    /// Sends announces, a window at a time, until they end or `is_over`. Passes the peers of each reply to `on_peers`.
     pub(crate) fn announce_all(
         &mut self,
         peers: impl IntoIterator<Item = Peer>,
         is_over: impl Fn() -> bool,
-        mut look: impl FnMut(&[u8]),
+        mut on_peers: impl FnMut(&[u8]),
     ) -> Flow {
         let id = self.connection_id.0;
         let packets = peers.into_iter().map(|peer| peer.packet(id, 1));
         self.send_all(packets, is_over, |reply| {
             if let Reply::Announce { peers, .. } = reply {
-                look(peers.as_bytes());
+                on_peers(peers.as_bytes());
             }
         })
     }
 
-    /// Sends datagrams, a window at a time, and waits for as many replies.
+    /// Sends datagrams, a window at a time, and waits for as many replies. Passes each reply to `on_reply`.
     pub(crate) fn send_all(
         &mut self,
         packets: impl IntoIterator<Item = Vec<u8>>,
         is_over: impl Fn() -> bool,
-        mut look: impl FnMut(Reply<'_>),
+        mut on_reply: impl FnMut(Reply<'_>),
     ) -> Flow {
         let mut flow = Flow::default();
         let mut packets = packets.into_iter().peekable();
         let _ = self.socket.set_read_timeout(Some(WINDOW_WAIT));
         while packets.peek().is_some() && !is_over() {
-            let mut on_the_way = 0;
+            let mut in_flight = 0;
             for packet in packets.by_ref().take(WINDOW) {
                 if self.socket.send(&packet).is_ok() {
-                    on_the_way += 1;
+                    in_flight += 1;
                     flow.sent += 1;
                     flow.sent_bytes += packet.len() as u64;
                 }
             }
-            for _ in 0..on_the_way {
+            for _ in 0..in_flight {
                 let Ok(length) = self.socket.recv(&mut self.reply[..]) else { break };
                 let Ok(reply) = Reply::decode(&self.reply[..length]) else { continue };
                 flow.answered += 1;
                 flow.errors += u64::from(matches!(reply, Reply::Error { .. }));
-                look(reply);
+                on_reply(reply);
             }
         }
         flow
@@ -221,7 +221,7 @@ impl UdpClient {
         self.connection_id.0
     }
 
-    /// Tells whether replies hold IPv6 peers.
+    /// Returns whether replies contain IPv6 peers.
     pub(crate) fn is_v6(&self) -> bool {
         self.socket.peer_addr().is_ok_and(|address| address.is_ipv6())
     }
@@ -244,9 +244,9 @@ impl UdpClient {
                     Err(error) if is_timeout(&error) => break,
                     Err(error) => bail!("no reply: {error}"),
                 };
-                let reply = Reply::decode(&self.reply[..length]).context("a reply of no known form")?;
+                let reply = Reply::decode(&self.reply[..length]).context("an undecodable reply")?;
                 if let Some(read) = read(reply) {
-                    return read.map_err(|words| anyhow::anyhow!("refused: {words}"));
+                    return read.map_err(|reason| anyhow::anyhow!("refused: {reason}"));
                 }
             }
         }
@@ -264,24 +264,24 @@ impl Flow {
     }
 }
 
-/// Returns the datagram of a scrape.
+/// Encodes a scrape.
 pub(crate) fn scrape_packet(connection_id: u64, info_hashes: &[InfoHash]) -> Vec<u8> {
     let (connection_id, transaction_id) = (ConnectionId(connection_id), TransactionId(2));
     encode(&Request::Scrape { connection_id, transaction_id, info_hashes })
 }
 
-/// Returns the datagram of a connect.
+/// Encodes a connect request.
 pub(crate) fn connect_packet() -> Vec<u8> {
     encode(&Request::Connect { transaction_id: TransactionId(3) })
 }
 
-/// Tells whether a wait has ended without anything.
+/// Returns whether the error is a timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Checks that a reply names `port` of `ip`.
-pub(crate) fn ensure_names(peers: &[u8], ip: IpAddr, port: u16) -> Result<()> {
+/// Checks that a reply contains the peer at `ip` and `port`.
+pub(crate) fn ensure_contains(peers: &[u8], ip: IpAddr, port: u16) -> Result<()> {
     let entry = compact(ip, port);
     let found = peers.chunks_exact(entry.len()).any(|peer| peer == entry);
     ensure!(found, "the other peer of the swarm is not in the reply");

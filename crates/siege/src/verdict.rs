@@ -1,23 +1,23 @@
-//! The judgement over one attack: what was measured, held against what was promised.
+//! The verdict on an attack, which compares the measurements with the promises.
 //!
-//! Judges figures only, so that it can be tested without a tracker. Must not know any attack.
+//! It depends on figures only, so that it can be tested without a tracker. It must not know any attack.
 
 use serde::Serialize;
 
-use crate::attack::{Bars, Form};
-use crate::context::Claim;
+use crate::attack::{Bars, Mode};
+use crate::context::Check;
 use crate::honest::Protocol;
 
-/// How much more than before memory may be ten seconds after an attack.
+/// The maximum ratio of memory ten seconds after an attack to memory before it.
 const RETURNED_RATIO_MAX: f64 = 1.3;
 
-/// Resident bytes that come and go by themselves, which the ratio above must not mistake for a leak.
+/// Normal variation of resident memory, which is not a leak.
 const RESIDENT_NOISE_BYTES: u64 = 4 << 20;
 
-/// Share of honest requests that the short form demands at least, in which one lost request weighs several per cent.
+/// The minimum share of honest requests in short mode, where one lost request is several per cent.
 const HONEST_SHARE_MIN_SHORT: f64 = 0.9;
 
-/// Of so many polls of `/health` one may fail in the short form.
+/// In short mode, one of this many polls of `/health` may fail.
 const UNHEALTHY_ONE_IN_SHORT: u64 = 5;
 
 /// Measurements of one protocol.
@@ -26,14 +26,15 @@ pub struct Honest {
     /// The protocol.
     pub protocol: Protocol,
     /// Requests that were due.
-    pub turns: u64,
-    /// Those that were answered, and rightly.
+    #[serde(rename = "turns")]
+    pub due: u64,
+    /// Requests that were answered correctly.
     pub answered: u64,
-    /// Standing connections that were lost.
+    /// Persistent connections that were lost.
     pub lost: u64,
-    /// Median of the latencies in milliseconds.
+    /// The median latency in milliseconds.
     pub p50_ms: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of latency in milliseconds.
     pub p99_ms: f64,
     /// The first failure.
     pub failure: Option<String>,
@@ -42,83 +43,84 @@ pub struct Honest {
 /// Measurements under one attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
-    /// Honest clients by protocol.
+    /// The honest clients, by protocol.
     pub honest: Vec<Honest>,
-    /// Polls of `/health`.
+    /// The number of polls of `/health`.
     pub health_polls: u64,
-    /// Those that were not 200.
+    /// The number of polls with another status than 200.
     pub unhealthy: u64,
     /// Resident bytes before the attack.
     pub resident_before_bytes: u64,
-    /// Most resident bytes at any moment.
+    /// The maximum of resident bytes.
     pub resident_peak_bytes: u64,
-    /// Resident bytes after the attack: when they were back, or after ten seconds.
+    /// Resident bytes after the attack: when memory was returned, or after ten seconds.
     pub resident_after_bytes: u64,
-    /// Processor time of the tracker in the time of the attack, in milliseconds.
+    /// Processor time of the tracker during the attack, in milliseconds.
     pub cpu_ms: f64,
-    /// How long the attack took, in milliseconds.
+    /// The duration of the attack in milliseconds.
     pub took_ms: f64,
-    /// Bytes that the attack sent.
+    /// The bytes that the attack sent.
     pub hostile_bytes: u64,
-    /// Datagrams, connections, requests and frames that it sent.
+    /// The datagrams, connections, requests and frames that the attack sent.
     pub hostile_messages: u64,
-    /// How long it took after the attack until every honest client was answered again; nothing if that did not happen.
+    /// The time after the attack until every honest client was answered again; `None` if that did not happen.
     pub recovery_ms: Option<f64>,
-    /// Why the tracker did not end well afterwards.
+    /// The reason why the tracker did not stop cleanly.
     pub bad_end: Option<String>,
-    /// Findings of the attack itself.
-    pub claims: Vec<Claim>,
+    /// The checks by the attack itself.
+    #[serde(rename = "claims")]
+    pub checks: Vec<Check>,
 }
 
 impl Honest {
-    /// Returns the share that was answered rightly.
+    /// Returns the share of requests that were answered correctly.
     #[must_use]
     pub fn share(&self) -> f64 {
-        crate::number::ratio(self.answered, self.turns)
+        crate::measure::ratio(self.answered, self.due)
     }
 }
 
 impl Measured {
-    /// Returns the least share of all protocols.
+    /// Returns the minimum share of all protocols.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.honest.iter().map(Honest::share).fold(1.0, f64::min)
     }
 
-    /// Returns the longest 99th percentile of all protocols.
+    /// Returns the maximum 99th percentile of all protocols.
     #[must_use]
     pub fn p99_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p99_ms).fold(0.0, f64::max)
     }
 
-    /// Returns the longest median of all protocols.
+    /// Returns the maximum median of all protocols.
     #[must_use]
     pub fn p50_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p50_ms).fold(0.0, f64::max)
     }
 
-    /// Returns how many standing connections of honest clients were lost.
+    /// Returns the number of persistent connections of honest clients that were lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.honest.iter().map(|honest| honest.lost).sum()
     }
 
-    /// Returns microseconds of processor time for each unit of `spent`.
+    /// Returns the processor time for each unit of `spent`, in microseconds.
     #[must_use]
     pub fn cpu_us_per(&self, spent: u64) -> f64 {
-        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::number::as_f64(spent) }
+        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::measure::as_f64(spent) }
     }
 }
 
-/// Returns every promise that was broken, in words; none if the attack was held.
+/// Describes every broken promise. The result is empty if the tracker held.
 #[must_use]
-pub fn breaches(bars: &Bars, measured: &Measured, form: Form) -> Vec<String> {
+pub fn breaches(bars: &Bars, measured: &Measured, mode: Mode) -> Vec<String> {
     let mut breaches = Vec::new();
-    honest(bars, measured, form, &mut breaches);
-    let unhealthy_max = match form {
-        // A worker has a second to give a sign of life, which a busy machine may take away now and then.
-        Form::Short => bars.unhealthy_max.max(measured.health_polls / UNHEALTHY_ONE_IN_SHORT),
-        Form::Full => bars.unhealthy_max,
+    check_honest(bars, measured, mode, &mut breaches);
+    let unhealthy_max = match mode {
+        // A worker has to report within a second, which a busy machine sometimes prevents.
+        Mode::Short => bars.unhealthy_max.max(measured.health_polls / UNHEALTHY_ONE_IN_SHORT),
+        Mode::Full => bars.unhealthy_max,
     };
     if measured.unhealthy > unhealthy_max {
         breaches.push(format!(
@@ -126,40 +128,40 @@ pub fn breaches(bars: &Bars, measured: &Measured, form: Form) -> Vec<String> {
             measured.unhealthy, measured.health_polls
         ));
     }
-    memory(bars, measured, &mut breaches);
+    check_memory(bars, measured, &mut breaches);
     if measured.recovery_ms.is_none() {
         breaches.push("honest clients are not all served after the attack".to_owned());
     }
     if let Some(reason) = &measured.bad_end {
-        breaches.push(format!("the tracker did not end well: {reason}"));
+        breaches.push(format!("the tracker did not stop cleanly: {reason}"));
     }
-    let broken = measured.claims.iter().filter(|claim| !claim.held);
-    breaches.extend(broken.map(|claim| format!("{}: {}", claim.what, claim.found)));
+    let failed = measured.checks.iter().filter(|check| !check.held);
+    breaches.extend(failed.map(|check| format!("{}: {}", check.what, check.found)));
     breaches
 }
 
-fn honest(bars: &Bars, measured: &Measured, form: Form, breaches: &mut Vec<String>) {
-    let share_min = match form {
-        Form::Short => bars.honest_share_min.min(HONEST_SHARE_MIN_SHORT),
-        Form::Full => bars.honest_share_min,
+fn check_honest(bars: &Bars, measured: &Measured, mode: Mode, breaches: &mut Vec<String>) {
+    let share_min = match mode {
+        Mode::Short => bars.honest_share_min.min(HONEST_SHARE_MIN_SHORT),
+        Mode::Full => bars.honest_share_min,
     };
     for honest in &measured.honest {
         let (name, failure) =
-            (honest.protocol.word(), honest.failure.as_deref().unwrap_or("no reason known"));
-        if honest.turns == 0 || honest.share() < share_min {
-            breaches.push(format!("{name}: {} of {} answered ({failure})", honest.answered, honest.turns));
+            (honest.protocol.as_str(), honest.failure.as_deref().unwrap_or("unknown reason"));
+        if honest.due == 0 || honest.share() < share_min {
+            breaches.push(format!("{name}: {} of {} answered ({failure})", honest.answered, honest.due));
         }
         if honest.lost > 0 {
             breaches.push(format!("{name}: {} honest sockets were lost ({failure})", honest.lost));
         }
-        if form == Form::Full && honest.p99_ms > f64::from(bars.p99_ms_max) {
+        if mode == Mode::Full && honest.p99_ms > f64::from(bars.p99_ms_max) {
             breaches.push(format!("{name}: p99 of {:.0} ms", honest.p99_ms));
         }
     }
 }
 
-fn memory(bars: &Bars, measured: &Measured, breaches: &mut Vec<String>) {
-    let mib = |bytes: u64| crate::number::as_f64(bytes) / f64::from(1 << 20);
+fn check_memory(bars: &Bars, measured: &Measured, breaches: &mut Vec<String>) {
+    let mib = |bytes: u64| crate::measure::as_f64(bytes) / f64::from(1 << 20);
     if measured.resident_peak_bytes > bars.resident_bytes_max {
         let (peak, max) = (mib(measured.resident_peak_bytes), mib(bars.resident_bytes_max));
         breaches.push(format!("{peak:.0} MiB resident, {max:.0} allowed"));
@@ -171,10 +173,10 @@ fn memory(bars: &Bars, measured: &Measured, breaches: &mut Vec<String>) {
     }
 }
 
-/// Tells whether memory is back at its level.
+/// Returns whether memory has returned to its level.
 pub(crate) fn is_returned(before_bytes: u64, after_bytes: u64) -> bool {
-    let allowed = crate::number::as_f64(before_bytes) * RETURNED_RATIO_MAX;
-    crate::number::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
+    let allowed = crate::measure::as_f64(before_bytes) * RETURNED_RATIO_MAX;
+    crate::measure::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
 }
 
 #[cfg(test)]
@@ -184,7 +186,7 @@ mod tests {
     fn measured() -> Measured {
         let honest = Honest {
             protocol: Protocol::Http,
-            turns: 100,
+            due: 100,
             answered: 100,
             lost: 0,
             p50_ms: 1.0,
@@ -202,23 +204,23 @@ mod tests {
         }
     }
 
-    fn broken(change: impl FnOnce(&mut Measured), form: Form) -> Vec<String> {
+    fn broken(change: impl FnOnce(&mut Measured), mode: Mode) -> Vec<String> {
         let mut measured = measured();
         change(&mut measured);
-        breaches(&Bars::USUAL, &measured, form)
+        breaches(&Bars::USUAL, &measured, mode)
     }
 
     #[test]
-    fn what_keeps_every_bar_has_held() {
-        assert!(broken(|_| {}, Form::Full).is_empty());
+    fn measurements_within_every_limit_have_no_breach() {
+        assert!(broken(|_| {}, Mode::Full).is_empty());
     }
 
     #[test]
-    fn each_broken_bar_is_told() {
+    fn each_exceeded_limit_is_reported() {
         type Change = (fn(&mut Measured), &'static str);
         let changes: [Change; 9] = [
             (|m| m.honest[0].answered = 80, "80 of 100"),
-            (|m| m.honest[0].turns = 0, "0 answered"),
+            (|m| m.honest[0].due = 0, "0 answered"),
             (|m| m.honest[0].lost = 1, "sockets were lost"),
             (|m| m.unhealthy = 3, "/health"),
             (|m| m.resident_peak_bytes = 300 << 20, "allowed"),
@@ -226,34 +228,34 @@ mod tests {
             (|m| m.recovery_ms = None, "not all served"),
             (|m| m.bad_end = Some("it hangs".into()), "it hangs"),
             (
-                |m| m.claims.push(Claim { what: "share".into(), found: "97 %".into(), held: false }),
+                |m| m.checks.push(Check { what: "share".into(), found: "97 %".into(), held: false }),
                 "share: 97 %",
             ),
         ];
-        for form in [Form::Short, Form::Full] {
-            for (change, words) in changes {
-                let broken = broken(change, form);
-                assert!(broken.len() == 1 && broken[0].contains(words), "{words}: {broken:?}");
+        for mode in [Mode::Short, Mode::Full] {
+            for (change, text) in changes {
+                let broken = broken(change, mode);
+                assert!(broken.len() == 1 && broken[0].contains(text), "{text}: {broken:?}");
             }
         }
     }
 
     #[test]
-    fn latency_counts_in_the_full_form_alone() {
-        assert!(broken(|m| m.honest[0].p99_ms = 5000.0, Form::Short).is_empty());
-        assert_eq!(broken(|m| m.honest[0].p99_ms = 5000.0, Form::Full).len(), 1);
+    fn latency_counts_only_in_full_mode() {
+        assert!(broken(|m| m.honest[0].p99_ms = 5000.0, Mode::Short).is_empty());
+        assert_eq!(broken(|m| m.honest[0].p99_ms = 5000.0, Mode::Full).len(), 1);
     }
 
     #[test]
-    fn one_slow_poll_of_ten_is_no_breach_in_the_short_form() {
-        assert!(broken(|m| m.unhealthy = 1, Form::Short).is_empty());
-        assert_eq!(broken(|m| m.unhealthy = 1, Form::Full).len(), 1);
+    fn one_failed_poll_of_ten_is_allowed_in_short_mode() {
+        assert!(broken(|m| m.unhealthy = 1, Mode::Short).is_empty());
+        assert_eq!(broken(|m| m.unhealthy = 1, Mode::Full).len(), 1);
     }
 
     #[test]
-    fn one_lost_request_of_few_is_no_breach_in_the_short_form() {
-        let few = |m: &mut Measured| (m.honest[0].turns, m.honest[0].answered) = (30, 29);
-        assert!(broken(few, Form::Short).is_empty());
-        assert_eq!(broken(few, Form::Full).len(), 1);
+    fn one_lost_request_of_few_is_allowed_in_short_mode() {
+        let few = |m: &mut Measured| (m.honest[0].due, m.honest[0].answered) = (30, 29);
+        assert!(broken(few, Mode::Short).is_empty());
+        assert_eq!(broken(few, Mode::Full).len(), 1);
     }
 }

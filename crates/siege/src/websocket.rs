@@ -1,4 +1,4 @@
-//! A client of WebSockets and of WebTorrent's messages, and bytes of frames.
+//! A WebSocket client for WebTorrent messages, and the encoding of frames.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,15 +11,15 @@ use shoal_wire::websocket::{Role, frame, handshake};
 
 use crate::http::{self, Stream};
 use crate::tls::TlsClient;
-use crate::{clock, socket};
+use crate::{measure, socket};
 
-/// Most bytes that one read takes.
+/// The size of the read buffer.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Most bytes of one message.
+/// The maximum size of a message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// The mask of all frames: a client must mask, but it need not hide anything.
+/// The mask of all frames. A client must mask, but there is nothing to hide.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
 
 /// A WebSocket.
@@ -29,14 +29,14 @@ pub(crate) struct WebSocket {
 }
 
 impl WebSocket {
-    /// Connects and upgrades.
+    /// Connects and upgrades the connection.
     pub(crate) fn open(
         source: IpAddr,
         target: SocketAddr,
         tls: Option<&TlsClient>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self> {
-        Self::over(http::open(source, target, tls, patience)?)
+        Self::over(http::open(source, target, tls, timeout)?)
     }
 
     /// Upgrades a connection.
@@ -52,8 +52,8 @@ impl WebSocket {
                 return Ok(Self { stream, unread });
             }
             let mut piece = [0; 4096];
-            let length = stream.read(&mut piece).context("no answer to an upgrade")?;
-            ensure!(length > 0, "closed instead of an answer to an upgrade");
+            let length = stream.read(&mut piece).context("no response to an upgrade")?;
+            ensure!(length > 0, "the connection was closed instead of upgraded");
             unread.extend_from_slice(&piece[..length]);
         }
     }
@@ -69,13 +69,13 @@ impl WebSocket {
         self.send_raw(&text(message.to_string().as_bytes()))
     }
 
-    /// Waits until `deadline` for a message for which `find` has a result, answers pings, and skips the rest.
+    /// Waits until `deadline` for a message for which `find` returns a result. Answers pings and skips other messages.
     pub(crate) fn wait_for<T>(
         &mut self,
         deadline: Instant,
         mut find: impl FnMut(&Value) -> Option<T>,
     ) -> Result<T> {
-        while clock::now() < deadline {
+        while measure::now() < deadline {
             if let Some(message) = self.next_message()?
                 && let Some(found) = find(&message)
             {
@@ -85,7 +85,7 @@ impl WebSocket {
         bail!("no such message in time")
     }
 
-    /// Reads once and returns the next message, if there is one by then.
+    /// Reads once and returns the next message, if it is complete.
     fn next_message(&mut self) -> Result<Option<Value>> {
         if let Some(found) = self.take_frame()? {
             return Ok(found);
@@ -101,13 +101,13 @@ impl WebSocket {
         Ok(None)
     }
 
-    /// Takes one frame: `None` if there is no whole one, `Some(None)` for one that is no message.
+    /// Removes a frame from the input. Returns `None` if it is incomplete, and `Some(None)` if it is not a message.
     fn take_frame(&mut self) -> Result<Option<Option<Value>>> {
         let head = frame::decode(&self.unread, Role::Client);
-        let Some(head) = head.map_err(|error| anyhow::anyhow!("a broken frame: {error:?}"))? else {
+        let Some(head) = head.map_err(|error| anyhow::anyhow!("an invalid frame: {error:?}"))? else {
             return Ok(None);
         };
-        ensure!(head.payload_bytes <= MESSAGE_BYTES_MAX, "a message without end");
+        ensure!(head.payload_bytes <= MESSAGE_BYTES_MAX, "a message that is too long");
         let length = usize::try_from(head.payload_bytes)?;
         let Some(payload) = self.unread.get(head.head_bytes..head.head_bytes + length) else {
             return Ok(None);
@@ -116,7 +116,7 @@ impl WebSocket {
         self.unread.drain(..head.head_bytes + length);
         match head.opcode {
             Opcode::Text => {
-                Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is no JSON")?)))
+                Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is not JSON")?)))
             }
             Opcode::Ping => {
                 let mut pong = Vec::new();
@@ -124,52 +124,52 @@ impl WebSocket {
                 self.send_raw(&pong)?;
                 Ok(Some(None))
             }
-            Opcode::Close => bail!("closed by the tracker: {}", close_words(&payload)),
+            Opcode::Close => bail!("closed by the tracker: {}", close_reason(&payload)),
             _ => Ok(Some(None)),
         }
     }
 }
 
-/// Returns the code and the reason of a close frame (RFC 6455, 5.5.1).
-fn close_words(payload: &[u8]) -> String {
+/// Describes the code and the reason of a close frame (RFC 6455, 5.5.1).
+fn close_reason(payload: &[u8]) -> String {
     match payload.split_first_chunk::<2>() {
         Some((code, reason)) => format!("{} {}", u16::from_be_bytes(*code), String::from_utf8_lossy(reason)),
         None => "without a code".to_owned(),
     }
 }
 
-/// Opens a plain WebSocket and returns its bare connection, for attackers that break the protocol.
-pub(crate) fn bare(source: IpAddr, target: SocketAddr, patience: Duration) -> Result<TcpStream> {
-    let mut stream = socket::tcp(source, target, patience).context("cannot connect")?;
+/// Opens a plain WebSocket and returns its connection, for attackers that violate the protocol.
+pub(crate) fn bare(source: IpAddr, target: SocketAddr, timeout: Duration) -> Result<TcpStream> {
+    let mut stream = socket::tcp(source, target, timeout).context("cannot connect")?;
     stream.write_all(&upgrade("dGhlIHNhbXBsZSBub25jZQ==")).context("cannot ask for a WebSocket")?;
     let mut answer = [0; 1024];
-    let length = stream.read(&mut answer).context("no answer to an upgrade")?;
+    let length = stream.read(&mut answer).context("no response to an upgrade")?;
     ensure!(answer[..length].starts_with(b"HTTP/1.1 101"), "no WebSocket");
     Ok(stream)
 }
 
-/// Returns the request for a WebSocket.
+/// Encodes an upgrade request.
 pub(crate) fn upgrade(key: &str) -> Vec<u8> {
     let mut request = Vec::new();
     handshake::ask("/announce", "tracker.test", key, None, &mut request);
     request
 }
 
-/// Returns a masked frame of text.
+/// Encodes a masked text frame.
 pub(crate) fn text(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::encode(Opcode::Text, payload, Some(MASK), &mut out);
     out
 }
 
-/// Returns a masked frame of any kind, of which `fin` says whether it is the last of its message.
+/// Encodes a masked frame. `fin` marks the last frame of a message.
 pub(crate) fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::encode_fragment(opcode, fin, payload, Some(MASK), &mut out);
     out
 }
 
-/// Returns the announce of a leecher with these offers.
+/// Returns a leecher's announce with these offers.
 pub(crate) fn announce(info_hash: &str, peer_id: &str, offers: &[(String, String)]) -> Value {
     let offers: Vec<Value> = offers
         .iter()
@@ -189,7 +189,7 @@ pub(crate) fn answer(info_hash: &str, peer_id: &str, to: &str, offer_id: &str, s
     })
 }
 
-/// Returns a random name of 20 characters, for an info hash, a peer or an offer.
-pub(crate) fn name() -> String {
+/// Returns a random identifier of 20 characters, for an info hash, a peer or an offer.
+pub(crate) fn random_id() -> String {
     (0..20).map(|_| fastrand::alphanumeric()).collect()
 }

@@ -1,7 +1,7 @@
-//! The certificates in use, and which of them a client gets.
+//! The certificates in use, and the selection of one for each client.
 //!
-//! Owns the choice by name (RFC 6066, 3) and by what kinds of signatures the client can check. A name stands for all
-//! its certificates, so that one with RSA beside one with ECDSA serves old clients too.
+//! A certificate is selected by name (RFC 6066, 3) and by the signature schemes that the client supports. A name can have
+//! several certificates, so that one with RSA next to one with ECDSA serves old clients as well.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,24 +14,24 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use webpki::{EndEntityCert, KeyUsage};
 
-/// What can be said of a certificate in use.
+/// A description of a certificate in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The file it came from.
+    /// The file that the certificate was loaded from.
     pub file: PathBuf,
-    /// The host names it is for, wildcards included.
+    /// The host names in the certificate, wildcards included.
     pub names: Vec<String>,
-    /// When it begins to be valid, in seconds since 1970.
+    /// The start of validity, in seconds since 1970.
     pub not_before_unix_s: Option<u64>,
-    /// Until when it is valid, in seconds since 1970.
+    /// The end of validity, in seconds since 1970.
     pub not_after_unix_s: Option<u64>,
 }
 
 impl Certificate {
-    /// What stands in a certificate that can be used.
+    /// Parses a certificate.
     ///
     /// # Errors
-    /// When it is not X.509 version 3.
+    /// Returns an error if it is not X.509 version 3.
     pub(crate) fn read(file: PathBuf, der: &CertificateDer<'_>) -> Result<Self, webpki::Error> {
         let certificate = EndEntityCert::try_from(der)?;
         Ok(Self {
@@ -49,8 +49,8 @@ impl Certificate {
     }
 }
 
-/// Why a certificate would be refused at a time. For webpki the dates are among the first things to look at, and the
-/// only way to have it tell them.
+/// Returns the reason why a certificate would be refused at a time. webpki checks the dates early, and exposes them only
+/// through this error.
 fn refusal(certificate: &EndEntityCert<'_>, time: UnixTime) -> Option<webpki::Error> {
     certificate.verify_for_usage(&[], &[], &[], time, KeyUsage::server_auth(), None, None).err()
 }
@@ -67,13 +67,13 @@ pub(crate) struct Usable {
 pub(crate) struct Certificates {
     /// In the order of the configuration; never empty.
     all: Vec<Usable>,
-    /// Which of them are for a name, in the same order. A wildcard stands under what follows its star, dot included:
-    /// no host name begins with a dot.
+    /// The certificates of each name, in the same order. The key of a wildcard is the part after the asterisk, including
+    /// the dot, with which a host name cannot begin.
     by_name: HashMap<String, Vec<usize>>,
 }
 
 impl Certificates {
-    /// Takes at least one.
+    /// Indexes at least one certificate by name.
     pub(crate) fn new(all: Vec<Usable>) -> Self {
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, usable) in all.iter().enumerate() {
@@ -84,22 +84,22 @@ impl Certificates {
         Self { all, by_name }
     }
 
-    /// The certificate for a client that asks for `name` and can check signatures that `is_accepted` tells.
+    /// Selects the certificate for a client that requests `name` and supports the keys for which `is_accepted` holds.
     fn select(&self, name: Option<&str>, is_accepted: impl Fn(&CertifiedKey) -> bool) -> Option<&Usable> {
-        let named = name.and_then(|name| self.of_name(&name.to_ascii_lowercase()));
-        let of_name = named.into_iter().flatten().filter_map(|index| self.all.get(*index));
+        let indexes = name.and_then(|name| self.find(&name.to_ascii_lowercase()));
+        let of_name = indexes.into_iter().flatten().filter_map(|index| self.all.get(*index));
         of_name.chain(&self.all).find(|usable| is_accepted(&usable.key)).or_else(|| self.all.first())
     }
 
-    /// The certificates for the name itself, or else those for all names beside it (RFC 9525, 6.3: a star stands for
-    /// one whole label).
-    fn of_name(&self, name: &str) -> Option<&Vec<usize>> {
+    /// Returns the certificates of the name, or else those of a matching wildcard, whose asterisk stands for one whole
+    /// label (RFC 9525, 6.3).
+    fn find(&self, name: &str) -> Option<&Vec<usize>> {
         let parent = || name.find('.').and_then(|dot| name.get(dot..));
         self.by_name.get(name).or_else(|| self.by_name.get(parent()?))
     }
 }
 
-/// What rustls asks for a certificate; exchanges all of them at once.
+/// The certificate resolver for rustls, which can replace all certificates at once.
 #[derive(Debug)]
 pub(crate) struct Selector {
     current: RwLock<Arc<Certificates>>,

@@ -1,6 +1,6 @@
-//! Certificates and keys from files in PEM.
+//! Loads certificates and keys from PEM files.
 //!
-//! Owns what can be wrong with them, in words for whoever has to put it right.
+//! The errors tell the operator how to correct a file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -16,15 +16,15 @@ use rustls::sign::CertifiedKey;
 
 use crate::certificates::{Certificate, Certificates, Usable};
 
-/// Most bytes of a file. A chain of five certificates with a key has some 10 KiB.
+/// The maximum size of a file. A chain of five certificates with a key has about 10 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, followed by those of the authorities between it and one that clients know.
+    /// The certificate, followed by the intermediate certificates up to a root that clients trust.
     pub chain: PathBuf,
-    /// Its key. Without it, the key is in the same file.
+    /// The private key. If absent, the key is in the same file.
     pub key: Option<PathBuf>,
 }
 
@@ -32,17 +32,17 @@ pub struct CertificateFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// No files were given.
-    #[error("no certificate is configured; `shoal tls self-signed` makes one for trials")]
+    #[error("no certificate is configured; `shoal tls self-signed` creates one for testing")]
     NoneGiven,
     /// A file cannot be read.
     #[error("{} cannot be read: {error}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// A file is something that may never end, or keep a reader waiting: a FIFO, a device, a socket, a directory.
+    /// A file is not a regular file and might block a reader or never end: a FIFO, a device, a socket, a directory.
     #[error("{} is not a regular file", file.display())]
     NotAFile {
         /// The file.
@@ -54,7 +54,7 @@ pub enum CertificateError {
         /// The file.
         file: PathBuf,
     },
-    /// A file has no PEM in it.
+    /// A file contains no PEM.
     #[error(
         "{shown} is not PEM, whose sections begin with -----BEGIN; if it is DER, `openssl {command} -inform der -in \
          {shown} -out {shown}.pem` converts it",
@@ -63,37 +63,37 @@ pub enum CertificateError {
     NotPem {
         /// The file.
         file: PathBuf,
-        /// The command of openssl that understands what the file should have in it.
+        /// The openssl command for the expected contents.
         command: &'static str,
     },
-    /// A file is broken PEM.
+    /// A file contains invalid PEM.
     #[error("{} is damaged: {error}", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is broken.
+        /// The violation.
         error: rustls::pki_types::pem::Error,
     },
-    /// A file has no certificate in it.
-    #[error("there is no certificate in {}, only other things: is it the key?", file.display())]
+    /// A file contains no certificate.
+    #[error("there is no certificate in {}, only other PEM sections: is it the key?", file.display())]
     NoCertificate {
         /// The file.
         file: PathBuf,
     },
-    /// A certificate cannot be understood.
+    /// A certificate cannot be parsed.
     #[error(
-        "the first certificate in {} cannot be used: {error}; clients want X.509 version 3 with subjectAltName",
+        "the first certificate in {} cannot be used: {error}; clients require X.509 version 3 with subjectAltName",
         file.display()
     )]
     BadCertificate {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         error: webpki::Error,
     },
-    /// A file has no private key in it.
+    /// A file contains no private key.
     #[error(
-        "there is no private key in {}: it would begin with -----BEGIN PRIVATE KEY-----, -----BEGIN EC PRIVATE \
+        "there is no private key in {}, which would begin with -----BEGIN PRIVATE KEY-----, -----BEGIN EC PRIVATE \
          KEY----- or -----BEGIN RSA PRIVATE KEY-----",
         file.display()
     )]
@@ -103,7 +103,7 @@ pub enum CertificateError {
     },
     /// A private key is encrypted.
     #[error(
-        "the private key in {shown} is encrypted, and nobody could be asked for its password; `openssl pkey -in \
+        "the private key in {shown} is encrypted, and there is no way to enter its password; `openssl pkey -in \
          {shown} -out {shown}.plain` decrypts it",
         shown = file.display()
     )]
@@ -111,19 +111,19 @@ pub enum CertificateError {
         /// The file.
         file: PathBuf,
     },
-    /// A private key cannot be understood.
+    /// A private key cannot be parsed.
     #[error(
-        "the private key in {} cannot be used: {error}; ECDSA with P-256 or P-384, RSA from 2048 bits and Ed25519 \
-         can be",
+        "the private key in {} cannot be used: {error}; supported keys are ECDSA with P-256 or P-384, RSA with \
+         2048 bits or more, and Ed25519",
         file.display()
     )]
     BadKey {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         error: rustls::Error,
     },
-    /// A private key is not the certificate's.
+    /// A private key does not belong to the certificate.
     #[error("the private key in {} does not match the first certificate in {}{}", key.display(), chain.display(),
         if *.is_misplaced { ", but a later one there: the server's own must come first" } else { "" })]
     Mismatch {
@@ -131,15 +131,18 @@ pub enum CertificateError {
         chain: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// Whether the key is that of another certificate of the chain.
+        /// Whether the key belongs to another certificate of the chain.
         is_misplaced: bool,
     },
-    /// The system gives no random numbers for the keys of tickets.
-    #[error("no keys for session tickets: {0}")]
+    /// The system provides no random numbers for the keys of tickets.
+    #[error("cannot generate keys for session tickets: {0}")]
     NoRandomness(rustls::Error),
 }
 
-/// Loads all certificates, or tells what is wrong with the first one that cannot be used.
+/// Loads all certificates.
+///
+/// # Errors
+/// Returns the error of the first certificate that cannot be used.
 pub(crate) fn load(
     files: &[CertificateFiles],
     provider: &CryptoProvider,
@@ -177,15 +180,15 @@ fn load_one(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Usabl
     Ok(Usable { certificate, key: Arc::new(certified) })
 }
 
-/// Reads a regular file of bounded size. Nothing else is even opened, because to open a FIFO waits for a writer, and to
-/// open a device may do something.
+/// Reads a regular file of bounded size. Other files are not even opened, because opening a FIFO waits for a writer, and
+/// opening a device may have side effects.
 fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
     let unreadable = |error| CertificateError::Unreadable { file: file.to_owned(), error };
     let not_a_file = || CertificateError::NotAFile { file: file.to_owned() };
     if !fs::metadata(file).map_err(unreadable)?.is_file() {
         return Err(not_a_file());
     }
-    // It may have been exchanged by now, so it is opened without waiting, and looked at again.
+    // The file may have been replaced meanwhile, so it is opened without blocking and checked again.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(file);
     let opened = opened.map_err(unreadable)?;
     if !opened.metadata().map_err(unreadable)?.is_file() {
@@ -213,7 +216,7 @@ fn key(file: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErr
     if !is_pem(pem) {
         return Err(CertificateError::NotPem { file: file(), command: "pkey" });
     }
-    // The old way of OpenSSL has ordinary markers and says it in a header behind them.
+    // The old format of OpenSSL has ordinary markers, followed by a header that declares the encryption.
     if contains(pem, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || contains(pem, b"Proc-Type: 4,ENCRYPTED") {
         return Err(CertificateError::EncryptedKey { file: file() });
     }
@@ -223,7 +226,7 @@ fn key(file: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErr
     }
 }
 
-/// Whether a key is not the certificate's. Where rustls cannot tell, it is taken for a match.
+/// Returns whether a key does not belong to the certificate. If rustls cannot determine this, the key is accepted.
 fn is_mismatch(certified: &CertifiedKey) -> bool {
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => false,

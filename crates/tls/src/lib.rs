@@ -1,20 +1,17 @@
-//! TLS for trackers: certificates, tickets, and sessions that take bytes and give bytes.
+//! TLS for trackers: certificates, tickets, and sessions that convert bytes to bytes.
 //!
-//! Owns what is configured about TLS and the state of each connection's. Must not touch sockets: ciphertext is handed
-//! in, plaintext comes out, and the other way round. It reads no clock of its own either; that tickets age is up to
-//! rustls.
+//! This crate owns the TLS configuration and the TLS state of each connection. It must not touch sockets: it converts
+//! ciphertext to plaintext and plaintext to ciphertext. It does not read the clock; rustls determines the age of tickets.
 #![forbid(unsafe_code)]
 
 mod certificates;
-mod failure;
 mod files;
 mod self_signed;
 mod server;
 mod session;
 
 pub use certificates::Certificate;
-pub use failure::Failure;
 pub use files::{CertificateError, CertificateFiles};
 pub use self_signed::{SelfSigned, SelfSignedError, self_signed, self_signed_for_a_year};
 pub use server::Server;
-pub use session::Session;
+pub use session::{Failure, Session};

@@ -1,4 +1,4 @@
-//! Certificates for trials, which no authority has signed.
+//! Self-signed certificates for testing.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,45 +7,45 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256,
 };
 
-/// No longer than clients believe in, which is 398 days.
+/// The validity of a certificate. Clients accept 398 days at most.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A certificate and its key.
+/// A certificate and its private key.
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
     /// The certificate in PEM.
     pub certificate_pem: String,
-    /// Its private key, PKCS#8 in PEM.
+    /// The private key, PKCS#8 in PEM.
     pub key_pem: String,
 }
 
-/// Why there is no certificate.
+/// Why a certificate cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
-    /// Nobody to be certified.
+    /// No names were given.
     #[error("a certificate needs a name: the host name or the address that clients connect to")]
     NoName,
-    /// A name that a certificate cannot hold.
-    #[error("{0:?} is neither a host name (in ASCII; xn--… for others) nor an IP address")]
+    /// A name cannot be in a certificate.
+    #[error("{0:?} is neither a host name (in ASCII; others as xn--…) nor an IP address")]
     BadName(String),
-    /// The cryptography failed.
-    #[error("cannot make a certificate: {0}")]
+    /// Cryptography failed.
+    #[error("cannot create a certificate: {0}")]
     Other(#[from] rcgen::Error),
 }
 
-/// A certificate for these host names and IP addresses that practically never expires, for tests: there is no clock
-/// here that could say which year begins now.
+/// Creates a certificate for these host names and IP addresses. It practically never expires, because this crate reads no
+/// clock; it is meant for tests.
 ///
 /// # Errors
-/// When a name is neither a host name nor an IP address, or there is none.
+/// Returns an error if a name is neither a host name nor an IP address, or if there is none.
 pub fn self_signed(names: &[String]) -> Result<SelfSigned, SelfSignedError> {
     sign(parameters(names)?)
 }
 
-/// A certificate for these host names and IP addresses that is valid for a year from `now` on.
+/// Creates a certificate for these host names and IP addresses that is valid for a year from `now`.
 ///
 /// # Errors
-/// As [`self_signed`].
+/// Returns the same errors as [`self_signed`].
 pub fn self_signed_for_a_year(names: &[String], now: SystemTime) -> Result<SelfSigned, SelfSignedError> {
     let mut parameters = parameters(names)?;
     parameters.not_before = now.into();
@@ -72,7 +72,7 @@ fn sign(parameters: CertificateParams) -> Result<SelfSigned, SelfSignedError> {
     Ok(SelfSigned { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
 }
 
-/// Whether a certificate can be for `name`: rcgen would take any text.
+/// Returns whether a certificate can have this name, since rcgen accepts any text.
 fn is_name(name: &str) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
     rustls::pki_types::ServerName::try_from(host).is_ok()

@@ -1,4 +1,4 @@
-//! What all TLS connections of a listener have in common: versions, ciphers, certificates, tickets.
+//! The configuration that all TLS connections of a listener share: versions, ciphers, certificates, tickets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::Certificate;
 use crate::certificates::Selector;
 use crate::files::{self, CertificateError, CertificateFiles};
 
-/// The ciphers in the order in which we choose. With AES-128 and SHA-256 a handshake is cheapest by far, and nothing
-/// in sight breaks them; without our order OpenSSL's clients would have it done with SHA-384. rustls knows either our
-/// order or the client's, so a client without instructions for AES gets ChaCha20 only if it offers nothing else.
+/// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
+/// is in sight; by the preference of OpenSSL clients it would use SHA-384. rustls follows either the order of the server
+/// or that of the client, so a client without AES instructions gets ChaCha20 only if it offers nothing else.
 const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -27,11 +27,11 @@ const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 ];
 
-/// What we speak inside TLS (RFC 7301). A client that offers something, but neither of these, could not be understood
-/// and is refused as the RFC wants it, with the alert no_application_protocol; one that offers nothing is welcome.
+/// The application protocols (RFC 7301). A client that offers only others is refused with the alert
+/// no_application_protocol, as the RFC requires. A client that offers none is accepted.
 const APPLICATION_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
-/// What sessions are made from. Clones share everything, certificates and keys of tickets included.
+/// The configuration of sessions. Clones share everything, including certificates and ticket keys.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -39,10 +39,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with these certificates. The first is for clients that name no host, or one that none of them is for.
+    /// Creates a server with these certificates. The first is for clients that send no name, or one without a certificate.
     ///
     /// # Errors
-    /// When a certificate cannot be used; the message names the file and says what to do.
+    /// Returns an error if a certificate cannot be used. The message names the file and the remedy.
     pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
         let provider = Arc::new(CryptoProvider {
             cipher_suites: CIPHER_SUITES.to_vec(),
@@ -56,30 +56,29 @@ impl Server {
             .with_cert_resolver(Arc::clone(&selector) as _);
         config.ignore_client_order = true;
         config.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
-        // Tickets carry the state of a session to the client, so that none is kept here, whichever worker it comes
-        // back to. Their keys change every six hours, and a ticket is good for twelve.
+        // Tickets keep the state of a session at the client, so that the server stores none and any worker can resume it.
+        // Their keys change every six hours, and a ticket is valid for twelve.
         config.ticketer = Ticketer::new().map_err(CertificateError::NoRandomness)?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        // A client of a tracker has one connection at a time and gets a new ticket with each, so a second one would
-        // be made, and sent, for nothing.
+        // A client of a tracker has one connection at a time and gets a new ticket with each, so a second ticket would be
+        // wasted.
         config.send_tls13_tickets = 1;
-        // Early data can be replayed by anybody, and a replayed announce is an announce.
+        // Any attacker can replay early data, and a replayed announce takes effect.
         config.max_early_data_size = 0;
         Ok(Self { config: Arc::new(config), selector })
     }
 
-    /// Exchanges the certificates, for all clones and for every handshake from now on. Open sessions stay, and so do
-    /// tickets.
+    /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid.
     ///
     /// # Errors
-    /// As [`Self::load`]. The old certificates stay then.
+    /// Returns the same errors as [`Self::load`] and keeps the old certificates.
     pub fn reload(&self, files: &[CertificateFiles]) -> Result<(), CertificateError> {
         let certificates = files::load(files, self.config.crypto_provider())?;
         self.selector.replace(certificates);
         Ok(())
     }
 
-    /// The certificates in use, in the order of the configuration.
+    /// Returns the certificates in use, in the order of the configuration.
     #[must_use]
     pub fn certificates(&self) -> Vec<Certificate> {
         self.selector.summary()
@@ -91,7 +90,7 @@ impl Server {
 }
 
 impl fmt::Debug for Server {
-    /// Without what is inside rustls, which would be long and say little.
+    /// Omits the internals of rustls.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Server").field("certificates", &self.certificates()).finish_non_exhaustive()
     }

@@ -1,8 +1,8 @@
-//! The TLS state of one connection: ciphertext in, plaintext out, and back.
+//! The TLS state of one connection, which decrypts input and encrypts output.
 //!
-//! Owns the keys of the connection and, while a record has arrived in part, that part; between two records it owns no
-//! buffer. Input is decrypted where it lies. That rustls hands out each record in a `Vec` of its own, and builds each
-//! outgoing one in another, is the one allocation that opening and the one that sealing costs.
+//! A session owns the keys of the connection and the part of an incomplete record; between two records it owns no buffer.
+//! Input is decrypted in place. Opening and sealing cost one allocation each, because rustls returns each record in a new
+//! `Vec` and builds each outgoing record in another.
 
 use std::{fmt, mem};
 
@@ -12,60 +12,73 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus, WriteTraffic,
 };
 
-use crate::{Failure, Server};
+use crate::Server;
 
-/// The longest record, RFC 5246, 6.2.3: the header, 2^14 bytes, and 2,048 more that a cipher may add. (RFC 8446, 5.2
-/// allows fewer, which rustls sees to.) More than this never waits for its rest.
+/// The maximum size of a record, RFC 5246, 6.2.3: the header, 2^14 bytes, and 2,048 more that a cipher may add. (RFC
+/// 8446, 5.2 allows fewer, which rustls enforces.) More than this is never buffered.
 const PARTIAL_BYTES_MAX: usize = 5 + 16_384 + 2_048;
 
-/// The most plaintext of one record, RFC 8446, 5.1.
+/// The maximum plaintext of a record, RFC 8446, 5.1.
 const RECORD_PLAINTEXT_BYTES_MAX: usize = 16_384;
 
-/// What a record adds to its plaintext at most: header, explicit nonce of TLS 1.2, content type of TLS 1.3, tag.
+/// The maximum overhead of a record: header, explicit nonce of TLS 1.2, content type of TLS 1.3, tag.
 const RECORD_OVERHEAD_BYTES_MAX: usize = 5 + 8 + 1 + 16;
 
-/// What a session takes once its handshake is done, keys and what the allocator adds included: 1.3 KB by itself
-/// (`tests/idle.rs`), up to 4 KB between other connections in a tracker, where what the handshake needed is not used again.
+/// The memory of a session after its handshake, including keys and allocator overhead: 1.3 KB in isolation
+/// (`tests/idle.rs`), up to 4 KB among other connections in a tracker, where the memory of the handshake is not reused.
 const ESTABLISHED_BYTES: usize = 4_096;
 
-/// What it takes beside that before: the transcript, key shares, the state of the handshake. With them 4.2 KB were
-/// measured.
+/// The additional memory during the handshake, for the transcript, key shares and state. Together 4.2 KB were measured.
 const HANDSHAKE_BYTES: usize = 1_024;
 
-/// The server's side of a TLS connection.
+/// Why a session ended early. The peer causes each failure, so none is worth a log line.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The peer sent plain HTTP. No alert was written, so that the reply can be plain HTTP as well.
+    #[error("unencrypted HTTP on a TLS port")]
+    PlainHttp,
+    /// The peer split a handshake message into too many records.
+    #[error("a handshake message in too many pieces")]
+    TooManyPieces,
+    /// The peer violated the protocol, sent an alert, or shares no version, cipher or certificate with the server.
+    #[error("TLS: {0}")]
+    Protocol(#[from] rustls::Error),
+}
+
+/// The server side of a TLS connection.
 pub struct Session {
-    /// Boxed, because whoever has many connections would not like each to be this large from the beginning.
+    /// Boxed, because the owner of many connections should not reserve this much for each from the start.
     connection: Box<UnbufferedServerConnection>,
-    /// Bytes that rustls cannot use up yet. It may have decrypted some of them in place and remember where they are,
-    /// so they must be shown to it whenever it is called.
+    /// Input that rustls cannot consume yet. It may have decrypted some of it in place and remember the position, so this
+    /// must be passed to every call.
     partial: Vec<u8>,
-    life: Life,
+    state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum State {
     Open,
-    /// The peer will send no more, but may be sent to.
+    /// The peer will send no more, but can still receive.
     PeerClosed,
-    /// Closed by us, or failed. rustls must not be called any more.
-    Over,
+    /// Closed by this side, or failed. rustls must not be called any more.
+    Closed,
 }
 
 impl Session {
-    /// The session of a connection that was just accepted.
+    /// Creates the session of a new connection.
     #[must_use]
     pub fn new(server: &Server) -> Self {
         let connection = UnbufferedServerConnection::new(server.config())
-            .expect("only a maximum fragment size could be wrong, and none is configured");
-        Self { connection: Box::new(connection), partial: Vec::new(), life: Life::Open }
+            .expect("only an invalid maximum fragment size fails, and none is configured");
+        Self { connection: Box::new(connection), partial: Vec::new(), state: State::Open }
     }
 
-    /// Takes what the peer sent. Appends what it means to `plaintext`, and what must be sent because of it to
-    /// `output`. All of `input` is used up, and left in disorder.
+    /// Decrypts input from the peer. Appends the contents to `plaintext`, and responses of the protocol to `output`. All of
+    /// `input` is consumed and overwritten.
     ///
     /// # Errors
-    /// When the session cannot go on. `output` then ends with the alert that tells the peer, if there is one; it
-    /// should be sent before the connection is closed. Further calls do nothing.
+    /// Returns an error if the session cannot continue. `output` then ends with an alert, if there is one, which should be
+    /// sent before the connection is closed. Further calls do nothing.
     pub fn open(
         &mut self,
         input: &mut [u8],
@@ -73,7 +86,7 @@ impl Session {
         output: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         // "Any data received after a closure alert has been received MUST be ignored." (RFC 8446, 6.1)
-        if self.life != Life::Open {
+        if self.state != State::Open {
             return Ok(());
         }
         let outcome = if self.partial.is_empty() {
@@ -81,20 +94,20 @@ impl Session {
         } else {
             let mut bytes = mem::take(&mut self.partial);
             extend(&mut bytes, input);
-            self.process(&mut bytes, plaintext, output).map(|used| self.keep(bytes, used))
+            self.process(&mut bytes, plaintext, output).map(|used| self.keep_rest(bytes, used))
         };
         if outcome.is_ok() && self.partial.len() <= PARTIAL_BYTES_MAX {
             return Ok(());
         }
-        self.life = Life::Over;
+        self.state = State::Closed;
         self.partial = Vec::new();
         outcome.and(Err(Failure::TooManyPieces))
     }
 
     /// Encrypts `plaintext` and appends the records to `output`.
     ///
-    /// Nothing is written before the handshake is done, and nothing after [`Self::close`]. TLS 1.2 has no way to
-    /// change keys, so after 2^24 records the session closes itself, which [`Self::is_closed`] tells.
+    /// Nothing is written before the end of the handshake or after [`Self::close`]. TLS 1.2 cannot change keys, so after
+    /// 2^24 records the session closes itself, which [`Self::is_closed`] reports.
     pub fn seal(&mut self, plaintext: &[u8], output: &mut Vec<u8>) {
         let records = plaintext.len().div_ceil(RECORD_PLAINTEXT_BYTES_MAX);
         let size = plaintext.len() + records * RECORD_OVERHEAD_BYTES_MAX;
@@ -102,58 +115,58 @@ impl Session {
             .write(output, |writer, output| append(output, size, |space| writer.encrypt(plaintext, space)));
         if sealed.is_err() {
             self.flush(output);
-            self.life = Life::Over;
+            self.state = State::Closed;
         }
     }
 
-    /// Appends the alert that tells the peer that nothing more comes. The session is closed then.
+    /// Appends the close_notify alert and closes the session.
     pub fn close(&mut self, output: &mut Vec<u8>) {
-        // Before the handshake is done there is nothing that could be cut off, so there is nothing to tell.
+        // Before the end of the handshake, no data could be truncated, so no alert is needed.
         let _ = self.write(output, |writer, output| {
             append(output, 2 + RECORD_OVERHEAD_BYTES_MAX, |space| writer.queue_close_notify(space))
         });
-        self.life = Life::Over;
+        self.state = State::Closed;
     }
 
-    /// Whether the handshake is still going on.
+    /// Returns whether the handshake is in progress.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Whether part of a record has come, and waits for the rest.
+    /// Returns whether part of a record has arrived.
     #[must_use]
     pub const fn is_within_record(&self) -> bool {
         !self.partial.is_empty()
     }
 
-    /// How many bytes every session takes that waits for its peer between two records.
+    /// Returns the memory of an idle session in bytes.
     #[must_use]
     pub const fn idle_bytes(&self) -> usize {
         ESTABLISHED_BYTES
     }
 
-    /// How many bytes it takes beside that: for the handshake that is going on, for a record that has come in part.
+    /// Returns the additional memory for a handshake in progress and for a partial record, in bytes.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         let handshake_bytes = if self.is_handshaking() { HANDSHAKE_BYTES } else { 0 };
         handshake_bytes + self.partial.capacity()
     }
 
-    /// Whether the peer resumed an earlier session.
+    /// Returns whether the peer resumed an earlier session.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether the peer will send no more, or the session is over altogether. Plaintext that came before the end is
-    /// complete, and if only the peer closed its side, it can still be answered.
+    /// Returns whether the peer has closed its side, or the session is closed. Plaintext before the end is complete, and if
+    /// only the peer has closed its side, the session can still send.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.life != Life::Open
+        self.state != State::Open
     }
 
-    /// Has rustls process `bytes` as far as it can. Says how many of them are used up.
+    /// Lets rustls process `bytes` as far as possible, and returns how many bytes it consumed.
     fn process(
         &mut self,
         bytes: &mut [u8],
@@ -176,18 +189,19 @@ impl Session {
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
-                    append(output, 0, |space| message.encode(space)).map_err(encoding)?;
+                    let encoded = append(output, 0, |space| message.encode(space));
+                    encoded.map_err(|error| rustls::Error::General(error.to_string()))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(transmission)) => transmission.done(),
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                     return Ok(used + discard);
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
-                    self.life = Life::PeerClosed;
+                    self.state = State::PeerClosed;
                     return Ok(bytes.len());
                 }
                 Ok(other) => {
-                    let state = format!("no rule for the state {other:?}");
+                    let state = format!("unexpected state {other:?}");
                     return Err(Failure::Protocol(rustls::Error::General(state)));
                 }
                 Err(error) => {
@@ -199,8 +213,8 @@ impl Session {
         }
     }
 
-    /// Keeps what is not used up, in no more memory than about twice of what it takes.
-    fn keep(&mut self, mut bytes: Vec<u8>, used: usize) {
+    /// Keeps the unconsumed bytes, in at most about twice their size of memory.
+    fn keep_rest(&mut self, mut bytes: Vec<u8>, used: usize) {
         let rest = &bytes[used..];
         if bytes.capacity() > 2 * rest.len() {
             extend(&mut self.partial, rest);
@@ -210,26 +224,26 @@ impl Session {
         }
     }
 
-    /// Has `write` write when rustls allows it.
+    /// Calls `write` if rustls permits writing.
     fn write(
         &mut self,
         output: &mut Vec<u8>,
         write: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>) -> Result<(), EncryptError>,
     ) -> Result<(), EncryptError> {
-        if self.life == Life::Over || self.is_handshaking() {
+        if self.state == State::Closed || self.is_handshaking() {
             return Ok(());
         }
         match self.connection.process_tls_records(&mut self.partial).state {
             Ok(ConnectionState::WriteTraffic(mut writer)) => write(&mut writer, output),
-            // Whatever rustls had to send or to say, `open` has taken from it.
+            // `open` has already processed all other states.
             _ => Err(EncryptError::EncryptExhausted),
         }
     }
 
-    /// Appends what rustls has still to send after it failed, which is an alert.
+    /// Appends the alert that rustls has to send after a failure.
     fn flush(&mut self, output: &mut Vec<u8>) {
-        // As long as something is to be sent, rustls hands it out and looks at no input. What comes after that must
-        // not be asked for: a broken record would be complained of twice.
+        // While there is output, rustls returns it without reading input. It must not be called afterwards, because it would
+        // report the same invalid record again.
         while self.connection.wants_write() {
             match self.connection.process_tls_records(&mut []).state {
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
@@ -243,13 +257,13 @@ impl Session {
     }
 }
 
-/// Appends what has come of a record. Memory is taken once for the whole of it, as its head tells, but for no more than
-/// twice of what has come; a record is short.
+/// Appends a part of a record. Memory is allocated once for the whole record, by the length in its header, but for at most
+/// twice the bytes that have arrived.
 fn extend(partial: &mut Vec<u8>, input: &[u8]) {
     let needed = partial.len() + input.len();
     if needed > partial.capacity() {
         let byte = |index: usize| partial.iter().chain(input).nth(index).copied().unwrap_or(0);
-        // RFC 8446, 5.1: the length stands behind the type and the version.
+        // RFC 8446, 5.1: the length follows the type and the version.
         let record_bytes = 5 + usize::from(u16::from_be_bytes([byte(3), byte(4)]));
         let wanted = needed.max(record_bytes.min(2 * needed));
         partial.reserve_exact(wanted - partial.len());
@@ -258,15 +272,18 @@ fn extend(partial: &mut Vec<u8>, input: &[u8]) {
 }
 
 impl fmt::Debug for Session {
-    /// Without keys.
+    /// Omits the keys.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut session = formatter.debug_struct("Session");
         session.field("version", &self.connection.protocol_version());
-        session.field("partial_bytes", &self.partial.len()).field("life", &self.life).finish_non_exhaustive()
+        session
+            .field("partial_bytes", &self.partial.len())
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
-/// Has `write` write behind the end of `output`, where it finds `size` bytes, or as many as it then asks for.
+/// Lets `write` append to `output`, first with `size` bytes of space, then with as many as it requires.
 fn append<Error: Shortage>(
     output: &mut Vec<u8>,
     size: usize,
@@ -284,7 +301,7 @@ fn append<Error: Shortage>(
     written.map(|_| ())
 }
 
-/// An error that may be about too little space.
+/// An error that may be caused by insufficient space.
 trait Shortage {
     fn shortage(&self) -> Option<InsufficientSizeError>;
 }
@@ -307,12 +324,8 @@ impl Shortage for EncodeError {
     }
 }
 
-fn encoding(error: EncodeError) -> Failure {
-    Failure::Protocol(rustls::Error::General(error.to_string()))
-}
-
-/// Whether these are the first bytes of a request, perhaps of only a part of it. The first byte of a record is below
-/// 32, so there is no doubt, and rustls would refuse it already.
+/// Returns whether these are the first bytes of an HTTP request, or a prefix of them. The first byte of a TLS record is
+/// below 32, so the two cannot be confused, and rustls would refuse a request anyway.
 fn is_http(bytes: &[u8]) -> bool {
     let methods = [&b"GET "[..], b"HEAD ", b"POST ", b"OPTIONS "];
     !bytes.is_empty() && methods.iter().any(|method| bytes.starts_with(method) || method.starts_with(bytes))

@@ -1,5 +1,4 @@
-//! What an idle session takes, and what a request over it allocates. A binary of its own, since it replaces the
-//! allocator.
+//! The memory of an idle session, and the allocations of a request. A separate binary, since it replaces the allocator.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 #[path = "sessions/identity.rs"]
@@ -18,7 +17,7 @@ use shoal_counting::{Counting, allocations};
 use shoal_tls::{Server, Session};
 
 use identity::{Folder, Identity, Kind};
-use peer::{BOTH, Client, sealed, talk, trusting};
+use peer::{BOTH, Client, sealed, transfer, trusting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -31,7 +30,7 @@ fn server() -> (Server, Identity) {
     (Server::load(&[folder.files("one", &identity)]).unwrap(), identity)
 }
 
-/// A session that has served a request and waits for the next.
+/// Creates a session that has served a request and waits for the next.
 fn idle(
     server: &Server,
     identity: &Identity,
@@ -39,21 +38,21 @@ fn idle(
 ) -> (Session, Client) {
     let mut session = Session::new(server);
     let mut client = Client::new(&Arc::new(trusting(&[&identity.der], version)), NAME);
-    talk(&mut session, &mut client);
-    client.say(&[b'x'; 400]);
-    assert_eq!(talk(&mut session, &mut client).len(), 400);
-    client.hear(&sealed(&mut session, &[b'y'; 400])).unwrap();
+    transfer(&mut session, &mut client);
+    client.write(&[b'x'; 400]);
+    assert_eq!(transfer(&mut session, &mut client).len(), 400);
+    client.read(&sealed(&mut session, &[b'y'; 400])).unwrap();
     (session, client)
 }
 
-/// What of this process is in memory, proc(5), "/proc/pid/statm".
+/// Returns the resident memory of this process, proc(5), "/proc/pid/statm".
 fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
     resident * 4096
 }
 
-/// The tests measure the memory of the process, so one of them runs at a time.
+/// The tests measure the memory of the process, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -61,7 +60,7 @@ fn an_idle_session_takes_little() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const SESSIONS: u64 = 1_000;
     let (server, identity) = server();
-    // All of them are kept, so that none moves in where another was.
+    // All sessions are kept, so that no memory is reused.
     let mut sessions = Vec::new();
     for version in BOTH {
         sessions.extend((0..50).map(|_| idle(&server, &identity, version).0));
@@ -70,19 +69,19 @@ fn an_idle_session_takes_little() {
         let each = (resident_bytes() - before) / SESSIONS;
         println!("an idle session of {:?}: {each} bytes", version.version);
         assert!(each > 0 && each < 6 * 1024, "an idle session of {:?} takes {each} bytes", version.version);
-        let told = sessions.last().map_or(0, Session::idle_bytes) as u64;
-        assert!((each..6 * 1024).contains(&told), "it says that it takes {told} bytes");
+        let reported = sessions.last().map_or(0, Session::idle_bytes) as u64;
+        assert!((each..6 * 1024).contains(&reported), "it reports {reported} bytes");
     }
 }
 
 #[test]
-fn a_session_within_its_handshake_tells_what_it_takes() {
+fn a_session_within_its_handshake_reports_its_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const SESSIONS: u64 = 500;
     let (server, identity) = server();
     for version in BOTH {
         let config = Arc::new(trusting(&[&identity.der], version));
-        // It hears the hello of a client, and nothing more.
+        // It receives only the client hello.
         let begun = || {
             let (mut session, mut client) = (Session::new(&server), Client::new(&config, NAME));
             let (mut plaintext, mut output) = (Vec::new(), Vec::new());
@@ -94,13 +93,17 @@ fn a_session_within_its_handshake_tells_what_it_takes() {
         let before = resident_bytes();
         sessions.extend((0..SESSIONS).map(|_| begun()));
         let each = (resident_bytes() - before) / SESSIONS;
-        let told = sessions.last().map_or(0, |session| session.idle_bytes() + session.pending_bytes()) as u64;
-        println!("a session of {:?} within its handshake: {each} bytes, told {told}", version.version);
-        assert!((each..8 * 1024).contains(&told), "{each} bytes, told {told}");
+        let reported =
+            sessions.last().map_or(0, |session| session.idle_bytes() + session.pending_bytes()) as u64;
+        println!(
+            "a session of {:?} within its handshake: {each} bytes, reported {reported}",
+            version.version
+        );
+        assert!((each..8 * 1024).contains(&reported), "{each} bytes, reported {reported}");
     }
 }
 
-/// A `Vec` for the record that is opened and one for the record that is sealed are inside rustls.
+/// rustls allocates a `Vec` for each opened record and one for each sealed record.
 #[test]
 fn a_request_costs_two_allocations() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +112,7 @@ fn a_request_costs_two_allocations() {
         let (mut session, mut client) = idle(&server, &identity, version);
         let (mut plaintext, mut output) = (Vec::with_capacity(1_024), Vec::with_capacity(1_024));
         for _ in 0..10 {
-            client.say(&[b'x'; 400]);
+            client.write(&[b'x'; 400]);
             let mut sent = client.sent();
             plaintext.clear();
             output.clear();

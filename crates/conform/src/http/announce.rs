@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::peer::{Announce, STARTED};
 use crate::rules::Client as _;
 
-/// Seconds that no tracker should go below or beyond.
+/// The range of intervals that a tracker should use, in seconds.
 const SANE_INTERVAL_S: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 pub(super) const CASES: &[Case] = &[
@@ -27,21 +27,21 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-announce-is-nothing-but-a-dictionary",
         "BEP 3, \"Trackers\" and \"bencoding\"",
-        "Nothing stands behind the dictionary of an announce reply.",
-        |context| replies(context, nothing_behind),
+        "Nothing follows the dictionary of an announce reply.",
+        |context| replies(context, nothing_follows),
     )
     .with_info_hashes(1),
     Case::must(
         "http-announce-keys-are-sorted",
         "BEP 3, \"bencoding\"",
-        "The keys of a dictionary are sorted as raw strings, and none comes twice.",
+        "The keys of a dictionary are sorted as raw strings, and none is repeated.",
         |context| replies(context, keys_are_sorted),
     )
     .with_info_hashes(1),
     Case::must(
         "http-announce-has-an-interval",
         "BEP 3, \"Trackers\"",
-        "An announce reply tells the interval in seconds.",
+        "An announce reply gives the interval in seconds.",
         |context| replies(context, |response| announced(response).map(drop)),
     )
     .with_info_hashes(1),
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "http-announce-always-has-peers",
-        "practice: a client is known that fails on a reply without the key",
+        "practice: one known client fails on a reply without the key",
         "An announce reply has the key peers, even if there are none.",
         always_has_peers,
     )
@@ -76,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-announce-peers-are-well-formed",
         "BEP 3, \"Trackers\"; BEP 23; BEP 7",
-        "Peers come as dictionaries or in compact form, of 6 bytes each over IPv4 and of 18 over IPv6.",
+        "Peers are dictionaries or in compact form, 6 bytes each over IPv4 and 18 over IPv6.",
         peers_are_well_formed,
     )
     .with_info_hashes(1),
@@ -103,15 +103,15 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-no-peer-id-is-kept",
-        "practice: a client that says no_peer_id has no use for peer ids",
-        "With compact=0 and no_peer_id=1 no dictionary of a peer has a peer id.",
+        "practice: a client that sends no_peer_id has no use for peer ids",
+        "With compact=0 and no_peer_id=1, the dictionaries of peers have no peer id.",
         no_peer_id_is_kept,
     )
     .with_info_hashes(1),
     Case::should(
         "http-external-ip-is-that-of-the-client",
         "BEP 24",
-        "An external ip, if there is one, has 4 or 16 bytes, and is the address that the announce came from.",
+        "The external ip, if present, has 4 or 16 bytes and is the address that the announce came from.",
         external_ip_is_that_of_the_client,
     )
     .with_info_hashes(1),
@@ -125,21 +125,21 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-announce-length-is-right",
         "RFC 9112, 6.2",
-        "Content-Length, if it is there, says the length of the body.",
+        "Content-Length, if present, is the length of the body.",
         length_is_right,
     )
     .with_info_hashes(1),
     Case::should(
         "http-announce-has-a-length",
-        "practice: clients and proxies read to the end of the connection otherwise",
-        "A reply tells its length, by Content-Length or in chunks.",
+        "practice: otherwise clients and proxies read to the end of the connection",
+        "A reply states its length, by Content-Length or chunked encoding.",
         |context| replies(context, has_a_length),
     )
     .with_info_hashes(1),
 ];
 
-/// Looks at the replies to a first leecher, to a second one that has a peer, and to one that leaves.
-fn replies(context: &Context<'_>, look: impl Fn(&Response) -> Checked) -> Checked {
+/// Checks the replies to a first leecher, to a second one for which there is a peer, and to one that leaves.
+fn replies(context: &Context<'_>, check: impl Fn(&Response) -> Checked) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
     for announce in [
@@ -149,15 +149,15 @@ fn replies(context: &Context<'_>, look: impl Fn(&Response) -> Checked) -> Checke
         Announce::leecher(hash, 1001).wanting(10),
         Announce::leecher(hash, 1002).with_event(crate::peer::STOPPED),
     ] {
-        look(&client.ask(&client.announce_request(&announce, |parameters| parameters))?)?;
+        check(&client.request(&client.announce_request(&announce, |parameters| parameters))?)?;
     }
     Ok(())
 }
 
-fn nothing_behind(response: &Response) -> Checked {
+fn nothing_follows(response: &Response) -> Checked {
     dictionary(response)?;
     let rest = super::bencode::read(&response.body).map_or(0, |(_, rest)| rest);
-    ensure(rest == 0, "nothing behind the dictionary", format!("{rest} bytes, in {}", response.words()))
+    ensure(rest == 0, "nothing after the dictionary", format!("{rest} bytes, in {}", response.describe()))
 }
 
 fn keys_are_sorted(response: &Response) -> Checked {
@@ -167,9 +167,9 @@ fn keys_are_sorted(response: &Response) -> Checked {
         misplaced.is_none(),
         "keys in order, each once",
         format!(
-            "{} where it does not belong, in {}",
+            "{} out of order or repeated, in {}",
             misplaced.map_or_else(String::new, |key| key.to_string()),
-            response.words()
+            response.describe()
         ),
     )
 }
@@ -196,7 +196,7 @@ fn interval_is_jittered(context: &Context<'_>) -> Checked {
 fn has_counts(response: &Response) -> Checked {
     let dictionary = accepted(response)?;
     let is_there = |key| dictionary.integer(key).is_some_and(|count| count >= 0);
-    ensure(is_there("complete") && is_there("incomplete"), "complete and incomplete", response.words())
+    ensure(is_there("complete") && is_there("incomplete"), "complete and incomplete", response.describe())
 }
 
 fn always_has_peers(context: &Context<'_>) -> Checked {
@@ -204,8 +204,8 @@ fn always_has_peers(context: &Context<'_>) -> Checked {
     let alone = Announce::leecher(context.hash(0), 1001);
     let stopped = Announce::leecher(context.hash(1), 1001).with_event(crate::peer::STOPPED);
     for announce in [alone, alone.wanting(0), stopped] {
-        let response = client.ask(&client.announce_request(&announce, |parameters| parameters))?;
-        ensure(accepted(&response)?.value("peers").is_some(), "the key peers", response.words())?;
+        let response = client.request(&client.announce_request(&announce, |parameters| parameters))?;
+        ensure(accepted(&response)?.value("peers").is_some(), "the key peers", response.describe())?;
     }
     Ok(())
 }
@@ -219,7 +219,7 @@ fn peers_are_well_formed(context: &Context<'_>) -> Checked {
     for edit in edits {
         let announce = Announce::leecher(hash, 1004).wanting(10);
         let mut seen = client.announce_with(&announce, edit)?;
-        // That nobody is handed to itself is another rule.
+        // Another rule forbids handing a peer to itself.
         seen.peers.retain(|peer| peer.port() != 1004);
         let is_of_family = |peer: &SocketAddr| peer.is_ipv4() == context.target.address.is_ipv4();
         ensure(
@@ -231,7 +231,7 @@ fn peers_are_well_formed(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// The reply to somebody who has three peers.
+/// Returns the reply to an announce in a swarm of three other peers, and its description.
 fn reply_with_peers(
     context: &Context<'_>,
     edit: impl FnOnce(Parameters) -> Parameters,
@@ -240,28 +240,24 @@ fn reply_with_peers(
     let hash = context.hash(0);
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
     let announce = Announce::leecher(hash, 1004).wanting(10);
-    let response = client.ask(&client.announce_request(&announce, edit))?;
-    Ok((accepted(&response)?, response.words()))
-}
-
-/// The key that holds peers of the family of the target (BEP 7).
-fn key(context: &Context<'_>) -> &'static str {
-    if context.target.address.is_ipv4() { "peers" } else { "peers6" }
+    let response = client.request(&client.announce_request(&announce, edit))?;
+    Ok((accepted(&response)?, response.describe()))
 }
 
 fn compact_form(context: &Context<'_>, edit: impl FnOnce(Parameters) -> Parameters) -> Checked {
-    let (reply, words) = reply_with_peers(context, edit)?;
-    let key = key(context);
+    let (reply, text) = reply_with_peers(context, edit)?;
+    // BEP 7 defines a separate key for IPv6 peers.
+    let key = if context.target.address.is_ipv4() { "peers" } else { "peers6" };
     let bytes = reply.bytes(key).map(<[u8]>::len);
     ensure(
         bytes.is_some_and(|bytes| bytes > 0 && bytes % context.peer_bytes() == 0),
         format!("{key} as a string of {} · n bytes", context.peer_bytes()),
-        words,
+        text,
     )
 }
 
-/// The dictionaries of peers, which BEP 3 has in `peers` for both families.
-fn dictionaries(reply: &Dictionary) -> Vec<&Dictionary> {
+/// Returns the dictionaries of peers, which BEP 3 puts into `peers` for both families.
+fn peer_dictionaries(reply: &Dictionary) -> Vec<&Dictionary> {
     let lists = ["peers", "peers6"].into_iter().filter_map(|key| match reply.value(key) {
         Some(Value::List(list)) => Some(list),
         _ => None,
@@ -270,42 +266,43 @@ fn dictionaries(reply: &Dictionary) -> Vec<&Dictionary> {
 }
 
 fn compact_0_gives_dictionaries(context: &Context<'_>) -> Checked {
-    let (reply, words) = reply_with_peers(context, |parameters| parameters.with("compact", "0"))?;
-    let dictionaries = dictionaries(&reply);
+    let (reply, text) = reply_with_peers(context, |parameters| parameters.with("compact", "0"))?;
+    let dictionaries = peer_dictionaries(&reply);
     let is_peer = |peer: &&Dictionary| peer.bytes("ip").is_some() && peer.integer("port").is_some();
     ensure(
         !dictionaries.is_empty() && dictionaries.iter().all(is_peer),
         "a list of dictionaries with ip and port",
-        words,
+        text,
     )
 }
 
 fn no_peer_id_is_kept(context: &Context<'_>) -> Checked {
     let edit = |parameters: Parameters| parameters.with("compact", "0").and("no_peer_id", "1");
-    let (reply, words) = reply_with_peers(context, edit)?;
-    let dictionaries = dictionaries(&reply);
-    ensure(dictionaries.iter().all(|peer| peer.value("peer id").is_none()), "no peer id", words)
+    let (reply, text) = reply_with_peers(context, edit)?;
+    let dictionaries = peer_dictionaries(&reply);
+    ensure(dictionaries.iter().all(|peer| peer.value("peer id").is_none()), "no peer id", text)
 }
 
 fn external_ip_is_that_of_the_client(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let mut line = client.connect()?;
-    line.send(&client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters));
-    let response = line.receive_response()?;
+    let mut connection = client.connect()?;
+    connection
+        .send(&client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters));
+    let response = connection.receive_response()?;
     let reply = accepted(&response)?;
     let Some(external) = reply.value("external ip") else {
         return Err(Unmet::NotSupported(
             "the reply has no external ip, which a tracker may leave out".to_owned(),
         ));
     };
-    let own = line.local_address().map(|address| match address.ip() {
+    let own = connection.local_address().map(|address| match address.ip() {
         std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
         std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
     });
     let Value::Bytes(external) = external else {
-        return ensure(false, "external ip as a string", response.words());
+        return ensure(false, "external ip as a string", response.describe());
     };
-    // Beyond this host there may be a NAT, and nobody here knows the address that it puts in.
+    // Beyond this host there may be a NAT, whose address is not known here.
     let is_own = own.as_ref() == Some(external) || !context.target.address.ip().is_loopback();
     ensure(
         matches!(external.len(), 4 | 16) && is_own,
@@ -323,25 +320,25 @@ fn is_plain_text(response: &Response) -> Checked {
 fn has_a_length(response: &Response) -> Checked {
     let has =
         response.header("content-length").is_some() || response.has_token("transfer-encoding", "chunked");
-    ensure(has, "Content-Length, or a chunked body", response.words())
+    ensure(has, "Content-Length, or a chunked body", response.describe())
 }
 
-/// On a connection that ends with the reply, the end tells the length, too.
+/// On a connection that closes after the reply, the end also shows the length.
 fn length_is_right(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
     for announce in [Announce::leecher(hash, 1001), Announce::leecher(hash, 1004).wanting(0)] {
-        let mut line = client.connect()?;
+        let mut connection = client.connect()?;
         let path = client.announce_path(&announce, |parameters| parameters);
-        line.send(&super::request::get(context.target, &path, &["Connection: close"]));
-        let response = line.receive_response()?;
+        connection.send(&super::request::get(context.target, &path, &["Connection: close"]));
+        let response = connection.receive_response()?;
         accepted(&response)?;
-        let (_, rest) = line.is_closed()?;
+        let (_, rest) = connection.wait_for_close()?;
         ensure(
             rest.is_empty(),
-            "the end of the connection where Content-Length says",
-            format!("{} bytes behind {}", rest.len(), response.words()),
+            "the end of the connection where Content-Length places it",
+            format!("{} bytes after {}", rest.len(), response.describe()),
         )?;
     }
     Ok(())

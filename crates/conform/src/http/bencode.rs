@@ -1,9 +1,9 @@
-//! A reader of bencoding (BEP 3, "bencoding") that judges it: it keeps what it finds in the order in which it stands.
+//! A strict decoder of bencoding (BEP 3, "bencoding") that preserves the order of keys on the wire.
 
-/// Dictionaries and lists in each other, at most: a reply has three.
+/// The maximum nesting of dictionaries and lists; a reply has three levels.
 const DEPTH_MAX: u32 = 8;
 
-/// A value.
+/// A bencoded value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Integer(i64),
@@ -12,17 +12,17 @@ pub(crate) enum Value {
     Dictionary(Dictionary),
 }
 
-/// Keys and values in their order on the wire, which the BEP wants sorted.
+/// Keys and values in their order on the wire, which the BEP requires to be sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dictionary(pub(crate) Vec<(Vec<u8>, Value)>);
 
 impl Dictionary {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(found, _)| found == key.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The number of a key.
+    /// Returns the integer value of a key.
     pub(crate) fn integer(&self, key: &str) -> Option<i64> {
         match self.value(key)? {
             Value::Integer(integer) => Some(*integer),
@@ -30,7 +30,7 @@ impl Dictionary {
         }
     }
 
-    /// The string of a key.
+    /// Returns the string value of a key.
     pub(crate) fn bytes(&self, key: &str) -> Option<&[u8]> {
         match self.value(key)? {
             Value::Bytes(bytes) => Some(bytes),
@@ -38,7 +38,7 @@ impl Dictionary {
         }
     }
 
-    /// The first key that does not come behind the one before it, here or in a dictionary within.
+    /// Returns the first key that is not greater than its predecessor, here or in a nested dictionary.
     pub(crate) fn misplaced_key(&self) -> Option<&[u8]> {
         let pairs = self.0.iter().zip(self.0.iter().skip(1));
         let misplaced = pairs.filter(|((key, _), (next, _))| key >= next).map(|(_, (next, _))| &next[..]);
@@ -47,7 +47,7 @@ impl Dictionary {
 }
 
 impl Value {
-    /// The dictionary that it is, if it is one.
+    /// Returns the dictionary, if the value is one.
     pub(crate) const fn dictionary(&self) -> Option<&Dictionary> {
         match self {
             Self::Dictionary(dictionary) => Some(dictionary),
@@ -64,12 +64,15 @@ impl Value {
     }
 }
 
-/// Reads a dictionary, or says what is wrong. What stands behind it is counted, not read.
+/// Decodes a dictionary and returns it with the number of bytes after it.
+///
+/// # Errors
+/// Returns a description of the first violation.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Dictionary, usize), String> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.value(0)? {
         Value::Dictionary(dictionary) => Ok((dictionary, bytes.len() - reader.at)),
-        _ => Err("a value that is no dictionary".to_owned()),
+        _ => Err("a value that is not a dictionary".to_owned()),
     }
 }
 
@@ -81,7 +84,7 @@ struct Reader<'b> {
 impl Reader<'_> {
     fn value(&mut self, depth: u32) -> Result<Value, String> {
         if depth > DEPTH_MAX {
-            return Err("too many values in each other".to_owned());
+            return Err("too many nested values".to_owned());
         }
         match self.peek()? {
             b'i' => {
@@ -110,7 +113,10 @@ impl Reader<'_> {
     }
 
     fn peek(&self) -> Result<u8, String> {
-        self.bytes.get(self.at).copied().ok_or_else(|| "an end in the middle of a value".to_owned())
+        self.bytes
+            .get(self.at)
+            .copied()
+            .ok_or_else(|| "the end of the input in the middle of a value".to_owned())
     }
 
     fn is_end(&mut self) -> Result<bool, String> {
@@ -119,7 +125,7 @@ impl Reader<'_> {
         Ok(is_end)
     }
 
-    /// Up to `end`, without leading zeros and without -0 (BEP 3, "bencoding").
+    /// Reads a number up to `end`, without leading zeros and without -0 (BEP 3, "bencoding").
     fn number(&mut self, end: u8) -> Result<i64, String> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|&byte| byte == end).ok_or("a number without an end")?;
@@ -133,7 +139,7 @@ impl Reader<'_> {
         let length = self.number(b':')?;
         let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));
         let bytes = end.and_then(|end| self.bytes.get(self.at..end));
-        let bytes = bytes.ok_or_else(|| format!("a string of {length} bytes that are not there"))?;
+        let bytes = bytes.ok_or_else(|| format!("a string of {length} bytes that is cut off"))?;
         self.at += bytes.len();
         Ok(bytes.to_vec())
     }
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bencoding_is_told() {
+    fn invalid_bencoding_is_rejected() {
         for wrong in [
             "",
             "d",

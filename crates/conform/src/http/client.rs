@@ -1,78 +1,76 @@
-//! A client of an HTTP tracker: connections that ask, wait, and take their leave.
+//! A client of an HTTP tracker: connections that send requests, wait for responses, and leave the swarms at the end.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::reply::{announced, scraped};
-use super::request::{Parameters, announce_path, get, scrape_path, words};
+use super::request::{Parameters, announce_path, describe, get, scrape_path};
 use super::response::{BYTES_MAX, Progress, Response};
 use crate::case::{Checked, Unmet};
-use crate::connection::{Connection, Heard};
+use crate::connection::{Connection, ReadOutcome, connect_error};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, STOPPED};
 use crate::rules;
 use crate::trace::Direction;
 
-/// Most times that one wait looks at a connection. A tracker that sends a byte at a time does not hold up the suite.
+/// The number of reads in one wait, so that a tracker that sends one byte at a time does not block the suite.
 const READS_MAX: u32 = 10_000;
 
-/// What a tracker does about a request.
+/// The reaction of a tracker to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Response(Box<Response>),
-    /// It closes the connection without a response.
+    /// The tracker closes the connection without a response.
     Closed,
-    /// Nothing, for long.
+    /// No response arrives in time.
     Silence,
 }
 
-/// A connection and what has come over it but is not read yet.
-pub(super) struct Line<'c> {
+/// A connection with a buffer of unread input.
+pub(super) struct HttpConnection<'c> {
     context: &'c Context<'c>,
     connection: Connection,
     unread: Vec<u8>,
     has_ended: bool,
-    is_fresh: bool,
 }
 
-impl Line<'_> {
-    /// Sends bytes. A tracker that has closed the connection is noticed when its answer is awaited.
+impl HttpConnection<'_> {
+    /// Sends bytes. If the tracker has closed the connection, the next read reports it.
     pub(super) fn send(&mut self, bytes: &[u8]) {
-        self.context.trace.borrow_mut().add(Direction::Sent, words(bytes), bytes);
-        self.send_untold(bytes);
+        self.context.trace.borrow_mut().add(Direction::Sent, describe(bytes), bytes);
+        self.send_untraced(bytes);
     }
 
-    /// The same for pieces of a request, which would fill the trace.
-    pub(super) fn send_untold(&mut self, bytes: &[u8]) {
-        // A tracker may refuse a request, answer, and close, all before it has read everything.
+    /// Sends a piece of a request without recording it, since pieces would fill the trace.
+    pub(super) fn send_untraced(&mut self, bytes: &[u8]) {
+        // A tracker may refuse a request, respond and close before it has read everything.
         let _ = self.connection.send(bytes);
     }
 
-    /// Sends bytes, and says whether the tracker still takes them.
-    pub(super) fn tries_to_send(&mut self, bytes: &[u8]) -> bool {
+    /// Sends bytes and returns whether the connection still accepts them.
+    pub(super) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.connection.send(bytes).is_ok()
     }
 
-    /// Says that nothing more will be sent.
-    pub(super) fn finish_sending(&mut self) {
-        let _ = self.connection.finish_sending();
+    /// Closes the sending side.
+    pub(super) fn close_write(&mut self) {
+        let _ = self.connection.close_write();
     }
 
-    /// Where the client is, as it sees it.
+    /// Returns the local address of the connection.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.connection.local_address().ok()
     }
 
     /// Waits for the next response.
     pub(super) fn receive(&mut self) -> Checked<Answer> {
-        self.receive_to("GET")
+        self.receive_for("GET")
     }
 
-    /// Waits for the next response, which answers this method.
-    pub(super) fn receive_to(&mut self, method: &str) -> Checked<Answer> {
+    /// Waits for the next response, which is to a request with this method.
+    pub(super) fn receive_for(&mut self, method: &str) -> Checked<Answer> {
         for _ in 0..READS_MAX {
             if self.unread.is_empty() && self.has_ended {
                 return Ok(Answer::Closed);
@@ -81,8 +79,7 @@ impl Line<'_> {
             let progress = progress.map_err(|wrong| self.no_response(wrong))?;
             if let Progress::Whole(response) = progress {
                 self.unread.drain(..response.raw.len());
-                self.context.trace.borrow_mut().add(Direction::Seen, response.words(), &response.raw);
-                self.is_fresh = false;
+                self.context.trace.borrow_mut().add(Direction::Seen, response.describe(), &response.raw);
                 return Ok(Answer::Response(response));
             }
             if self.unread.len() > BYTES_MAX {
@@ -92,15 +89,15 @@ impl Line<'_> {
                 continue;
             }
             if !self.unread.is_empty() {
-                return Err(self.no_response("no more for a while".to_owned()));
+                return Err(self.no_response("no further bytes before the timeout".to_owned()));
             }
-            self.context.silences.set(self.context.silences.get() + 1);
+            self.context.unanswered.set(self.context.unanswered.get() + 1);
             return Ok(Answer::Silence);
         }
-        Err(self.no_response("too many pieces".to_owned()))
+        Err(self.no_response("too many small pieces".to_owned()))
     }
 
-    /// Waits for the next response, of which there must be one.
+    /// Waits for the next response and fails if there is none.
     pub(super) fn receive_response(&mut self) -> Checked<Response> {
         match self.receive()? {
             Answer::Response(response) => Ok(*response),
@@ -108,9 +105,8 @@ impl Line<'_> {
         }
     }
 
-    /// Whether the tracker closes the connection, after some patience. What it sends until then is an answer to
-    /// nothing, and comes back, too.
-    pub(super) fn is_closed(&mut self) -> Checked<(bool, Vec<u8>)> {
+    /// Waits for the tracker to close the connection. Returns whether it did, and what it sent before.
+    pub(super) fn wait_for_close(&mut self) -> Checked<(bool, Vec<u8>)> {
         for _ in 0..READS_MAX {
             if self.has_ended || !self.wait()? {
                 break;
@@ -119,38 +115,38 @@ impl Line<'_> {
         Ok((self.has_ended, std::mem::take(&mut self.unread)))
     }
 
-    /// What comes within the time that something that should not come is waited for.
-    pub(super) fn overhear(&mut self) -> Checked<Vec<u8>> {
+    /// Returns what arrives within the time to wait for replies that should not come.
+    pub(super) fn drain(&mut self) -> Checked<Vec<u8>> {
         let quiet = self.context.target.timing.quiet;
         self.wait_for(quiet)?;
         Ok(std::mem::take(&mut self.unread))
     }
 
-    /// Whether the tracker has sent anything by now, or closed the connection.
-    pub(super) fn has_anything(&mut self) -> bool {
+    /// Returns whether the tracker has sent anything or closed the connection.
+    pub(super) fn has_input(&mut self) -> bool {
         self.wait_for(Duration::ZERO).unwrap_or(true)
     }
 
-    /// Whether there was anything to hear: bytes, or the end.
+    /// Waits for input and returns whether bytes or the end of the connection arrived.
     fn wait(&mut self) -> Checked<bool> {
-        // TCP loses nothing, so the tries of UDP are one long wait here.
+        // TCP loses nothing, so one long wait replaces the retries of UDP.
         self.wait_for(self.context.target.timing.reply * self.context.tries)
     }
 
-    fn wait_for(&mut self, patience: Duration) -> Checked<bool> {
+    fn wait_for(&mut self, timeout: Duration) -> Checked<bool> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.hear(self.context.deadline.bound(patience)?) {
-            Ok(Heard::Bytes(bytes)) => {
+        match self.connection.read(self.context.deadline.bound(timeout)?) {
+            Ok(ReadOutcome::Bytes(bytes)) => {
                 self.unread.extend(bytes);
                 Ok(true)
             }
-            Ok(Heard::End) => {
+            Ok(ReadOutcome::End) => {
                 self.has_ended = true;
                 Ok(true)
             }
-            Ok(Heard::Silence) => Ok(false),
+            Ok(ReadOutcome::Timeout) => Ok(false),
             Err(error) => Err(Unmet::Fail {
                 expected: "a connection that carries a response".to_owned(),
                 seen: format!("the connection fails: {error}"),
@@ -165,101 +161,92 @@ impl Line<'_> {
     }
 }
 
-/// What a case that needs a response ends with where there is none.
+/// Fails a case that needs a response.
 fn unanswered(answer: &Answer) -> Unmet {
     let seen = match answer {
-        Answer::Response(response) => response.words(),
+        Answer::Response(response) => response.describe(),
         Answer::Closed => "the connection is closed without a response".to_owned(),
         Answer::Silence => "no response, and the connection stays open".to_owned(),
     };
     Unmet::Fail { expected: "a response".to_owned(), seen }
 }
 
-/// Somebody who asks one tracker, over a connection that is kept as long as the tracker keeps it. On drop the peers
-/// leave their swarms.
+/// A client of one tracker that reuses its connection as long as the tracker keeps it open. On drop the peers leave their
+/// swarms.
 pub(crate) struct Client<'c> {
     pub(super) context: &'c Context<'c>,
     source: Option<IpAddr>,
     tracker: SocketAddr,
-    kept: RefCell<Option<Line<'c>>>,
+    idle: RefCell<Option<HttpConnection<'c>>>,
     joined: RefCell<BTreeSet<([u8; 20], u16)>>,
 }
 
 impl<'c> Client<'c> {
-    /// A client at the usual local address.
+    /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Self {
         Self::at(context, context.target.sources.first().copied(), context.target.address)
     }
 
-    /// A client at the local address number `index`; there may be no such address.
+    /// Creates a client at the local address number `index`, which may not exist.
     pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
         Ok(Self::at(context, Some(context.source(index)?), context.target.address))
     }
 
-    /// A client that asks the same tracker over the other family.
+    /// Creates a client that uses the other address family of the same tracker.
     pub(crate) fn of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known by one family only".to_owned());
+        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
         Ok(Self::at(context, None, context.target.other_family.ok_or_else(missing)?))
     }
 
     fn at(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
-        Self { context, source, tracker, kept: RefCell::default(), joined: RefCell::default() }
+        Self { context, source, tracker, idle: RefCell::default(), joined: RefCell::default() }
     }
 
-    /// A new connection.
-    pub(super) fn connect(&self) -> Checked<Line<'c>> {
+    /// Opens a new connection.
+    pub(super) fn connect(&self) -> Checked<HttpConnection<'c>> {
         let connection = Connection::open(self.context, self.tracker, self.source);
-        let connection = connection.map_err(|error| self.no_connection(&error))?;
-        Ok(Line { context: self.context, connection, unread: Vec::new(), has_ended: false, is_fresh: true })
+        let connection = connection.map_err(|error| connect_error(&error, self.tracker))?;
+        Ok(HttpConnection { context: self.context, connection, unread: Vec::new(), has_ended: false })
     }
 
-    fn no_connection(&self, error: &io::Error) -> Unmet {
-        if error.kind() == io::ErrorKind::AddrNotAvailable {
-            return Unmet::NotSupported(format!("cannot ask {} from here: {error}", self.tracker));
-        }
-        Unmet::Fail {
-            expected: "a tracker that takes connections".to_owned(),
-            seen: format!("no connection to {}: {error}", self.tracker),
-        }
-    }
-
-    /// Sends a request over the kept connection, or over a new one, and returns what the tracker does about it.
-    pub(super) fn ask_anything(&self, request: &[u8]) -> Checked<Answer> {
-        let kept = self.kept.take();
-        if let Some(mut line) = kept {
-            line.send(request);
-            match line.receive() {
+    /// Sends a request over the idle connection or over a new one, and returns the reaction of the tracker.
+    pub(super) fn request_any(&self, request: &[u8]) -> Checked<Answer> {
+        let idle = self.idle.take();
+        if let Some(mut connection) = idle {
+            connection.send(request);
+            match connection.receive() {
                 Ok(Answer::Closed) | Err(_) => {
-                    // The tracker may close an idle connection whenever it likes (RFC 9112, 9.3.1).
+                    // The tracker may close an idle connection at any time (RFC 9112, 9.3.1).
                 }
-                other => return self.keep(line, other?),
+                Ok(answer) => return Ok(self.reuse(connection, answer)),
             }
         }
-        let mut line = self.connect()?;
-        line.send(request);
-        let answer = line.receive()?;
-        self.keep(line, answer)
+        let mut connection = self.connect()?;
+        connection.send(request);
+        let answer = connection.receive()?;
+        Ok(self.reuse(connection, answer))
     }
 
-    fn keep(&self, line: Line<'c>, answer: Answer) -> Checked<Answer> {
+    /// Keeps the connection for the next request if the response permits it.
+    fn reuse(&self, connection: HttpConnection<'c>, answer: Answer) -> Answer {
         if let Answer::Response(response) = &answer
             && response.keeps_connection()
         {
-            self.kept.replace(Some(line));
+            self.idle.replace(Some(connection));
         }
-        Ok(answer)
+        answer
     }
 
     /// Sends a request and returns the response.
-    pub(super) fn ask(&self, request: &[u8]) -> Checked<Response> {
-        match self.ask_anything(request)? {
+    pub(super) fn request(&self, request: &[u8]) -> Checked<Response> {
+        match self.request_any(request)? {
             Answer::Response(response) => Ok(*response),
             other => Err(unanswered(&other)),
         }
     }
 
-    /// The request of an announce, changed by `edit`. Its peer is noted, whatever it is changed to: who never joined
-    /// does no harm by leaving.
+    /// Encodes an announce, changed by `edit`. Its peer is recorded whatever the change is, because a stopped event of a
+    /// peer that never joined is harmless.
     pub(super) fn announce_request(
         &self,
         announce: &Announce,
@@ -268,51 +255,46 @@ impl<'c> Client<'c> {
         get(self.context.target, &self.announce_path(announce, edit), &[])
     }
 
-    /// The path and query of the same.
+    /// Returns the path and query of an announce, changed by `edit`.
     pub(super) fn announce_path(
         &self,
         announce: &Announce,
         edit: impl FnOnce(Parameters) -> Parameters,
     ) -> String {
-        self.remember(announce);
-        announce_path(self.context.target, &edit(Parameters::of(announce)))
-    }
-
-    /// Announces with other parameters.
-    pub(super) fn announce_with(
-        &self,
-        announce: &Announce,
-        edit: impl FnOnce(Parameters) -> Parameters,
-    ) -> Checked<Announced> {
-        announced(&self.ask(&self.announce_request(announce, edit))?)
-    }
-
-    /// Announces with other headers.
-    pub(super) fn announce_under(&self, announce: &Announce, headers: &[&str]) -> Checked<Announced> {
-        let path = self.announce_path(announce, |parameters| parameters);
-        announced(&self.ask(&get(self.context.target, &path, headers))?)
-    }
-
-    /// The request of a scrape.
-    pub(super) fn scrape_request(&self, info_hashes: &[[u8; 20]]) -> Vec<u8> {
-        let path = scrape_path(self.context.target, &Parameters::scrape(info_hashes));
-        get(self.context.target, &path, &[])
-    }
-
-    fn remember(&self, announce: &Announce) {
         let peer = (announce.info_hash, announce.port);
         if announce.event == STOPPED {
             self.joined.borrow_mut().remove(&peer);
         } else {
             self.joined.borrow_mut().insert(peer);
         }
+        announce_path(self.context.target, &edit(Parameters::of(announce)))
+    }
+
+    /// Announces with parameters changed by `edit`.
+    pub(super) fn announce_with(
+        &self,
+        announce: &Announce,
+        edit: impl FnOnce(Parameters) -> Parameters,
+    ) -> Checked<Announced> {
+        announced(&self.request(&self.announce_request(announce, edit))?)
+    }
+
+    /// Announces with additional headers.
+    pub(super) fn announce_with_headers(&self, announce: &Announce, headers: &[&str]) -> Checked<Announced> {
+        let path = self.announce_path(announce, |parameters| parameters);
+        announced(&self.request(&get(self.context.target, &path, headers))?)
+    }
+
+    /// Encodes a scrape.
+    pub(super) fn scrape_request(&self, info_hashes: &[[u8; 20]]) -> Vec<u8> {
+        let path = scrape_path(self.context.target, &Parameters::scrape(info_hashes));
+        get(self.context.target, &path, &[])
     }
 
     fn leave(&self) -> Checked {
         for (hash, port) in self.joined.take() {
             let stopped = Announce::seeder(hash, port).with_event(STOPPED).wanting(0);
-            if self.ask_anything(&self.announce_request(&stopped, |parameters| parameters))?
-                == Answer::Silence
+            if self.request_any(&self.announce_request(&stopped, |parameters| parameters))? == Answer::Silence
             {
                 break;
             }
@@ -326,8 +308,8 @@ impl rules::Client for Client<'_> {
         self.announce_with(announce, |parameters| parameters)
     }
 
-    fn announce_in_vain(&self, announce: &Announce) -> Checked {
-        self.ask_anything(&self.announce_request(announce, |parameters| parameters)).map(drop)
+    fn try_announce(&self, announce: &Announce) -> Checked {
+        self.request_any(&self.announce_request(announce, |parameters| parameters)).map(drop)
     }
 
     fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>> {
@@ -335,7 +317,7 @@ impl rules::Client for Client<'_> {
     }
 
     fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>> {
-        let files = scraped(&self.ask(&self.scrape_request(info_hashes))?)?;
+        let files = scraped(&self.request(&self.scrape_request(info_hashes))?)?;
         let counts = |hash: &[u8; 20]| {
             files.iter().find(|(found, _)| found == hash).map_or_else(Counts::default, |(_, counts)| *counts)
         };
@@ -345,11 +327,11 @@ impl rules::Client for Client<'_> {
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
-        let silences = self.context.silences.get();
+        let unanswered = self.context.unanswered.get();
         self.context.trace.borrow_mut().pause(true);
-        // A tracker that has gone needs no farewell.
+        // The tracker may have ended, so errors are ignored.
         let _ = self.leave();
         self.context.trace.borrow_mut().pause(false);
-        self.context.silences.set(silences);
+        self.context.unanswered.set(unanswered);
     }
 }

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 (BEP 7), and the peers that come by UDP (BEP 15).
+//! IPv4 and IPv6 (BEP 7), and peers that announce over UDP (BEP 15).
 
 use std::net::IpAddr;
 
@@ -15,14 +15,14 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-families-keep-to-their-keys",
         "BEP 7",
-        "Compact peers of IPv4 are under peers, those of IPv6 under peers6, whichever of them a client is given.",
+        "Compact IPv4 peers are under peers and compact IPv6 peers under peers6, whichever a client is given.",
         families_keep_to_their_keys,
     )
     .with_info_hashes(1),
     Case::should(
         "http-and-udp-share-swarms",
-        "practice: a swarm that is divided by the protocols of its peers is slower for all",
-        "Peers that announce by UDP and by HTTP are handed to each other and counted together.",
+        "practice: a swarm that is split by protocol is slower for all its peers",
+        "Peers that announce over UDP and over HTTP are handed to each other and counted together.",
         udp_and_http_share_swarms,
     )
     .with_info_hashes(1),
@@ -36,16 +36,16 @@ fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {
     other.announce_all(&[2001, 2002].map(|port| Announce::leecher(hash, port)))?;
     for (client, port, is_v4) in [(&own, 1001, is_v4), (&other, 2001, !is_v4)] {
         let announce = Announce::leecher(hash, port).wanting(50);
-        let response = client.ask(&client.announce_request(&announce, |parameters| parameters))?;
+        let response = client.request(&client.announce_request(&announce, |parameters| parameters))?;
         let reply = accepted(&response)?;
         let (v4, v6) = (ports(&reply, "peers", 6), ports(&reply, "peers6", 18));
         let (v4_first, v6_first) = if context.target.address.is_ipv4() { (1001, 2001) } else { (2001, 1001) };
         let is_of = |ports: &[u16], first: u16| ports.iter().all(|port| (first..first + 2).contains(port));
-        let has_fellow = if is_v4 { !v4.is_empty() } else { !v6.is_empty() };
+        let has_other = if is_v4 { !v4.is_empty() } else { !v6.is_empty() };
         ensure(
-            has_fellow && is_of(&v4, v4_first) && is_of(&v6, v6_first),
+            has_other && is_of(&v4, v4_first) && is_of(&v6, v6_first),
             format!(
-                "the fellow, ports {v4_first} and next in peers only, {v6_first} and next in peers6 only"
+                "the other peer, ports {v4_first} and next in peers only, {v6_first} and next in peers6 only"
             ),
             format!("peers {v4:?}, peers6 {v6:?}"),
         )?;
@@ -53,7 +53,7 @@ fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// The ports of compact peers. What is no whole peer makes a port 0, which nobody has.
+/// Returns the ports of compact peers. An incomplete peer yields port 0, which no peer has.
 fn ports(reply: &Dictionary, key: &str, peer_bytes: usize) -> Vec<u16> {
     let Some(Value::Bytes(bytes)) = reply.value(key) else { return Vec::new() };
     let port = |peer: &[u8]| match peer {
@@ -64,16 +64,15 @@ fn ports(reply: &Dictionary, key: &str, peer_bytes: usize) -> Vec<u16> {
 }
 
 fn udp_and_http_share_swarms(context: &Context<'_>) -> Checked {
-    let missing = || {
-        Unmet::NotSupported("it is not known where the tracker listens for UDP: give it by --udp".to_owned())
-    };
+    let missing =
+        || Unmet::NotSupported("the UDP address of the tracker is not known: pass it with --udp".to_owned());
     let address = context.target.udp.ok_or_else(missing)?;
     if address.is_ipv4() != context.target.address.is_ipv4() {
-        return Err(Unmet::NotSupported("the UDP address is one of the other family".to_owned()));
+        return Err(Unmet::NotSupported("the UDP address belongs to the other address family".to_owned()));
     }
     let sources: Vec<IpAddr> = context.target.sources.clone();
     let target = Target { scheme: Scheme::Udp, address, sources, ..context.target.clone() };
-    let udp_context = context.towards(&target);
+    let udp_context = context.with_target(&target);
     let (http, udp) = (Client::new(context), UdpClient::new(&udp_context)?);
     let hash = context.hash(0);
     http.announce(&Announce::leecher(hash, 1001))?;
@@ -82,14 +81,18 @@ fn udp_and_http_share_swarms(context: &Context<'_>) -> Checked {
     let by_udp = udp.announce(&Announce::leecher(hash, 2001).wanting(10))?;
     ensure(
         by_http.ports().contains(&2001),
-        "the peer of UDP at 2001, by HTTP",
+        "the UDP peer at port 2001 in the HTTP reply",
         format!("the ports {:?}", by_http.ports()),
     )?;
     ensure(
         by_udp.ports().contains(&1001),
-        "the peer of HTTP at 1001, by UDP",
+        "the HTTP peer at port 1001 in the UDP reply",
         format!("the ports {:?}", by_udp.ports()),
     )?;
     let counted = [http.scrape_one(hash)?.leechers, udp.scrape_one(hash)?.leechers];
-    ensure(counted == [2, 2], "leechers 2 in a scrape by HTTP and by UDP", format!("leechers {counted:?}"))
+    ensure(
+        counted == [2, 2],
+        "leechers 2 in a scrape over HTTP and over UDP",
+        format!("leechers {counted:?}"),
+    )
 }

@@ -1,17 +1,17 @@
-//! The heads of requests: what is read, what is refused, and that neither ends in silence (RFC 9112, 2 to 6).
+//! Request heads: which are accepted, which are refused, and that the tracker always responds (RFC 9112, 2 to 6).
 
 use super::client::{Answer, Client};
 use super::reply::announced;
 use super::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
-/// No request of a client is as long.
+/// More bytes than any request of a client has.
 const OVERSIZE: usize = 64 << 10;
 
-/// More than anybody should hold of a head that never ends.
+/// More bytes than a tracker should read of a head that never ends.
 const ENDLESS: usize = 32 << 20;
 
 pub(super) const CASES: &[Case] = &[
@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-unknown-headers-are-ignored",
         "RFC 9110, 5.1",
-        "What browsers and proxies send besides does not matter.",
+        "Additional headers of browsers and proxies do not matter.",
         |context| {
             let headers = [
                 "Accept: */*",
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-long-headers-are-read",
-        "practice: cookies and user agents of some kilobytes",
+        "practice: cookies and user agents can have several kilobytes",
         "A request with a header of four kilobytes is answered.",
         |context| is_answered(context, &[format!("User-Agent: {}", "x".repeat(4096))]),
     )
@@ -58,26 +58,26 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-oversize-head-is-refused",
         "RFC 9110, 5.4 and 15.5.15; RFC 6585, 5",
-        "A request target or a header of 64 KiB gets a status of 4xx, or at least a close.",
+        "A request target or a header of 64 KiB gets a 4xx status, or at least a close.",
         oversize_head_is_refused,
     ),
     Case::must(
         "http-endless-head-is-cut-off",
-        "practice: anybody can send a head that never ends",
-        "A head that never ends is not taken in for ever.",
+        "practice: any client can send a head that never ends",
+        "The tracker stops reading a head that never ends.",
         endless_head_is_cut_off,
     ),
     Case::must(
         "http-two-hosts-get-400",
         "RFC 9112, 3.2",
-        "A request with two Host fields gets the status 400.",
+        "A request with two Host fields gets status 400.",
         two_hosts_get_400,
     )
     .with_info_hashes(1),
     Case::should(
         "http-later-minor-version-is-read",
         "RFC 9110, 2.5",
-        "A request of HTTP/1.2 is answered as one of HTTP/1.1.",
+        "An HTTP/1.2 request is answered like an HTTP/1.1 request.",
         later_minor_version_is_read,
     )
     .with_info_hashes(1),
@@ -91,26 +91,26 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-malformed-request-gets-400-and-a-close",
         "RFC 9112, 3 and 9.6",
-        "What is no request of HTTP/1 gets the status 400, or 505 for another version, and the connection is closed.",
+        "Input that is not an HTTP/1 request gets status 400, or 505 for another version, and the connection is closed.",
         malformed_gets_400,
     ),
     Case::must(
         "http-malformed-request-is-not-met-by-silence",
-        "practice: a client would wait",
-        "What is no request of HTTP/1 is answered, or the connection is closed.",
+        "practice: the client would wait",
+        "Input that is not an HTTP/1 request is answered, or the connection is closed.",
         malformed_is_not_met_by_silence,
     ),
     Case::must(
         "http-garbage-does-not-end-the-service",
-        "practice: anybody can send anything",
-        "After connections with random bytes the tracker answers as before.",
+        "practice: any client can send anything",
+        "After connections with random bytes, the tracker answers as before.",
         garbage,
     )
     .with_info_hashes(1),
     Case::must(
         "http-mangled-requests-do-not-end-the-service",
-        "practice: anybody can send anything",
-        "After good requests with some bytes changed the tracker answers as before.",
+        "practice: any client can send anything",
+        "After valid requests with some bytes changed, the tracker answers as before.",
         mangled,
     )
     .with_info_hashes(1),
@@ -131,14 +131,14 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-body-of-get-is-answered",
         "RFC 9110, 9.3.1; RFC 9112, 6",
-        "A GET with a body, which means nothing, is answered or refused, but not met by silence.",
+        "A GET with a body, which has no meaning, is answered or refused, but not ignored.",
         body_is_answered,
     )
     .with_info_hashes(1),
     Case::must(
         "http-body-is-no-request",
         "RFC 9112, 6.3 and 11.2",
-        "The body of a request, by its length or in chunks, is not taken for a further request.",
+        "The body of a request, with a length or in chunks, is not treated as another request.",
         body_is_no_request,
     )
     .with_info_hashes(1),
@@ -148,28 +148,28 @@ fn two_hosts_get_400(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let request = client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
     let end = request.len() - 2;
-    let response = client.ask(&[&request[..end], b"Host: other.example\r\n\r\n"].concat())?;
-    ensure(response.status == 400, "status 400", response.words())
+    let response = client.request(&[&request[..end], b"Host: other.example\r\n\r\n"].concat())?;
+    ensure(response.status == 400, "status 400", response.describe())
 }
 
 fn later_minor_version_is_read(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let path = client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
     let head = format!("GET {path} HTTP/1.2\r\nHost: {}\r\n\r\n", context.target.host);
-    announced(&client.ask(head.as_bytes())?).map(drop)
+    announced(&client.request(head.as_bytes())?).map(drop)
 }
 
 fn response_has_a_date(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let announce =
         client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
-    let response = client.ask(&announce)?;
+    let response = client.request(&announce)?;
     let date = response.header("date").unwrap_or("no Date");
     let has_form = date.len() == 29 && date.ends_with(" GMT") && date.as_bytes()[3..5] == *b", ";
     ensure(has_form, "a Date such as Sun, 06 Nov 1994 08:49:37 GMT", date)
 }
 
-/// What is no request of HTTP/1.
+/// Input that is not an HTTP/1 request.
 const MALFORMED: [&[u8]; 10] = [
     b"hello\r\n\r\n",
     b"GET\r\n\r\n",
@@ -189,7 +189,7 @@ fn peer(context: &Context<'_>) -> Announce {
 
 fn is_answered(context: &Context<'_>, headers: &[String]) -> Checked {
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-    Client::new(context).announce_under(&peer(context), &headers).map(drop)
+    Client::new(context).announce_with_headers(&peer(context), &headers).map(drop)
 }
 
 fn names_have_any_case(context: &Context<'_>) -> Checked {
@@ -201,7 +201,7 @@ fn names_have_any_case(context: &Context<'_>) -> Checked {
         format!("host:{host}\r\nuser-agent:x\r\naccept:*/*"),
         format!("hOsT: \t {host} \t\r\nAcCePt-EnCoDiNg:\tidentity"),
     ] {
-        announced(&client.ask(format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes())?)?;
+        announced(&client.request(format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes())?)?;
     }
     Ok(())
 }
@@ -215,13 +215,13 @@ fn oversize_head_is_refused(context: &Context<'_>) -> Checked {
         get(context.target, &path, &[&format!("X-Long: {long}")]),
         get(context.target, &path, &["X-Many: 1\r\n".repeat(OVERSIZE / 11).trim_end()]),
     ] {
-        let mut line = client.connect()?;
-        line.send_untold(&request);
-        match line.receive()? {
+        let mut connection = client.connect()?;
+        connection.send_untraced(&request);
+        match connection.receive()? {
             Answer::Response(response) => {
-                ensure((400..500).contains(&response.status), "a status of 4xx", response.words())?;
+                ensure((400..500).contains(&response.status), "a status of 4xx", response.describe())?;
             }
-            // A close with bytes that nobody has read resets the connection, and takes the response with it.
+            // Closing with unread input resets the connection, and the response is lost.
             Answer::Closed => {}
             Answer::Silence => {
                 ensure(false, "a status of 4xx", "no response, and the connection stays open")?
@@ -233,28 +233,28 @@ fn oversize_head_is_refused(context: &Context<'_>) -> Checked {
 
 fn endless_head_is_cut_off(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let mut line = client.connect()?;
+    let mut connection = client.connect()?;
     let path = announce_path(context.target, &Parameters::default());
-    line.send_untold(format!("GET {path} HTTP/1.1\r\nHost: x\r\n").as_bytes());
+    connection.send_untraced(format!("GET {path} HTTP/1.1\r\nHost: x\r\n").as_bytes());
     let headers = "X-Endless: 0123456789\r\n".repeat(10_000);
     let pieces = ENDLESS / headers.len();
-    // Who has answered may go on reading for a while, so that the answer is not lost by a reset.
-    let is_cut_off = (0..pieces).any(|_| !line.tries_to_send(headers.as_bytes()) || line.has_anything());
-    ensure(is_cut_off, "an end of what the tracker takes", format!("{} MiB taken", ENDLESS >> 20))
+    // After its response, the tracker may go on reading for a while, so that a reset does not lose the response.
+    let is_cut_off = (0..pieces).any(|_| !connection.try_send(headers.as_bytes()) || connection.has_input());
+    ensure(is_cut_off, "a tracker that stops reading", format!("{} MiB accepted", ENDLESS >> 20))
 }
 
 fn malformed_gets_400(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     for request in MALFORMED {
-        let mut line = client.connect()?;
-        line.send(request);
-        let response = line.receive_response()?;
+        let mut connection = client.connect()?;
+        connection.send(request);
+        let response = connection.receive_response()?;
         ensure(
             matches!(response.status, 400 | 501 | 505),
-            format!("400 to {}", request.escape_ascii()),
-            response.words(),
+            format!("400 for {}", request.escape_ascii()),
+            response.describe(),
         )?;
-        let (is_closed, _) = line.is_closed()?;
+        let (is_closed, _) = connection.wait_for_close()?;
         ensure(is_closed, format!("a close after {}", request.escape_ascii()), "the connection stays open")?;
     }
     Ok(())
@@ -263,13 +263,13 @@ fn malformed_gets_400(context: &Context<'_>) -> Checked {
 fn malformed_is_not_met_by_silence(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     for request in MALFORMED {
-        let mut line = client.connect()?;
-        line.send(request);
-        // What the answer is, and whether it is one of HTTP, is another rule.
-        let is_silent = line.receive().is_ok_and(|answer| answer == Answer::Silence);
+        let mut connection = client.connect()?;
+        connection.send(request);
+        // Another rule checks the response.
+        let is_silent = connection.receive().is_ok_and(|answer| answer == Answer::Silence);
         ensure(
             !is_silent,
-            format!("an answer or a close after {}", request.escape_ascii()),
+            format!("a response or a close after {}", request.escape_ascii()),
             "no response, and the connection stays open",
         )?;
     }
@@ -280,9 +280,9 @@ fn garbage(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let sizes = [1, 2, 10, 100, 1000, 10_000];
     for size in sizes.into_iter().cycle().take(30) {
-        let mut line = client.connect()?;
-        line.send_untold(&context.random_bytes(size));
-        line.overhear().ok();
+        let mut connection = client.connect()?;
+        connection.send_untraced(&context.random_bytes(size));
+        connection.drain().ok();
     }
     client.announce(&peer(context)).map(drop)
 }
@@ -297,18 +297,18 @@ fn mangled(context: &Context<'_>) -> Checked {
         let mut bytes = request.clone();
         for random in context.random_bytes(3 * (1 + round % 8)).chunks_exact(3) {
             let at = (usize::from(random[0]) << 8 | usize::from(random[1])) % bytes.len();
-            // Another torrent or port would be another peer, who never leaves.
+            // Another torrent or port would be another peer, which would never leave.
             if !peer_range.contains(&at) {
                 bytes[at] = random[2];
             }
         }
-        let mut line = client.connect()?;
-        line.send_untold(&bytes);
-        // Many of these are still announces. One that nobody waited for might be served after the farewell of this case.
+        let mut connection = client.connect()?;
+        connection.send_untraced(&bytes);
+        // Many of these are still announces. Without waiting, one might be served after the peers of this case have left.
         if round % 10 != 0 {
-            line.finish_sending();
+            connection.close_write();
         }
-        line.overhear().ok();
+        connection.drain().ok();
     }
     client.announce(&peer(context)).map(drop)
 }
@@ -318,14 +318,15 @@ fn absolute_target(context: &Context<'_>) -> Checked {
     let path = client.announce_path(&peer(context), |parameters| parameters);
     let host = &context.target.host;
     let target = format!("http://{host}{path}");
-    announced(&client.ask(&get(context.target, &target, &[]))?).map(drop)
+    announced(&client.request(&get(context.target, &target, &[]))?).map(drop)
 }
 
 fn empty_line(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let mut line = client.connect()?;
-    line.send(&[b"\r\n", &client.announce_request(&peer(context), |parameters| parameters)[..]].concat());
-    announced(&line.receive_response()?).map(drop)
+    let mut connection = client.connect()?;
+    connection
+        .send(&[b"\r\n", &client.announce_request(&peer(context), |parameters| parameters)[..]].concat());
+    announced(&connection.receive_response()?).map(drop)
 }
 
 fn body_is_answered(context: &Context<'_>) -> Checked {
@@ -336,17 +337,17 @@ fn body_is_answered(context: &Context<'_>) -> Checked {
         ("Content-Length: 5", "hello"),
         ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
     ] {
-        let mut line = client.connect()?;
-        line.send(&[&get(context.target, &path, &[header])[..], body.as_bytes()].concat());
-        let response = line.receive_response()?;
+        let mut connection = client.connect()?;
+        connection.send(&[&get(context.target, &path, &[header])[..], body.as_bytes()].concat());
+        let response = connection.receive_response()?;
         let is_right =
             response.status == 200 || (400..500).contains(&response.status) || response.status == 501;
-        ensure(is_right, format!("200 or 4xx to a body by {header}"), response.words())?;
+        ensure(is_right, format!("200 or 4xx for a body with {header}"), response.describe())?;
     }
     Ok(())
 }
 
-/// The body would make a leecher if it were a request.
+/// As a request, the body would add a leecher.
 fn body_is_no_request(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hidden = client.announce_request(&peer(context), |parameters| parameters);
@@ -356,16 +357,11 @@ fn body_is_no_request(context: &Context<'_>) -> Checked {
     let chunk = [format!("{:x}\r\n", hidden.len()).as_bytes(), &hidden, b"\r\n0\r\n\r\n"].concat();
     let by_chunks = [&get(context.target, &path, &["Transfer-Encoding: chunked"])[..], &chunk].concat();
     for request in [by_length, by_chunks] {
-        let mut line = client.connect()?;
-        line.send(&request);
-        line.receive().ok();
-        line.overhear().ok();
-        let seen = client.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (0, 0),
-            "an empty swarm: the body is no request",
-            counts(seen.seeders, seen.leechers),
-        )?;
+        let mut connection = client.connect()?;
+        connection.send(&request);
+        connection.receive().ok();
+        connection.drain().ok();
+        client.ensure_scraped(context.hash(0), 0, 0, "an empty swarm: the body is not a request")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who a peer is: the address that its connection comes from, and the port that it names.
+//! The identity of a peer: the address that its connection comes from and the port that it announces.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use super::Http;
 use super::client::Client;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, STOPPED, counts};
+use crate::peer::{Announce, STOPPED};
 use crate::rules::Client as _;
 use crate::rules::identity;
 
-/// Addresses that nobody in a test has (RFC 5737 and RFC 3849).
+/// Addresses that are not used in a test (RFC 5737 and RFC 3849).
 const CLAIMS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 
-/// What a reverse proxy would say of its client.
+/// The headers by which reverse proxies name their client.
 const HEADERS: [&str; 6] =
     ["X-Forwarded-For", "X-Real-IP", "CF-Connecting-IP", "Client-IP", "True-Client-IP", "X-Client-IP"];
 
@@ -28,26 +28,26 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-ipv4-and-ipv6-parameters-are-not-believed",
         "BEP 7: \"optional\"",
-        "No peer is handed out at an address that somebody claims by ip, ipv4 or ipv6.",
+        "No peer is handed out at an address that is claimed by ip, ipv4 or ipv6.",
         other_parameters_are_not_believed,
     )
     .with_info_hashes(1),
     Case::must(
         "http-forwarding-headers-are-not-believed",
         "RFC 7239, 8.1",
-        "Nobody is handed out at an address that it claims by X-Forwarded-For, Forwarded and the like.",
+        "No peer is handed out at an address that it claims by X-Forwarded-For, Forwarded and the like.",
         forwarding_headers_are_not_believed,
     )
     .with_info_hashes(1),
     Case::must(
         "http-peer-of-another-host-is-out-of-reach",
-        "practice: anybody could empty any swarm",
+        "practice: otherwise any client could empty any swarm",
         "No announce can remove or change a peer of another address, even with its port, peer id and ip parameter.",
         identity::peer_of_another_host_is_out_of_reach::<Http>,
     )
     .with_info_hashes(1),
     Case::must(
-        "http-forwarding-headers-reach-nobody",
+        "http-forwarding-headers-affect-no-other-peer",
         "RFC 7239, 8.1",
         "No announce can remove a peer of another address by X-Forwarded-For, Forwarded and the like.",
         forwarding_headers_reach_nobody,
@@ -62,35 +62,35 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-peer-id-is-no-identity",
-        "practice: clients change their peer id at every start, and compact replies hold address and port only",
+        "practice: clients change their peer id at every start, and compact replies contain only address and port",
         "The same address and port with another peer id is the same peer.",
         identity::peer_id_is_no_identity::<Http>,
     )
     .with_info_hashes(1),
     Case::should(
         "http-port-0-is-answered-with-peers",
-        "practice: clients that accept no connections name port 0, and still open some",
-        "A peer that names port 0 is handed others.",
+        "practice: clients that accept no connections announce port 0 but still open connections",
+        "A peer that announces port 0 is handed other peers.",
         identity::port_0_is_answered_with_peers::<Http>,
     )
     .with_info_hashes(1),
     Case::should(
         "http-port-0-is-never-handed-out",
-        "practice: nobody can connect to port 0",
-        "A peer that names port 0 is not handed out.",
+        "practice: no client can connect to port 0",
+        "A peer that announces port 0 is not handed out.",
         identity::port_0_is_never_handed_out::<Http>,
     )
     .with_info_hashes(1),
 ];
 
-/// Everything that a proxy could say of this client, all in one request.
+/// Returns all headers by which a proxy could name this client, for one request.
 fn forwarding(ip: &str) -> Vec<String> {
     let node = if ip.contains(':') { format!("\"[{ip}]\"") } else { ip.to_owned() };
     let plain = HEADERS.iter().map(|header| format!("{header}: {ip}"));
     plain.chain([format!("Forwarded: for={node}")]).collect()
 }
 
-/// Ends the case unless all peers are where the first one is, which claims nothing.
+/// Fails the case unless all peers have the address of the first one, which claims none.
 fn all_are_honest(client: &Client<'_>, hash: [u8; 20]) -> Checked {
     let peers = client.announce(&Announce::seeder(hash, 2000).wanting(50))?.peers;
     let honest = peers.iter().find(|peer| peer.port() == 1001).map(std::net::SocketAddr::ip);
@@ -122,7 +122,7 @@ fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
     for (port, claim) in (1002..).zip(CLAIMS) {
         let headers = forwarding(claim);
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-        client.announce_under(&Announce::leecher(hash, port), &headers)?;
+        client.announce_with_headers(&Announce::leecher(hash, port), &headers)?;
     }
     all_are_honest(&client, hash)
 }
@@ -134,11 +134,6 @@ fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {
     let victims: IpAddr = context.source(0)?;
     let headers = forwarding(&victims.to_string());
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-    attacker.announce_under(&peer.with_event(STOPPED), &headers)?;
-    let seen = victim.scrape_one(context.hash(0))?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        "seeders 1, leechers 0 after another host has said stopped",
-        counts(seen.seeders, seen.leechers),
-    )
+    attacker.announce_with_headers(&peer.with_event(STOPPED), &headers)?;
+    victim.ensure_scraped(context.hash(0), 1, 0, "seeders 1, leechers 0 after another host has sent stopped")
 }

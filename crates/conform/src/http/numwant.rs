@@ -1,4 +1,4 @@
-//! How many peers a client wants: `numwant`, which no BEP has but every client sends.
+//! The number of peers that a client wants: `numwant`, which no BEP defines but every client sends.
 
 use super::Http;
 use super::client::Client;
@@ -12,14 +12,14 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-numwant-absent-gives-peers",
         "BEP 3, \"Trackers\"",
-        "A client that names no number is given some peers.",
+        "A client that sends no numwant is given some peers.",
         |context| numwant::gives_peers::<Http>(context, -1),
     )
     .with_info_hashes(1),
     Case::should(
         "http-numwant-negative-is-the-default",
-        "practice: any negative number is read as none",
-        "A negative numwant gives some peers, too.",
+        "practice: any negative number is treated as absent",
+        "A negative numwant also gives some peers.",
         |context| gives_peers(context, &["-1", "-2", "-9223372036854775808"]),
     )
     .with_info_hashes(1),
@@ -39,15 +39,15 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-numwant-0-gives-none",
-        "practice: a client that only reports wants nobody",
+        "practice: a client that only reports its state wants no peers",
         "A numwant of 0 gives no peers.",
         |context| numwant::gives_exactly::<Http>(context, &[0]),
     )
     .with_info_hashes(1),
     Case::should(
         "http-numwant-is-kept",
-        "practice: a tracker is known that hands out 0 for 1, and 2 for 3",
-        "A small numwant gives exactly so many peers, where there are more.",
+        "practice: one known tracker hands out 0 for 1 and 2 for 3",
+        "A small numwant gives exactly that many peers where more are available.",
         |context| numwant::gives_exactly::<Http>(context, &[1, 2, 3, 10]),
     )
     .with_info_hashes(1),
@@ -64,7 +64,7 @@ fn gives_peers(context: &Context<'_>, numwants: &[&str]) -> Checked {
         reply.peers.retain(|peer| peer.port() != 1001);
         ensure(
             !reply.peers.is_empty(),
-            format!("peers to numwant {numwant} in a swarm of 20"),
+            format!("peers for numwant {numwant} in a swarm of 20"),
             format!("no peer, {}", reply.counts()),
         )?;
     }

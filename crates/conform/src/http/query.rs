@@ -1,4 +1,4 @@
-//! How the parameters of a request may be written (RFC 3986; BEP 3, "Trackers").
+//! The syntax of request parameters (RFC 3986; BEP 3, "Trackers").
 
 use super::client::Client;
 use super::reply::scraped;
@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "http-repeated-parameters-are-answered",
-        "practice: tracker URLs with a query of their own",
+        "practice: some tracker URLs contain a query",
         "A parameter that comes twice with the same value does not matter.",
         |context| {
             takes(
@@ -68,21 +68,21 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-escaped-numbers-are-read",
         "RFC 3986, 2.3",
-        "Numbers may be escaped, too.",
+        "Numbers may be escaped as well.",
         |context| takes(context, &[|parameters| parameters.with("left", "%31%30").with("compact", "%31")]),
     )
     .with_info_hashes(1),
     Case::must(
         "http-info-hash-of-any-bytes-is-read",
         "BEP 3, \"Trackers\"",
-        "An info hash may have any bytes, and a scrape tells it as it is.",
+        "An info hash may have any bytes, and a scrape returns it unchanged.",
         info_hash_of_any_bytes,
     )
     .with_every_byte(),
     Case::should(
         "http-long-values-are-ignored",
         "practice: clients send tracker ids and keys of any kind",
-        "A value of a kilobyte, and one of any bytes, are ignored where they mean nothing.",
+        "A value of a kilobyte and a value of arbitrary bytes are ignored where they have no meaning.",
         |context| {
             takes(
                 context,
@@ -114,7 +114,7 @@ fn odd(parameters: Parameters) -> Parameters {
         .and_raw("")
 }
 
-/// Ends the case unless a leecher that announces in each of these ways joins, and is handed its fellow.
+/// Fails the case unless a leecher that announces in each of these ways joins and is handed another leecher.
 fn takes(context: &Context<'_>, edits: &[fn(Parameters) -> Parameters]) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
@@ -131,7 +131,7 @@ fn takes(context: &Context<'_>, edits: &[fn(Parameters) -> Parameters]) -> Check
     Ok(())
 }
 
-/// Ends the case unless two that write the info hash differently meet.
+/// Fails the case unless two peers that write the info hash differently are handed to each other.
 fn same_torrent(context: &Context<'_>, escape: fn(&[u8; 20]) -> String) -> Checked {
     let client = Client::new(context);
     for hash in context.hashes(4) {
@@ -147,12 +147,12 @@ fn info_hash_of_any_bytes(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     for hash in context.hashes(256_usize.div_ceil(20)) {
         client.announce(&Announce::leecher(hash, 1001))?;
-        let response = client.ask(&client.scrape_request(&[hash]))?;
+        let response = client.request(&client.scrape_request(&[hash]))?;
         let files = scraped(&response)?;
         ensure(
             files.iter().any(|(found, counts)| *found == hash && counts.leechers == 1),
             format!("one leecher of {}", escaped(&hash)),
-            response.words(),
+            response.describe(),
         )?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Announces that make no sense (BEP 3, "Trackers": `failure reason`; BEP 31).
+//! Invalid announces (BEP 3, "Trackers": `failure reason`; BEP 31).
 
 use super::bencode::{Value, read};
 use super::client::{Answer, Client};
@@ -6,14 +6,14 @@ use super::request::{Parameters, escaped};
 use super::response::Response;
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
 pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-info-hash-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose info hash has not 20 bytes gets no announce reply.",
+        "An announce whose info hash does not have 20 bytes gets no announce reply.",
         |context| joins_nothing(context, &[short_hash, long_hash, empty_hash]),
     )
     .with_info_hashes(1),
@@ -21,48 +21,57 @@ pub(super) const CASES: &[Case] = &[
         "http-announce-without-info-hash-joins-nothing",
         "BEP 3, \"Trackers\"",
         "An announce without an info hash, or without any parameter, gets no announce reply.",
-        |context| joins_nothing(context, &[|parameters| parameters.without("info_hash"), |_| Parameters::default()]),
+        |context| {
+            joins_nothing(context, &[|parameters| parameters.without("info_hash"), |_| Parameters::default()])
+        },
     )
     .with_info_hashes(1),
     Case::should(
         "http-announce-without-a-port-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose port is missing, or is no number from 0 to 65535, does not join.",
-        |context| joins_nothing(context, &[|parameters| parameters.without("port"), bad_port, large_port, negative_port]),
+        "An announce whose port is missing, or is not a number from 0 to 65535, does not join.",
+        |context| {
+            joins_nothing(
+                context,
+                &[|parameters| parameters.without("port"), bad_port, large_port, negative_port],
+            )
+        },
     )
     .with_info_hashes(1),
     Case::should(
         "http-broken-escape-joins-nothing",
         "RFC 3986, 2.1",
-        "An announce whose info hash has an escape that is none gets no announce reply.",
+        "An announce whose info hash contains an invalid escape gets no announce reply.",
         |context| joins_nothing(context, &[|parameters| parameters.with("info_hash", "%zz%4"), cut_escape]),
     )
     .with_info_hashes(1),
     Case::should(
         "http-refusal-is-a-failure-reason",
         "BEP 3, \"Trackers\"",
-        "A bad announce is told what is wrong by a failure reason in words, and nothing else needs to be there.",
+        "A bad announce gets a readable failure reason, and the reply needs no other key.",
         refusal_is_a_failure_reason,
     )
     .with_info_hashes(1),
     Case::should(
         "http-refusal-has-status-200",
-        "practice: clients show the failure reason of a reply with status 200 only",
+        "practice: clients show a failure reason only if the reply has status 200",
         "A failure reason comes with status 200.",
-        |context| refusals(context, |response| ensure(response.status == 200, "status 200", response.words())),
+        |context| {
+            refusals(context, |response| ensure(response.status == 200, "status 200", response.describe()))
+        },
     )
     .with_info_hashes(1),
     Case::should(
         "http-retry-in-is-minutes-or-never",
         "BEP 31",
-        "Retry in, if it is there, is a number of minutes or the word never, beside a failure reason.",
+        "Retry in, if present, accompanies a failure reason and is a number of minutes or the word never.",
         retry_in,
     )
     .with_info_hashes(1),
     Case::should(
         "http-refusal-keeps-the-connection",
         "RFC 9112, 9.3",
-        "After a bad announce, which is good HTTP, the connection serves the next request.",
+        "After a bad announce in valid HTTP, the connection serves the next request.",
         refusal_keeps_the_connection,
     )
     .with_info_hashes(1),
@@ -98,29 +107,28 @@ fn negative_port(parameters: Parameters) -> Parameters {
     parameters.with("port", "-1")
 }
 
-/// Ends the case unless each of these is refused in some way, and no peer joins.
+/// Fails the case unless each of these is refused in some way and no peer joins.
 fn joins_nothing(context: &Context<'_>, edits: &[Edit]) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
     for edit in edits {
         let response =
-            match client.ask_anything(&client.announce_request(&Announce::leecher(hash, 1001), edit))? {
+            match client.request_any(&client.announce_request(&Announce::leecher(hash, 1001), edit))? {
                 Answer::Response(response) => response,
-                // That a good request of HTTP is answered is another rule.
+                // Another rule requires a response to a valid HTTP request.
                 Answer::Closed | Answer::Silence => continue,
             };
         let is_reply = read(&response.body).is_ok_and(|(reply, _)| {
             reply.value("failure reason").is_none()
                 && (reply.value("interval").is_some() || reply.value("peers").is_some())
         });
-        ensure(!is_reply, "no announce reply", response.words())?;
+        ensure(!is_reply, "no announce reply", response.describe())?;
     }
-    let seen = client.scrape_one(hash)?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
-/// Looks at the responses to bad announces.
-fn refusals(context: &Context<'_>, look: impl Fn(&Response) -> Checked) -> Checked {
+/// Checks the responses to bad announces.
+fn refusals(context: &Context<'_>, check: impl Fn(&Response) -> Checked) -> Checked {
     let client = Client::new(context);
     let edits: [Edit; 6] = [
         short_hash,
@@ -131,7 +139,7 @@ fn refusals(context: &Context<'_>, look: impl Fn(&Response) -> Checked) -> Check
         |_| Parameters::default(),
     ];
     for edit in edits {
-        look(&client.ask(&client.announce_request(&Announce::leecher(context.hash(0), 1001), edit))?)?;
+        check(&client.request(&client.announce_request(&Announce::leecher(context.hash(0), 1001), edit))?)?;
     }
     Ok(())
 }
@@ -142,8 +150,8 @@ fn refusal_is_a_failure_reason(context: &Context<'_>) -> Checked {
         let reason = reply.bytes("failure reason").unwrap_or_default();
         ensure(
             !reason.is_empty() && std::str::from_utf8(reason).is_ok() && reply.misplaced_key().is_none(),
-            "a bencoded dictionary with a failure reason in words",
-            response.words(),
+            "a bencoded dictionary with a readable failure reason",
+            response.describe(),
         )
     })
 }
@@ -164,7 +172,7 @@ fn retry_in(context: &Context<'_>) -> Checked {
             }
             _ => false,
         };
-        ensure(is_right, "a number of minutes, or never", response.words())
+        ensure(is_right, "a number of minutes, or never", response.describe())
     })?;
     let absent = || Unmet::NotSupported("no refusal has retry in, which a tracker may leave out".to_owned());
     has_any.get().then_some(()).ok_or_else(absent)
@@ -172,13 +180,13 @@ fn retry_in(context: &Context<'_>) -> Checked {
 
 fn refusal_keeps_the_connection(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let mut line = client.connect()?;
+    let mut connection = client.connect()?;
     let announce = Announce::leecher(context.hash(0), 1001);
-    line.send(&client.announce_request(&announce, short_hash));
-    let refusal = line.receive_response()?;
-    line.send(&client.announce_request(&announce, |parameters| parameters));
-    match line.receive()? {
+    connection.send(&client.announce_request(&announce, short_hash));
+    let refusal = connection.receive_response()?;
+    connection.send(&client.announce_request(&announce, |parameters| parameters));
+    match connection.receive()? {
         Answer::Response(response) => super::reply::announced(&response).map(drop),
-        _ => ensure(false, "a response on the same connection", format!("none behind {}", refusal.words())),
+        _ => ensure(false, "a response on the same connection", format!("none after {}", refusal.describe())),
     }
 }

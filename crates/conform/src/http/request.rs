@@ -1,14 +1,14 @@
-//! Requests: the parameters of an announce (BEP 3, "Trackers"), and the head around them.
+//! Requests: the parameters of an announce (BEP 3, "Trackers") and the request head.
 
 use crate::context::Target;
 use crate::peer::{Announce, COMPLETED, STARTED, STOPPED};
 
-/// Parameters of a request, in their order, names and values as they are written: escaped.
+/// The parameters of a request in their order, with names and values escaped as on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parameters(Vec<String>);
 
 impl Parameters {
-    /// What a usual client sends.
+    /// Returns the parameters that a typical client sends.
     pub(super) fn of(announce: &Announce) -> Self {
         let mut parameters = Self::default()
             .and("info_hash", &escaped(&announce.info_hash))
@@ -19,7 +19,7 @@ impl Parameters {
             .and("left", &announce.left.to_string())
             .and("compact", "1")
             .and("key", "5EED");
-        // Minus one is how BEP 15 writes that nothing is asked for.
+        // In BEP 15, -1 means that no number is requested.
         if announce.numwant != -1 {
             parameters = parameters.and("numwant", &announce.numwant.to_string());
         }
@@ -32,24 +32,24 @@ impl Parameters {
         }
     }
 
-    /// A scrape of these torrents.
+    /// Returns the parameters of a scrape of these torrents.
     pub(super) fn scrape(info_hashes: &[[u8; 20]]) -> Self {
         let add = |parameters: Self, hash: &[u8; 20]| parameters.and("info_hash", &escaped(hash));
         info_hashes.iter().fold(Self::default(), add)
     }
 
-    /// With one more at the end.
+    /// Appends a parameter.
     pub(super) fn and(self, name: &str, value: &str) -> Self {
         self.and_raw(&format!("{name}={value}"))
     }
 
-    /// With something more at the end, as it is.
+    /// Appends text as it is.
     pub(super) fn and_raw(mut self, text: &str) -> Self {
         self.0.push(text.to_owned());
         self
     }
 
-    /// With another value in the same place, or at the end.
+    /// Replaces the value of a parameter in place, or appends the parameter.
     pub(super) fn with(mut self, name: &str, value: &str) -> Self {
         let text = format!("{name}={value}");
         match self.0.iter_mut().find(|found| is_named(found, name)) {
@@ -59,19 +59,19 @@ impl Parameters {
         self
     }
 
-    /// Without one.
+    /// Removes a parameter.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.0.retain(|found| !is_named(found, name));
         self
     }
 
-    /// In the opposite order.
+    /// Reverses the order.
     pub(super) fn reversed(mut self) -> Self {
         self.0.reverse();
         self
     }
 
-    /// What stands behind the question mark.
+    /// Returns the query string.
     pub(super) fn text(&self) -> String {
         self.0.join("&")
     }
@@ -81,7 +81,7 @@ fn is_named(parameter: &str, name: &str) -> bool {
     parameter.split('=').next() == Some(name)
 }
 
-/// The word of an event.
+/// Returns the name of an event.
 fn event(number: u32) -> &'static str {
     match number {
         COMPLETED => "completed",
@@ -91,12 +91,12 @@ fn event(number: u32) -> &'static str {
     }
 }
 
-/// As clients escape: all but the unreserved characters (RFC 3986, 2.3), with digits in upper case.
+/// Escapes as clients do: all but the unreserved characters (RFC 3986, 2.3), with digits in upper case.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     escaped_by(bytes, |byte| format!("%{byte:02X}"))
 }
 
-/// The same with digits in lower case.
+/// Escapes as [`escaped`] does, but with digits in lower case.
 pub(super) fn escaped_in_lower_case(bytes: &[u8]) -> String {
     escaped_by(bytes, |byte| format!("%{byte:02x}"))
 }
@@ -109,17 +109,17 @@ fn escaped_by(bytes: &[u8], escape: impl Fn(u8) -> String) -> String {
     bytes.iter().map(write).collect()
 }
 
-/// Every byte escaped, even where nothing makes it necessary, with digits in lower case.
+/// Escapes every byte, even if unnecessary, with digits in lower case.
 pub(super) fn escaped_all(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-/// The target of an announce: the path of the tracker, which may have a query of its own, and the parameters.
+/// Returns the target of an announce: the path of the tracker, which may contain a query, and the parameters.
 pub(super) fn announce_path(target: &Target, parameters: &Parameters) -> String {
     with_query(&target.path, parameters)
 }
 
-/// The target of a scrape. BEP 48 has the last "announce" of the path stand for it.
+/// Returns the target of a scrape, in which "scrape" replaces the last "announce" of the path (BEP 48).
 pub(super) fn scrape_path(target: &Target, parameters: &Parameters) -> String {
     let path = match target.path.rsplit_once('/') {
         Some((directory, file)) => format!("{directory}/{}", file.replacen("announce", "scrape", 1)),
@@ -134,12 +134,12 @@ fn with_query(path: &str, parameters: &Parameters) -> String {
     if text.is_empty() { path.to_owned() } else { format!("{path}{mark}{text}") }
 }
 
-/// A request without a body, with these headers besides the usual ones.
+/// Encodes a GET request with these additional headers.
 pub(super) fn get(target: &Target, path: &str, headers: &[&str]) -> Vec<u8> {
     request(target, "GET", path, headers)
 }
 
-/// The same with another method.
+/// Encodes a request without a body, with these additional headers.
 pub(super) fn request(target: &Target, method: &str, path: &str, headers: &[&str]) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: shoal-lab\r\n", target.host);
     for header in headers {
@@ -149,8 +149,8 @@ pub(super) fn request(target: &Target, method: &str, path: &str, headers: &[&str
     text.into_bytes()
 }
 
-/// For a reader: the first line, or what there is of it.
-pub(crate) fn words(request: &[u8]) -> String {
+/// Describes a request by its first line, or by what there is of it.
+pub(crate) fn describe(request: &[u8]) -> String {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     super::response::shown(line)
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn announces_are_written_as_clients_write_them() {
+    fn announces_look_like_those_of_clients() {
         let text = Parameters::of(&Announce::seeder(*b"a.~-_0\x00\xff%&=+ ?/:#abc", 80).wanting(5)).text();
         assert!(
             text.starts_with("info_hash=a.~-_0%00%FF%25%26%3D%2B%20%3F%2F%3A%23abc&peer_id=-SL0001-"),

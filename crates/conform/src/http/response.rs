@@ -1,32 +1,32 @@
-//! A response of HTTP/1 (RFC 9112), read from what has come so far.
+//! An HTTP/1 response (RFC 9112), parsed from what has arrived so far.
 
-/// Most bytes of a response. The largest reply to the suite is a full scrape of a large tracker.
+/// The maximum size of a response. The largest reply to the suite is a full scrape of a large tracker.
 pub(super) const BYTES_MAX: usize = 8 << 20;
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     /// 1 for HTTP/1.1.
     pub(crate) minor_version: u8,
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// Names, in lower case, and values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// As it came.
+    /// The response as received.
     pub(crate) raw: Vec<u8>,
 }
 
-/// What is known of a response.
+/// The progress of parsing a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Whole(Box<Response>),
-    /// More has to come.
+    /// The response is incomplete.
     Partial,
 }
 
 impl Response {
-    /// Reads the first response in `bytes`. Without a length it lasts to the end of the connection, which has come if
-    /// `has_ended`. A response to HEAD has no body (RFC 9112, 6.3).
+    /// Parses the first response in `bytes`. Without a length, its body lasts to the end of the connection, which
+    /// `has_ended` indicates. A response to HEAD has no body (RFC 9112, 6.3).
     pub(crate) fn read(bytes: &[u8], is_to_head: bool, has_ended: bool) -> Result<Progress, String> {
         let Some(head_bytes) = find(bytes, b"\r\n\r\n").map(|at| at + 4) else {
             return if has_ended {
@@ -65,40 +65,40 @@ impl Response {
         Ok(Progress::Whole(Box::new(response)))
     }
 
-    /// The first value of a header.
+    /// Returns the first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a header that is a list has this item.
+    /// Returns whether a header that is a list has this item.
     pub(crate) fn has_token(&self, name: &str, token: &str) -> bool {
         let values = self.headers.iter().filter(|(found, _)| found == name);
         values.flat_map(|(_, value)| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
     }
 
-    /// What Content-Length says.
+    /// Returns the value of Content-Length.
     pub(crate) fn length(&self) -> Result<Option<usize>, String> {
         let Some(text) = self.header("content-length") else { return Ok(None) };
         let length = text.parse().ok().filter(|&length| length <= BYTES_MAX);
         length.map(Some).ok_or_else(|| format!("Content-Length: {text}"))
     }
 
-    /// Whether the connection stays open, by what the response says (RFC 9112, 9.3).
+    /// Returns whether the response keeps the connection open (RFC 9112, 9.3).
     pub(crate) fn keeps_connection(&self) -> bool {
         let has_end = self.header("content-length").is_some() || self.header("transfer-encoding").is_some();
         let is_persistent = self.minor_version >= 1 || self.has_token("connection", "keep-alive");
         has_end && is_persistent && !self.has_token("connection", "close")
     }
 
-    /// For a reader.
-    pub(crate) fn words(&self) -> String {
+    /// Describes the response for a report.
+    pub(crate) fn describe(&self) -> String {
         let length =
             self.header("content-length").map_or_else(String::new, |length| format!(", length {length}"));
         format!("HTTP/1.{} {}{length}: {}", self.minor_version, self.status, shown(&self.body))
     }
 }
 
-/// Bytes for a reader: as text, where they are text, and not too many.
+/// Escapes and shortens bytes for a report.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 200;
     let dots = if bytes.len() > SHOWN_MAX { " …" } else { "" };
@@ -127,7 +127,7 @@ fn head(bytes: &[u8]) -> Result<Head, String> {
         "HTTP/1.1" => 1,
         _ => return Err(wrong()),
     };
-    // The reason may be empty, but not the space before it; many servers leave that out, and no client minds.
+    // The reason may be empty, but the space before it is required; many servers omit it, and clients accept that.
     let status = rest.split(' ').next().unwrap_or_default();
     let status = status.parse().ok().filter(|status| (100..600).contains(status)).ok_or_else(wrong)?;
     let header = |line: &str| {
@@ -137,7 +137,7 @@ fn head(bytes: &[u8]) -> Result<Head, String> {
     Ok((minor_version, status, lines.map(header).collect::<Result<_, String>>()?))
 }
 
-/// A chunked body and the bytes that it takes (RFC 9112, 7.1), if it is whole.
+/// Parses a chunked body (RFC 9112, 7.1). Returns it with its encoded length if it is complete.
 fn chunked(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
     let (mut body, mut at) = (Vec::new(), 0);
     loop {
@@ -148,7 +148,7 @@ fn chunked(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
         let size = size.ok_or_else(|| format!("the chunk size {text:?}"))?;
         at += line + 2;
         if size == 0 {
-            // Trailers end as a head does.
+            // Trailers end like a head.
             let end = if bytes[at..].starts_with(b"\r\n") {
                 Some(2)
             } else {
@@ -158,7 +158,7 @@ fn chunked(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
         }
         let Some(chunk) = bytes.get(at..at + size + 2) else { return Ok(None) };
         if !chunk.ends_with(b"\r\n") {
-            return Err("a chunk that is longer than it says".into());
+            return Err("a chunk that is longer than its size".into());
         }
         body.extend(&chunk[..size]);
         at += size + 2;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_end_where_they_end() {
+    fn the_end_of_a_body_is_found() {
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 400 \r\n";
         let response = whole(two, false);
         assert_eq!((response.status, &response.body[..], response.raw.len()), (200, &b"hi"[..], 40));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_told() {
+    fn invalid_responses_are_rejected() {
         for wrong in [
             "HTTP/2 200 OK\r\n\r\n",
             "hello\r\n\r\n",

@@ -14,49 +14,49 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "http-scrape-layout",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape reply is a dictionary called files, of info hashes with complete, downloaded and incomplete.",
+        "A scrape reply has a dictionary called files that maps info hashes to complete, downloaded and incomplete.",
         layout,
     )
     .with_info_hashes(1),
     Case::must(
         "http-scrape-keys-are-sorted",
         "BEP 3, \"bencoding\"",
-        "The keys of a scrape reply are sorted as raw strings, its info hashes too, and none comes twice.",
+        "The keys of a scrape reply, info hashes included, are sorted as raw strings, and none is repeated.",
         keys_are_sorted,
     )
     .with_info_hashes(12),
     Case::must(
         "http-scrape-counts-are-right",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape reply tells complete, downloaded and incomplete of each torrent by the right names.",
+        "A scrape reply gives complete, downloaded and incomplete of each torrent under the right names.",
         counts_are_right,
     )
     .with_info_hashes(3),
     Case::must(
         "http-scrape-of-many-is-answered",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape of several torrents by repeated info hashes tells of those that it tells of rightly.",
+        "A scrape of several torrents by repeated info hashes is answered, and each entry of the reply is correct.",
         |context| many(context, 12, false),
     )
     .with_info_hashes(12),
     Case::should(
         "http-scrape-of-50-is-complete",
-        "practice: clients put as many torrents into a scrape as a URL of some kilobytes holds",
-        "A scrape of 50 torrents tells of all of them.",
+        "practice: clients put as many torrents into a scrape as fit into a URL of a few kilobytes",
+        "The reply to a scrape of 50 torrents covers all of them.",
         |context| many(context, 50, true),
     )
     .with_info_hashes(50),
     Case::must(
         "http-scrape-tells-only-what-is-asked",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape of one torrent tells of no other.",
+        "The reply to a scrape of one torrent covers no other.",
         tells_only_what_is_asked,
     )
     .with_info_hashes(2),
     Case::should(
         "http-scrape-of-unknown-is-zeros-or-nothing",
-        "practice: a torrent without peers is no error",
-        "A torrent without peers has an entry of zeros or none, and the others of the scrape are told.",
+        "practice: a torrent without peers is not an error",
+        "A torrent without peers has an entry of zeros or none, and the other torrents of the scrape have theirs.",
         unknown,
     )
     .with_info_hashes(3),
@@ -70,7 +70,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "http-scrape-of-a-bad-hash-tells-nothing",
         "BEP 3, \"Trackers\"",
-        "A scrape of an info hash that has not 20 bytes gets a failure reason, or no entries.",
+        "A scrape of an info hash that does not have 20 bytes gets a failure reason or no entries.",
         bad_hash,
     ),
     Case::should(
@@ -86,11 +86,11 @@ fn layout(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
-    let response = client.ask(&client.scrape_request(&[hash]))?;
+    let response = client.request(&client.scrape_request(&[hash]))?;
     ensure(
         scraped(&response)?.iter().any(|(found, _)| *found == hash),
         "an entry under the info hash",
-        response.words(),
+        response.describe(),
     )
 }
 
@@ -100,19 +100,19 @@ fn keys_are_sorted(context: &Context<'_>) -> Checked {
     for &hash in &hashes {
         client.announce(&Announce::leecher(hash, 1001))?;
     }
-    let response = client.ask(&client.scrape_request(&hashes))?;
+    let response = client.request(&client.scrape_request(&hashes))?;
     let misplaced = accepted(&response)?.misplaced_key().map(|key| key.escape_ascii().to_string());
     ensure(
         misplaced.is_none(),
         "keys in order, each once",
-        format!("{} where it does not belong, in {}", misplaced.unwrap_or_default(), response.words()),
+        format!("{} out of order or repeated, in {}", misplaced.unwrap_or_default(), response.describe()),
     )
 }
 
 fn counts_are_right(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hashes = context.hashes(3);
-    // The torrents may have a past, where their info hashes had to be listed before.
+    // The torrents may have earlier downloads, if their info hashes had to be listed.
     let before = client.scrape(&hashes)?;
     let (one, two) = (hashes[0], hashes[1]);
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(one, port)))?;
@@ -130,7 +130,7 @@ fn counts_are_right(context: &Context<'_>) -> Checked {
         .collect();
     let seen: Vec<_> =
         seen.iter().map(|counts| (counts.seeders, counts.completed, counts.leechers)).collect();
-    // Whether a download is counted is a rule of its own.
+    // Another rule requires that downloads are counted.
     let is_right = seen == [(2, 0, 3), (1, 1, 0), (0, 0, 0)] || seen == [(2, 0, 3), (1, 0, 0), (0, 0, 0)];
     ensure(
         is_right,
@@ -139,7 +139,7 @@ fn counts_are_right(context: &Context<'_>) -> Checked {
     )
 }
 
-/// Torrents with as many leechers as they have predecessors, plus one, up to three.
+/// Scrapes torrents with one, two and three leechers in turn.
 fn many(context: &Context<'_>, count: usize, is_complete: bool) -> Checked {
     let client = Client::new(context);
     let hashes = context.hashes(count);
@@ -149,7 +149,7 @@ fn many(context: &Context<'_>, count: usize, is_complete: bool) -> Checked {
             client.announce(&Announce::leecher(hash, 1001 + port))?;
         }
     }
-    let response = client.ask(&client.scrape_request(&hashes))?;
+    let response = client.request(&client.scrape_request(&hashes))?;
     let files = scraped(&response)?;
     let wrong = files.iter().find(|(hash, counts)| {
         let index = hashes.iter().position(|asked| asked == hash);
@@ -170,12 +170,12 @@ fn tells_only_what_is_asked(context: &Context<'_>) -> Checked {
     for &hash in &hashes {
         client.announce(&Announce::leecher(hash, 1001))?;
     }
-    let response = client.ask(&client.scrape_request(&hashes[..1]))?;
+    let response = client.request(&client.scrape_request(&hashes[..1]))?;
     let files = scraped(&response)?;
     ensure(
         files.iter().all(|(hash, _)| *hash == hashes[0]),
         "the torrent that was asked for",
-        response.words(),
+        response.describe(),
     )
 }
 
@@ -183,23 +183,27 @@ fn unknown(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hashes = context.hashes(3);
     client.announce(&Announce::leecher(hashes[1], 1001))?;
-    let response = client.ask(&client.scrape_request(&hashes))?;
+    let response = client.request(&client.scrape_request(&hashes))?;
     let files = scraped(&response)?;
     let leechers =
         |hash| files.iter().find(|(found, _)| *found == hash).map_or(0, |(_, counts)| counts.leechers);
     let seen: Vec<u32> = hashes.iter().map(|&hash| leechers(hash)).collect();
-    ensure(seen == [0, 1, 0], "leechers [0, 1, 0]", format!("leechers {seen:?}, in {}", response.words()))?;
-    // And one alone.
-    accepted(&client.ask(&client.scrape_request(&hashes[..1]))?).map(drop)
+    ensure(
+        seen == [0, 1, 0],
+        "leechers [0, 1, 0]",
+        format!("leechers {seen:?}, in {}", response.describe()),
+    )?;
+    // A scrape of an unknown torrent alone is also accepted.
+    accepted(&client.request(&client.scrape_request(&hashes[..1]))?).map(drop)
 }
 
 fn repeated(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
-    let response = client.ask(&client.scrape_request(&[hash; 5]))?;
+    let response = client.request(&client.scrape_request(&[hash; 5]))?;
     let files = scraped(&response)?;
-    ensure(files.len() == 1, "one entry", response.words())
+    ensure(files.len() == 1, "one entry", response.describe())
 }
 
 fn bad_hash(context: &Context<'_>) -> Checked {
@@ -207,9 +211,9 @@ fn bad_hash(context: &Context<'_>) -> Checked {
     for bytes in [0, 19, 21, 40] {
         let parameters = Parameters::default().and("info_hash", &escaped(&vec![7; bytes]));
         let path = scrape_path(context.target, &parameters);
-        let response = client.ask(&get(context.target, &path, &[]))?;
+        let response = client.request(&get(context.target, &path, &[]))?;
         let has_entries = scraped(&response).is_ok_and(|files| !files.is_empty());
-        ensure(!has_entries, "a failure reason, or no entries", response.words())?;
+        ensure(!has_entries, "a failure reason, or no entries", response.describe())?;
     }
     Ok(())
 }
@@ -219,10 +223,10 @@ fn everything(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
     let path = scrape_path(context.target, &Parameters::default());
-    let response = client.ask(&get(context.target, &path, &[]))?;
+    let response = client.request(&get(context.target, &path, &[]))?;
     if response.status != 200 || super::reply::dictionary(&response)?.bytes("failure reason").is_some() {
         return Ok(());
     }
-    let told: BTreeSet<[u8; 20]> = scraped(&response)?.into_iter().map(|(hash, _)| hash).collect();
-    ensure(told.contains(&hash), "all torrents, or a failure reason", response.words())
+    let seen: BTreeSet<[u8; 20]> = scraped(&response)?.into_iter().map(|(hash, _)| hash).collect();
+    ensure(seen.contains(&hash), "all torrents, or a failure reason", response.describe())
 }

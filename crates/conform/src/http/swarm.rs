@@ -1,4 +1,4 @@
-//! Who is counted, and who is handed to whom (BEP 3, "Trackers").
+//! Which peers are counted, and which are handed out (BEP 3, "Trackers").
 
 use super::Http;
 use super::client::Client;

@@ -1,32 +1,32 @@
-//! What events do to a swarm.
+//! The effect of events on a swarm.
 
 use super::swarm::ensure_counts;
 use super::{Client, Protocol};
 use crate::case::{Checked, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, COMPLETED, STARTED, STOPPED, counts};
+use crate::peer::{Announce, COMPLETED, STARTED, STOPPED};
 
-/// The cases of a protocol whose rules and sources are the same in all.
+/// Expands to the cases whose rules and sources are the same in all protocols.
 macro_rules! event_cases {
     ($protocol:literal, $marker:ty) => {
         &[
             $crate::case::Case::should(
                 concat!($protocol, "-stopped-gets-no-peers"),
-                "practice: who leaves connects to nobody",
-                "The reply to event stopped holds no peers, whatever is wanted.",
+                "practice: a leaving peer opens no connections",
+                "The reply to event stopped contains no peers, whatever numwant is.",
                 $crate::rules::event::stopped_gets_no_peers::<$marker>,
             )
             .with_info_hashes(1),
             $crate::case::Case::must(
                 concat!($protocol, "-stopped-removes-the-peer"),
                 "BEP 3, \"Trackers\"",
-                "A peer that has stopped is neither counted nor handed out any more.",
+                "A peer that has stopped is no longer counted or handed out.",
                 $crate::rules::event::stopped_removes_the_peer::<$marker>,
             )
             .with_info_hashes(1),
             $crate::case::Case::should(
                 concat!($protocol, "-stopped-creates-no-swarm"),
-                "practice: who leaves does not join",
+                "practice: a leaving peer does not join",
                 "A peer that stops without having started is not counted.",
                 $crate::rules::event::stopped_creates_no_swarm::<$marker>,
             )
@@ -48,7 +48,7 @@ macro_rules! event_cases {
             $crate::case::Case::should(
                 concat!($protocol, "-completed-counts-once"),
                 "practice: retransmissions and clients that repeat themselves",
-                "A peer that announces completed again is no further download.",
+                "A peer that announces completed again does not count as another download.",
                 $crate::rules::event::completed_counts_once::<$marker>,
             )
             .with_info_hashes(1),
@@ -67,7 +67,7 @@ pub(crate) use event_cases;
 pub(crate) fn stopped_gets_a_normal_reply<P: Protocol>(context: &Context<'_>) -> Checked {
     let client = P::client(context)?;
     client.announce(&Announce::leecher(context.hash(0), 1001).with_event(STARTED))?;
-    // The second torrent is one that the tracker has never heard of: after its restart every client does this.
+    // The tracker does not know the second torrent: after its restart, every client does this.
     for hash in context.hashes(2) {
         client.announce(&Announce::leecher(hash, 1001).with_event(STOPPED))?;
     }
@@ -89,11 +89,11 @@ pub(crate) fn stopped_removes_the_peer<P: Protocol>(context: &Context<'_>) -> Ch
     client.announce(&Announce::seeder(hash, 1003))?;
     client.announce(&Announce::leecher(hash, 1001).with_event(STOPPED))?;
     client.announce(&Announce::seeder(hash, 1003).with_event(STOPPED))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
+    client.ensure_scraped(
+        hash,
+        0,
+        1,
         "seeders 0, leechers 1 after a seeder and one of two leechers have stopped",
-        counts(seen.seeders, seen.leechers),
     )?;
     let ports = client.announce(&Announce::leecher(hash, 1004).wanting(10))?.ports();
     ensure(
@@ -109,8 +109,7 @@ pub(crate) fn stopped_creates_no_swarm<P: Protocol>(context: &Context<'_>) -> Ch
         let reply = client.announce(&announce.with_event(STOPPED))?;
         ensure_counts(&reply, 0, 0, "in the reply to event stopped")?;
     }
-    let seen = client.scrape_one(context.hash(0))?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(context.hash(0), 0, 0, "an empty swarm")
 }
 
 pub(crate) fn completed_makes_a_seeder<P: Protocol>(context: &Context<'_>, left: i64) -> Checked {
@@ -118,17 +117,12 @@ pub(crate) fn completed_makes_a_seeder<P: Protocol>(context: &Context<'_>, left:
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001).with_event(STARTED))?;
     client.announce(&Announce { left, ..Announce::seeder(hash, 1001) }.with_event(COMPLETED))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        format!("seeders 1, leechers 0 after completed with left {left}"),
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 0, format!("seeders 1, leechers 0 after completed with left {left}"))
 }
 
-/// How much the completed count of the torrent grows when these announce.
+/// Returns by how much these announces increase the completed count of the torrent.
 fn downloads(context: &Context<'_>, client: &impl Client, announces: &[Announce]) -> Checked<i64> {
-    // The torrent may have a past, where its info hash had to be listed before.
+    // The torrent may have earlier downloads, if its info hash had to be listed.
     let before = client.scrape_one(context.hash(0))?.completed;
     for announce in announces {
         client.announce(announce)?;

@@ -1,11 +1,11 @@
-//! Who a peer is: the address that it sends from, and the port that it names.
+//! The identity of a peer: the address that it sends from and the port that it announces.
 
 use super::{Client, Protocol};
 use crate::case::{Checked, ensure};
 use crate::context::Context;
 use crate::peer::{Announce, STOPPED, counts};
 
-/// Addresses that nobody in a test has (RFC 5737), and some that no peer can have.
+/// Addresses that are not used in a test (RFC 5737), and some that no peer can have.
 const CLAIMS: [[u8; 4]; 4] = [[203, 0, 113, 9], [224, 0, 0, 1], [255; 4], [198, 51, 100, 7]];
 
 pub(crate) fn ip_field_is_not_believed<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -34,18 +34,18 @@ pub(crate) fn peer_of_another_host_is_out_of_reach<P: Protocol>(context: &Contex
     };
     for ip in [[0; 4], ip] {
         attacker.announce(&Announce { ip, ..peer }.with_event(STOPPED))?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 0),
-            "seeders 1, leechers 0 after another host has said stopped",
-            counts(seen.seeders, seen.leechers),
+        victim.ensure_scraped(
+            context.hash(0),
+            1,
+            0,
+            "seeders 1, leechers 0 after another host has sent stopped",
         )?;
         attacker.announce(&Announce { ip, left: 1, ..peer })?;
-        let seen = victim.scrape_one(context.hash(0))?;
-        ensure(
-            (seen.seeders, seen.leechers) == (1, 1),
+        victim.ensure_scraped(
+            context.hash(0),
+            1,
+            1,
             "seeders 1, leechers 1 after another host has announced a leecher",
-            counts(seen.seeders, seen.leechers),
         )?;
     }
     Ok(())
@@ -80,7 +80,7 @@ pub(crate) fn port_0_is_never_handed_out<P: Protocol>(context: &Context<'_>) -> 
     let client = P::client(context)?;
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
-    client.announce_in_vain(&Announce::leecher(hash, 0))?;
+    client.try_announce(&Announce::leecher(hash, 0))?;
     for _ in 0..5 {
         let peers = client.announce(&Announce::leecher(hash, 1002).wanting(10))?.peers;
         ensure(peers.iter().all(|peer| peer.port() != 0), "no peer at port 0", format!("{peers:?}"))?;

@@ -1,11 +1,11 @@
-//! How many peers a client wants.
+//! The number of peers that a client wants.
 
 use super::{Client, Protocol};
 use crate::case::{Checked, ensure};
 use crate::context::Context;
 use crate::peer::Announce;
 
-/// A swarm of 20 leechers.
+/// Creates a swarm of 20 leechers.
 fn swarm<'c, P: Protocol>(context: &'c Context<'c>) -> Checked<P::Client<'c>> {
     let client = P::client(context)?;
     let hash = context.hash(0);
@@ -19,12 +19,12 @@ pub(crate) fn gives_peers<P: Protocol>(context: &Context<'_>, numwant: i32) -> C
     let reply = client.announce(&Announce::leecher(context.hash(0), 1001).wanting(numwant))?;
     ensure(
         !reply.peers.is_empty(),
-        format!("peers to numwant {numwant} in a swarm of 20"),
+        format!("peers for numwant {numwant} in a swarm of 20"),
         format!("no peer, {}", reply.counts()),
     )
 }
 
-/// Tells all the numbers at once: which are off is what finds the fault.
+/// Reports all numbers at once, because the wrong ones show the pattern of the fault.
 pub(crate) fn gives_exactly<P: Protocol>(context: &Context<'_>, numwants: &[i32]) -> Checked {
     let client = swarm::<P>(context)?;
     let mut seen = Vec::new();
@@ -34,8 +34,8 @@ pub(crate) fn gives_exactly<P: Protocol>(context: &Context<'_>, numwants: &[i32]
             seen.push((numwant, reply.peers.len()));
         }
     }
-    let is_kept = seen.iter().all(|&(numwant, peers)| usize::try_from(numwant) == Ok(peers));
-    let told: Vec<String> =
-        seen.iter().map(|(numwant, peers)| format!("{peers} to numwant {numwant}")).collect();
-    ensure(is_kept, "as many peers as are wanted, to a leecher and to a seeder", told.join(", "))
+    let is_exact = seen.iter().all(|&(numwant, peers)| usize::try_from(numwant) == Ok(peers));
+    let counts: Vec<String> =
+        seen.iter().map(|(numwant, peers)| format!("{peers} for numwant {numwant}")).collect();
+    ensure(is_exact, "as many peers as are wanted, for a leecher and for a seeder", counts.join(", "))
 }

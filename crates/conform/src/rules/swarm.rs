@@ -1,4 +1,4 @@
-//! Who is counted, and who is handed to whom.
+//! Which peers are counted, and which are handed out.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use crate::case::{Checked, ensure};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, STARTED, counts};
 
-/// Announces after which each of few peers has been handed out, unless it never is.
+/// The number of announces after which each peer of a small swarm has been handed out, unless it never is.
 const ROUNDS: usize = 20;
 
-/// The cases of a protocol whose rules and sources are the same in all.
+/// Expands to the cases whose rules and sources are the same in all protocols.
 macro_rules! swarm_cases {
     ($protocol:literal, $marker:ty) => {
         &[
             $crate::case::Case::should(
                 concat!($protocol, "-counts-include-the-announcer"),
-                "practice: a client shows what it is told as the size of the swarm",
+                "practice: clients show these counts as the size of the swarm",
                 "The counts in an announce reply include the announcer.",
                 $crate::rules::swarm::include_the_announcer::<$marker>,
             )
@@ -31,7 +31,7 @@ macro_rules! swarm_cases {
             $crate::case::Case::should(
                 concat!($protocol, "-announcer-is-not-handed-to-itself"),
                 "practice: a client need not connect to itself",
-                "No reply holds the peer that asked.",
+                "No reply contains the peer that announced.",
                 $crate::rules::swarm::is_not_handed_to_itself::<$marker>,
             )
             .with_info_hashes(1),
@@ -72,15 +72,15 @@ macro_rules! swarm_cases {
             .with_info_hashes(1),
             $crate::case::Case::should(
                 concat!($protocol, "-reply-has-no-duplicates"),
-                "practice: the same peer twice takes the place of another",
-                "No reply holds a peer twice.",
+                "practice: a duplicate takes the place of another peer",
+                "No reply contains a peer twice.",
                 $crate::rules::swarm::has_no_duplicates::<$marker>,
             )
             .with_info_hashes(1),
             $crate::case::Case::should(
                 concat!($protocol, "-every-peer-is-handed-out"),
                 "practice: a leecher is offered a random mix, in which every peer is equally likely",
-                "Of a swarm that is larger than what is wanted, every peer is handed out sooner or later.",
+                "In a swarm that is larger than numwant, every peer is handed out sooner or later.",
                 $crate::rules::swarm::every_peer_is_handed_out::<$marker>,
             )
             .with_info_hashes(1),
@@ -89,7 +89,7 @@ macro_rules! swarm_cases {
 }
 pub(crate) use swarm_cases;
 
-/// Ends the case unless the reply has these counts.
+/// Fails the case unless the reply has these counts.
 pub(crate) fn ensure_counts(reply: &Announced, seeders: u32, leechers: u32, when: &str) -> Checked {
     ensure(
         (reply.seeders, reply.leechers) == (seeders, leechers),
@@ -115,12 +115,7 @@ pub(crate) fn second_announce_counts_once<P: Protocol>(context: &Context<'_>) ->
         client.announce(&Announce::leecher(hash, 1001))?;
         client.announce(&Announce::seeder(hash, 1002))?;
     }
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 1),
-        "one seeder and one leecher, each of which announced four times",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 1, "one seeder and one leecher after four announces of each")
 }
 
 pub(crate) fn is_not_handed_to_itself<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -134,14 +129,14 @@ pub(crate) fn is_not_handed_to_itself<P: Protocol>(context: &Context<'_>) -> Che
     Ok(())
 }
 
-/// Two seeders at 1001 and 1002, three leechers at 1011 to 1013.
+/// Announces two seeders at ports 1001 and 1002, and three leechers at 1011 to 1013.
 fn mixed_swarm(client: &impl Client, hash: [u8; 20]) -> Checked {
     client.announce_all(&[1001, 1002].map(|port| Announce::seeder(hash, port)))?;
     client.announce_all(&[1011, 1012, 1013].map(|port| Announce::leecher(hash, port)))?;
     Ok(())
 }
 
-/// The ports that turn up in the replies to many announces.
+/// Returns the ports that occur in the replies to many announces.
 fn handed_out(client: &impl Client, announce: Announce) -> Checked<BTreeSet<u16>> {
     let replies = client.announce_all(&[announce; ROUNDS])?;
     Ok(replies.iter().flat_map(Announced::ports).collect())
@@ -186,12 +181,7 @@ pub(crate) fn leecher_turns_seeder<P: Protocol>(context: &Context<'_>) -> Checke
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
     client.announce(&Announce::seeder(hash, 1001))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (1, 0),
-        "seeders 1, leechers 0 after left 0",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 1, 0, "seeders 1, leechers 0 after left 0")
 }
 
 pub(crate) fn seeder_turns_leecher<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -199,12 +189,7 @@ pub(crate) fn seeder_turns_leecher<P: Protocol>(context: &Context<'_>) -> Checke
     let hash = context.hash(0);
     client.announce(&Announce::seeder(hash, 1001))?;
     client.announce(&Announce::leecher(hash, 1001))?;
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
-        "seeders 0, leechers 1 after something was left again",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 0, 1, "seeders 0, leechers 1 after left is not 0 again")
 }
 
 pub(crate) fn info_hashes_are_independent<P: Protocol>(context: &Context<'_>) -> Checked {
@@ -212,7 +197,7 @@ pub(crate) fn info_hashes_are_independent<P: Protocol>(context: &Context<'_>) ->
     let (one, other) = (context.hash(0), context.hash(1));
     client.announce_all(&[1001, 1002].map(|port| Announce::leecher(one, port)))?;
     let reply = client.announce(&Announce::seeder(other, 1003).wanting(10))?;
-    // That nobody is handed to itself is another rule.
+    // Another rule forbids handing a peer to itself.
     let mut ports = reply.ports();
     ports.retain(|&port| port != 1003);
     ensure(
@@ -240,7 +225,7 @@ pub(crate) fn has_no_duplicates<P: Protocol>(context: &Context<'_>) -> Checked {
             let distinct = ports.iter().collect::<BTreeSet<_>>().len();
             ensure(
                 distinct == ports.len(),
-                format!("each peer once to numwant {numwant}"),
+                format!("each peer once for numwant {numwant}"),
                 format!("the ports {ports:?}"),
             )?;
         }
@@ -248,7 +233,7 @@ pub(crate) fn has_no_duplicates<P: Protocol>(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// Five of 29 peers in each of 200 replies: that one of them is missed by chance happens once in 10^15 times.
+/// Requests five of 29 peers 200 times: the chance to miss one of them is 10^-15.
 pub(crate) fn every_peer_is_handed_out<P: Protocol>(context: &Context<'_>) -> Checked {
     let client = P::client(context)?;
     let hash = context.hash(0);

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::client::Client;
-use super::packet::word;
-use super::words;
+use super::describe;
+use super::packet::u32_at;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 use crate::peer::{Announce, Announced};
 use crate::rules::Client as _;
 
-/// Intervals outside these are a burden for the tracker or leave its swarms stale.
+/// Shorter intervals burden the tracker, and longer ones leave its swarms stale.
 const INTERVAL_S_MIN: u32 = 60;
 const INTERVAL_S_MAX: u32 = 86_400;
 
-/// The payload of an IP packet of 1500 bytes, which every path carries.
+/// The UDP payload of an IP packet of 1500 bytes, which every path carries.
 const PAYLOAD_BYTES_MAX_V4: usize = 1472;
 const PAYLOAD_BYTES_MAX_V6: usize = 1452;
 
@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "udp-announce-layout",
         "BEP 15, \"Announce\" and \"IPv6\"",
-        "An announce reply has 20 bytes and then the peers, of 6 bytes each over IPv4 and of 18 over IPv6.",
+        "An announce reply has 20 bytes followed by the peers, 6 bytes each over IPv4 and 18 over IPv6.",
         layout,
     )
     .with_info_hashes(1),
@@ -67,7 +67,7 @@ fn layout(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     let hash = context.hash(0);
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
-    let reply = client.ask(&client.announce_packet(&Announce::leecher(hash, 1004).wanting(10))?)?;
+    let reply = client.request(&client.announce_packet(&Announce::leecher(hash, 1004).wanting(10))?)?;
     let read = Announced::read(&reply, context.peer_bytes());
     let is_right = read.is_some_and(|read| {
         let ports = read.ports();
@@ -75,8 +75,8 @@ fn layout(context: &Context<'_>) -> Checked {
     });
     ensure(
         is_right,
-        format!("20 + {} · n bytes, with the peers at the ports 1001 to 1003", context.peer_bytes()),
-        words::reply(&reply, context.peer_bytes()),
+        format!("20 + {} · n bytes, with the peers at ports 1001 to 1003", context.peer_bytes()),
+        describe::reply(&reply, context.peer_bytes()),
     )
 }
 
@@ -105,7 +105,7 @@ fn interval_is_jittered(context: &Context<'_>) -> Checked {
     ensure(intervals.len() > 1, "intervals that differ", format!("40 times {intervals:?} seconds"))
 }
 
-/// The swarm is larger than what fits, in either family.
+/// The swarm is larger than one datagram can hold, in either family.
 fn fits_the_mtu(context: &Context<'_>) -> Checked {
     let (peers, payload_bytes_max) = if context.target.address.is_ipv4() {
         (1001..=1300, PAYLOAD_BYTES_MAX_V4)
@@ -118,10 +118,10 @@ fn fits_the_mtu(context: &Context<'_>) -> Checked {
     client.announce_all(&announces)?;
     for numwant in [200, 1000, i32::MAX] {
         let packet = client.announce_packet(&Announce::leecher(hash, 1001).wanting(numwant))?;
-        let bytes = client.ask(&packet)?.len();
+        let bytes = client.request(&packet)?.len();
         ensure(
             bytes <= payload_bytes_max,
-            format!("at most {payload_bytes_max} bytes to numwant {numwant}"),
+            format!("at most {payload_bytes_max} bytes for numwant {numwant}"),
             format!("{bytes} bytes"),
         )?;
     }
@@ -139,12 +139,12 @@ fn pipelined_requests_are_all_answered(context: &Context<'_>) -> Checked {
                 .packet(id, context.random()),
         })
         .collect();
-    let replies = client.ask_all(&packets)?;
+    let replies = client.request_all(&packets)?;
     for (packet, reply) in packets.iter().zip(&replies) {
         ensure(
-            word(packet, 8) == word(reply, 0),
-            format!("a reply of the same action to: {}", words::request(packet)),
-            words::reply(reply, context.peer_bytes()),
+            u32_at(packet, 8) == u32_at(reply, 0),
+            format!("a reply of the same action to: {}", describe::request(packet)),
+            describe::reply(reply, context.peer_bytes()),
         )?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Connect requests (BEP 15, "Connect").
 
 use super::client::Client;
-use super::packet::{CONNECT, PROTOCOL_ID, connect, head, long, word};
-use super::words;
+use super::describe;
+use super::packet::{CONNECT, PROTOCOL_ID, connect, header, u32_at, u64_at};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
@@ -28,30 +28,30 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "udp-connect-wrong-magic-is-refused",
         "BEP 15, \"Connect\"",
-        "A request of action 0 with another protocol id gets no connection id: it is none of this protocol.",
+        "A request with action 0 and another protocol id gets no connection id, because it does not belong to this protocol.",
         wrong_magic_is_refused,
     ),
     Case::should(
         "udp-connect-ignores-trailing-bytes",
         "BEP 15, \"Extensions\"",
-        "A connect request with bytes behind its 16 is answered like any other.",
+        "A connect request with extra bytes after its 16 is answered like any other.",
         ignores_trailing_bytes,
     ),
     Case::should(
         "udp-connection-id-is-not-guessable",
         "BEP 15, \"UDP connections / spoofing\"",
-        "A connection id cannot be told from the request, and those of two addresses tell nothing of each other.",
+        "A connection id cannot be derived from the request, and the ids of two addresses reveal nothing about each other.",
         is_not_guessable,
     ),
 ];
 
 fn layout(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
-    let reply = client.ask(&connect(context.random()))?;
+    let reply = client.request(&connect(context.random()))?;
     ensure(
-        reply.len() >= 16 && word(&reply, 0) == Some(CONNECT),
+        reply.len() >= 16 && u32_at(&reply, 0) == Some(CONNECT),
         "action 0 and at least 16 bytes",
-        words::reply(&reply, context.peer_bytes()),
+        describe::reply(&reply, context.peer_bytes()),
     )
 }
 
@@ -64,18 +64,18 @@ fn echoes_transaction_id(context: &Context<'_>) -> Checked {
 }
 
 fn is_no_larger_than_request(context: &Context<'_>) -> Checked {
-    let reply = Client::new(context)?.ask(&connect(context.random()))?;
+    let reply = Client::new(context)?.request(&connect(context.random()))?;
     ensure(reply.len() <= 16, "at most 16 bytes", format!("{} bytes", reply.len()))
 }
 
 fn wrong_magic_is_refused(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     for protocol_id in [0, PROTOCOL_ID + 1, PROTOCOL_ID ^ (1 << 63), u64::MAX] {
-        for datagram in client.ask_in_vain(&[head(protocol_id, CONNECT, context.random())])? {
+        for datagram in client.send_and_collect(&[header(protocol_id, CONNECT, context.random())])? {
             ensure(
-                word(&datagram.bytes, 0) != Some(CONNECT),
+                u32_at(&datagram.bytes, 0) != Some(CONNECT),
                 format!("no connect reply to protocol id {protocol_id:#x}"),
-                words::reply(&datagram.bytes, context.peer_bytes()),
+                describe::reply(&datagram.bytes, context.peer_bytes()),
             )?;
         }
     }
@@ -85,11 +85,11 @@ fn wrong_magic_is_refused(context: &Context<'_>) -> Checked {
 fn ignores_trailing_bytes(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     for bytes in [1, 4, 82, 500] {
-        let reply = client.ask(&[connect(context.random()), vec![0; bytes]].concat())?;
+        let reply = client.request(&[connect(context.random()), vec![0; bytes]].concat())?;
         ensure(
-            word(&reply, 0) == Some(CONNECT) && reply.len() >= 16,
-            format!("a connect reply to a request with {bytes} more bytes"),
-            words::reply(&reply, context.peer_bytes()),
+            u32_at(&reply, 0) == Some(CONNECT) && reply.len() >= 16,
+            format!("a connect reply to a request with {bytes} extra bytes"),
+            describe::reply(&reply, context.peer_bytes()),
         )?;
     }
     Ok(())
@@ -98,11 +98,11 @@ fn ignores_trailing_bytes(context: &Context<'_>) -> Checked {
 fn is_not_guessable(context: &Context<'_>) -> Checked {
     let transaction_id = context.random();
     let client = Client::new(context)?;
-    let id = long(&client.ask(&connect(transaction_id))?, 8).unwrap_or_default();
+    let id = u64_at(&client.request(&connect(transaction_id))?, 8).unwrap_or_default();
     let repeated = [u64::from(transaction_id), u64::from(transaction_id) << 32, PROTOCOL_ID];
     let is_known = id < 1 << 16 || id == u64::MAX || repeated.contains(&id);
-    ensure(!is_known, "a connection id that cannot be told from the request", format!("{id:#x}"))?;
-    // With one address only, that is all that can be told.
+    ensure(!is_known, "a connection id that cannot be derived from the request", format!("{id:#x}"))?;
+    // With a single address, nothing more can be checked.
     let Ok(other) = Client::at_source(context, 1) else { return Ok(()) };
     let other_id = other.connection_id()?;
     ensure(

@@ -1,10 +1,10 @@
-//! Connection ids: who may use which, and for how long (BEP 15, "UDP connections / spoofing").
+//! Connection ids: which clients may use them, and for how long (BEP 15, "UDP connections / spoofing").
 
 use std::thread;
 
 use super::client::{Client, Datagram};
-use super::packet::{ANNOUNCE, PROTOCOL_ID, SCRAPE, head, scrape, word};
-use super::words;
+use super::describe;
+use super::packet::{ANNOUNCE, PROTOCOL_ID, SCRAPE, header, scrape, u32_at};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 use crate::peer::Announce;
@@ -30,14 +30,14 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "udp-wrong-connection-id-is-not-amplified",
         SOURCE,
-        "What comes back to a wrong connection id is no larger than the request, whose source may be forged.",
+        "The response to a wrong connection id is no larger than the request, whose source may be forged.",
         wrong_one_is_not_amplified,
     )
     .with_info_hashes(1),
     Case::must(
         "udp-connection-id-of-another-address-is-refused",
         SOURCE,
-        "A connection id that was sent to one address proves nothing about another: it is refused there.",
+        "A connection id that was sent to one address is refused from any other, because it proves nothing about it.",
         that_of_another_address_is_refused,
     )
     .with_info_hashes(1),
@@ -69,7 +69,7 @@ pub(super) const CASES: &[Case] = &[
         |context| lives_for(context, 29, 30),
     )
     .with_info_hashes(1)
-    .slowly(),
+    .slow(),
     Case::should(
         "udp-connection-id-lives-for-two-minutes",
         SOURCE,
@@ -77,10 +77,10 @@ pub(super) const CASES: &[Case] = &[
         |context| lives_for(context, 59, 30),
     )
     .with_info_hashes(1)
-    .slowly(),
+    .slow(),
 ];
 
-/// Ids that nobody handed out.
+/// Returns connection ids that the tracker did not hand out.
 fn wrong_ids(context: &Context<'_>, good: u64) -> [u64; 8] {
     let random = u64::from(context.random()) << 32 | u64::from(context.random());
     [0, 1, u64::MAX, PROTOCOL_ID, good ^ 1, good ^ (1 << 31), good ^ (1 << 63), random]
@@ -91,7 +91,7 @@ fn announce_needs_it(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     for id in wrong_ids(context, client.connection_id()?) {
         let packet = Announce::seeder(hash, 1001).packet(id, context.random());
-        no_reply_of(ANNOUNCE, &client.ask_in_vain(&[packet])?, context)?;
+        no_reply_of(ANNOUNCE, &client.send_and_collect(&[packet])?, context)?;
     }
     let counts = client.scrape_one(hash)?;
     ensure(counts.seeders == 0, "no peer in the swarm", format!("{} seeders", counts.seeders))
@@ -101,16 +101,16 @@ fn scrape_needs_it(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     for id in wrong_ids(context, client.connection_id()?) {
         let packet = scrape(id, context.random(), &[context.hash(0)]);
-        no_reply_of(SCRAPE, &client.ask_in_vain(&[packet])?, context)?;
+        no_reply_of(SCRAPE, &client.send_and_collect(&[packet])?, context)?;
     }
     Ok(())
 }
 
 fn no_reply_of(action: u32, seen: &[Datagram], context: &Context<'_>) -> Checked {
-    let Some(reply) = seen.iter().find(|datagram| word(&datagram.bytes, 0) == Some(action)) else {
+    let Some(reply) = seen.iter().find(|datagram| u32_at(&datagram.bytes, 0) == Some(action)) else {
         return Ok(());
     };
-    ensure(false, "silence or an error packet", words::reply(&reply.bytes, context.peer_bytes()))
+    ensure(false, "silence or an error packet", describe::reply(&reply.bytes, context.peer_bytes()))
 }
 
 fn wrong_one_is_not_amplified(context: &Context<'_>) -> Checked {
@@ -119,14 +119,14 @@ fn wrong_one_is_not_amplified(context: &Context<'_>) -> Checked {
         let packets = [
             Announce::leecher(context.hash(0), 1001).packet(id, context.random()),
             scrape(id, context.random(), &[context.hash(0)]),
-            head(id, 77, context.random()),
+            header(id, 77, context.random()),
         ];
         for packet in packets {
-            let seen = client.ask_in_vain(std::slice::from_ref(&packet))?;
+            let seen = client.send_and_collect(std::slice::from_ref(&packet))?;
             let bytes: usize = seen.iter().map(|datagram| datagram.bytes.len()).sum();
             ensure(
                 bytes <= packet.len(),
-                format!("at most {} bytes in answer to as many", packet.len()),
+                format!("at most {} bytes in reply to as many", packet.len()),
                 format!("{bytes} bytes"),
             )?;
         }
@@ -142,7 +142,7 @@ fn that_of_another_address_is_refused(context: &Context<'_>) -> Checked {
         Announce::leecher(context.hash(0), 1002).packet(id, context.random()),
         scrape(id, context.random(), &[context.hash(0)]),
     ];
-    let seen = thief.ask_in_vain(&packets)?;
+    let seen = thief.send_and_collect(&packets)?;
     no_reply_of(ANNOUNCE, &seen, context)?;
     no_reply_of(SCRAPE, &seen, context)
 }
@@ -160,11 +160,11 @@ fn serves_another_port(context: &Context<'_>) -> Checked {
     let (client, neighbour) = (Client::new(context)?, Client::new(context)?);
     let id = client.connection_id()?;
     let packet = Announce::leecher(context.hash(0), 1001).packet(id, context.random());
-    let reply = neighbour.ask(&packet)?;
+    let reply = neighbour.request(&packet)?;
     neighbour.read_announced(&reply).map(|_| ())
 }
 
-/// Waits for a fraction of a minute, less a little where the BEP names a limit, and uses the id once more.
+/// Waits for a fraction of a minute, slightly less than the limit of the BEP, and uses the id once more.
 fn lives_for(context: &Context<'_>, numerator: u32, denominator: u32) -> Checked {
     let client = Client::new(context)?;
     client.connection_id()?;

@@ -1,4 +1,4 @@
-//! Addresses: where replies come from, and what IPv4 and IPv6 do not share.
+//! Addresses: the source of replies, and the separation of IPv4 and IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -25,25 +25,25 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
 ];
 
-/// A tracker on the wildcard address of a host is asked at more than one of the host's addresses, if it has them.
+/// If the host has several addresses, a tracker on the wildcard address is tested at two of them.
 fn reply_comes_from_the_asked_address(context: &Context<'_>) -> Checked {
     let target = context.target.address;
-    from_there(&Client::new(context)?.ask_anything(&connect(context.random()))?.from, target)?;
+    ensure_from(&Client::new(context)?.request_any(&connect(context.random()))?.from, target)?;
     if let IpAddr::V4(ip) = target.ip()
         && ip.is_loopback()
     {
         let other = SocketAddr::from((Ipv4Addr::new(127, 9, 8, 7), target.port()));
-        let client = Client::towards(context, other)?;
+        let client = Client::at_address(context, other)?;
         client.send(&connect(context.random()))?;
-        // Silence: it does not listen there.
+        // Without a reply, the tracker does not listen there.
         if let Some(datagram) = client.receive(context.target.timing.quiet)? {
-            from_there(&datagram.from, other)?;
+            ensure_from(&datagram.from, other)?;
         }
     }
     Ok(())
 }
 
-fn from_there(from: &SocketAddr, asked: SocketAddr) -> Checked {
+fn ensure_from(from: &SocketAddr, asked: SocketAddr) -> Checked {
     ensure(*from == asked, format!("a reply from {asked}"), format!("a reply from {from}"))
 }
 
@@ -52,7 +52,7 @@ fn families_are_apart(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     own.announce_all(&[1001, 1002].map(|port| Announce::leecher(hash, port)))?;
     other.announce_all(&[2001, 2002, 2003].map(|port| Announce::leecher(hash, port)))?;
-    // That nobody is handed to itself is another rule, so the announcers are peers that may show up.
+    // Another rule forbids handing a peer to itself, so the announcers may appear here.
     let to_own = own.announce(&Announce::leecher(hash, 1001).wanting(50))?.ports();
     ensure(
         !to_own.is_empty() && to_own.iter().all(|port| [1001, 1002].contains(port)),

@@ -1,4 +1,4 @@
-//! Who a peer is: the address that it sends from, and the port that it names.
+//! The identity of a peer: the address that it sends from and the port that it announces.
 
 use super::Udp;
 use crate::case::Case;
@@ -28,22 +28,22 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "udp-peer-id-is-no-identity",
-        "practice: clients change their peer id at every start, and replies hold address and port only",
+        "practice: clients change their peer id at every start, and replies contain only address and port",
         "The same address and port with another peer id is the same peer.",
         identity::peer_id_is_no_identity::<Udp>,
     )
     .with_info_hashes(1),
     Case::should(
         "udp-port-0-is-answered-with-peers",
-        "practice: clients that accept no connections name port 0, and still open some",
-        "A peer that names port 0 is handed others.",
+        "practice: clients that accept no connections announce port 0 but still open connections",
+        "A peer that announces port 0 is handed other peers.",
         identity::port_0_is_answered_with_peers::<Udp>,
     )
     .with_info_hashes(1),
     Case::should(
         "udp-port-0-is-never-handed-out",
-        "practice: nobody can connect to port 0",
-        "A peer that names port 0 is not handed out.",
+        "practice: no client can connect to port 0",
+        "A peer that announces port 0 is not handed out.",
         identity::port_0_is_never_handed_out::<Udp>,
     )
     .with_info_hashes(1),

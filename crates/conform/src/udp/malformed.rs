@@ -1,14 +1,14 @@
-//! What no client should send: nobody gets anything by it, and the tracker lives on.
+//! Invalid datagrams: they have no effect, and the tracker continues to serve.
 
 use super::client::{Client, Datagram};
-use super::packet::{ANNOUNCE, ERROR, head, scrape, word};
-use super::words;
+use super::describe;
+use super::packet::{ANNOUNCE, ERROR, header, scrape, u32_at};
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 
-/// How many random datagrams are sent.
+/// The number of random datagrams.
 const GARBAGE: usize = 200;
 
 pub(super) const CASES: &[Case] = &[
@@ -36,27 +36,27 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "udp-errors-carry-action-3-and-transaction-id",
         "BEP 15, \"Errors\"",
-        "Whatever answers a bad request is an error packet: action 3, the transaction id, and a message.",
+        "Any response to a bad request is an error packet: action 3, the transaction id, and a message.",
         errors_have_their_layout,
     )
     .with_info_hashes(1),
     Case::must(
         "udp-garbage-does-not-end-the-service",
-        "practice: anybody can send anything",
-        "After random datagrams of all sizes the tracker answers as before.",
+        "practice: any client can send anything",
+        "After random datagrams of all sizes, the tracker answers as before.",
         garbage_does_not_end_the_service,
     )
     .with_info_hashes(1),
     Case::should(
         "udp-garbage-is-not-amplified",
         "BEP 15, \"UDP connections / spoofing\"",
-        "What comes back to random datagrams is no more than was sent.",
+        "The responses to random datagrams have no more bytes in total than the datagrams.",
         garbage_is_not_amplified,
     ),
     Case::must(
         "udp-mangled-requests-do-not-end-the-service",
-        "practice: anybody can send anything",
-        "After good requests with some bytes changed the tracker answers as before.",
+        "practice: any client can send anything",
+        "After valid requests with some bytes changed, the tracker answers as before.",
         mangled_requests_do_not_end_the_service,
     )
     .with_info_hashes(3),
@@ -69,23 +69,18 @@ fn truncated_announce_gets_no_peers(context: &Context<'_>) -> Checked {
     for bytes in [16, 20, 36, 56, 80, 92, 96, 97] {
         let mut packet = client.announce_packet(&Announce::leecher(hash, 1002))?;
         packet.truncate(bytes);
-        for reply in client.ask_in_vain(&[packet])? {
+        for reply in client.send_and_collect(&[packet])? {
             ensure(
-                word(&reply.bytes, 0) != Some(ANNOUNCE),
+                u32_at(&reply.bytes, 0) != Some(ANNOUNCE),
                 format!("an error or silence to {bytes} bytes of an announce"),
-                words::reply(&reply.bytes, context.peer_bytes()),
+                describe::reply(&reply.bytes, context.peer_bytes()),
             )?;
         }
     }
-    let seen = client.scrape_one(hash)?;
-    ensure(
-        (seen.seeders, seen.leechers) == (0, 1),
-        "seeders 0, leechers 1: the one that announced properly",
-        counts(seen.seeders, seen.leechers),
-    )
+    client.ensure_scraped(hash, 0, 1, "seeders 0, leechers 1: the one that announced properly")
 }
 
-/// The body is that of an announce, so that a tracker which takes the action for one shows it.
+/// The body is that of an announce, which reveals a tracker that treats the action as one.
 fn action_gets_error_or_silence(context: &Context<'_>, actions: &[u32]) -> Checked {
     let client = Client::new(context)?;
     let hash = context.hash(0);
@@ -94,27 +89,26 @@ fn action_gets_error_or_silence(context: &Context<'_>, actions: &[u32]) -> Check
             let mut packet = client.announce_packet(&Announce::leecher(hash, 1001))?;
             packet[8..12].copy_from_slice(&action.to_be_bytes());
             packet.extend(vec![0; padding]);
-            for reply in client.ask_in_vain(&[packet])? {
+            for reply in client.send_and_collect(&[packet])? {
                 ensure(
-                    word(&reply.bytes, 0) == Some(ERROR),
+                    u32_at(&reply.bytes, 0) == Some(ERROR),
                     format!("an error or silence to action {action}"),
-                    words::reply(&reply.bytes, context.peer_bytes()),
+                    describe::reply(&reply.bytes, context.peer_bytes()),
                 )?;
             }
         }
     }
-    let seen = client.scrape_one(hash)?;
-    ensure((seen.seeders, seen.leechers) == (0, 0), "an empty swarm", counts(seen.seeders, seen.leechers))
+    client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
-/// Tries whatever a tracker might answer by an error. That it answers at all is not demanded.
+/// Sends requests that a tracker might answer with an error. It need not answer at all.
 fn errors_have_their_layout(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     let id = client.connection_id()?;
     let hash = context.hash(0);
     let truncated = client.announce_packet(&Announce::leecher(hash, 1001))?[..90].to_vec();
     let bad = [
-        [head(id, 77, context.random()), vec![0; 82]].concat(),
+        [header(id, 77, context.random()), vec![0; 82]].concat(),
         truncated,
         scrape(id, context.random(), &[]),
         client.announce_packet(&Announce::leecher(hash, 0))?,
@@ -123,26 +117,28 @@ fn errors_have_their_layout(context: &Context<'_>) -> Checked {
     ];
     let mut errors = 0;
     for packet in bad {
-        for Datagram { bytes, .. } in client.ask_in_vain(std::slice::from_ref(&packet))? {
-            // A tracker that takes port 0, or a scrape of nothing, answers that as usual.
-            if word(&bytes, 0) == word(&packet, 8) {
+        for Datagram { bytes, .. } in client.send_and_collect(std::slice::from_ref(&packet))? {
+            // A tracker that accepts port 0 or an empty scrape gives its usual reply.
+            if u32_at(&bytes, 0) == u32_at(&packet, 8) {
                 continue;
             }
-            let is_error = word(&bytes, 0) == Some(ERROR) && bytes.get(4..8) == packet.get(12..16);
+            let is_error = u32_at(&bytes, 0) == Some(ERROR) && bytes.get(4..8) == packet.get(12..16);
             ensure(
                 is_error && std::str::from_utf8(&bytes[8..]).is_ok(),
-                format!("action 3, the transaction id and a text in answer to: {}", words::request(&packet)),
-                words::reply(&bytes, context.peer_bytes()),
+                format!(
+                    "action 3, the transaction id and a text in reply to: {}",
+                    describe::request(&packet)
+                ),
+                describe::reply(&bytes, context.peer_bytes()),
             )?;
             errors += 1;
         }
     }
-    let silent =
-        || Unmet::NotSupported("the tracker answers bad requests by silence, which is allowed".to_owned());
+    let silent = || Unmet::NotSupported("the tracker ignores bad requests, which is allowed".to_owned());
     if errors == 0 { Err(silent()) } else { Ok(()) }
 }
 
-/// Random datagrams that are no connect request by chance.
+/// Returns random datagrams, none of which is a connect request.
 fn garbage(context: &Context<'_>) -> Vec<Vec<u8>> {
     let mut datagrams: Vec<Vec<u8>> =
         (0..GARBAGE).map(|number| context.random_bytes(number * 3 / 2)).collect();
@@ -153,7 +149,7 @@ fn garbage(context: &Context<'_>) -> Vec<Vec<u8>> {
 
 fn garbage_does_not_end_the_service(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
-    client.ask_in_vain(&garbage(context))?;
+    client.send_and_collect(&garbage(context))?;
     Client::new(context)?.announce(&Announce::leecher(context.hash(0), 1001)).map(|_| ())
 }
 
@@ -161,8 +157,9 @@ fn garbage_is_not_amplified(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     for datagram in garbage(context).chunks(20) {
         let sent: usize = datagram.iter().map(Vec::len).sum();
-        let seen: usize = client.ask_in_vain(datagram)?.iter().map(|datagram| datagram.bytes.len()).sum();
-        ensure(seen <= sent, format!("at most {sent} bytes in answer to as many"), format!("{seen} bytes"))?;
+        let seen: usize =
+            client.send_and_collect(datagram)?.iter().map(|datagram| datagram.bytes.len()).sum();
+        ensure(seen <= sent, format!("at most {sent} bytes in reply to as many"), format!("{seen} bytes"))?;
     }
     Ok(())
 }
@@ -177,7 +174,7 @@ fn mangled_requests_do_not_end_the_service(context: &Context<'_>) -> Checked {
         } else {
             scrape(id, context.random(), &context.hashes(3))
         };
-        // The info hashes stay as they are: others would be left behind in the tracker.
+        // The info hashes are not changed, since others would stay in the tracker.
         let spans = if round % 2 == 0 { [8..16, 36..98] } else { [8..16, 8..16] };
         for span in spans {
             let at = span.start + context.random() as usize % span.len();
@@ -185,6 +182,6 @@ fn mangled_requests_do_not_end_the_service(context: &Context<'_>) -> Checked {
         }
         mangled.push(packet);
     }
-    client.ask_in_vain(&mangled)?;
+    client.send_and_collect(&mangled)?;
     Client::new(context)?.announce(&Announce::leecher(context.hash(1), 1001)).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! How many peers a client wants (BEP 15, "Announce": `num_want`).
+//! The number of peers that a client wants (BEP 15, "Announce": `num_want`).
 
 use super::Udp;
 use crate::case::Case;
@@ -14,8 +14,8 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "udp-numwant-negative-is-the-default",
-        "practice: any negative number is read as -1",
-        "A num_want below -1 gives some peers, too.",
+        "practice: any negative number is treated as -1",
+        "A num_want below -1 also gives some peers.",
         |context| {
             numwant::gives_peers::<Udp>(context, i32::MIN)
                 .and_then(|()| numwant::gives_peers::<Udp>(context, -2))
@@ -34,15 +34,15 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "udp-numwant-0-gives-none",
-        "practice: a client that only reports wants nobody",
+        "practice: a client that only reports its state wants no peers",
         "A num_want of 0 gives no peers.",
         |context| numwant::gives_exactly::<Udp>(context, &[0]),
     )
     .with_info_hashes(1),
     Case::should(
         "udp-numwant-is-kept",
-        "practice: a tracker is known that hands out 0 for 1, and 2 for 3",
-        "A small num_want gives exactly so many peers, where there are more.",
+        "practice: one known tracker hands out 0 for 1 and 2 for 3",
+        "A small num_want gives exactly that many peers where more are available.",
         |context| numwant::gives_exactly::<Udp>(context, &[1, 2, 3, 10]),
     )
     .with_info_hashes(1),

@@ -1,4 +1,4 @@
-//! What may follow the 98 bytes of an announce (BEP 41, and BEP 15, "Extensions").
+//! Data after the 98 bytes of an announce (BEP 41, and BEP 15, "Extensions").
 
 use super::client::Client;
 use crate::case::{Case, Checked, ensure};
@@ -10,7 +10,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "udp-announce-ignores-trailing-bytes",
         "BEP 15, \"UDP tracker protocol\" and \"Extensions\"",
-        "An announce with bytes behind its 98 is answered like any other.",
+        "An announce with extra bytes after its 98 is answered like any other.",
         |context| are_accepted(context, &[&[0], &[0; 2], &[0; 4], &[0; 32]]),
     )
     .with_info_hashes(1),
@@ -43,13 +43,13 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "udp-option-unknown-or-broken-is-ignored",
         "BEP 15, \"Extensions\"",
-        "Options that nobody knows, or that are cut off, do not make an announce invalid.",
+        "Unknown or truncated options do not make an announce invalid.",
         unknown_or_broken_is_ignored,
     )
     .with_info_hashes(1),
 ];
 
-/// Announces a leecher more with each of these tails. All of them have to be counted.
+/// Announces another leecher with each of these tails, and checks that each is counted.
 fn are_accepted(context: &Context<'_>, tails: &[&[u8]]) -> Checked {
     let client = Client::new(context)?;
     for (port, tail) in (1001..).zip(tails) {
@@ -57,7 +57,7 @@ fn are_accepted(context: &Context<'_>, tails: &[&[u8]]) -> Checked {
         let leechers = client.scrape_one(context.hash(0))?.leechers;
         ensure(
             leechers == u32::from(port - 1000),
-            format!("{} leechers, the last of which announced with {} bytes more", port - 1000, tail.len()),
+            format!("{} leechers, the last of which announced with {} extra bytes", port - 1000, tail.len()),
             format!("{leechers} leechers"),
         )?;
     }

@@ -1,8 +1,8 @@
-//! The bytes of BEP 15, written and read by hand.
+//! The packets of BEP 15, encoded and decoded by hand.
 
 use crate::peer::{Announce, Announced, Counts, read_compact};
 
-/// The number of the protocol in a connect request (BEP 15, "Connect").
+/// The protocol id of a connect request (BEP 15, "Connect").
 pub(crate) const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 
 pub(crate) const CONNECT: u32 = 0;
@@ -11,9 +11,9 @@ pub(crate) const SCRAPE: u32 = 2;
 pub(crate) const ERROR: u32 = 3;
 
 impl Announce {
-    /// The 98 bytes (BEP 15, "IPv4 announce request").
+    /// Encodes the 98 bytes of an announce (BEP 15, "IPv4 announce request").
     pub(crate) fn packet(&self, connection_id: u64, transaction_id: u32) -> Vec<u8> {
-        let mut packet = head(connection_id, ANNOUNCE, transaction_id);
+        let mut packet = header(connection_id, ANNOUNCE, transaction_id);
         packet.extend(self.info_hash);
         packet.extend(self.peer_id);
         packet.extend(0_i64.to_be_bytes()); // downloaded
@@ -28,54 +28,54 @@ impl Announce {
     }
 }
 
-/// The head that all requests share.
-pub(crate) fn head(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
+/// Encodes the header that all requests share.
+pub(crate) fn header(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
     [&connection_id.to_be_bytes()[..], &action.to_be_bytes(), &transaction_id.to_be_bytes()].concat()
 }
 
-/// A connect request.
+/// Encodes a connect request.
 pub(crate) fn connect(transaction_id: u32) -> Vec<u8> {
-    head(PROTOCOL_ID, CONNECT, transaction_id)
+    header(PROTOCOL_ID, CONNECT, transaction_id)
 }
 
-/// A scrape request.
+/// Encodes a scrape request.
 pub(crate) fn scrape(connection_id: u64, transaction_id: u32, info_hashes: &[[u8; 20]]) -> Vec<u8> {
-    [head(connection_id, SCRAPE, transaction_id), info_hashes.concat()].concat()
+    [header(connection_id, SCRAPE, transaction_id), info_hashes.concat()].concat()
 }
 
 impl Announced {
-    /// Reads a whole reply; `None` where the layout is not that of an announce reply.
+    /// Decodes a whole reply, or returns `None` if it does not have the layout of an announce reply.
     pub(crate) fn read(reply: &[u8], peer_bytes: usize) -> Option<Self> {
         let peers = reply.get(20..)?;
         let (peers, rest) = (peers.chunks_exact(peer_bytes), peers.len() % peer_bytes);
-        let is_announce = word(reply, 0) == Some(ANNOUNCE) && rest == 0;
+        let is_announce = u32_at(reply, 0) == Some(ANNOUNCE) && rest == 0;
         is_announce.then_some(())?;
         Some(Self {
-            interval_s: word(reply, 8)?,
-            leechers: word(reply, 12)?,
-            seeders: word(reply, 16)?,
+            interval_s: u32_at(reply, 8)?,
+            leechers: u32_at(reply, 12)?,
+            seeders: u32_at(reply, 16)?,
             peers: peers.map(read_compact).collect::<Option<_>>()?,
         })
     }
 }
 
-/// Reads a whole reply to a scrape; `None` where the layout is another.
+/// Decodes a whole reply, or returns `None` if it does not have the layout of a scrape reply.
 pub(crate) fn read_scraped(reply: &[u8]) -> Option<Vec<Counts>> {
     let entries = reply.get(8..)?;
-    let is_scrape = word(reply, 0) == Some(SCRAPE) && entries.len() % 12 == 0;
+    let is_scrape = u32_at(reply, 0) == Some(SCRAPE) && entries.len() % 12 == 0;
     is_scrape.then_some(())?;
     let counts = |entry: &[u8]| {
-        Some(Counts { seeders: word(entry, 0)?, completed: word(entry, 4)?, leechers: word(entry, 8)? })
+        Some(Counts { seeders: u32_at(entry, 0)?, completed: u32_at(entry, 4)?, leechers: u32_at(entry, 8)? })
     };
     entries.chunks_exact(12).map(counts).collect()
 }
 
-/// The 32-bit number at `offset`, if there is one.
-pub(crate) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+/// Returns the 32-bit number at `offset`, if there is one.
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-/// The 64-bit number at `offset`, if there is one.
-pub(crate) fn long(bytes: &[u8], offset: usize) -> Option<u64> {
+/// Returns the 64-bit number at `offset`, if there is one.
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }

@@ -1,4 +1,4 @@
-//! Who is counted, and who is handed to whom (BEP 3, "Trackers"; BEP 15, "Announce").
+//! Which peers are counted, and which are handed out (BEP 3, "Trackers"; BEP 15, "Announce").
 
 use super::Udp;
 use super::client::Client;

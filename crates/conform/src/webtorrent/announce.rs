@@ -1,5 +1,5 @@
-//! Announces and their replies: what is read in any form, and what a client is told. BEP 3 has the meaning; the form is that
-//! of the clients in browsers, which no BEP describes.
+//! Announces and their replies: the forms that a tracker accepts and the contents of its replies. BEP 3 defines their
+//! meaning; the format is that of browser clients, which no BEP describes.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::socket::Socket;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// Seconds that no tracker should go below or beyond.
+/// The range of intervals that a tracker should use, in seconds.
 const SANE_INTERVAL_S: std::ops::RangeInclusive<i64> = 60..=86_400;
 
 pub(super) const CASES: &[Case] = &[
@@ -22,13 +22,13 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-reply-has-an-interval",
         "BEP 3, \"Trackers\"",
-        "An announce reply tells the interval in seconds.",
+        "An announce reply gives the interval in seconds.",
         |context| {
             replies(context, |reply| {
                 ensure(
                     reply.number("interval").is_some_and(|interval| interval > 0),
                     "an interval",
-                    reply.words(),
+                    reply.describe(),
                 )
             })
         },
@@ -44,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
                 ensure(
                     SANE_INTERVAL_S.contains(&interval_s),
                     "an interval from 60 to 86400 seconds",
-                    reply.words(),
+                    reply.describe(),
                 )
             })
         },
@@ -63,14 +63,14 @@ pub(super) const CASES: &[Case] = &[
         "An announce reply has complete and incomplete.",
         |context| {
             replies(context, |reply| {
-                ensure(reply.counts().is_some(), "complete and incomplete", reply.words())
+                ensure(reply.counts().is_some(), "complete and incomplete", reply.describe())
             })
         },
     )
     .with_info_hashes(1),
     Case::should(
         "ws-counts-include-the-announcer",
-        "practice: a client shows what it is told as the size of the swarm",
+        "practice: clients show these counts as the size of the swarm",
         "The counts in an announce reply include the announcer.",
         counts_include_the_announcer,
     )
@@ -92,14 +92,14 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-fields-come-in-any-order",
         "RFC 8259, 4",
-        "The fields of a message come in any order, with any white space between the tokens.",
+        "The fields of a message may have any order, with any white space between the tokens.",
         any_order,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-unknown-fields-are-ignored",
-        "practice: clients send fields of their own, of any type",
-        "A message with fields that nobody knows is answered like any other.",
+        "practice: clients send their own fields, of any type",
+        "A message with unknown fields is answered like any other.",
         unknown_fields,
     )
     .with_info_hashes(1),
@@ -112,22 +112,22 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-bytes-are-read-raw-and-escaped",
-        "practice: each byte is the code point of the same number, as it is or as an escape; RFC 8259, 7",
-        "Info hashes of any bytes are read, raw and escaped alike, and come back as such.",
+        "practice: each byte is the code point of the same number, raw or escaped; RFC 8259, 7",
+        "Info hashes of any bytes are accepted, raw and escaped, and returned unchanged.",
         raw_and_escaped,
     )
     .with_every_byte(),
     Case::must(
         "ws-offers-may-be-absent-or-empty",
-        "practice: who wants nobody offers nothing",
+        "practice: a client that wants no peers makes no offers",
         "An announce without offers, and one with an empty list of them, is answered.",
         |context| each_is_answered(context, "offers", &[None, Some("[]")]),
     )
     .with_info_hashes(1),
     Case::should(
         "ws-offers-may-be-null",
-        "practice: clients are known that write null for nothing",
-        "An announce whose offers are null is one without offers.",
+        "practice: some clients write null for an absent value",
+        "An announce whose offers are null counts as one without offers.",
         |context| each_is_answered(context, "offers", &[Some("null")]),
     )
     .with_info_hashes(1),
@@ -168,8 +168,8 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "ws-numwant-of-any-value-is-answered",
-        "practice: clients write what they like where they want everybody or nobody",
-        "A numwant that is negative, huge, null or absent is no error.",
+        "practice: clients write arbitrary values to request all peers or none",
+        "A numwant that is negative, huge, null or absent is not an error.",
         |context| {
             each_is_answered(
                 context,
@@ -181,29 +181,29 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
 ];
 
-/// Looks at the replies to a first leecher, to a second one, to a seeder, and to one that announces again.
-fn replies(context: &Context<'_>, look: impl Fn(&Message) -> Checked) -> Checked {
+/// Checks the replies to a first leecher, to a second one, to a seeder, and to one that announces again.
+fn replies(context: &Context<'_>, check: impl Fn(&Message) -> Checked) -> Checked {
     let mut sockets = Socket::open_many(context, 3)?;
     let hash = context.hash(0);
     let all =
         [Fields::announce(hash, 1).with_event("started"), Fields::announce(hash, 2), Fields::seeder(hash, 3)];
     for (socket, fields) in sockets.iter_mut().zip(&all) {
-        look(&socket.announce(fields)?)?;
+        check(&socket.announce(fields)?)?;
     }
-    look(&sockets[0].announce(&Fields::announce(hash, 1))?)
+    check(&sockets[0].announce(&Fields::announce(hash, 1))?)
 }
 
 fn has_action_and_info_hash(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     let hash = context.hash(0);
     for fields in [Fields::announce(hash, 1), Fields::seeder(hash, 1)] {
-        socket.say(&fields.text());
-        // Any message will do, for one without action is of no kind.
+        socket.send_text(&fields.text());
+        // Any message is accepted here, since one without an action has no known kind.
         let reply = socket
             .expect("an announce reply", |message| matches!(message.kind(), Kind::Reply | Kind::Other))?;
         let is_right = reply.text("action") == Some("announce")
             && reply.bytes("info_hash").as_deref() == Some(&hash[..]);
-        ensure(is_right, "the action announce and the info hash", reply.words())?;
+        ensure(is_right, "the action announce and the info hash", reply.describe())?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn any_order(context: &Context<'_>) -> Checked {
     for text in
         [fields.clone().reversed().text(), fields.text_with(" \t\r\n"), fields.reversed().text_with("\n")]
     {
-        socket.say(&text);
+        socket.send_text(&text);
         socket.expect_kind(Kind::Reply)?;
     }
     Ok(())
@@ -277,7 +277,7 @@ fn escaped_names(context: &Context<'_>) -> Checked {
         .replace("\"action\":\"announce\"", "\"\\u0061ction\":\"annou\\u006Ece\"")
         .replace("\"info_hash\"", "\"info\\u005fhash\"")
         .replace("\"left\"", "\"\\u006ceft\"");
-    socket.say(&text);
+    socket.send_text(&text);
     socket.expect_kind(Kind::Reply)?;
     socket.ensure_counts(hash, 1, 0)
 }
@@ -291,14 +291,14 @@ fn raw_and_escaped(context: &Context<'_>) -> Checked {
             let fields = if peer == 2 { fields.with("peer_id", &escaped(&peer_id(2))) } else { fields };
             let reply = socket.announce(&fields)?;
             let is_same = reply.bytes("info_hash").as_deref() == Some(&hash[..]);
-            ensure(is_same, format!("the info hash {}", binary(&hash)), reply.words())?;
+            ensure(is_same, format!("the info hash {}", binary(&hash)), reply.describe())?;
         }
         sockets[0].ensure_counts(hash, 0, 2)?;
     }
     Ok(())
 }
 
-/// Announces with each of these values of a field; none leaves it out.
+/// Announces with each of these values of a field; `None` omits the field.
 fn each_is_answered(context: &Context<'_>, name: &str, values: &[Option<&str>]) -> Checked {
     let mut socket = Socket::open(context)?;
     for value in values {

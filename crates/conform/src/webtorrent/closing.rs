@@ -1,15 +1,15 @@
-//! The end of a socket (RFC 6455, 5.5.1 and 7): how it is said, what brings it about, and that it harms nobody else.
+//! The end of a socket (RFC 6455, 5.5.1 and 7): the closing handshake, the causes, and the isolation of other sockets.
 
 use super::frame::{CLOSE, CONTINUATION, FIN, PING, TEXT, masked_head, unmasked};
 use super::message::Fields;
-use super::socket::{Heard, Socket, frame_of};
+use super::socket::{Socket, SocketEvent, frame_of};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// More than anybody should hold of a message that never ends.
+/// More bytes than a tracker should read of a message that never ends.
 const ENDLESS: usize = 160 << 20;
 
-/// Sockets of people who say nothing.
+/// The number of idle sockets.
 const IDLE: usize = 20;
 
 pub(super) const CASES: &[Case] = &[
@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-close-has-its-code-echoed",
         "RFC 6455, 5.5.1: \"typically echos the status code\"",
-        "The close frame that answers another one has its code.",
+        "The close frame in response to another one has the same code.",
         |context| {
             close_frames(context, |sent, seen| {
                 let expected = format!("a close frame with code {sent:?}");
@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-close-ends-the-connection",
         "RFC 6455, 7.1.1: the server closes first",
-        "After both close frames the tracker closes the connection.",
+        "After both close frames, the tracker closes the connection.",
         close_ends,
     ),
     Case::must(
@@ -45,13 +45,13 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-reserved-bits-end-the-connection",
         "RFC 6455, 5.2",
-        "A frame with a reserved bit, of which no extension says what it means, ends the connection.",
+        "A frame with a reserved bit that no extension defines ends the connection.",
         |context| ends_each(context, &reserved_bits(context)),
     ),
     Case::must(
         "ws-reserved-opcodes-end-the-connection",
         "RFC 6455, 5.2",
-        "A frame of an opcode that is reserved ends the connection.",
+        "A frame with a reserved opcode ends the connection.",
         |context| ends_each(context, &reserved_opcodes(context)),
     ),
     Case::must(
@@ -63,19 +63,19 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-bad-fragments-end-the-connection",
         "RFC 6455, 5.4",
-        "A continuation of nothing, and a message within the fragments of another, end the connection.",
+        "A continuation without a first fragment, and a new message between the fragments of another, end the connection.",
         |context| ends_each(context, &bad_fragments(context)),
     ),
     Case::should(
         "ws-protocol-errors-close-with-1002",
         "RFC 6455, 7.1.7 and 7.4.1",
-        "Where a client breaks the protocol of frames, the tracker says so by a close frame with code 1002.",
+        "If a client violates the framing protocol, the tracker sends a close frame with code 1002.",
         protocol_errors,
     ),
     Case::should(
         "ws-bad-close-frames-get-1002",
         "RFC 6455, 5.5.1 and 7.4",
-        "A close frame of one byte, or with a code that nobody may send, gets a close frame with code 1002.",
+        "A close frame of one byte, or with a code that must not be sent, gets a close frame with code 1002.",
         bad_close_frames,
     ),
     Case::must(
@@ -92,40 +92,40 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::must(
         "ws-endless-message-is-cut-off",
-        "RFC 6455, 10.4; practice: anybody can send a message that never ends",
-        "A message without an end, in one frame or in fragments, is not taken in for ever.",
+        "RFC 6455, 10.4; practice: any client can send a message that never ends",
+        "The tracker stops reading a message that never ends, in one frame or in fragments.",
         endless,
     ),
     Case::should(
         "ws-oversized-message-closes-with-1009",
         "RFC 6455, 7.4.1",
-        "A frame that says to have a terabyte gets a close frame with code 1009.",
+        "A frame that declares a payload of a terabyte gets a close frame with code 1009.",
         |context| closes_each(context, &[masked_head(FIN | TEXT, 1 << 40)], 1009),
     ),
     Case::must(
         "ws-garbage-does-not-end-the-service",
-        "practice: anybody can send anything",
-        "After sockets with random bytes, before and after the handshake, the tracker answers as before.",
+        "practice: any client can send anything",
+        "After random bytes on sockets, before and after the handshake, the tracker answers as before.",
         garbage,
     )
     .with_info_hashes(1),
     Case::must(
-        "ws-idle-sockets-hold-up-nobody",
-        "practice: anybody can open sockets and say nothing",
-        "Sockets over which nothing, half a handshake or half a frame comes do not keep others from being answered.",
+        "ws-idle-sockets-do-not-block-others",
+        "practice: any client can open sockets and send nothing",
+        "Sockets that send nothing, half a handshake or half a frame do not block others.",
         idle,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-sockets-that-vanish-do-no-harm",
         "practice: clients leave whenever they like",
-        "Sockets that end without a word, within a frame too, do not keep others from being answered.",
+        "Sockets that end without a close frame, even within a frame, do not affect others.",
         vanishing,
     )
     .with_info_hashes(1),
 ];
 
-fn close_frames(context: &Context<'_>, look: impl Fn(Option<u16>, Option<u16>) -> Checked) -> Checked {
+fn close_frames(context: &Context<'_>, check: impl Fn(Option<u16>, Option<u16>) -> Checked) -> Checked {
     let reason = [&1001_u16.to_be_bytes()[..], "going ä".as_bytes()].concat();
     let sent: [(Vec<u8>, Option<u16>); 4] = [
         (1000_u16.to_be_bytes().to_vec(), Some(1000)),
@@ -136,11 +136,15 @@ fn close_frames(context: &Context<'_>, look: impl Fn(Option<u16>, Option<u16>) -
     for (payload, code) in sent {
         let mut socket = Socket::open(context)?;
         socket.send(&socket.frame(FIN | CLOSE, &payload));
-        let heard = socket.hear()?;
-        let Heard::Close(seen) = heard else {
-            return ensure(false, format!("a close frame to one with code {code:?}"), format!("{heard:?}"));
+        let event = socket.next_event()?;
+        let SocketEvent::Close(seen) = event else {
+            return ensure(
+                false,
+                format!("a close frame in response to code {code:?}"),
+                format!("{event:?}"),
+            );
         };
-        look(code, seen)?;
+        check(code, seen)?;
     }
     Ok(())
 }
@@ -148,28 +152,28 @@ fn close_frames(context: &Context<'_>, look: impl Fn(Option<u16>, Option<u16>) -
 fn close_ends(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     socket.send(&socket.frame(FIN | CLOSE, &1000_u16.to_be_bytes()));
-    let (has_ended, _) = socket.end()?;
+    let (has_ended, _) = socket.wait_for_end()?;
     ensure(has_ended, "a connection that is closed", "it stays open")
 }
 
-/// Ends the case unless each of these, on a socket of its own, ends the connection.
+/// Fails the case unless each of these inputs, on a socket of its own, ends the connection.
 fn ends_each(context: &Context<'_>, all: &[Vec<u8>]) -> Checked {
     for bytes in all {
         let mut socket = Socket::open(context)?;
         socket.send(bytes);
-        let (has_ended, code) = socket.end()?;
+        let (has_ended, code) = socket.wait_for_end()?;
         let expected = format!("the end of the connection after {}", start_of(bytes));
         ensure(has_ended, expected, format!("it stays open; code {code:?}"))?;
     }
     Ok(())
 }
 
-/// Ends the case unless each of these, on a socket of its own, gets a close frame with this code.
+/// Fails the case unless each of these inputs, on a socket of its own, gets a close frame with this code.
 fn closes_each(context: &Context<'_>, all: &[Vec<u8>], code: u16) -> Checked {
     for bytes in all {
         let mut socket = Socket::open(context)?;
         socket.send(bytes);
-        let (has_ended, seen) = socket.end()?;
+        let (has_ended, seen) = socket.wait_for_end()?;
         let expected = format!("a close frame with code {code} after {}", start_of(bytes));
         ensure(seen == Some(code), expected, format!("code {seen:?}, and closed: {has_ended}"))?;
     }
@@ -180,7 +184,7 @@ fn start_of(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(24)].escape_ascii().to_string()
 }
 
-/// An empty object: what it means is of no importance here.
+/// An empty object, since the contents do not matter here.
 const MESSAGE: &[u8] = b"{}";
 
 fn unmasked_message() -> Vec<u8> {
@@ -235,16 +239,15 @@ fn endless(context: &Context<'_>) -> Checked {
     socket.send(&masked_head(FIN | TEXT, 1 << 40));
     is_cut_off(&mut socket, &vec![b' '; 1 << 18])?;
     let mut socket = Socket::open(context)?;
-    socket.send_untold(&socket.frame(TEXT, b" "));
+    socket.send_untraced(&socket.frame(TEXT, b" "));
     let fragments = socket.frame(CONTINUATION, &vec![b' '; 1 << 18]);
     is_cut_off(&mut socket, &fragments)
 }
 
 fn is_cut_off(socket: &mut Socket<'_>, piece: &[u8]) -> Checked {
-    // Who has said that it is enough may go on reading for a while, so that the close frame is not lost by a reset.
-    let is_cut_off =
-        (0..ENDLESS / piece.len()).any(|_| !socket.tries_to_send(piece) || socket.has_anything());
-    ensure(is_cut_off, "an end of what the tracker takes", format!("{} MiB taken", ENDLESS >> 20))
+    // After its close frame, the tracker may go on reading for a while, so that a reset does not lose the frame.
+    let is_cut_off = (0..ENDLESS / piece.len()).any(|_| !socket.try_send(piece) || socket.has_input());
+    ensure(is_cut_off, "a tracker that stops reading", format!("{} MiB accepted", ENDLESS >> 20))
 }
 
 fn is_served(context: &Context<'_>) -> Checked {
@@ -257,14 +260,14 @@ fn garbage(context: &Context<'_>) -> Checked {
         let mut socket = if round % 4 == 0 { Socket::connect(context)? } else { Socket::open(context)? };
         let bytes = context.random_bytes(size);
         if round % 4 == 1 {
-            // A good frame around it.
-            socket.send_untold(&socket.frame(FIN | TEXT, &bytes));
+            // Random bytes in a valid frame.
+            socket.send_untraced(&socket.frame(FIN | TEXT, &bytes));
         } else {
-            socket.send_untold(&bytes);
+            socket.send_untraced(&bytes);
         }
-        // Whatever it is answered: frames or not.
-        let _ = socket.has_anything();
-        socket.vanish();
+        // The response does not matter.
+        let _ = socket.has_input();
+        socket.abort();
     }
     is_served(context)
 }
@@ -274,8 +277,8 @@ fn idle(context: &Context<'_>) -> Checked {
     for number in 0..IDLE {
         let mut socket = if number % 2 == 0 { Socket::open(context)? } else { Socket::connect(context)? };
         match number % 4 {
-            0 => socket.send_untold(&masked_head(FIN | TEXT, 100)),
-            1 => socket.send_untold(b"GET / HTTP/1.1\r\nUpgrade: webs"),
+            0 => socket.send_untraced(&masked_head(FIN | TEXT, 100)),
+            1 => socket.send_untraced(b"GET / HTTP/1.1\r\nUpgrade: webs"),
             _ => {}
         }
         idle.push(socket);
@@ -288,8 +291,8 @@ fn vanishing(context: &Context<'_>) -> Checked {
     for round in 0..20_usize {
         let mut socket = Socket::open(context)?;
         let frame = socket.frame(FIN | TEXT, message.as_bytes());
-        socket.send_untold(&frame[..frame.len() * (round % 5) / 5]);
-        socket.vanish();
+        socket.send_untraced(&frame[..frame.len() * (round % 5) / 5]);
+        socket.abort();
     }
     is_served(context)
 }

@@ -1,4 +1,4 @@
-//! Events (BEP 3, "Trackers": `event`), and the end of a membership.
+//! Events (BEP 3, "Trackers": `event`).
 
 use super::message::{Fields, offer, offer_id};
 use super::socket::{Socket, offers};
@@ -9,7 +9,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-stopped-removes-the-peer",
         "BEP 3, \"Trackers\"",
-        "A peer that has stopped is neither counted nor sent offers any more.",
+        "A peer that has stopped is no longer counted or sent offers.",
         stopped_removes,
     )
     .with_info_hashes(1),
@@ -22,14 +22,14 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(2),
     Case::should(
         "ws-stopped-creates-no-swarm",
-        "practice: who leaves does not join",
+        "practice: a leaving peer does not join",
         "A peer that stops without having started is not counted.",
         stopped_creates_no_swarm,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-stopped-relays-no-offers",
-        "practice: who leaves connects to nobody",
+        "practice: a leaving peer opens no connections",
         "The offers of a peer that stops are not relayed.",
         stopped_relays_no_offers,
     )
@@ -61,7 +61,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-completed-counts-once",
         "practice: clients that repeat themselves",
-        "A peer that announces completed again is no further download.",
+        "A peer that announces completed again does not count as another download.",
         |context| downloads(context, &[1], &["started", "completed", "completed", "completed"], 0..=1),
     )
     .with_info_hashes(1),
@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "ws-unknown-event-is-an-update",
-        "BEP 21, \"Tracker\", for paused; practice: clients write what they have for no event",
+        "BEP 21, \"Tracker\", for paused; practice: clients write various values for no event",
         "An announce with an event that is paused, empty, null or unknown is a regular one.",
         |context| {
             is_an_update(context, &[Some("\"paused\""), Some("\"\""), Some("null"), Some("\"<regular>\"")])
@@ -96,8 +96,8 @@ fn stopped_removes(context: &Context<'_>) -> Checked {
     for (peer, socket) in (1..).zip(&mut sockets) {
         socket.announce(&Fields::announce(hash, peer))?;
     }
-    // Whether it is answered is another rule, and on one socket all goes in order.
-    sockets[0].say(&Fields::announce(hash, 1).with_event("stopped").text());
+    // Another rule requires a reply; requests on one socket are processed in order.
+    sockets[0].send_text(&Fields::announce(hash, 1).with_event("stopped").text());
     sockets[0].ensure_counts(hash, 0, 2)?;
     let all = [1, 2, 3].map(|number| offer(&offer_id(number), "x"));
     sockets[2].announce(&Fields::announce(hash, 3).offering(&all))?;
@@ -109,7 +109,7 @@ fn stopped_removes(context: &Context<'_>) -> Checked {
 fn stopped_gets_a_reply(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     socket.announce(&Fields::announce(context.hash(0), 1))?;
-    // The second torrent is one that the tracker has never heard of: after its restart every client does this.
+    // The tracker does not know the second torrent: after its restart, every client does this.
     for hash in context.hashes(2) {
         socket.announce(&Fields::announce(hash, 1).with_event("stopped"))?;
     }
@@ -120,7 +120,7 @@ fn stopped_creates_no_swarm(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     let hash = context.hash(0);
     for fields in [Fields::announce(hash, 1), Fields::seeder(hash, 2)] {
-        socket.say(&fields.with_event("stopped").text());
+        socket.send_text(&fields.with_event("stopped").text());
         socket.ensure_counts(hash, 0, 0)?;
     }
     Ok(())
@@ -132,7 +132,7 @@ fn stopped_relays_no_offers(context: &Context<'_>) -> Checked {
     sockets[0].announce(&Fields::announce(hash, 1))?;
     sockets[1].announce(&Fields::announce(hash, 2))?;
     let fields = Fields::announce(hash, 2).offering(&[offer(&offer_id(1), "x")]);
-    sockets[1].say(&fields.with_event("stopped").text());
+    sockets[1].send_text(&fields.with_event("stopped").text());
     sockets[1].ensure_counts(hash, 0, 1)?;
     let found = offers(&mut sockets, 0)?;
     ensure(found.iter().all(Vec::is_empty), "no offer", format!("{} offers", found.concat().len()))
@@ -144,11 +144,11 @@ fn completed_makes_a_seeder(context: &Context<'_>, edit: impl Fn(Fields) -> Fiel
     socket.announce(&Fields::announce(hash, 1).with_event("started"))?;
     socket.announce(&edit(Fields::announce(hash, 1)).with_event("completed"))?;
     socket.ensure_counts(hash, 1, 0)?;
-    socket.say(&Fields::announce(hash, 1).with_event("stopped").text());
+    socket.send_text(&Fields::announce(hash, 1).with_event("stopped").text());
     socket.ensure_counts(hash, 0, 0)
 }
 
-/// What a scrape tells as downloaded.
+/// Returns downloaded from a scrape.
 fn downloaded(socket: &mut Socket<'_>, hash: [u8; 20]) -> Checked<i64> {
     let file = socket.scrape_one(hash)?;
     Ok(file.get("downloaded").and_then(serde_json::Value::as_i64).unwrap_or_default())
@@ -162,7 +162,7 @@ fn downloads(
 ) -> Checked {
     let mut sockets = Socket::open_many(context, peers.len())?;
     let hash = context.hash(0);
-    // The torrent may have a past, where its info hash had to be listed before.
+    // The torrent may have earlier downloads, if its info hash had to be listed.
     let before = downloaded(&mut sockets[0], hash)?;
     for (&peer, socket) in peers.iter().zip(&mut sockets) {
         for &event in events {

@@ -1,5 +1,5 @@
-//! Frames of WebSocket (RFC 6455, 5.2), written as a client writes them and read as a client reads them. By hand, so that a
-//! case can write what no client should.
+//! WebSocket frames (RFC 6455, 5.2), encoded and decoded as by a client. They are encoded by hand, so that a case can
+//! send invalid frames.
 
 /// Opcodes (RFC 6455, 11.8).
 pub(super) const CONTINUATION: u8 = 0x0;
@@ -9,12 +9,12 @@ pub(super) const CLOSE: u8 = 0x8;
 pub(super) const PING: u8 = 0x9;
 pub(super) const PONG: u8 = 0xa;
 
-/// The bit that ends a message.
+/// The bit of the last frame of a message.
 pub(super) const FIN: u8 = 0x80;
 
 const MASKED: u8 = 0x80;
 
-/// No message to the suite is longer.
+/// The maximum payload; no message to the suite is longer.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
 /// A frame from a tracker.
@@ -23,11 +23,11 @@ pub(super) struct Frame {
     pub(super) is_last: bool,
     pub(super) opcode: u8,
     pub(super) payload: Vec<u8>,
-    /// How many bytes it takes.
+    /// The length of the frame in bytes.
     pub(super) bytes: usize,
 }
 
-/// A frame whose first byte is `first`: flags and opcode.
+/// Encodes a masked frame whose first byte, flags and opcode, is `first`.
 pub(super) fn masked(mask: [u8; 4], first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = head(first, MASKED, payload.len() as u64);
     frame.extend(mask);
@@ -35,12 +35,12 @@ pub(super) fn masked(mask: [u8; 4], first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same without a mask, as no client may send it.
+/// Encodes a frame without a mask, which no client may send.
 pub(super) fn unmasked(first: u8, payload: &[u8]) -> Vec<u8> {
     [head(first, 0, payload.len() as u64), payload.to_vec()].concat()
 }
 
-/// The head of a masked frame whose payload is that long; the mask is zero, so that it changes nothing.
+/// Encodes the header of a masked frame with this payload length and a mask of zero.
 pub(super) fn masked_head(first: u8, payload_bytes: u64) -> Vec<u8> {
     [head(first, MASKED, payload_bytes), vec![0; 4]].concat()
 }
@@ -53,7 +53,10 @@ fn head(first: u8, mask: u8, payload_bytes: u64) -> Vec<u8> {
     }
 }
 
-/// Reads the first frame, if it is whole, or says what no tracker may send.
+/// Decodes the first frame, or returns `None` if it is incomplete.
+///
+/// # Errors
+/// Returns a description of what a server must not send.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Frame>, String> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if first & 0x70 != 0 {
@@ -96,7 +99,7 @@ mod tests {
     use super::{FIN, PING, TEXT, masked, masked_head, read, unmasked};
 
     #[test]
-    fn frames_of_all_lengths_are_read_when_they_are_whole() {
+    fn frames_of_all_lengths_are_decoded_once_complete() {
         for payload in [0, 1, 125, 126, 65_535, 65_536, 100_000].map(|bytes| vec![b'x'; bytes]) {
             let bytes = unmasked(FIN | TEXT, &payload);
             let frame = read(&[&bytes[..], b"more"].concat()).unwrap().unwrap();
@@ -109,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_laid_over_the_payload() {
+    fn the_payload_is_masked() {
         assert_eq!(masked([1, 2, 3, 4], FIN | TEXT, b"\0\0\0\0\0"), [0x81, 0x85, 1, 2, 3, 4, 1, 2, 3, 4, 1]);
         assert_eq!(masked_head(FIN | TEXT, 126), [0x81, 0xfe, 0, 126, 0, 0, 0, 0]);
     }
 
     #[test]
-    fn what_no_server_may_send_is_told() {
+    fn invalid_frames_are_rejected() {
         for (bytes, word) in [
             (masked([0; 4], FIN | TEXT, b"x"), "masked"),
             (unmasked(FIN | TEXT | 0x40, b"x"), "reserved bits"),

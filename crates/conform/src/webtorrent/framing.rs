@@ -1,31 +1,31 @@
-//! Frames and messages (RFC 6455, 5 and 6), and where they are cut into segments.
+//! Frames and messages (RFC 6455, 5 and 6), and their division into segments.
 
 use std::thread;
 use std::time::Duration;
 
 use super::frame::{BINARY, CONTINUATION, FIN, PING, PONG, TEXT};
 use super::message::{Fields, Kind, offer, offer_id, sdp};
-use super::socket::{Heard, Socket};
+use super::socket::{Socket, SocketEvent};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// Long enough for a piece to leave by itself, short enough to do it some hundred times.
+/// A pause that is long enough to send a piece separately, and short enough to repeat a few hundred times.
 const BETWEEN_PIECES: Duration = Duration::from_micros(300);
 
-/// What browsers send at most by default, and what they send when every peer is new.
+/// The default maximum of offers that browsers send, which they reach while they have no peers.
 const USUAL_OFFERS: u16 = 10;
 
 pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-reply-is-text",
-        "RFC 6455, 5.1 and 5.6; practice: browsers hand out binary messages as other objects",
-        "A reply comes as text, in frames without a mask.",
+        "RFC 6455, 5.1 and 5.6; practice: browsers deliver binary messages as other objects",
+        "A reply is a text message in unmasked frames.",
         reply_is_text,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-binary-message-is-read",
-        "practice: what is written by a library of bytes is sent as binary",
+        "practice: libraries that work on bytes send binary messages",
         "A message in a binary frame is answered like one in a text frame.",
         |context| is_answered(context, |socket, message| socket.frame(FIN | BINARY, message)),
     )
@@ -33,14 +33,14 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-fragments-are-put-together",
         "RFC 6455, 5.4",
-        "A message in two, in many and in empty fragments is answered.",
+        "A message in two, many or empty fragments is answered.",
         fragments,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-control-frames-come-between-fragments",
         "RFC 6455, 5.4 and 5.5",
-        "A ping between the fragments of a message gets its pong, and the message is answered.",
+        "A ping between the fragments of a message gets a pong, and the message is answered.",
         control_between_fragments,
     )
     .with_info_hashes(1),
@@ -51,9 +51,9 @@ pub(super) const CASES: &[Case] = &[
         ping_gets_its_pong,
     ),
     Case::must(
-        "ws-unasked-pong-is-ignored",
+        "ws-unsolicited-pong-is-ignored",
         "RFC 6455, 5.5.3",
-        "A pong that nobody asked for changes nothing.",
+        "An unsolicited pong changes nothing.",
         |context| {
             is_answered(context, |socket, message| {
                 [socket.frame(FIN | PONG, b"unasked"), socket.frame(FIN | TEXT, message)].concat()
@@ -64,14 +64,14 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-message-in-single-bytes-is-answered",
         "practice: TCP is a stream of bytes",
-        "A message whose frame comes byte by byte is answered.",
+        "A message whose frame arrives byte by byte is answered.",
         in_single_bytes,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-messages-in-one-segment-are-all-answered",
         "practice: TCP is a stream of bytes",
-        "Ten messages that are sent together get ten replies, in their order.",
+        "Ten messages that are sent together get ten replies in order.",
         many_in_one_segment,
     )
     .with_info_hashes(10),
@@ -91,7 +91,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
 ];
 
-/// Announces by what `write` makes of the message.
+/// Announces with the bytes that `write` produces from the message.
 fn is_answered(context: &Context<'_>, write: impl Fn(&Socket<'_>, &[u8]) -> Vec<u8>) -> Checked {
     let mut socket = Socket::open(context)?;
     let message = Fields::announce(context.hash(0), 1).text();
@@ -105,7 +105,7 @@ fn reply_is_text(context: &Context<'_>) -> Checked {
     ensure(reply.opcode == TEXT, "a text message", format!("a message of opcode {}", reply.opcode))
 }
 
-/// A message as fragments of so many bytes.
+/// Splits a message into fragments of this size.
 fn in_fragments(socket: &Socket<'_>, message: &[u8], fragment_bytes: usize) -> Vec<Vec<u8>> {
     let pieces: Vec<&[u8]> = message.chunks(fragment_bytes).collect();
     let first = |at: usize| if at == 0 { TEXT } else { CONTINUATION };
@@ -130,8 +130,8 @@ fn control_between_fragments(context: &Context<'_>) -> Checked {
     let fragments = in_fragments(&socket, message.as_bytes(), 50);
     let ping = socket.frame(FIN | PING, b"between");
     socket.send(&[&fragments[0][..], &ping, &fragments[1..].concat()].concat());
-    let heard = socket.hear()?;
-    ensure(heard == Heard::Pong(b"between".to_vec()), "the pong first", format!("{heard:?}"))?;
+    let event = socket.next_event()?;
+    ensure(event == SocketEvent::Pong(b"between".to_vec()), "the pong first", format!("{event:?}"))?;
     socket.expect_kind(Kind::Reply).map(drop)
 }
 
@@ -140,9 +140,9 @@ fn ping_gets_its_pong(context: &Context<'_>) -> Checked {
     for bytes in [0, 1, 4, 125] {
         let payload = context.random_bytes(bytes);
         socket.send(&socket.frame(FIN | PING, &payload));
-        let heard = socket.hear()?;
+        let event = socket.next_event()?;
         let expected = format!("a pong with the {bytes} bytes of the ping");
-        ensure(heard == Heard::Pong(payload), expected, format!("{heard:?}"))?;
+        ensure(event == SocketEvent::Pong(payload), expected, format!("{event:?}"))?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ fn in_single_bytes(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     let message = Fields::announce(context.hash(0), 1).text();
     for byte in socket.frame(FIN | TEXT, message.as_bytes()) {
-        socket.send_untold(&[byte]);
+        socket.send_untraced(&[byte]);
         thread::sleep(BETWEEN_PIECES);
     }
     socket.expect_kind(Kind::Reply).map(drop)
@@ -166,7 +166,7 @@ fn many_in_one_segment(context: &Context<'_>) -> Checked {
     for (number, hash) in (1..).zip(hashes) {
         let reply = socket.expect_kind(Kind::Reply)?;
         let is_in_place = reply.bytes("info_hash").as_deref() == Some(&hash[..]);
-        ensure(is_in_place, format!("the reply to message {number} in its place"), reply.words())?;
+        ensure(is_in_place, format!("the reply to message {number} in order"), reply.describe())?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The opening handshake (RFC 6455, 4): what is upgraded, what is refused, and that nothing is agreed on unasked.
+//! The opening handshake (RFC 6455, 4): which requests are upgraded or refused, and that no extension is negotiated.
 
 use std::thread;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::case::{Case, Checked, ensure};
 use crate::context::{Context, Target};
 use crate::http::response::Response;
 
-/// What is hashed behind every key (RFC 6455, 1.3).
+/// The string that is appended to every key before hashing (RFC 6455, 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Long enough for a piece to leave by itself, short enough to do it some hundred times.
+/// A pause that is long enough to send a piece separately, and short enough to repeat a few hundred times.
 const BETWEEN_PIECES: Duration = Duration::from_micros(300);
 
 pub(super) const CASES: &[Case] = &[
@@ -29,14 +29,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::should(
         "ws-handshake-on-any-path-is-accepted",
-        "practice: trackers are announced with /, /announce and paths of their own",
+        "practice: tracker URLs have the path /, /announce or another one",
         "An upgrade is accepted on any path, with and without a query.",
         on_any_path,
     ),
     Case::must(
         "ws-handshake-header-names-have-any-case",
         "RFC 6455, 4.2.1; RFC 9110, 5.1",
-        "The names of headers, and the words websocket and Upgrade in them, are read in any case.",
+        "Header names, and the tokens websocket and Upgrade, are accepted in any case.",
         |context| {
             is_upgraded_by(
                 context,
@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-handshake-connection-is-a-list",
         "RFC 6455, 4.2.1: \"includes the token\"; a well-known browser sends keep-alive, Upgrade",
-        "Upgrade is found among other words in Connection.",
+        "Upgrade is found among other tokens in Connection.",
         |context| {
             is_upgraded_by(
                 context,
@@ -62,14 +62,14 @@ pub(super) const CASES: &[Case] = &[
         |context| with_header(context, "Origin: https://client.example").map(drop),
     ),
     Case::must(
-        "ws-handshake-names-nothing-unasked",
+        "ws-handshake-negotiates-only-what-was-offered",
         "RFC 6455, 4.1: the client must fail the connection",
-        "The 101 names no extension and no subprotocol, where none was asked for.",
+        "The 101 names no extension or subprotocol if none was offered.",
         names_nothing_unasked,
     ),
     Case::should(
         "ws-handshake-declines-compression",
-        "practice: a compressor costs each connection more memory than all else",
+        "practice: a compressor costs each connection more memory than everything else",
         "An offer of permessage-deflate is neither accepted nor an error.",
         declines_compression,
     )
@@ -77,13 +77,13 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-handshake-of-another-version-is-refused",
         "RFC 6455, 4.2.2 and 4.4",
-        "An upgrade to another version than 13 is not accepted.",
+        "An upgrade to a version other than 13 is not accepted.",
         |context| other_version(context).map(drop),
     ),
     Case::should(
         "ws-handshake-of-another-version-gets-426",
         "RFC 6455, 4.2.2 and 4.4",
-        "An upgrade to another version than 13 gets 426 with Sec-WebSocket-Version: 13.",
+        "An upgrade to a version other than 13 gets 426 with Sec-WebSocket-Version: 13.",
         other_version_gets_426,
     ),
     Case::must(
@@ -107,36 +107,36 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-handshake-in-single-bytes-is-accepted",
         "practice: TCP is a stream of bytes",
-        "An upgrade that comes byte by byte is accepted.",
+        "An upgrade that arrives byte by byte is accepted.",
         in_single_bytes,
     ),
     Case::should(
         "ws-frames-behind-the-handshake-are-read",
-        "practice: proxies put together what comes apart",
-        "A message that comes in one segment with the upgrade is answered.",
+        "practice: proxies may merge segments",
+        "A message that arrives in the same segment as the upgrade is answered.",
         frames_behind,
     )
     .with_info_hashes(1),
 ];
 
-/// A key as clients make them.
+/// Generates a key as clients do.
 pub(super) fn new_key(context: &Context<'_>) -> String {
     STANDARD.encode(context.random_bytes(16))
 }
 
-/// The value that shows that a server has read the key (RFC 6455, 4.2.2).
+/// Computes the value that proves that a server has read the key (RFC 6455, 4.2.2).
 pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }
 
-/// An upgrade on this path with these headers besides the usual ones.
+/// Encodes an upgrade request for this path with these additional headers.
 pub(super) fn request(target: &Target, path: &str, key: &str, headers: &[&str]) -> Vec<u8> {
     let key = format!("Sec-WebSocket-Key: {key}");
     let usual = ["Upgrade: websocket", "Connection: Upgrade", &key, "Sec-WebSocket-Version: 13"];
     request_of(target, path, &[&usual, headers].concat())
 }
 
-/// A request with these headers and no others but Host.
+/// Encodes a request with these headers and Host only.
 fn request_of(target: &Target, path: &str, headers: &[&str]) -> Vec<u8> {
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", target.host).into_bytes()
@@ -158,7 +158,7 @@ fn on_any_path(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// The key goes along with these headers.
+/// Upgrades with these headers and a key.
 fn is_upgraded_by(context: &Context<'_>, headers: &[&str]) -> Checked {
     let (mut socket, key) = (Socket::connect(context)?, new_key(context));
     let key_header = format!("SEC-WEBSOCKET-KEY: {key}");
@@ -193,35 +193,33 @@ fn declines_compression(context: &Context<'_>) -> Checked {
     socket.announce(&Fields::announce(context.hash(0), 1)).map(drop)
 }
 
-/// What a request with these headers gets that must not be upgraded.
+/// Returns the response to a request with these headers, which must not be upgraded.
 fn refusal(context: &Context<'_>, headers: &[&str]) -> Checked<Option<Response>> {
     let mut socket = Socket::connect(context)?;
     socket.send(&request_of(context.target, &context.target.path, headers));
     let response = socket.response()?;
     let status = response.as_ref().map(|response| response.status);
-    ensure(status != Some(101), format!("no upgrade by {headers:?}"), "101")?;
+    ensure(status != Some(101), format!("no upgrade for {headers:?}"), "101")?;
     Ok(response)
 }
 
 fn other_version(context: &Context<'_>) -> Checked<Vec<Response>> {
     let key = format!("Sec-WebSocket-Key: {}", new_key(context));
-    // Version 8 was a draft that some servers speak, too.
+    // Version 8 was a draft that some servers support as well.
     let versions = ["7", "14", "x"].map(|version| format!("Sec-WebSocket-Version: {version}"));
-    let refuse = |version: &String| {
-        let response = refusal(context, &["Upgrade: websocket", "Connection: Upgrade", &key, version])?;
-        Ok(response)
-    };
+    let refuse =
+        |version: &String| refusal(context, &["Upgrade: websocket", "Connection: Upgrade", &key, version]);
     Ok(versions.iter().map(refuse).collect::<Checked<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn other_version_gets_426(context: &Context<'_>) -> Checked {
     let responses = other_version(context)?;
-    ensure(responses.len() == 3, "a response to each", format!("{} responses", responses.len()))?;
+    ensure(responses.len() == 3, "a response to each request", format!("{} responses", responses.len()))?;
     for response in responses {
         ensure(
             response.status == 426 && response.has_token("sec-websocket-version", "13"),
             "426 with Sec-WebSocket-Version: 13",
-            format!("{}, {:?}", response.words(), response.headers),
+            format!("{}, {:?}", response.describe(), response.headers),
         )?;
     }
     Ok(())
@@ -252,14 +250,14 @@ fn with_a_bad_key(context: &Context<'_>) -> Checked {
 
 fn gets_400(context: &Context<'_>, headers: &[&str]) -> Checked {
     let response = refusal(context, headers)?;
-    let words = response.as_ref().map_or_else(|| "no response".to_owned(), Response::words);
-    ensure(response.is_some_and(|response| response.status == 400), format!("400 to {headers:?}"), words)
+    let text = response.as_ref().map_or_else(|| "no response".to_owned(), Response::describe);
+    ensure(response.is_some_and(|response| response.status == 400), format!("400 for {headers:?}"), text)
 }
 
 fn in_single_bytes(context: &Context<'_>) -> Checked {
     let (mut socket, key) = (Socket::connect(context)?, new_key(context));
     for byte in request(context.target, &context.target.path, &key, &[]) {
-        socket.send_untold(&[byte]);
+        socket.send_untraced(&[byte]);
         thread::sleep(BETWEEN_PIECES);
     }
     socket.confirm(&key).map(drop)

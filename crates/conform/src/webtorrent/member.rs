@@ -1,4 +1,4 @@
-//! Who a peer is: its id, its torrent, and the socket that it came by; and that it goes with that socket.
+//! The identity of a peer, which consists of its id, its torrent and its socket, and its removal with that socket.
 
 use super::message::{Fields, Kind, offer, offer_id, peer_id};
 use super::socket::{Socket, offers};
@@ -8,22 +8,22 @@ use crate::context::Context;
 pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-peer-leaves-with-its-socket",
-        "practice: nobody reaches a peer whose socket is gone",
-        "After a close frame the peers of that socket are neither counted nor sent offers.",
+        "practice: a peer whose socket is gone cannot be reached",
+        "After a close frame, the peers of that socket are neither counted nor sent offers.",
         |context| leaves(context, drop),
     )
     .with_info_hashes(1),
     Case::must(
         "ws-peer-leaves-with-its-connection",
-        "practice: browsers are closed without a word",
-        "After the end of the connection, without a close frame, the peers of that socket are not counted any more.",
-        |context| leaves(context, Socket::vanish),
+        "practice: browsers disconnect without a close frame",
+        "After the end of the connection, without a close frame, the peers of that socket are no longer counted.",
+        |context| leaves(context, Socket::abort),
     )
     .with_info_hashes(1),
     Case::must(
         "ws-socket-carries-many-torrents",
         "practice: clients have one socket for each tracker, not for each torrent",
-        "One socket announces fifty torrents, is sent the offers of all of them, and leaves all with its end.",
+        "One socket announces fifty torrents, is sent the offers of all of them, and leaves all of them when it ends.",
         many_torrents,
     )
     .with_info_hashes(50),
@@ -36,30 +36,30 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-peers-at-one-address-are-different",
-        "practice: a household of browsers",
+        "practice: a household with several browsers",
         "Peers with different ids, on sockets from one address, are different peers.",
         peers_at_one_address,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-peer-of-another-host-is-out-of-reach",
-        "practice: peers learn the ids of others, and anybody could empty any swarm",
-        "No announce from another address, with the id of a peer, removes it, or takes its offers.",
+        "practice: peers learn the ids of others, and could otherwise empty any swarm",
+        "No announce from another address with the id of a peer removes the peer or takes its offers.",
         out_of_reach,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-reconnect-takes-over",
         "practice: a client reconnects before the tracker notices the end of its old socket",
-        "A peer that announces from the same address by another socket is the same peer, and is sent offers there.",
+        "A peer that announces from the same address on another socket is the same peer, and is sent offers there.",
         reconnect,
     )
     .with_info_hashes(1),
     Case::should(
-        "ws-old-socket-does-not-take-its-heir-along",
+        "ws-closing-the-old-socket-keeps-the-peer",
         "practice: a client reconnects before the tracker notices the end of its old socket",
-        "After a reconnect the end of the old socket changes nothing.",
-        heir_stays,
+        "After a reconnect, the end of the old socket changes nothing.",
+        closing_the_old_socket_keeps_the_peer,
     )
     .with_info_hashes(1),
 ];
@@ -104,7 +104,7 @@ fn several_peers(context: &Context<'_>) -> Checked {
     for _ in 0..2 {
         one.expect_kind(Kind::Offer)?;
     }
-    one.say(&Fields::announce(hash, 1).with_event("stopped").text());
+    one.send_text(&Fields::announce(hash, 1).with_event("stopped").text());
     one.ensure_counts(hash, 1, 1)
 }
 
@@ -122,20 +122,20 @@ fn out_of_reach(context: &Context<'_>) -> Checked {
     let mut sockets = vec![Socket::open_at_source(context, 0)?, Socket::open_at_source(context, 1)?];
     sockets[0].announce(&Fields::seeder(hash, 1))?;
     for event in ["stopped", "update"] {
-        // Whether it is refused, answered or ignored: it must not work.
-        sockets[1].say(&Fields::announce(hash, 1).with_event(event).text());
-        sockets[1].rest(context.target.timing.quiet)?;
+        // The tracker may refuse, answer or ignore this, but it must have no effect.
+        sockets[1].send_text(&Fields::announce(hash, 1).with_event(event).text());
+        sockets[1].buffer_for(context.target.timing.quiet)?;
         let seen = sockets[0].counts(hash)?;
         ensure(
             seen.complete == 1,
-            format!("complete 1 after another host has said {event:?} in the name of the peer"),
+            format!("complete 1 after another host has sent {event:?} with the id of the peer"),
             format!("{seen:?}"),
         )?;
     }
     let mut third = Socket::open_at_source(context, 0)?;
     third.announce(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]))?;
     let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
-    ensure(each == [1, 0], "the offer at the peer itself", format!("so many at each: {each:?}"))
+    ensure(each == [1, 0], "the offer at the peer itself", format!("offers at each: {each:?}"))
 }
 
 fn reconnect(context: &Context<'_>) -> Checked {
@@ -150,18 +150,18 @@ fn reconnect(context: &Context<'_>) -> Checked {
     ensure(
         each == [0, 1],
         format!("the offer for {} at the new socket", peer_id(1).escape_ascii()),
-        format!("so many at each: {each:?}"),
+        format!("offers at each: {each:?}"),
     )
 }
 
-fn heir_stays(context: &Context<'_>) -> Checked {
+fn closing_the_old_socket_keeps_the_peer(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let (mut old, mut new) = (Socket::open(context)?, Socket::open(context)?);
     old.announce(&Fields::announce(hash, 1))?;
     new.announce(&Fields::announce(hash, 1))?;
-    // Its end is answered, so that it has happened.
+    // The tracker responds to the close frame, so that the socket is closed on its side.
     old.send(&old.frame(super::frame::FIN | super::frame::CLOSE, &1000_u16.to_be_bytes()));
-    old.end()?;
+    old.wait_for_end()?;
     let mut third = Socket::open(context)?;
     third.announce_counting(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]), 0, 2)?;
     new.expect_kind(Kind::Offer).map(drop)

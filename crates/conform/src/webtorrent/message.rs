@@ -1,13 +1,13 @@
-//! Messages of WebTorrent: JSON objects, whose binary values are strings of one character for each byte.
+//! WebTorrent messages: JSON objects whose binary values are strings with one character for each byte.
 
 use serde_json::Value;
 
-/// The fields of a message to a tracker, in their order, names without quotes and values as they are written.
+/// The fields of a message to a tracker in their order: names without quotes, and values as JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// What a leecher announces, who has nothing yet and makes no offers.
+    /// Returns the announce of a leecher that has nothing yet and makes no offers.
     pub(super) fn announce(hash: [u8; 20], peer: u16) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
@@ -19,12 +19,12 @@ impl Fields {
             .and("event", "\"update\"")
     }
 
-    /// The same of a peer that has everything.
+    /// Returns the announce of a peer that has everything.
     pub(super) fn seeder(hash: [u8; 20], peer: u16) -> Self {
         Self::announce(hash, peer).with("left", "0")
     }
 
-    /// The answer of a peer to an offer.
+    /// Returns the answer of a peer to an offer.
     pub(super) fn answer(hash: [u8; 20], peer: u16, to_peer: u16, offer_id: &[u8], answer: &str) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
@@ -34,23 +34,23 @@ impl Fields {
             .and("offer_id", &binary(offer_id))
     }
 
-    /// A scrape of whatever `info_hash` says.
+    /// Returns a scrape with `info_hash` as JSON text.
     pub(super) fn scrape(info_hash: &str) -> Self {
         Self::action("scrape").and("info_hash", info_hash)
     }
 
-    /// A message of this action, and nothing else.
+    /// Returns a message with this action and no other fields.
     pub(super) fn action(action: &str) -> Self {
         Self(Vec::new()).and("action", &format!("\"{action}\""))
     }
 
-    /// With one more at the end.
+    /// Appends a field.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         self.0.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With another value in the same place, or at the end.
+    /// Replaces the value of a field in place, or appends the field.
     pub(super) fn with(mut self, name: &str, value: &str) -> Self {
         match self.0.iter_mut().find(|(found, _)| found == name) {
             Some((_, found)) => value.clone_into(found),
@@ -59,34 +59,34 @@ impl Fields {
         self
     }
 
-    /// Without one.
+    /// Removes a field.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.0.retain(|(found, _)| found != name);
         self
     }
 
-    /// With an event.
+    /// Sets the event.
     pub(super) fn with_event(self, event: &str) -> Self {
         self.with("event", &format!("\"{event}\""))
     }
 
-    /// With these offers, as they are written, and a wish for as many peers.
+    /// Sets these offers, as JSON text, and a numwant of their number.
     pub(super) fn offering(self, offers: &[String]) -> Self {
         self.with("numwant", &offers.len().to_string()).with("offers", &format!("[{}]", offers.join(",")))
     }
 
-    /// In the opposite order.
+    /// Reverses the order.
     pub(super) fn reversed(mut self) -> Self {
         self.0.reverse();
         self
     }
 
-    /// As a JSON object, with nothing between its tokens.
+    /// Encodes a JSON object without white space.
     pub(super) fn text(&self) -> String {
         self.text_with("")
     }
 
-    /// The same with this white space between all tokens.
+    /// Encodes a JSON object with this white space between all tokens.
     pub(super) fn text_with(&self, space: &str) -> String {
         let field = |(name, value): &(String, String)| format!("{space}\"{name}\"{space}:{space}{value}");
         let fields: Vec<String> = self.0.iter().map(field).collect();
@@ -94,29 +94,29 @@ impl Fields {
     }
 }
 
-/// The id of the peer that a case calls by this number.
+/// Returns the peer id for a number.
 pub(super) fn peer_id(peer: u16) -> [u8; 20] {
     let mut id = *b"-SL0001-conform\xffws00";
     id[18..].copy_from_slice(&peer.to_be_bytes());
     id
 }
 
-/// An offer with an SDP and an id of its own.
+/// Encodes an offer with this id and SDP.
 pub(super) fn offer(id: &[u8], sdp: &str) -> String {
     offer_of(&format!("{{\"type\":\"offer\",\"sdp\":\"{sdp}\"}}"), id)
 }
 
-/// An offer of any kind.
+/// Encodes an offer whose object is any JSON text.
 pub(super) fn offer_of(offer: &str, id: &[u8]) -> String {
     format!("{{\"offer\":{offer},\"offer_id\":{}}}", binary(id))
 }
 
-/// The answer to an offer.
+/// Encodes an answer with this SDP.
 pub(super) fn answer(sdp: &str) -> String {
     format!("{{\"type\":\"answer\",\"sdp\":\"{sdp}\"}}")
 }
 
-/// The id of the offer that a case calls by this number.
+/// Returns the offer id for a number.
 pub(super) fn offer_id(number: u16) -> [u8; 20] {
     let mut id = *b"offer\xe9------------00";
     let bytes = number.to_be_bytes();
@@ -125,15 +125,15 @@ pub(super) fn offer_id(number: u16) -> [u8; 20] {
     id
 }
 
-/// As long as an SDP of so many bytes, with what is to be found in one.
+/// Returns a realistic SDP of about this length, as the contents of a JSON string.
 pub(super) fn sdp(bytes: usize) -> String {
     const LINE: &str = r"a=candidate:1 1 UDP 2122252543 192.0.2.1 40000 typ host\r\n";
     let lines = LINE.repeat(bytes.div_ceil(LINE.len()));
-    // An escape is not cut into two.
+    // An escape must not be cut in two.
     lines[..bytes].trim_end_matches('\\').to_owned()
 }
 
-/// Bytes as a JSON string: characters beyond ASCII as they are, and what JSON wants escaped as an escape.
+/// Encodes bytes as a JSON string, with escapes only where JSON requires them.
 pub(super) fn binary(bytes: &[u8]) -> String {
     let write = |&byte: &u8| match byte {
         b'"' | b'\\' => format!("\\{}", char::from(byte)),
@@ -143,17 +143,17 @@ pub(super) fn binary(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.iter().map(write).collect::<String>())
 }
 
-/// The same with every character as an escape.
+/// Encodes bytes as a JSON string with every character escaped.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.iter().map(|byte| format!("\\u{byte:04X}")).collect::<String>())
 }
 
-/// The bytes of such a string.
+/// Decodes the bytes of such a string.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }
 
-/// What a message from a tracker is about.
+/// The kind of a message from a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Reply,
@@ -167,9 +167,9 @@ pub(super) enum Kind {
 /// A message from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// As it came.
+    /// The message as received.
     pub(super) raw: Vec<u8>,
-    /// Text or binary.
+    /// The opcode, text or binary.
     pub(super) opcode: u8,
     json: Value,
 }
@@ -182,11 +182,15 @@ pub(super) struct Counts {
 }
 
 impl Message {
+    /// Parses a message.
+    ///
+    /// # Errors
+    /// Returns a description if it is not a JSON object.
     pub(super) fn read(raw: Vec<u8>, opcode: u8) -> Result<Self, String> {
         match serde_json::from_slice(&raw) {
             Ok(json @ Value::Object(_)) => Ok(Self { raw, opcode, json }),
-            Ok(_) => Err("JSON that is no object".to_owned()),
-            Err(error) => Err(format!("no JSON ({error})")),
+            Ok(_) => Err("JSON that is not an object".to_owned()),
+            Err(error) => Err(format!("invalid JSON ({error})")),
         }
     }
 
@@ -210,7 +214,7 @@ impl Message {
         self.json.get(key)?.as_str()
     }
 
-    /// The bytes of a binary value.
+    /// Returns the bytes of a binary value.
     pub(super) fn bytes(&self, key: &str) -> Option<Vec<u8>> {
         bytes_of(self.text(key)?)
     }
@@ -219,29 +223,29 @@ impl Message {
         self.json.get(key)?.as_i64()
     }
 
-    /// Its counts, if it has both.
+    /// Returns the counts, if both are present.
     pub(super) fn counts(&self) -> Option<Counts> {
         Some(Counts { complete: self.number("complete")?, incomplete: self.number("incomplete")? })
     }
 
-    /// What a scrape tells of a torrent.
+    /// Returns the entry of a torrent in a scrape reply.
     pub(super) fn file(&self, hash: &[u8]) -> Option<&Value> {
         let files = self.json.get("files")?.as_object()?;
         files.iter().find(|(key, _)| bytes_of(key).as_deref() == Some(hash)).map(|(_, file)| file)
     }
 
-    /// Whether these bytes stand in it.
-    pub(super) fn holds(&self, text: &str) -> bool {
+    /// Returns whether the raw message contains this text.
+    pub(super) fn contains(&self, text: &str) -> bool {
         self.raw.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// For a reader.
-    pub(super) fn words(&self) -> String {
+    /// Describes the message for a report.
+    pub(super) fn describe(&self) -> String {
         shown(&self.raw)
     }
 }
 
-/// A message for a reader: as text, and not too much of it.
+/// Escapes and shortens a message for a report.
 pub(super) fn shown(message: &[u8]) -> String {
     const SHOWN_MAX: usize = 240;
     let text = String::from_utf8_lossy(message);
@@ -259,7 +263,7 @@ mod tests {
     use super::{Fields, Kind, Message, binary, bytes_of, escaped, sdp, shown};
 
     #[test]
-    fn both_ways_to_write_bytes_say_the_same() {
+    fn both_encodings_of_bytes_are_equivalent() {
         let all: Vec<u8> = (0..=u8::MAX).collect();
         for text in [binary(&all), escaped(&all)] {
             let read: String = serde_json::from_str(&text).unwrap();
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn kinds_of_messages_are_distinguished() {
         for (text, kind) in [
             (r#"{"action":"announce","interval":120}"#, Kind::Reply),
             (r#"{"action":"announce","offer":{}}"#, Kind::Offer),

@@ -1,4 +1,4 @@
-//! Offers: to whom they go, how many of them, and that they arrive as they were made.
+//! Offers: their receivers, their number, and that they arrive unchanged.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::socket::{Socket, offers};
 use crate::case::{Case, Checked, Unmet, ensure};
 use crate::context::Context;
 
-/// Announces with one offer, until each of six peers has got one. Chance forgets one of them in one run of ten million.
+/// The number of announces with one offer to six peers. The chance that one of the peers gets none is one in ten million.
 const ROUNDS: u16 = 100;
 
-/// Objects that a browser may send, each in one spelling out of many.
+/// Objects that a browser may send, in various spellings.
 const OFFERS: [&str; 5] = [
     r#"{"type":"offer","sdp":"v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\n"}"#,
     r#"{"sdp":"\u0076=0 \u00e9 é \/ \t","type":"offer"}"#,
@@ -25,27 +25,27 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-offer-is-relayed",
         "practice: this is how peers in browsers find each other",
-        "An offer arrives at the other peer with action, info hash, the id of its sender, and its own id.",
+        "An offer arrives at the other peer with action, info hash, the peer id of its sender and the offer id.",
         is_relayed,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-offer-arrives-as-it-was-made",
-        "practice: the object is between the peers",
-        "Offers arrive with the type and the SDP that they were made of, whatever the spelling.",
+        "practice: the object concerns only the two peers",
+        "Offers arrive with the type and the SDP that were sent, however they are spelled.",
         |context| arrive(context, &OFFERS, is_same_value),
     )
     .with_info_hashes(1),
     Case::should(
         "ws-offer-arrives-byte-for-byte",
-        "practice: who takes it apart takes time, and may lose something",
-        "Offers arrive in the very bytes that they were written in.",
-        |context| arrive(context, &OFFERS, |sent, seen| seen.holds(sent)),
+        "practice: decoding and re-encoding takes time and may lose something",
+        "Offers arrive byte for byte as they were sent.",
+        |context| arrive(context, &OFFERS, |sent, seen| seen.contains(sent)),
     )
     .with_info_hashes(1),
     Case::should(
         "ws-offer-of-any-kind-is-relayed",
-        "practice: mock offers of tests and of load generators, and what clients may come to say",
+        "practice: mock offers of tests and load generators, and future extensions of clients",
         "An offer need not have a type and an SDP, and may have more than that.",
         |context| {
             let more = r#"{"type":"offer","sdp":"x","more":{"a":[1,2.50,true,null]}}"#;
@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-large-offer-arrives",
-        "practice: an SDP with many candidates has some kilobytes",
+        "practice: an SDP with many candidates has several kilobytes",
         "An offer with an SDP of 6 KB arrives.",
         |context| {
             let offer = format!("{{\"type\":\"offer\",\"sdp\":\"{}\"}}", sdp(6000));
@@ -66,14 +66,14 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-offer-id-comes-as-it-is",
-        "practice: the answer names it",
-        "An offer id of any 20 bytes, raw or escaped, arrives.",
+        "practice: the answer refers to it",
+        "An offer id of any 20 bytes, raw or escaped, arrives unchanged.",
         offer_id_comes_as_it_is,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-offer-id-may-have-another-length",
-        "practice: clients are known whose ids have not 20 bytes",
+        "practice: the ids of some clients do not have 20 bytes",
         "Offers with ids of 1 and of 40 bytes are relayed.",
         |context| ids_arrive(context, &[b"x".to_vec(), vec![b'y'; 40]]),
     )
@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-offers-go-to-different-peers",
         "practice: an offer is for one peer, and a second one to the same peer is wasted",
-        "Of several offers each goes to another peer.",
+        "Several offers go to different peers.",
         go_to_different_peers,
     )
     .with_info_hashes(1),
@@ -94,7 +94,7 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::must(
         "ws-offers-do-not-return-to-their-sender",
-        "practice: nobody connects to itself",
+        "practice: a peer does not connect to itself",
         "A peer is never sent its own offers, whether it is alone or not.",
         do_not_return,
     )
@@ -102,27 +102,27 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-numwant-is-kept",
         "practice: a client says how many peers it wants",
-        "Of four offers with a numwant of 0, 1, 2 and 3 so many are relayed.",
+        "Of four offers with a numwant of 0, 1, 2 or 3, that many are relayed.",
         numwant_is_kept,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-numwant-absent-relays-all",
-        "practice: who makes an offer wants a peer",
-        "Without numwant all offers are relayed, as far as there are peers.",
+        "practice: a client that makes an offer wants a peer",
+        "Without numwant, all offers are relayed as long as there are peers.",
         numwant_absent,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-bad-offers-are-skipped",
-        "practice: one bad item is no reason to lose the others",
-        "Items that are no offers are skipped, and the good ones among them are relayed.",
+        "practice: one bad item is not a reason to lose the others",
+        "Items that are not offers are skipped, and the valid offers among them are relayed.",
         bad_offers_are_skipped,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-every-peer-is-offered-to",
-        "practice: a random peer, so that every one has its turn",
+        "practice: receivers are random, so that every peer is chosen",
         "Every peer of a swarm is sent an offer sooner or later.",
         every_peer_is_offered_to,
     )
@@ -130,7 +130,7 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-offers-of-a-leecher-reach-seeders",
         "BEP 3, \"Trackers\"",
-        "A leecher's offer goes to a seeder, if that is who there is.",
+        "A leecher's offer goes to a seeder if there is no other peer.",
         reach_seeders,
     )
     .with_info_hashes(1),
@@ -144,20 +144,20 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-offers-stay-in-their-torrent",
         "BEP 3, \"Trackers\"",
-        "An offer goes to nobody who is in another torrent only.",
+        "An offer does not go to a peer that is only in another torrent.",
         stay_in_their_torrent,
     )
     .with_info_hashes(2),
     Case::should(
         "ws-reply-comes-before-the-offers",
-        "practice: a client learns of the swarm before it hears from it",
+        "practice: a client learns about the swarm before it receives offers",
         "Where sender and receiver share a socket, the reply comes first, then the offer.",
         reply_comes_first,
     )
     .with_info_hashes(1),
 ];
 
-/// That many leechers, the first of which is peer 1, each with a socket of its own.
+/// Announces `count` leechers, numbered from 1, each on a socket of its own.
 fn swarm<'c>(context: &'c Context<'c>, hash: [u8; 20], count: usize) -> Checked<Vec<Socket<'c>>> {
     let mut sockets = Socket::open_many(context, count)?;
     for (peer, socket) in (1..).zip(&mut sockets) {
@@ -166,7 +166,7 @@ fn swarm<'c>(context: &'c Context<'c>, hash: [u8; 20], count: usize) -> Checked<
     Ok(sockets)
 }
 
-/// So many offers that differ in their ids.
+/// Encodes offers that differ only in their ids.
 fn some_offers(count: u16) -> Vec<String> {
     (0..count).map(|number| offer(&offer_id(number), "x")).collect()
 }
@@ -183,11 +183,11 @@ fn is_relayed(context: &Context<'_>) -> Checked {
     ensure(
         is_right,
         "action announce, the info hash, the peer id of the sender and the offer id",
-        seen.words(),
+        seen.describe(),
     )
 }
 
-/// Sends each offer on its own to the only other peer, and looks at what arrives.
+/// Sends each offer separately to the only other peer and checks what arrives.
 fn arrive(context: &Context<'_>, all: &[&str], is_same: impl Fn(&str, &Message) -> bool) -> Checked {
     let hash = context.hash(0);
     let mut sockets = swarm(context, hash, 2)?;
@@ -198,7 +198,7 @@ fn arrive(context: &Context<'_>, all: &[&str], is_same: impl Fn(&str, &Message) 
         ensure(
             is_same(sent, &seen),
             format!("the offer {}", super::message::shown(sent.as_bytes())),
-            seen.words(),
+            seen.describe(),
         )?;
     }
     Ok(())
@@ -218,7 +218,7 @@ fn ids_arrive(context: &Context<'_>, ids: &[Vec<u8>]) -> Checked {
             sockets[1].announce(&Fields::announce(hash, 2).offering(&[item]))?;
             let seen = sockets[0].expect_kind(Kind::Offer)?;
             let is_same = seen.bytes("offer_id").as_deref() == Some(&id[..]);
-            ensure(is_same, format!("the offer id {written}"), seen.words())?;
+            ensure(is_same, format!("the offer id {written}"), seen.describe())?;
         }
     }
     Ok(())
@@ -229,14 +229,14 @@ fn offer_id_comes_as_it_is(context: &Context<'_>) -> Checked {
     ids_arrive(context, &all.chunks(20).map(<[u8]>::to_vec).collect::<Vec<_>>())
 }
 
-/// Numbers of offers that came, and which they are. An id that is none of ours is no number.
+/// Returns the numbers of the offers that arrived. Fails on an unknown id.
 fn numbers(found: &[Message]) -> Checked<Vec<u16>> {
     let number = |message: &Message| {
         let id = message.bytes("offer_id");
         let number = (0..256).find(|&number| id.as_deref() == Some(&offer_id(number)[..]));
         number.ok_or_else(|| Unmet::Fail {
-            expected: "the id of an offer that was made".to_owned(),
-            seen: message.words(),
+            expected: "the id of an offer that was sent".to_owned(),
+            seen: message.describe(),
         })
     };
     found.iter().map(number).collect()
@@ -253,7 +253,7 @@ fn go_to_different_peers(context: &Context<'_>) -> Checked {
     ensure(
         which == [0, 1, 2] && each.iter().all(|&count| count <= 1),
         "three offers at three different peers",
-        format!("the offers {which:?}, and so many at each peer: {each:?}"),
+        format!("the offers {which:?}; offers at each peer: {each:?}"),
     )
 }
 
@@ -269,7 +269,7 @@ fn ten_reach_ten(context: &Context<'_>) -> Checked {
     ensure(
         each == [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0] && which.len() == 10,
         "one offer at each of ten peers",
-        format!("so many at each peer: {each:?}, {} of them different", which.len()),
+        format!("offers at each peer: {each:?}, {} of them distinct", which.len()),
     )
 }
 
@@ -283,7 +283,7 @@ fn do_not_return(context: &Context<'_>) -> Checked {
     for _ in 0..3 {
         sockets[1].announce(&Fields::announce(hash, 2).offering(&some_offers(5)))?;
     }
-    let found = sockets[1].overhear()?;
+    let found = sockets[1].drain()?;
     ensure(found.is_empty(), "no own offer", format!("{} messages at the sender", found.len()))
 }
 
@@ -294,7 +294,7 @@ fn numwant_is_kept(context: &Context<'_>) -> Checked {
         let fields = Fields::announce(hash, 6).offering(&some_offers(4));
         sockets[5].announce(&fields.with("numwant", &numwant.to_string()))?;
         let found = offers(&mut sockets, numwant)?.concat().len();
-        ensure(found == numwant, format!("{numwant} of 4 offers to numwant {numwant}"), format!("{found}"))?;
+        ensure(found == numwant, format!("{numwant} of 4 offers for numwant {numwant}"), format!("{found}"))?;
     }
     Ok(())
 }
@@ -316,7 +316,7 @@ fn bad_offers_are_skipped(context: &Context<'_>) -> Checked {
     sockets[3].announce(&Fields::announce(hash, 4).offering(&all))?;
     let mut which = numbers(&offers(&mut sockets, 2)?.concat())?;
     which.sort_unstable();
-    ensure(which == [1, 2], "the two good offers", format!("the offers {which:?}"))
+    ensure(which == [1, 2], "the two valid offers", format!("the offers {which:?}"))
 }
 
 fn every_peer_is_offered_to(context: &Context<'_>) -> Checked {
@@ -351,7 +351,7 @@ fn of_a_seeder(context: &Context<'_>) -> Checked {
     sockets[2].announce(&Fields::seeder(hash, 3))?;
     sockets[3].announce(&Fields::seeder(hash, 4).offering(&some_offers(3)))?;
     let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
-    ensure(each == [1, 0, 0, 0], "an offer at the leecher only", format!("so many at each peer: {each:?}"))
+    ensure(each == [1, 0, 0, 0], "an offer at the leecher only", format!("offers at each peer: {each:?}"))
 }
 
 fn stay_in_their_torrent(context: &Context<'_>) -> Checked {
@@ -361,14 +361,18 @@ fn stay_in_their_torrent(context: &Context<'_>) -> Checked {
     sockets[1].announce(&Fields::announce(hash, 2))?;
     sockets[2].announce(&Fields::announce(hash, 3).offering(&some_offers(3)))?;
     let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
-    ensure(each == [0, 1, 0], "an offer at the fellow only", format!("so many at each peer: {each:?}"))
+    ensure(
+        each == [0, 1, 0],
+        "an offer at the peer of the same torrent only",
+        format!("offers at each peer: {each:?}"),
+    )
 }
 
 fn reply_comes_first(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let mut socket = Socket::open(context)?;
     socket.announce(&Fields::announce(hash, 1))?;
-    socket.say(&Fields::announce(hash, 2).offering(&some_offers(1)).text());
+    socket.send_text(&Fields::announce(hash, 2).offering(&some_offers(1)).text());
     let any = |message: &Message| matches!(message.kind(), Kind::Reply | Kind::Offer);
     let kinds = [socket.expect("the reply", any)?.kind(), socket.expect("the offer", any)?.kind()];
     ensure(kinds == [Kind::Reply, Kind::Offer], "the reply, then the offer", format!("{kinds:?}"))

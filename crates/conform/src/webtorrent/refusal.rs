@@ -1,17 +1,17 @@
-//! What no message should be, and how it is told: by a failure reason, on a socket that stays.
+//! Invalid messages: they get a failure reason, and the socket stays open.
 
 use super::frame::{FIN, TEXT};
 use super::message::{Fields, Kind, Message, binary, peer_id};
-use super::socket::{Heard, Socket};
+use super::socket::{Socket, SocketEvent};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// What is no JSON, or no object.
-const NO_OBJECTS: [&str; 9] =
+/// Messages that are not JSON objects.
+const NOT_OBJECTS: [&str; 9] =
     ["", "hello", "{", "{\"action\":\"announce\"", "{\"action\":\"announce\",}", "[]", "5", "null", "\"x\""];
 
-/// What is no name of 20 bytes.
-const BAD_NAMES: [&str; 6] = [
+/// Values that are not identifiers of 20 bytes.
+const BAD_IDS: [&str; 6] = [
     "\"xxxxxxxxxxxxxxxxxxx\"",
     "\"xxxxxxxxxxxxxxxxxxxxx\"",
     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
@@ -20,23 +20,23 @@ const BAD_NAMES: [&str; 6] = [
     "[1]",
 ];
 
-/// A name of 20 characters, one of which is no byte.
-const WIDE_NAME: &str = "\"xxxxxxxxxxxxxxxxxxx\u{100}\"";
+/// An identifier of 20 characters, one of which does not fit a byte.
+const WIDE_ID: &str = "\"xxxxxxxxxxxxxxxxxxx\u{100}\"";
 
 pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-bad-json-gets-a-failure-reason",
-        "practice: a client shows it, and whoever writes one learns by it",
-        "A message that is no JSON object gets a failure reason.",
+        "practice: clients show it, and their developers learn from it",
+        "A message that is not a JSON object gets a failure reason.",
         |context| {
             let mut socket = Socket::open(context)?;
-            NO_OBJECTS.iter().try_for_each(|text| refusal(&mut socket, text).map(drop))
+            NOT_OBJECTS.iter().try_for_each(|text| refusal(&mut socket, text).map(drop))
         },
     ),
     Case::should(
         "ws-bad-json-keeps-the-socket",
-        "practice: one bad message is no reason to lose all torrents of a socket",
-        "After a message that is no JSON object the socket serves the next one.",
+        "practice: one bad message is not a reason to lose all torrents of a socket",
+        "After a message that is not a JSON object, the socket serves the next one.",
         keeps_the_socket,
     )
     .with_info_hashes(1),
@@ -55,62 +55,62 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::should(
         "ws-unknown-action-gets-a-failure-reason",
-        "practice: a client shows it",
-        "A message of an action that nobody knows, and one of none, gets a failure reason, and the socket stays.",
+        "practice: clients show it",
+        "A message with an unknown action, or without one, gets a failure reason, and the socket stays open.",
         unknown_action,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-info-hash-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose info hash is no string of 20 characters gets no announce reply.",
-        |context| bad_info_hash(context, &BAD_NAMES),
+        "An announce whose info hash is not a string of 20 characters gets no announce reply.",
+        |context| bad_info_hash(context, &BAD_IDS),
     )
     .with_info_hashes(1),
     Case::must(
         "ws-peer-id-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
-        "An announce whose peer id is no string of 20 characters joins no swarm.",
-        |context| bad_peer_id(context, &BAD_NAMES),
+        "An announce whose peer id is not a string of 20 characters joins no swarm.",
+        |context| bad_peer_id(context, &BAD_IDS),
     )
     .with_info_hashes(1),
     Case::should(
-        "ws-characters-that-are-no-bytes-join-nothing",
-        "practice: each byte is the code point of the same number, and other code points are none",
+        "ws-characters-beyond-u-00ff-join-nothing",
+        "practice: each byte is the code point of the same number, and other code points are not bytes",
         "An announce with a character beyond U+00FF in its info hash or peer id joins no swarm.",
         |context| {
-            bad_info_hash(context, &[WIDE_NAME])?;
-            bad_peer_id(context, &[WIDE_NAME])
+            bad_info_hash(context, &[WIDE_ID])?;
+            bad_peer_id(context, &[WIDE_ID])
         },
     )
     .with_info_hashes(1),
     Case::must(
         "ws-values-of-other-types-do-not-end-the-service",
-        "practice: anybody can send anything, and a tracker is known that ends of it",
+        "practice: any client can send anything, and one known tracker ends because of it",
         "After messages whose fields are numbers, lists or null where they should be something else, others are served.",
         other_types,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-deep-json-does-not-end-the-service",
-        "RFC 8259, 9; practice: anybody can send anything",
-        "After messages of thousands of brackets within each other the tracker answers as before.",
+        "RFC 8259, 9; practice: any client can send anything",
+        "After messages with thousands of nested brackets, the tracker answers as before.",
         deep_json,
     )
     .with_info_hashes(1),
     Case::must(
         "ws-mangled-messages-do-not-end-the-service",
-        "practice: anybody can send anything",
-        "After good messages with some bytes changed the tracker answers as before.",
+        "practice: any client can send anything",
+        "After valid messages with some bytes changed, the tracker answers as before.",
         mangled,
     )
     .with_info_hashes(1),
 ];
 
 fn refusal(socket: &mut Socket<'_>, text: &str) -> Checked<Message> {
-    socket.say(text);
+    socket.send_text(text);
     let shown = super::message::shown(text.as_bytes());
-    socket.expect(&format!("a failure reason to {shown}"), |message| {
+    socket.expect(&format!("a failure reason for {shown}"), |message| {
         message.kind() == Kind::Failure
             && message.text("failure reason").is_some_and(|reason| !reason.is_empty())
     })
@@ -118,26 +118,26 @@ fn refusal(socket: &mut Socket<'_>, text: &str) -> Checked<Message> {
 
 fn keeps_the_socket(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
-    for text in NO_OBJECTS {
-        socket.say(text);
-        socket.say(&Fields::announce(context.hash(0), 1).text());
-        reply_behind_anything(&mut socket)?;
+    for text in NOT_OBJECTS {
+        socket.send_text(text);
+        socket.send_text(&Fields::announce(context.hash(0), 1).text());
+        wait_for_reply(&mut socket)?;
     }
     Ok(())
 }
 
-/// The next announce reply, whatever comes before it.
-fn reply_behind_anything(socket: &mut Socket<'_>) -> Checked {
+/// Waits for the next announce reply and ignores other messages.
+fn wait_for_reply(socket: &mut Socket<'_>) -> Checked {
     for _ in 0..10 {
-        match socket.hear()? {
-            Heard::Message(message) if message.kind() == Kind::Reply => return Ok(()),
-            Heard::Message(_) | Heard::Pong(_) => {}
+        match socket.next_event()? {
+            SocketEvent::Message(message) if message.kind() == Kind::Reply => return Ok(()),
+            SocketEvent::Message(_) | SocketEvent::Pong(_) => {}
             other => {
-                return ensure(false, "an announce reply, after what was refused", format!("{other:?}"));
+                return ensure(false, "an announce reply after the refusal", format!("{other:?}"));
             }
         }
     }
-    ensure(false, "an announce reply, after what was refused", "ten other messages")
+    ensure(false, "an announce reply after the refusal", "ten other messages")
 }
 
 fn has_action_and_info_hash(context: &Context<'_>) -> Checked {
@@ -148,10 +148,10 @@ fn has_action_and_info_hash(context: &Context<'_>) -> Checked {
         let seen = refusal(&mut socket, &text)?;
         let is_right =
             seen.text("action") == Some("announce") && seen.bytes("info_hash").as_deref() == Some(&hash[..]);
-        ensure(is_right, "the action announce and the info hash", seen.words())?;
+        ensure(is_right, "the action announce and the info hash", seen.describe())?;
     }
     let seen = refusal(&mut socket, &Fields::announce(hash, 1).with("info_hash", "5").text())?;
-    ensure(seen.text("action") == Some("announce"), "the action announce", seen.words())
+    ensure(seen.text("action") == Some("announce"), "the action announce", seen.describe())
 }
 
 fn always_has_an_action(context: &Context<'_>) -> Checked {
@@ -159,7 +159,7 @@ fn always_has_an_action(context: &Context<'_>) -> Checked {
     for text in ["hello", "5", "{}", "{\"action\":7}"] {
         let seen = refusal(&mut socket, text)?;
         let action = seen.text("action");
-        ensure(matches!(action, Some("announce" | "scrape")), "an action", seen.words())?;
+        ensure(matches!(action, Some("announce" | "scrape")), "an action", seen.describe())?;
     }
     Ok(())
 }
@@ -177,27 +177,31 @@ fn bad_info_hash(context: &Context<'_>, names: &[&str]) -> Checked {
     for name in names {
         let mut socket = Socket::open(context)?;
         let fields = Fields::announce([0; 20], 1).with("info_hash", name);
-        socket.say(&fields.with_event("started").text());
-        for message in heard_until_answered(&mut socket, context.hash(0))? {
-            ensure(message.kind() != Kind::Reply, format!("no announce reply to {name}"), message.words())?;
+        socket.send_text(&fields.with_event("started").text());
+        for message in messages_before_scrape(&mut socket, context.hash(0))? {
+            ensure(
+                message.kind() != Kind::Reply,
+                format!("no announce reply for {name}"),
+                message.describe(),
+            )?;
         }
     }
     Ok(())
 }
 
-/// What comes until a scrape that is sent now is answered, or the socket ends.
-fn heard_until_answered(socket: &mut Socket<'_>, hash: [u8; 20]) -> Checked<Vec<Message>> {
-    let mut heard = Vec::new();
-    socket.say(&Fields::scrape(&binary(&hash)).text());
+/// Sends a scrape and returns the messages before its reply, or before the end of the socket.
+fn messages_before_scrape(socket: &mut Socket<'_>, hash: [u8; 20]) -> Checked<Vec<Message>> {
+    let mut messages = Vec::new();
+    socket.send_text(&Fields::scrape(&binary(&hash)).text());
     for _ in 0..10 {
-        match socket.hear()? {
-            Heard::Message(message) if message.kind() == Kind::Scrape => break,
-            Heard::Message(message) => heard.push(message),
-            Heard::Pong(_) => {}
-            Heard::Close(_) | Heard::End | Heard::Silence => break,
+        match socket.next_event()? {
+            SocketEvent::Message(message) if message.kind() == Kind::Scrape => break,
+            SocketEvent::Message(message) => messages.push(message),
+            SocketEvent::Pong(_) => {}
+            SocketEvent::Close(_) | SocketEvent::End | SocketEvent::Timeout => break,
         }
     }
-    Ok(heard)
+    Ok(messages)
 }
 
 fn bad_peer_id(context: &Context<'_>, names: &[&str]) -> Checked {
@@ -205,8 +209,8 @@ fn bad_peer_id(context: &Context<'_>, names: &[&str]) -> Checked {
     let mut other = Socket::open(context)?;
     for name in names {
         let mut socket = Socket::open(context)?;
-        socket.say(&Fields::announce(hash, 1).with("peer_id", name).text());
-        heard_until_answered(&mut socket, context.hash(0))?;
+        socket.send_text(&Fields::announce(hash, 1).with("peer_id", name).text());
+        messages_before_scrape(&mut socket, context.hash(0))?;
         other.ensure_counts(hash, 0, 0)?;
     }
     Ok(())
@@ -231,9 +235,9 @@ fn other_types(context: &Context<'_>) -> Checked {
         ];
         all.extend(items.map(|item| announce.clone().offering(&[item, value.to_owned()])));
         let mut socket = Socket::open(context)?;
-        all.iter().for_each(|fields| socket.say(&fields.text()));
-        // Answered, refused or disconnected: all of it is fine.
-        socket.rest(context.target.timing.quiet)?;
+        all.iter().for_each(|fields| socket.send_text(&fields.text()));
+        // The tracker may answer, refuse or disconnect.
+        socket.buffer_for(context.target.timing.quiet)?;
     }
     is_served(context)
 }
@@ -247,9 +251,9 @@ fn deep_json(context: &Context<'_>) -> Checked {
             fields.clone().and("x", &format!("{}{}", "[".repeat(depth), "]".repeat(depth))).text(),
         ] {
             let mut socket = Socket::open(context)?;
-            socket.say(&text);
-            // Answered, refused or disconnected: all of it is fine.
-            socket.rest(context.target.timing.quiet)?;
+            socket.send_text(&text);
+            // The tracker may answer, refuse or disconnect.
+            socket.buffer_for(context.target.timing.quiet)?;
         }
     }
     is_served(context)
@@ -266,15 +270,15 @@ fn mangled(context: &Context<'_>) -> Checked {
         let mut bytes = message.clone();
         for random in context.random_bytes(3 * (1 + round % 8)).chunks_exact(3) {
             let at = (usize::from(random[0]) << 8 | usize::from(random[1])) % bytes.len();
-            // Another torrent might be one of other people.
+            // Another info hash might belong to a torrent in use.
             if !hash_range.contains(&at) {
                 bytes[at] = random[2];
             }
         }
         let mut socket = Socket::open(context)?;
-        socket.send_untold(&socket.frame(FIN | TEXT, &bytes));
-        // Whatever it is answered: a message, or a close frame.
-        let _ = socket.hear();
+        socket.send_untraced(&socket.frame(FIN | TEXT, &bytes));
+        // The response does not matter.
+        let _ = socket.next_event();
     }
     is_served(context)
 }

@@ -1,4 +1,4 @@
-//! Scrapes (BEP 48, "Tracker scrape", in the form of JSON).
+//! Scrapes (BEP 48, "Tracker scrape", as JSON).
 
 use serde_json::Value;
 
@@ -25,20 +25,20 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-scrape-counts-are-right",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape tells complete and incomplete of each torrent.",
+        "A scrape reply gives complete and incomplete of each torrent.",
         counts_are_right,
     )
     .with_info_hashes(2),
     Case::should(
         "ws-scrape-has-downloaded",
         "BEP 48, \"Tracker scrape\"",
-        "A scrape tells downloaded of each torrent.",
+        "A scrape reply gives downloaded of each torrent.",
         has_downloaded,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-scrape-of-unknown-is-zeros",
-        "practice: a client that asks wants to be told",
+        "practice: a client that scrapes a torrent expects an entry",
         "A torrent without peers has an entry of zeros.",
         unknown_is_zeros,
     )
@@ -46,26 +46,26 @@ pub(super) const CASES: &[Case] = &[
     Case::must(
         "ws-scrape-joins-nothing",
         "BEP 48, \"Tracker scrape\"",
-        "Who scrapes a torrent is not counted in it.",
+        "A client that scrapes a torrent is not counted in it.",
         joins_nothing,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-scrape-of-everything-is-answered",
         "BEP 48, \"Tracker scrape\": without info hashes it is of all torrents",
-        "A scrape without info_hash gets a scrape reply, be it empty, or a failure reason.",
+        "A scrape without info_hash gets a scrape reply, which may be empty, or a failure reason.",
         of_everything,
     ),
     Case::should(
         "ws-scrape-of-a-bad-hash-gets-no-counts",
         "practice: an info hash has 20 bytes",
-        "A scrape of something that is no info hash tells of nothing, and is not met by silence.",
+        "A scrape of something that is not an info hash gets a reply without entries or a failure reason.",
         of_a_bad_hash,
     ),
 ];
 
 fn scrape(socket: &mut Socket<'_>, info_hash: &str) -> Checked<Message> {
-    socket.say(&Fields::scrape(info_hash).text());
+    socket.send_text(&Fields::scrape(info_hash).text());
     socket.expect_kind(Kind::Scrape)
 }
 
@@ -79,7 +79,7 @@ fn layout(context: &Context<'_>) -> Checked {
             file.get("complete").is_some_and(Value::is_u64)
                 && file.get("incomplete").is_some_and(Value::is_u64)
         });
-        ensure(is_entry, "files with complete and incomplete of the info hash", reply.words())?;
+        ensure(is_entry, "files with complete and incomplete of the info hash", reply.describe())?;
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn one_and_many(context: &Context<'_>) -> Checked {
         let reply = scrape(&mut socket, &format!("[{}]", list.join(",")))?;
         let is_whole = asked.iter().all(|hash| reply.file(hash).is_some());
         let files = reply.value("files").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-        ensure(is_whole && files == asked.len(), format!("the {} torrents", asked.len()), reply.words())?;
+        ensure(is_whole && files == asked.len(), format!("the {} torrents", asked.len()), reply.describe())?;
     }
     scrape(&mut socket, &binary(&hashes[4])).map(drop)
 }
@@ -137,9 +137,9 @@ fn joins_nothing(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// A scrape reply or a failure reason.
-fn answer(socket: &mut Socket<'_>, fields: &Fields) -> Checked<Message> {
-    socket.say(&fields.text());
+/// Sends a message and returns the scrape reply or the failure reason.
+fn reply_or_failure(socket: &mut Socket<'_>, fields: &Fields) -> Checked<Message> {
+    socket.send_text(&fields.text());
     socket.expect("a scrape reply or a failure reason", |message| {
         matches!(message.kind(), Kind::Scrape | Kind::Failure)
     })
@@ -148,7 +148,7 @@ fn answer(socket: &mut Socket<'_>, fields: &Fields) -> Checked<Message> {
 fn of_everything(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     for fields in [Fields::action("scrape"), Fields::scrape("null")] {
-        answer(&mut socket, &fields)?;
+        reply_or_failure(&mut socket, &fields)?;
     }
     Ok(())
 }
@@ -156,9 +156,9 @@ fn of_everything(context: &Context<'_>) -> Checked {
 fn of_a_bad_hash(context: &Context<'_>) -> Checked {
     let mut socket = Socket::open(context)?;
     for written in [binary(&[b'x'; 19]), binary(&[b'x'; 21]), "\"\"".to_owned(), "7".to_owned()] {
-        let reply = answer(&mut socket, &Fields::scrape(&written))?;
+        let reply = reply_or_failure(&mut socket, &Fields::scrape(&written))?;
         let files = reply.value("files").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-        ensure(files == 0, format!("no files to info_hash {written}"), reply.words())?;
+        ensure(files == 0, format!("no files for info_hash {written}"), reply.describe())?;
     }
     Ok(())
 }

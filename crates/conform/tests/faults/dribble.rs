@@ -1,4 +1,4 @@
-//! Trackers that keep sending what never becomes an answer.
+//! Trackers that keep sending bytes without completing an answer.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -6,14 +6,14 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use shoal_conform::{Case, Target, Verdict, http, run, udp, webtorrent};
+use shoal_conform::{Case, CaseVerdict, Target, http, run, udp, webtorrent};
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The limit of a case in these tests. The suite would read the junk for a minute.
-const CASE: Duration = Duration::from_millis(400);
+/// The limit of a case in these tests. Without it, a case would read the junk for a minute.
+const CASE_LIMIT: Duration = Duration::from_millis(400);
 
-/// Sends a byte at a time to each connection, behind this beginning.
+/// Sends `beginning` to each connection, and then one byte at a time.
 fn dribble_tcp(beginning: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -32,7 +32,7 @@ fn dribble_tcp(beginning: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// Sends datagrams to each source that has ever asked.
+/// Repeatedly sends datagrams to each source that has sent a request.
 fn dribble_udp() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn dribble_udp() -> SocketAddr {
         let mut sources = BTreeSet::new();
         loop {
             sources.extend(socket.recv_from(&mut [0; 2048]).map(|(_, source)| source));
-            // A source that has gone is of no interest.
+            // An error means that the source has gone.
             sources.iter().for_each(|source| _ = socket.send_to(b"junk", source));
             thread::sleep(PAUSE);
         }
@@ -49,29 +49,32 @@ fn dribble_udp() -> SocketAddr {
     address
 }
 
+/// Runs cases, all of which have to fail, and returns what the first has seen.
 fn seen(cases: &[&Case], mut target: Target) -> String {
     target.timing.reply = Duration::from_secs(1);
-    target.timing.case = CASE;
+    target.timing.case = CASE_LIMIT;
     let findings = run(cases, &target, |_| {});
-    assert!(findings.iter().all(|finding| finding.verdict == Verdict::Fail), "{findings:#?}");
+    assert!(findings.iter().all(|finding| finding.verdict == CaseVerdict::Fail), "{findings:#?}");
     findings[0].seen.clone()
 }
 
 #[test]
-fn a_tracker_that_dribbles_does_not_hold_up_a_case() {
+fn a_tracker_that_dribbles_does_not_stall_a_case() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX-Header: ";
-    let up = "the time is up";
-    // Some cases of UDP judge the first datagram, whatever it is.
-    let patient: Vec<&Case> =
+    let passed = "the deadline has passed";
+    // Some other cases of UDP judge the first datagram, whatever it is.
+    let announces: Vec<&Case> =
         udp::cases().into_iter().filter(|case| case.id.contains("-announce-")).collect();
-    assert!(seen(&patient[..2], Target::new(dribble_udp(), 1)).contains(up));
-    assert!(seen(&http::cases()[..2], Target::http(dribble_tcp(HEAD), false, 1)).contains(up));
-    assert!(seen(&webtorrent::cases()[..2], Target::webtorrent(dribble_tcp(HEAD), false, 1)).contains(up));
+    assert!(seen(&announces[..2], Target::new(dribble_udp(), 1)).contains(passed));
+    assert!(seen(&http::cases()[..2], Target::http(dribble_tcp(HEAD), false, 1)).contains(passed));
+    assert!(
+        seen(&webtorrent::cases()[..2], Target::webtorrent(dribble_tcp(HEAD), false, 1)).contains(passed)
+    );
 }
 
 #[test]
-fn a_tracker_that_dribbles_does_not_hold_up_a_handshake() {
-    // The header of a record of TLS with 16 KiB of a handshake message.
+fn a_tracker_that_dribbles_does_not_stall_a_handshake() {
+    // The header of a TLS record with 16 KiB of a handshake message.
     let address = dribble_tcp(&[22, 3, 3, 0x40, 0]);
     for (cases, target) in [
         (http::cases(), Target::http(address, true, 1)),

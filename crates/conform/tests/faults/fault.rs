@@ -1,6 +1,6 @@
-//! What a tracker can do wrong, and which cases have to notice.
+//! The faults of the test tracker, and the cases that have to fail.
 
-/// One fault. Those that begin with `Http` or `Ws` are of that protocol alone.
+/// A fault. Those that begin with `Http` or `Ws` belong to that protocol only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -19,10 +19,10 @@ pub(crate) enum Fault {
     ConnectHasAnotherAction,
     ConstantInterval,
     DefaultIsNone,
-    DiesOfHighActions,
-    DiesOfLongDatagrams,
     DropsBursts,
     Duplicates,
+    EndsOnHighActions,
+    EndsOnLongDatagrams,
     ErrorForgetsTransactionId,
     ErrorHasAnotherAction,
     EveryAnnounceIsAPeer,
@@ -52,18 +52,18 @@ pub(crate) enum Fault {
     HttpCutEscapeIsAByte,
     HttpCutsBody,
     HttpDictionariesByDefault,
-    HttpDiesOfGarbage,
-    HttpDiesOfLeavers,
-    HttpDiesOfMangled,
     HttpDropsPipelined,
     HttpEmptyEventIsError,
-    HttpEndIsLeave,
     HttpEndlessHead,
+    HttpEndsOnGarbage,
+    HttpEndsOnLeavers,
+    HttpEndsOnMangled,
     HttpEscapedNumbersAreErrors,
     HttpExactVersion,
     HttpExternalIpIsFixed,
     HttpFewHeaders,
     HttpFullScrapeIsEmpty,
+    HttpHalfCloseIsEnd,
     HttpHeadHasBody,
     HttpHtml,
     HttpHugeNumberIsError,
@@ -114,7 +114,7 @@ pub(crate) enum Fault {
     HttpUpperCaseEscapesOnly,
     HttpWrongCounts,
     HugeNumwantIsError,
-    IdOfAnybody,
+    IdOfAnyAddress,
     IdOfOnePort,
     IdWorksOnce,
     LargeScrapeIsSilent,
@@ -162,17 +162,18 @@ pub(crate) enum Fault {
     UnknownEventIsError,
     UnknownIsLeftOut,
     WsAcceptsCompression,
+    WsAlwaysLeecher,
     WsAnswerIsAnnounce,
     WsAnswerIsReplied,
     WsAnswerLosesFields,
-    WsAnswerOfAnybody,
+    WsAnswerOfAnyPeer,
     WsAnswersTwice,
     WsAnyAnswer,
     WsAnyHashLength,
+    WsAnyHostTakesOver,
     WsAnyKey,
     WsAnyPeerIdLength,
     WsAnyVersion,
-    WsAnybodyTakesOver,
     WsBadCloseIsEchoed,
     WsBadControlIsRead,
     WsBadFragmentsAreRead,
@@ -190,26 +191,24 @@ pub(crate) enum Fault {
     WsCloseStays,
     WsConnectionIsAWord,
     WsCountsHttp,
-    WsDiesOfDeepJson,
-    WsDiesOfGarbage,
-    WsDiesOfMangled,
-    WsDiesOfOtherTypes,
-    WsDiesOfVanishedTarget,
-    WsDiesOfVanishing,
     WsDropsBehindHandshake,
     WsEmptyOffersAreError,
     WsEndKeepsPeers,
     WsEndless,
+    WsEndsOnDeepJson,
+    WsEndsOnGarbage,
+    WsEndsOnMangled,
+    WsEndsOnOtherTypes,
+    WsEndsOnVanishedTarget,
+    WsEndsOnVanishing,
     WsErrorsCloseWith1000,
     WsEveryAnnounceIsAPeer,
-    WsEverybodyLeeches,
     WsFamiliesApart,
     WsFewTorrents,
     WsFiveOffers,
     WsFullScrapeIsSilent,
     WsHalfHandshakeBlocks,
     WsHashesAreAscii,
-    WsHeirLeaves,
     WsIgnoresNumwant,
     WsKeepsSlowReader,
     WsMessagesOf64Kb,
@@ -239,6 +238,7 @@ pub(crate) enum Fault {
     WsOfferLosesFields,
     WsOffersBeforeReply,
     WsOffersEverywhere,
+    WsOldSocketRemovesPeer,
     WsOneFrameARead,
     WsOneMessageARead,
     WsOnePath,
@@ -272,11 +272,11 @@ pub(crate) enum Fault {
     ZeroIsDefault,
 }
 
-/// Which cases fail on a fault.
+/// The cases that fail with a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fails {
-    /// These and no other.
+    /// These cases and no others.
     Just(&'static [&'static str]),
-    /// These, and whatever needs what is broken: a client gets nowhere with such a tracker.
+    /// These cases, and others that depend on the broken behaviour.
     AtLeast(&'static [&'static str]),
 }

@@ -1,8 +1,8 @@
-//! The HTTP side of the tracker in the test: connections, requests and the form of replies, with their faults. What an
-//! announce means is the business of [`crate::tracker`].
+//! The HTTP side of the test tracker: connections, requests and the format of replies, with their faults. The effect of an
+//! announce is in [`crate::tracker`].
 
+pub(crate) mod handler;
 pub(crate) mod head;
-pub(crate) mod meaning;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -17,13 +17,13 @@ use self::head::{Parsed, Request, parse};
 use crate::fault::Fault;
 use crate::tracker::State;
 
-/// How to speak TLS.
+/// The TLS configuration.
 pub(crate) type Tls = Arc<ServerConfig>;
 
-/// How often a connection looks whether the test is over.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The interval at which a connection checks whether the test is over.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What goes out.
+/// A response.
 pub(crate) struct Reply {
     pub(crate) status: &'static str,
     pub(crate) headers: String,
@@ -57,7 +57,7 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
     }
 }
 
-/// Takes connections until the end of the test.
+/// Accepts connections until the end of the test.
 pub(crate) fn accept(listener: &TcpListener, state: &Mutex<State>, stop: &AtomicBool, tls: Option<&Tls>) {
     let fault = state.lock().unwrap().fault;
     thread::scope(|scope| {
@@ -78,14 +78,14 @@ pub(crate) fn accept(listener: &TcpListener, state: &Mutex<State>, stop: &Atomic
 
 fn serve(socket: TcpStream, state: &Mutex<State>, stop: &AtomicBool, tls: Option<&Tls>, fault: Fault) {
     socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let Ok(peer) = socket.peer_addr() else { return };
     let stream: Box<dyn Stream> = match tls {
         None => Box::new(socket),
         Some(tls) => Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(tls)).unwrap(), socket)),
     };
     let mut connection = Connection { stream, unread: Vec::new(), fault };
-    // A client that has gone is no fault of anybody.
+    // Clients may disconnect at any time.
     let _ = connection.serve(peer.ip(), state, stop);
 }
 
@@ -116,15 +116,15 @@ impl Connection {
                     More::Some => {}
                     More::End => {
                         let is_cut = !self.unread.is_empty();
-                        state.lock().unwrap().is_dead |= is_cut && fault == Fault::HttpDiesOfLeavers;
+                        state.lock().unwrap().is_dead |= is_cut && fault == Fault::HttpEndsOnLeavers;
                         return Ok(());
                     }
                     More::Over => return Ok(()),
                 },
                 Parsed::Whole(request) => {
                     self.unread.drain(..request.bytes);
-                    self.take_body(&request, stop)?;
-                    if fault == Fault::HttpEndIsLeave && matches!(self.read(stop)?, More::End) {
+                    self.discard_body(&request, stop)?;
+                    if fault == Fault::HttpHalfCloseIsEnd && matches!(self.read(stop)?, More::End) {
                         return Ok(());
                     }
                     if fault == Fault::HttpDropsPipelined {
@@ -134,12 +134,12 @@ impl Connection {
                     if state.is_dead {
                         return Ok(());
                     }
-                    let reply = meaning::answer(&mut state, peer, &request);
+                    let reply = handler::respond(&mut state, peer, &request);
                     drop(state);
                     if fault == Fault::HttpSilentToBody
                         && request.header("content-length").is_some_and(|value| value != "0")
                     {
-                        return self.hold(stop);
+                        return self.hold_open(stop);
                     }
                     if self.write(&request, &reply)? {
                         return self.close(stop);
@@ -148,14 +148,14 @@ impl Connection {
                 Parsed::Endless => self.unread.clear(),
                 Parsed::Malformed(status) => {
                     let is_deadly = match fault {
-                        Fault::HttpDiesOfGarbage => self.unread[0] > 127,
-                        Fault::HttpDiesOfMangled => self.unread.starts_with(b"GET"),
+                        Fault::HttpEndsOnGarbage => self.unread[0] > 127,
+                        Fault::HttpEndsOnMangled => self.unread.starts_with(b"GET"),
                         _ => false,
                     };
                     state.lock().unwrap().is_dead |= is_deadly;
                     let is_ours = self.unread.len() < 4096;
                     if fault == Fault::HttpSilentToMalformed && is_ours {
-                        return self.hold(stop);
+                        return self.hold_open(stop);
                     }
                     let status =
                         if fault == Fault::HttpMalformedGets200 && is_ours { "200 OK" } else { status };
@@ -176,16 +176,16 @@ impl Connection {
                     self.unread.extend(&buffer[..bytes]);
                     return Ok(More::Some);
                 }
-                // One look is enough to see whether somebody has left already.
+                // One read is enough to see whether the client has disconnected already.
                 Err(error)
                     if is_timeout(&error)
-                        && self.fault == Fault::HttpEndIsLeave
+                        && self.fault == Fault::HttpHalfCloseIsEnd
                         && !self.unread.is_empty() =>
                 {
                     return Ok(More::Some);
                 }
                 Err(error) if is_timeout(&error) => {
-                    if self.fault == Fault::HttpEndIsLeave {
+                    if self.fault == Fault::HttpHalfCloseIsEnd {
                         return Ok(More::Some);
                     }
                 }
@@ -196,8 +196,8 @@ impl Connection {
         Ok(More::Over)
     }
 
-    /// Reads over the body, unless the fault is not to.
-    fn take_body(&mut self, request: &Request, stop: &AtomicBool) -> io::Result<()> {
+    /// Discards the body, unless the fault is to keep it.
+    fn discard_body(&mut self, request: &Request, stop: &AtomicBool) -> io::Result<()> {
         let length = request
             .header("content-length")
             .and_then(|value| value.parse::<usize>().ok())
@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes a reply, and says whether the connection ends with it.
+    /// Writes a reply and returns whether the connection ends with it.
     fn write(&mut self, request: &Request, reply: &Reply) -> io::Result<bool> {
         let fault = self.fault;
         let is_head = request.method == "HEAD" && fault != Fault::HttpHeadHasBody;
@@ -256,7 +256,7 @@ impl Connection {
         Ok(closes)
     }
 
-    /// Closes so that what was written arrives: says so, then reads what is on its way for a moment.
+    /// Closes the sending side, then reads for a moment, so that a reset does not lose the reply.
     fn close(&mut self, stop: &AtomicBool) -> io::Result<()> {
         self.stream.flush()?;
         self.stream.socket().shutdown(Shutdown::Write)?;
@@ -270,8 +270,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps the connection, and says nothing.
-    fn hold(&mut self, stop: &AtomicBool) -> io::Result<()> {
+    /// Keeps the connection open without a response.
+    fn hold_open(&mut self, stop: &AtomicBool) -> io::Result<()> {
         while matches!(self.read(stop)?, More::Some) {
             self.unread.clear();
         }

@@ -1,9 +1,9 @@
-//! Every fault of an HTTP tracker, and which cases notice.
+//! The faults of an HTTP tracker and the cases that detect them.
 
 use crate::fault::Fails::{AtLeast, Just};
 use crate::fault::{Fails, Fault};
 
-/// Every fault, and who notices.
+/// Each fault with the cases that detect it.
 pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::None, Just(&[])),
     (Fault::HttpTrailingBytes, Just(&["http-announce-is-nothing-but-a-dictionary"])),
@@ -67,7 +67,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Just(&[
             "http-stopped-creates-no-swarm",
             "http-peer-of-another-host-is-out-of-reach",
-            "http-forwarding-headers-reach-nobody",
+            "http-forwarding-headers-affect-no-other-peer",
         ]),
     ),
     (Fault::HttpStoppedIsError, AtLeast(&["http-stopped-gets-a-normal-reply"])),
@@ -100,11 +100,11 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpBelievesIpv4Parameter, Just(&["http-ipv4-and-ipv6-parameters-are-not-believed"])),
     (
         Fault::HttpBelievesHeaders,
-        Just(&["http-forwarding-headers-are-not-believed", "http-forwarding-headers-reach-nobody"]),
+        Just(&["http-forwarding-headers-are-not-believed", "http-forwarding-headers-affect-no-other-peer"]),
     ),
     (
         Fault::PortIsIdentity,
-        Just(&["http-peer-of-another-host-is-out-of-reach", "http-forwarding-headers-reach-nobody"]),
+        Just(&["http-peer-of-another-host-is-out-of-reach", "http-forwarding-headers-affect-no-other-peer"]),
     ),
     (Fault::HostIsIdentity, AtLeast(&["http-ports-are-different-peers"])),
     (Fault::PeerIdIsIdentity, Just(&["http-peer-id-is-no-identity"])),
@@ -191,15 +191,15 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Fault::HttpOneRead,
         AtLeast(&["http-request-in-single-bytes-is-answered", "http-request-in-pieces-is-answered"]),
     ),
-    (Fault::HttpEndIsLeave, Just(&["http-half-closed-connection-is-answered"])),
+    (Fault::HttpHalfCloseIsEnd, Just(&["http-half-closed-connection-is-answered"])),
     (
         Fault::HttpNeedsHost,
         Just(&["http-1.0-is-answered", "http-1.0-connection-is-closed", "http-1.0-keep-alive-is-honoured"]),
     ),
     (Fault::HttpKeepsOld, Just(&["http-1.0-connection-is-closed"])),
     (Fault::HttpClosesOld, Just(&["http-1.0-keep-alive-is-honoured"])),
-    (Fault::HttpOneAtATime, AtLeast(&["http-idle-connections-hold-up-nobody"])),
-    (Fault::HttpDiesOfLeavers, AtLeast(&["http-clients-that-leave-do-no-harm"])),
+    (Fault::HttpOneAtATime, AtLeast(&["http-idle-connections-do-not-block-others"])),
+    (Fault::HttpEndsOnLeavers, AtLeast(&["http-clients-that-leave-do-no-harm"])),
     (Fault::HttpRefusesEmptyHeader, Just(&["http-unknown-headers-are-ignored"])),
     (Fault::HttpFewHeaders, Just(&["http-100-headers-are-read"])),
     (Fault::HttpShortHeaders, Just(&["http-long-headers-are-read"])),
@@ -217,8 +217,8 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
             "http-malformed-request-is-not-met-by-silence",
         ]),
     ),
-    (Fault::HttpDiesOfGarbage, AtLeast(&["http-garbage-does-not-end-the-service"])),
-    (Fault::HttpDiesOfMangled, AtLeast(&["http-mangled-requests-do-not-end-the-service"])),
+    (Fault::HttpEndsOnGarbage, AtLeast(&["http-garbage-does-not-end-the-service"])),
+    (Fault::HttpEndsOnMangled, AtLeast(&["http-mangled-requests-do-not-end-the-service"])),
     (Fault::HttpOriginFormOnly, Just(&["http-absolute-target-is-read"])),
     (Fault::HttpRefusesEmptyLine, Just(&["http-empty-line-before-a-request-is-ignored"])),
     (Fault::HttpSilentToBody, Just(&["http-body-of-get-is-answered"])),

@@ -1,5 +1,5 @@
-//! A check that cannot fail is worth nothing. So the suite is run against a tracker that keeps every rule, and then
-//! against the same tracker with one fault after the other: the right case has to fail, and no other.
+//! A check that cannot fail is worthless. The suite therefore runs against a tracker that keeps every rule, and then
+//! against the same tracker with one fault at a time: the right cases have to fail, and no others.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
@@ -22,26 +22,27 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use shoal_conform::http as http_cases;
 use shoal_conform::{
-    Case, Finding, InfoHash, Scheme, Target, Verdict, info_hashes, probe, run, udp, webtorrent as ws_cases,
+    Case, CaseVerdict, Finding, InfoHash, Scheme, Target, info_hashes, probe, run, udp,
+    webtorrent as ws_cases,
 };
 
 use crate::fault::{Fails, Fault};
 use crate::tracker::Tracker;
 
-/// Trackers that are tested at a time. Most of a test is waiting.
-const AT_A_TIME: usize = 24;
+/// The number of trackers that are tested at a time, since tests mostly wait.
+const CONCURRENT_TRACKERS: usize = 24;
 
 const FOREVER: Duration = Duration::from_secs(3600);
 const SEED: u64 = 15;
 
-/// The cases of a protocol, and what makes them fail.
+/// The cases of a protocol and the faults that make them fail.
 struct Suite {
     cases: fn() -> Vec<&'static Case>,
     faults: &'static [(Fault, Fails)],
     target: fn(&Tracker, is_v4: bool) -> Target,
 }
 
-/// One at a time: the patience of each is made for a machine that does nothing else.
+/// Suites run one at a time, because their timeouts assume an otherwise idle machine.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 const UDP: Suite = Suite { cases: udp::cases, faults: udp_faults::FAULTS, target };
@@ -61,7 +62,7 @@ fn http_target(tracker: &Tracker, is_v4: bool) -> Target {
     let [v4, v6] = tracker.tcp;
     let (own, other, udp) = if is_v4 { (v4, v6, tracker.v4) } else { (v6, v4, tracker.v6) };
     let mut target = Target { other_family: Some(other), udp: Some(udp), ..Target::http(own, false, SEED) };
-    // A wait without end is rare here, and a connection takes a thread, which a busy machine may be slow to run.
+    // Few requests time out here, and each connection has a thread, which a busy machine may be slow to schedule.
     target.timing.reply = Duration::from_secs(1);
     target.timing.quiet = Duration::from_millis(20);
     target
@@ -81,12 +82,12 @@ fn cases(is_wanted: impl Fn(&Case) -> bool) -> Vec<&'static Case> {
 }
 
 fn failed(findings: &[Finding]) -> BTreeSet<&str> {
-    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail);
+    let failed = findings.iter().filter(|finding| finding.verdict == CaseVerdict::Fail);
     failed.map(|finding| finding.id.as_str()).collect()
 }
 
-/// What is wrong about how the suite takes this fault.
-fn complaint(suite: &Suite, fault: Fault, fails: Fails) -> Option<String> {
+/// Runs the suite against a tracker with this fault and describes any unexpected result.
+fn mismatch(suite: &Suite, fault: Fault, fails: Fails) -> Option<String> {
     let tracker = Tracker::start(fault, FOREVER);
     let cases: Vec<&Case> = (suite.cases)().into_iter().filter(|case| !case.is_slow).collect();
     let findings = run(&cases, &(suite.target)(&tracker, true), |_| {});
@@ -95,7 +96,7 @@ fn complaint(suite: &Suite, fault: Fault, fails: Fails) -> Option<String> {
         Fails::Just(ids) => (seen == ids.iter().copied().collect(), ids),
         Fails::AtLeast(ids) => (ids.iter().all(|id| seen.contains(id)), ids),
     };
-    let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
+    let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict == CaseVerdict::Fail).collect();
     let details = wrong.iter().map(|finding| format!("    {}: {}\n", finding.id, finding.seen));
     (!is_right).then(|| format!("{fault:?}: expected {expected:?}, seen\n{}", details.collect::<String>()))
 }
@@ -117,25 +118,25 @@ fn each_fault_of_webtorrent_fails_the_right_cases() {
 
 fn each_fault_fails_the_right_cases(suite: &Suite) {
     let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Faults that break many cases come first, since many cases wait in vain then: at the end they would run alone.
+    // Faults that break many cases come first, since their cases mostly wait for timeouts: last, they would run alone.
     let (long, short): (Vec<_>, Vec<_>) =
         suite.faults.iter().partition(|(_, fails)| matches!(fails, Fails::AtLeast(_)));
-    let (rest, complaints) = (Mutex::new(long.into_iter().chain(short)), Mutex::new(Vec::new()));
+    let (rest, mismatches) = (Mutex::new(long.into_iter().chain(short)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
+        for _ in 0..CONCURRENT_TRACKERS {
             scope.spawn(|| {
                 loop {
                     let next = rest.lock().unwrap().next();
                     let Some(&(fault, fails)) = next else { break };
-                    // Not under the lock, or the trackers would stand in a queue.
-                    let complaint = complaint(suite, fault, fails);
-                    complaints.lock().unwrap().extend(complaint);
+                    // Runs outside the lock, so that the trackers run concurrently.
+                    let mismatch = mismatch(suite, fault, fails);
+                    mismatches.lock().unwrap().extend(mismatch);
                 }
             });
         }
     });
-    let complaints = complaints.into_inner().unwrap();
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let mismatches = mismatches.into_inner().unwrap();
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn every_case_can_fail() {
                 Fails::Just(ids) | Fails::AtLeast(ids) => ids.iter().copied(),
             })
             .collect();
-        // Those about the life of a connection id have a test of their own below.
+        // The cases about the lifetime of a connection id have their own test below.
         let all = (suite.cases)().into_iter().map(|case| case.id);
         assert_eq!(noticed, all.filter(|id| !id.contains("-lives-for-")).collect());
     }
@@ -160,7 +161,8 @@ fn a_correct_tracker_passes_everything_over_both_families() {
         let tracker = Tracker::start(Fault::None, FOREVER);
         let findings = run(&udp::cases(), &target(&tracker, is_v4), |_| {});
         assert_eq!(failed(&findings), BTreeSet::new());
-        let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported).count();
+        let unsupported =
+            findings.iter().filter(|finding| finding.verdict == CaseVerdict::NotSupported).count();
         assert_eq!(unsupported, if is_v4 { 0 } else { 2 }, "{findings:#?}");
     }
 }
@@ -175,36 +177,37 @@ fn a_correct_tracker_passes_everything_over_ws_and_wss() {
     passes_everything(&WS, Scheme::Wss);
 }
 
-/// Over both families, plain and by the scheme that is sealed.
-fn passes_everything(suite: &Suite, sealed: Scheme) {
+/// Runs the suite over both families, with the plain and the TLS scheme.
+fn passes_everything(suite: &Suite, tls_scheme: Scheme) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()).into();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let tls = tls.with_no_client_auth().with_single_cert(vec![certified.cert.into()], key).unwrap();
     let tls = Arc::new(tls);
-    for (is_v4, is_sealed) in
-        [true, false].into_iter().flat_map(|is_v4| [false, true].map(|is_sealed| (is_v4, is_sealed)))
+    for (is_v4, is_tls) in
+        [true, false].into_iter().flat_map(|is_v4| [false, true].map(|is_tls| (is_v4, is_tls)))
     {
-        let tracker = Tracker::start_over(Fault::None, FOREVER, is_sealed.then_some(&tls));
+        let tracker = Tracker::start_over(Fault::None, FOREVER, is_tls.then_some(&tls));
         let mut target = (suite.target)(&tracker, is_v4);
-        if is_sealed {
-            target.scheme = sealed;
+        if is_tls {
+            target.scheme = tls_scheme;
         }
         assert_eq!(probe(&target), Ok(()));
         let findings = run(&(suite.cases)(), &target, |_| {});
         let wrong: Vec<&Finding> =
-            findings.iter().filter(|finding| finding.verdict == Verdict::Fail).collect();
+            findings.iter().filter(|finding| finding.verdict == CaseVerdict::Fail).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
-        let unsupported = findings.iter().filter(|finding| finding.verdict == Verdict::NotSupported).count();
-        let one_address = if sealed == Scheme::Wss { 1 } else { 2 };
+        let unsupported =
+            findings.iter().filter(|finding| finding.verdict == CaseVerdict::NotSupported).count();
+        let one_address = if tls_scheme == Scheme::Wss { 1 } else { 2 };
         assert_eq!(unsupported, if is_v4 { 0 } else { one_address }, "{findings:#?}");
-        everybody_leaves(&tracker);
+        wait_until_empty(&tracker);
     }
 }
 
-/// Waits until nobody is left. Who ends a connection is not told when the tracker has noticed.
-fn everybody_leaves(tracker: &Tracker) {
+/// Waits until no peer is left, because a client does not know when the tracker has noticed the end of its connection.
+fn wait_until_empty(tracker: &Tracker) {
     for _ in 0..10_000 {
         if tracker.state.lock().unwrap().peers() == 0 {
             return;
@@ -214,27 +217,27 @@ fn everybody_leaves(tracker: &Tracker) {
     panic!("peers were left behind");
 }
 
-/// A minute of these tests lasts 1.5 seconds, some seconds last 50 milliseconds.
+/// In these tests, a minute lasts 1.5 seconds and a few seconds last 50 milliseconds.
 #[test]
-fn connection_ids_that_die_early_are_noticed() {
+fn connection_ids_that_expire_early_are_detected() {
     let (seconds, minute, two_minutes) = (
         "udp-connection-id-lives-for-seconds",
         "udp-connection-id-lives-for-a-minute",
         "udp-connection-id-lives-for-two-minutes",
     );
-    for (life_ms, expected) in [
+    for (lifetime_ms, expected) in [
         (20, vec![minute, seconds, two_minutes]),
         (700, vec![minute, two_minutes]),
         (2200, vec![two_minutes]),
         (20_000, vec![]),
     ] {
-        let tracker = Tracker::start(Fault::None, Duration::from_millis(life_ms));
+        let tracker = Tracker::start(Fault::None, Duration::from_millis(lifetime_ms));
         let findings = run(&cases(|case| case.id.contains("-lives-for-")), &target(&tracker, true), |_| {});
-        assert_eq!(failed(&findings), expected.into_iter().collect(), "{life_ms}");
+        assert_eq!(failed(&findings), expected.into_iter().collect(), "{lifetime_ms}");
     }
 }
 
-/// What a tracker with a list has to list is what the suite uses, and the peers of the suite are gone in the end.
+/// The suite uses only the info hashes that it prints for trackers with a list, and its peers leave in the end.
 #[test]
 fn info_hashes_are_those_that_are_printed() {
     for suite in [UDP, HTTP, WS] {
@@ -245,7 +248,7 @@ fn info_hashes_are_those_that_are_printed() {
         let tracker = Tracker::start(Fault::None, FOREVER);
         let fast: Vec<&Case> = all.into_iter().filter(|case| !case.is_slow).collect();
         run(&fast, &(suite.target)(&tracker, true), |_| {});
-        everybody_leaves(&tracker);
+        wait_until_empty(&tracker);
         let state = tracker.state.lock().unwrap();
         let unlisted: Vec<InfoHash> = state
             .info_hashes
@@ -259,46 +262,46 @@ fn info_hashes_are_those_that_are_printed() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn an_unreachable_tracker_is_reported_at_once() {
     for suite in [UDP, HTTP, WS] {
-        let nobody = {
+        let target = {
             let tracker = Tracker::start(Fault::None, FOREVER);
             (suite.target)(&tracker, true)
         };
-        let reason = probe(&nobody).unwrap_err().to_string();
+        let reason = probe(&target).unwrap_err().to_string();
         assert!(reason.contains("connection refused"), "{reason}");
     }
 }
 
-/// Who asks for the wrong one of the two is told what is wrong.
+/// A wrong scheme yields a reason that says so.
 #[test]
-fn tls_where_there_is_none_is_told() {
+fn a_tracker_without_tls_is_reported() {
     let tracker = Tracker::start(Fault::None, FOREVER);
     for (target, scheme) in
         [(http_target(&tracker, true), Scheme::Https), (ws_target(&tracker, true), Scheme::Wss)]
     {
         let reason = probe(&Target { scheme, ..target }).unwrap_err().to_string();
-        assert!(reason.contains("does not speak TLS"), "{reason}");
+        assert!(reason.contains("does not accept TLS"), "{reason}");
     }
 }
 
 #[test]
-fn a_tracker_without_websockets_is_told() {
+fn a_tracker_without_websockets_is_reported() {
     let tracker = Tracker::start(Fault::None, FOREVER);
     let target = Target { address: tracker.tcp[0], ..ws_target(&tracker, true) };
     let reason = probe(&target).unwrap_err().to_string();
     assert!(reason.contains("does not accept a WebSocket"), "{reason}");
 }
 
-/// The first case of a tracker that dies is told from the rest, and the rest does not wait.
+/// After the case that ends the tracker, the remaining cases fail at once.
 #[test]
-fn a_tracker_that_dies_ends_the_run() {
-    let tracker = Tracker::start(Fault::DiesOfLongDatagrams, FOREVER);
+fn a_tracker_that_ends_ends_the_run() {
+    let tracker = Tracker::start(Fault::EndsOnLongDatagrams, FOREVER);
     let target = target(&tracker, true);
-    let mut told = 0;
-    let findings = run(&cases(|case| !case.is_slow), &target, |_| told += 1);
-    assert_eq!(told, findings.len());
+    let mut reported = 0;
+    let findings = run(&cases(|case| !case.is_slow), &target, |_| reported += 1);
+    assert_eq!(reported, findings.len());
     let last = findings.last().unwrap();
-    assert_eq!(last.verdict, Verdict::Fail);
+    assert_eq!(last.verdict, CaseVerdict::Fail);
     assert!(last.seen.contains("since the case udp-garbage-does-not-end-the-service"), "{last:?}");
 }

@@ -1,4 +1,4 @@
-//! Replies of the tracker, with their faults.
+//! Replies of the test tracker, with their faults.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ pub(crate) fn interval_s(state: &mut State) -> u32 {
     }
 }
 
-/// The counts that an announcer is told.
+/// Returns the counts in the reply to an announcer.
 pub(crate) fn counts_for(fault: Fault, swarm: &Swarm, to: &Announced) -> (u32, u32) {
     let is_counted = |name: &Name| fault != Fault::AnnouncerIsNotCounted || *name != to.name;
     counts(swarm.peers.iter().filter(|(name, _)| is_counted(name)).map(|(_, peer)| peer))

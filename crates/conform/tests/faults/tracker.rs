@@ -1,5 +1,5 @@
-//! A tracker in this process that keeps every rule, save the one that a [`Fault`] breaks. As simple as can be: it
-//! shares nothing with the tracker of this repository, nor with the suite that judges it.
+//! A tracker in this process that keeps every rule except those that a [`Fault`] breaks. It is as simple as possible and
+//! shares no code with the tracker of this repository or with the suite that checks it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -20,22 +20,22 @@ const SCRAPE_MAX: usize = 74;
 pub(crate) struct Tracker {
     pub(crate) v4: SocketAddr,
     pub(crate) v6: SocketAddr,
-    /// Where it speaks HTTP, or HTTPS, by family.
+    /// The addresses for HTTP or HTTPS, by family.
     pub(crate) tcp: [SocketAddr; 2],
-    /// Where it speaks WebTorrent, plain or sealed as HTTP is, by family.
+    /// The addresses for WebTorrent, plain or over TLS as for HTTP, by family.
     pub(crate) web: [SocketAddr; 2],
-    /// Every info hash that anybody announced or scraped.
+    /// The state, with every info hash that was announced or scraped.
     pub(crate) state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What it knows.
+/// The state of the tracker.
 pub(crate) struct State {
     pub(crate) fault: Fault,
     pub(crate) info_hashes: HashSet<[u8; 20]>,
-    /// How long a connection id lives.
-    life: Duration,
+    /// The lifetime of a connection id.
+    lifetime: Duration,
     ids: HashMap<u64, Id>,
     swarms: HashMap<(bool, [u8; 20]), Swarm>,
     pub(crate) web: webtorrent::Swarms,
@@ -49,7 +49,7 @@ struct Id {
     uses: u32,
 }
 
-/// Who a peer is: address, port, and what some trackers take for a part of it.
+/// The identity of a peer: address, port, and a part that some faults add.
 pub(crate) type Name = (IpAddr, u16, u64);
 
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ pub(crate) struct Peer {
     has_completed: bool,
 }
 
-/// An announce, read.
+/// A decoded announce.
 pub(crate) struct Announced {
     pub(crate) name: Name,
     pub(crate) is_seeder: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Announced {
     pub(crate) is_v4: bool,
 }
 
-/// What an announce says, whichever protocol it came by.
+/// The fields of an announce of any protocol.
 pub(crate) struct Announce {
     pub(crate) hash: [u8; 20],
     pub(crate) peer_id: u64,
@@ -86,16 +86,16 @@ pub(crate) struct Announce {
 }
 
 impl Tracker {
-    pub(crate) fn start(fault: Fault, life: Duration) -> Self {
-        Self::start_over(fault, life, None)
+    pub(crate) fn start(fault: Fault, lifetime: Duration) -> Self {
+        Self::start_over(fault, lifetime, None)
     }
 
-    /// The same, which speaks HTTPS if there is a way to.
-    pub(crate) fn start_over(fault: Fault, life: Duration, tls: Option<&http::Tls>) -> Self {
+    /// Starts a tracker with HTTPS and WSS if `tls` is given.
+    pub(crate) fn start_over(fault: Fault, lifetime: Duration, tls: Option<&http::Tls>) -> Self {
         let [v4, v6] = ["127.0.0.1:0", "[::1]:0"].map(|address| UdpSocket::bind(address).unwrap());
         let state = State {
             fault,
-            life,
+            lifetime,
             info_hashes: HashSet::new(),
             ids: HashMap::new(),
             swarms: HashMap::new(),
@@ -128,7 +128,7 @@ impl Drop for Tracker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for address in self.tcp {
-            // Wakes who waits for a connection.
+            // Wakes the thread that waits for a connection.
             drop(TcpStream::connect(address));
         }
         for thread in self.threads.drain(..) {
@@ -161,7 +161,7 @@ fn discard(socket: &UdpSocket) {
     socket.set_nonblocking(false).unwrap();
 }
 
-#[expect(clippy::disallowed_methods, reason = "the tracker of the test lives in real time")]
+#[expect(clippy::disallowed_methods, reason = "the test tracker uses real time")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -177,8 +177,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 impl State {
     fn answer(&mut self, source: SocketAddr, packet: &[u8]) -> Option<Vec<u8>> {
         let fault = self.fault;
-        let is_killed = fault == Fault::DiesOfLongDatagrams && packet.len() == 1400
-            || fault == Fault::DiesOfHighActions && packet.len() == 98 && packet[8] != 0;
+        let is_killed = fault == Fault::EndsOnLongDatagrams && packet.len() == 1400
+            || fault == Fault::EndsOnHighActions && packet.len() == 98 && packet[8] != 0;
         self.is_dead |= is_killed;
         if self.is_dead || packet.len() < 16 || (fault == Fault::SmallBuffer && packet.len() > 480) {
             return None;
@@ -191,9 +191,9 @@ impl State {
         if action == 0 {
             return self.connect(source, packet);
         }
-        if !self.accepts(u64_at(packet, 0), source) && !self.is_forgiven(action) {
-            let is_told = fault == Fault::LongErrorToWrongId && packet.len() < 150;
-            return is_told.then(|| self.error(packet, &"wrong ".repeat(30)));
+        if !self.accepts(u64_at(packet, 0), source) && !self.skips_id_check(action) {
+            let has_error = fault == Fault::LongErrorToWrongId && packet.len() < 150;
+            return has_error.then(|| self.error(packet, &"wrong ".repeat(30)));
         }
         match action {
             1 => self.announce(source, packet),
@@ -202,12 +202,12 @@ impl State {
         }
     }
 
-    /// How many peers there are in all swarms.
+    /// Returns the number of peers in all swarms.
     pub(crate) fn peers(&self) -> usize {
         self.swarms.values().map(|swarm| swarm.peers.len()).sum::<usize>() + self.web.peers()
     }
 
-    fn is_forgiven(&self, action: u32) -> bool {
+    fn skips_id_check(&self, action: u32) -> bool {
         matches!((self.fault, action), (Fault::AnnounceNeedsNoId, 1) | (Fault::ScrapeNeedsNoId, 2))
     }
 
@@ -247,10 +247,10 @@ impl State {
     fn accepts(&mut self, id: u64, source: SocketAddr) -> bool {
         let Some(known) = self.ids.get_mut(&id) else { return false };
         known.uses += 1;
-        let is_owner = known.owner.ip() == source.ip() || self.fault == Fault::IdOfAnybody;
+        let is_owner = known.owner.ip() == source.ip() || self.fault == Fault::IdOfAnyAddress;
         let is_port = known.owner.port() == source.port() || self.fault != Fault::IdOfOnePort;
         let is_fresh = known.uses == 1 || self.fault != Fault::IdWorksOnce;
-        is_owner && is_port && is_fresh && now() - known.issued < self.life
+        is_owner && is_port && is_fresh && now() - known.issued < self.lifetime
     }
 
     fn announce(&mut self, source: SocketAddr, packet: &[u8]) -> Option<Vec<u8>> {
@@ -282,11 +282,11 @@ impl State {
         if announce.event == 3 && fault == Fault::StoppedIsSilent {
             return None;
         }
-        let (swarm, announced) = self.take(source.ip(), &announce);
+        let (swarm, announced) = self.apply(source.ip(), &announce);
         Some(announce_reply(self, &swarm, &announced, u32_at(&packet, 12)))
     }
 
-    /// Whether an announce is one that this tracker does not like.
+    /// Returns whether the fault makes the tracker refuse an announce.
     pub(crate) fn refuses(&self, announce: &Announce) -> bool {
         let fault = self.fault;
         (announce.port == 0 && announce.event != 3 && fault == Fault::RefusesPort0)
@@ -294,8 +294,8 @@ impl State {
             || (announce.numwant > 500 && fault == Fault::HugeNumwantIsError)
     }
 
-    /// Does what an announce says, and returns the swarm after it.
-    pub(crate) fn take(&mut self, source: IpAddr, announce: &Announce) -> (Swarm, Announced) {
+    /// Applies an announce and returns the swarm after it.
+    pub(crate) fn apply(&mut self, source: IpAddr, announce: &Announce) -> (Swarm, Announced) {
         let fault = self.fault;
         let ip = match fault {
             Fault::BelievesIp => announce.claimed.unwrap_or(source),
@@ -310,14 +310,14 @@ impl State {
         };
         let key = self.key(source.is_ipv4(), announce.hash);
         let swarm = self.swarms.entry(key).or_default();
-        // Nobody can reach it at port 0, but it can reach others.
+        // No peer can connect to port 0, but this one can connect to others.
         if announce.port != 0 || announced.is_stopped || fault == Fault::TakesPort0 {
             join(fault, swarm, &announced, SocketAddr::new(ip, announce.port), announce.event);
         }
         (swarm.clone(), announced)
     }
 
-    /// The swarm of an info hash, if there ever was one.
+    /// Returns the swarm of an info hash, if there ever was one.
     pub(crate) fn swarm(&self, is_v4: bool, hash: [u8; 20]) -> Option<&Swarm> {
         self.swarms.get(&self.key(is_v4, hash))
     }
@@ -372,7 +372,7 @@ fn is_seeder(fault: Fault, left: i64, event: u32) -> bool {
     }
 }
 
-/// Whether the fault makes the tracker drop an announce with these bytes behind it.
+/// Returns whether the fault makes the tracker drop an announce with these trailing bytes.
 fn is_refused_option(fault: Fault, tail: &[u8]) -> bool {
     match fault {
         Fault::ExactAnnounce => !tail.is_empty(),
@@ -395,7 +395,7 @@ fn is_broken(mut tail: &[u8]) -> bool {
     }
 }
 
-/// Does to the swarm what the announce says.
+/// Applies an announce to its swarm.
 fn join(fault: Fault, swarm: &mut Swarm, announced: &Announced, address: SocketAddr, event: u32) {
     let name = announced.name;
     if announced.is_stopped {

@@ -1,9 +1,9 @@
-//! Every fault of a UDP tracker, and which cases notice.
+//! The faults of a UDP tracker and the cases that detect them.
 
 use crate::fault::Fails::{AtLeast, Just};
 use crate::fault::{Fails, Fault};
 
-/// Every fault, and who notices.
+/// Each fault with the cases that detect it.
 pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::None, Just(&[])),
     (
@@ -32,7 +32,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Fault::LongErrorToWrongId,
         Just(&["udp-wrong-connection-id-is-not-amplified", "udp-garbage-is-not-amplified"]),
     ),
-    (Fault::IdOfAnybody, Just(&["udp-connection-id-of-another-address-is-refused"])),
+    (Fault::IdOfAnyAddress, Just(&["udp-connection-id-of-another-address-is-refused"])),
     (Fault::IdWorksOnce, AtLeast(&["udp-connection-id-serves-many-requests"])),
     (Fault::IdOfOnePort, Just(&["udp-connection-id-serves-another-port"])),
     (Fault::PeersOfOtherSize, AtLeast(&["udp-announce-layout"])),
@@ -180,8 +180,8 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         ]),
     ),
     (Fault::ErrorForgetsTransactionId, Just(&["udp-errors-carry-action-3-and-transaction-id"])),
-    (Fault::DiesOfLongDatagrams, AtLeast(&["udp-garbage-does-not-end-the-service"])),
-    (Fault::DiesOfHighActions, AtLeast(&["udp-mangled-requests-do-not-end-the-service"])),
+    (Fault::EndsOnLongDatagrams, AtLeast(&["udp-garbage-does-not-end-the-service"])),
+    (Fault::EndsOnHighActions, AtLeast(&["udp-mangled-requests-do-not-end-the-service"])),
     (Fault::AnswersFromElsewhere, Just(&["udp-reply-comes-from-the-asked-address"])),
     (Fault::OneFamily, Just(&["udp-families-are-apart"])),
 ];

@@ -1,5 +1,5 @@
-//! The WebTorrent side of the tracker in the test: one thread that looks after all sockets, so that a message from one
-//! may go to another without locks. Frames are in [`frame`], what messages mean in [`swarm`].
+//! The WebTorrent side of the test tracker: one thread serves all sockets, so that a message from one can go to another
+//! without locks. Frames are in [`frame`], the handling of messages is in [`swarm`].
 
 mod frame;
 mod swarm;
@@ -24,17 +24,17 @@ pub(crate) use self::swarm::Swarms;
 use self::frame::{Incoming, Step};
 use crate::fault::Fault;
 use crate::http::Tls;
+use crate::http::handler;
 use crate::http::head::{Parsed, Request, parse};
-use crate::http::meaning;
 use crate::tracker::State;
 
-/// Most bytes that wait for one client.
+/// The maximum number of unsent bytes for one client.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How long the thread sleeps before it looks whether the test is over.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The interval at which the thread checks whether the test is over.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A connection, and which of its states it is in.
+/// A connection and its state.
 struct Client {
     socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
@@ -43,14 +43,14 @@ struct Client {
     unsent: Vec<u8>,
     incoming: Incoming,
     is_upgraded: bool,
-    /// Nothing more is read, and the connection ends when everything is sent.
+    /// Whether the connection ends, without further reads, when everything is sent.
     is_ending: bool,
-    /// It does not end, by a fault.
+    /// Whether a fault keeps the connection open.
     is_held: bool,
     has_ended: bool,
 }
 
-/// Takes care of all connections until the end of the test.
+/// Serves all connections until the end of the test.
 pub(crate) fn serve(listeners: &[TcpListener], state: &Mutex<State>, stop: &AtomicBool, tls: Option<Tls>) {
     let fault = state.lock().unwrap().fault;
     for listener in listeners {
@@ -72,14 +72,14 @@ pub(crate) fn serve(listeners: &[TcpListener], state: &Mutex<State>, stop: &Atom
         for number in numbers {
             let is_blocked = match fault {
                 Fault::WsSlowReaderBlocks => clients.values().any(|client| client.unsent.len() > 1 << 18),
-                // One that has said the half of a handshake, and none before it.
+                // Half a handshake blocks all later connections.
                 Fault::WsHalfHandshakeBlocks => clients
                     .range(..number)
                     .any(|(_, client)| !client.is_upgraded && client.unread.starts_with(b"GET")),
                 _ => false,
             };
             if !is_blocked {
-                turn(state, &mut clients, number);
+                serve_client(state, &mut clients, number);
             }
         }
         for (number, client) in &mut clients {
@@ -92,7 +92,7 @@ pub(crate) fn serve(listeners: &[TcpListener], state: &Mutex<State>, stop: &Atom
     }
 }
 
-/// Sleeps until there is something to do.
+/// Waits until a socket is ready.
 fn wait(listeners: &[TcpListener], clients: &BTreeMap<u64, Client>) {
     let listeners =
         listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
@@ -101,12 +101,12 @@ fn wait(listeners: &[TcpListener], clients: &BTreeMap<u64, Client>) {
         PollFd::from_borrowed_fd(client.socket.as_fd(), PollFlags::IN | output)
     });
     let mut all: Vec<PollFd<'_>> = listeners.chain(sockets).collect();
-    let timeout = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: TIMEOUT.subsec_nanos().into() };
     poll(&mut all, Some(&timeout)).unwrap();
 }
 
-/// Reads what a client has said, and does it.
-fn turn(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
+/// Reads the input of a client and handles it.
+fn serve_client(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
     let client = clients.get_mut(&number).unwrap();
     if client.is_ending {
         client.discard();
@@ -118,7 +118,7 @@ fn turn(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
         return;
     }
     if !client.is_upgraded && (has_read || !client.unread.is_empty()) {
-        client.greet(state, has_read);
+        client.answer_request(state, has_read);
     }
     while let Some(client) = clients.get_mut(&number).filter(|client| client.is_upgraded && !client.is_ending)
     {
@@ -131,13 +131,13 @@ fn turn(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
                 if state.fault == Fault::WsOneMessageARead {
                     client.unread.clear();
                 }
-                let post = swarm::hear(state, (number, client.ip), &message);
-                for (to, text) in post.messages {
+                let outgoing = swarm::handle_message(state, (number, client.ip), &message);
+                for (to, text) in outgoing.messages {
                     if let Some(client) = clients.get_mut(&to) {
-                        client.say(state.fault, &text);
+                        client.send_text(state.fault, &text);
                     }
                 }
-                if post.ends {
+                if outgoing.ends {
                     clients.get_mut(&number).unwrap().end(frame::close(Some(1008)));
                 }
             }
@@ -154,7 +154,7 @@ fn turn(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
     }
     let Some(client) = clients.get_mut(&number) else { return };
     let is_cut = client.has_ended && client.unread.len() > 50 && client.unread[0] == 0x81;
-    state.is_dead |= is_cut && state.fault == Fault::WsDiesOfVanishing;
+    state.is_dead |= is_cut && state.fault == Fault::WsEndsOnVanishing;
     let is_partial = client.is_upgraded && has_read && !client.unread.is_empty();
     client.has_ended |= is_partial && state.fault == Fault::WsOneFrameARead;
 }
@@ -170,7 +170,7 @@ impl Client {
     fn new(socket: TcpStream, tls: Option<Box<ServerConnection>>, ip: IpAddr) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_nonblocking(true).unwrap();
-        // Who does not read is noticed soon.
+        // A small buffer reveals a slow reader soon.
         set_socket_send_buffer_size(&socket, 1 << 16).unwrap();
         Self {
             socket,
@@ -186,20 +186,20 @@ impl Client {
         }
     }
 
-    /// Whether there was anything to read.
+    /// Reads input and returns whether there was any.
     fn read(&mut self) -> bool {
         let before = self.unread.len();
         let mut buffer = vec![0; 65_536];
         loop {
             let read = match &mut self.tls {
                 None => self.socket.read(&mut buffer),
-                Some(tls) => read_sealed(tls, &mut self.socket, &mut buffer),
+                Some(tls) => read_tls(tls, &mut self.socket, &mut buffer),
             };
             match read {
                 Ok(0) => self.has_ended = true,
                 Ok(bytes) => {
                     self.unread.extend(&buffer[..bytes]);
-                    // A fault that takes what never ends must not hold all of it.
+                    // A fault that accepts endless input must not keep all of it.
                     if self.unread.len() < 1 << 20 {
                         continue;
                     }
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    /// Reads over what nobody needs, so that the end of the connection is no reset.
+    /// Discards input, so that closing does not reset the connection.
     fn discard(&mut self) {
         self.read();
         self.unread.clear();
@@ -220,7 +220,7 @@ impl Client {
     fn write(&mut self, fault: Fault) {
         let written = match &mut self.tls {
             None => write(&mut self.socket, &mut self.unsent),
-            Some(tls) => write_sealed(tls, &mut self.socket, &mut self.unsent),
+            Some(tls) => write_tls(tls, &mut self.socket, &mut self.unsent),
         };
         let keeps = matches!(fault, Fault::WsKeepsSlowReader | Fault::WsSlowReaderBlocks);
         let is_slow = self.unsent.len() > UNSENT_BYTES_MAX && !keeps;
@@ -228,20 +228,21 @@ impl Client {
             written.is_err() || is_slow || (self.is_ending && self.unsent.is_empty() && !self.is_held);
     }
 
-    /// Sends a message as text.
-    fn say(&mut self, fault: Fault, text: &[u8]) {
+    /// Queues a text message.
+    fn send_text(&mut self, fault: Fault, text: &[u8]) {
         let first = if fault == Fault::WsBinaryReplies { 0x82 } else { 0x81 };
         self.unsent.extend(frame::frame(first, text));
     }
 
-    fn end(&mut self, last_words: Vec<u8>) {
-        self.unsent.extend(last_words);
+    /// Ends the connection after these bytes.
+    fn end(&mut self, bytes: Vec<u8>) {
+        self.unsent.extend(bytes);
         self.unread.clear();
         self.is_ending = true;
     }
 
-    /// Answers the request that a connection begins with.
-    fn greet(&mut self, state: &mut State, has_read: bool) {
+    /// Answers the first request of a connection.
+    fn answer_request(&mut self, state: &mut State, has_read: bool) {
         let fault = state.fault;
         match parse(fault, &self.unread) {
             Parsed::Partial => self.has_ended |= has_read && fault == Fault::WsOneRead,
@@ -260,7 +261,7 @@ impl Client {
     }
 }
 
-fn read_sealed(tls: &mut ServerConnection, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+fn read_tls(tls: &mut ServerConnection, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     match tls.read_tls(socket) {
         Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
         _ => tls.process_new_packets().map_err(io::Error::other)?,
@@ -268,7 +269,7 @@ fn read_sealed(tls: &mut ServerConnection, socket: &mut TcpStream, buffer: &mut 
     tls.reader().read(buffer)
 }
 
-fn write_sealed(tls: &mut ServerConnection, socket: &mut TcpStream, unsent: &mut Vec<u8>) -> io::Result<()> {
+fn write_tls(tls: &mut ServerConnection, socket: &mut TcpStream, unsent: &mut Vec<u8>) -> io::Result<()> {
     tls.set_buffer_limit(Some(16 << 20));
     tls.writer().write_all(unsent)?;
     unsent.clear();
@@ -292,7 +293,7 @@ fn write(socket: &mut TcpStream, unsent: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The response to a request, and whether it is an upgrade.
+/// Returns the response to a request, and whether it is an upgrade.
 fn respond(state: &mut State, ip: IpAddr, request: &Request) -> (Vec<u8>, bool) {
     let fault = state.fault;
     let token = |name: &str, token: &str| {
@@ -309,7 +310,7 @@ fn respond(state: &mut State, ip: IpAddr, request: &Request) -> (Vec<u8>, bool) 
     let is_asked = token("upgrade", "websocket")
         && (token("connection", "Upgrade") || fault == Fault::WsNeedsNoConnection);
     if !is_asked {
-        return (plain(state, ip, request), false);
+        return (respond_http(state, ip, request), false);
     }
     let refused = |status: &str, headers: &str| {
         let end = "Content-Length: 0\r\nConnection: close\r\n\r\n";
@@ -347,12 +348,12 @@ fn respond(state: &mut State, ip: IpAddr, request: &Request) -> (Vec<u8>, bool) 
     (format!("{head}Sec-WebSocket-Accept: {accept}\r\n{more}\r\n").into_bytes(), true)
 }
 
-/// What is no upgrade is HTTP.
-fn plain(state: &mut State, ip: IpAddr, request: &Request) -> Vec<u8> {
+/// Answers a request that is not an upgrade over HTTP.
+fn respond_http(state: &mut State, ip: IpAddr, request: &Request) -> Vec<u8> {
     if state.fault == Fault::WsNoHttp {
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
     }
-    let reply = meaning::answer(state, ip, request);
+    let reply = handler::respond(state, ip, request);
     let head = format!(
         "HTTP/1.1 {}\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n",
         reply.status,

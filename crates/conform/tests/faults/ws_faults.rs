@@ -1,9 +1,9 @@
-//! Every fault of a WebTorrent tracker, and which cases notice.
+//! The faults of a WebTorrent tracker and the cases that detect them.
 
 use crate::fault::Fails::{AtLeast, Just};
 use crate::fault::{Fails, Fault};
 
-/// Every fault, and who notices.
+/// Each fault with the cases that detect it.
 pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::None, Just(&[])),
     (Fault::WsWrongAccept, AtLeast(&["ws-handshake-is-accepted"])),
@@ -14,7 +14,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     ),
     (Fault::WsConnectionIsAWord, Just(&["ws-handshake-connection-is-a-list"])),
     (Fault::WsRefusesOrigin, Just(&["ws-handshake-with-and-without-origin-is-accepted"])),
-    (Fault::WsNamesProtocol, Just(&["ws-handshake-names-nothing-unasked"])),
+    (Fault::WsNamesProtocol, Just(&["ws-handshake-negotiates-only-what-was-offered"])),
     (Fault::WsAcceptsCompression, Just(&["ws-handshake-declines-compression"])),
     (
         Fault::WsAnyVersion,
@@ -31,7 +31,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsNoFragments, AtLeast(&["ws-fragments-are-put-together"])),
     (Fault::WsNothingBetweenFragments, Just(&["ws-control-frames-come-between-fragments"])),
     (Fault::WsPongIsEmpty, Just(&["ws-control-frames-come-between-fragments", "ws-ping-gets-its-pong"])),
-    (Fault::WsPongIsError, Just(&["ws-unasked-pong-is-ignored"])),
+    (Fault::WsPongIsError, Just(&["ws-unsolicited-pong-is-ignored"])),
     (Fault::WsOneFrameARead, AtLeast(&["ws-message-in-single-bytes-is-answered"])),
     (Fault::WsOneMessageARead, AtLeast(&["ws-messages-in-one-segment-are-all-answered"])),
     (Fault::WsSmallMessages, AtLeast(&["ws-message-of-usual-size-is-read"])),
@@ -65,9 +65,9 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsBadUtf8ClosesWith1002, Just(&["ws-bad-utf-8-closes-with-1007"])),
     (Fault::WsEndless, Just(&["ws-endless-message-is-cut-off", "ws-oversized-message-closes-with-1009"])),
     (Fault::WsOversizedClosesWith1002, Just(&["ws-oversized-message-closes-with-1009"])),
-    (Fault::WsDiesOfGarbage, AtLeast(&["ws-garbage-does-not-end-the-service"])),
-    (Fault::WsHalfHandshakeBlocks, Just(&["ws-idle-sockets-hold-up-nobody"])),
-    (Fault::WsDiesOfVanishing, AtLeast(&["ws-sockets-that-vanish-do-no-harm"])),
+    (Fault::WsEndsOnGarbage, AtLeast(&["ws-garbage-does-not-end-the-service"])),
+    (Fault::WsHalfHandshakeBlocks, Just(&["ws-idle-sockets-do-not-block-others"])),
+    (Fault::WsEndsOnVanishing, AtLeast(&["ws-sockets-that-vanish-do-no-harm"])),
     (Fault::WsNoInfoHash, AtLeast(&["ws-reply-has-action-and-info-hash"])),
     (Fault::WsNoInterval, AtLeast(&["ws-reply-has-an-interval"])),
     (Fault::ShortInterval, AtLeast(&["ws-interval-is-sane"])),
@@ -87,7 +87,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsNullOffersAreError, Just(&["ws-offers-may-be-null"])),
     (Fault::WsNullLeftIsError, Just(&["ws-left-may-be-null", "ws-unknown-left-is-a-leecher"])),
     (Fault::NegativeLeftIsSeeder, Just(&["ws-unknown-left-is-a-leecher"])),
-    (Fault::WsEverybodyLeeches, AtLeast(&["ws-left-0-is-a-seeder"])),
+    (Fault::WsAlwaysLeecher, AtLeast(&["ws-left-0-is-a-seeder"])),
     (Fault::LeecherStays, Just(&["ws-leecher-turns-seeder"])),
     (Fault::SeederStays, Just(&["ws-seeder-turns-leecher"])),
     (Fault::WsOddNumwantIsError, Just(&["ws-numwant-of-any-value-is-answered"])),
@@ -133,12 +133,12 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Fault::WsAnyAnswer,
         Just(&[
             "ws-answer-is-relayed-once",
-            "ws-unawaited-answer-is-dropped",
-            "ws-answer-of-somebody-else-is-dropped",
+            "ws-unsolicited-answer-is-dropped",
+            "ws-answer-of-another-peer-is-dropped",
         ]),
     ),
-    (Fault::WsAnswerOfAnybody, Just(&["ws-answer-of-somebody-else-is-dropped"])),
-    (Fault::WsDiesOfVanishedTarget, AtLeast(&["ws-answer-to-a-vanished-peer-does-no-harm"])),
+    (Fault::WsAnswerOfAnyPeer, Just(&["ws-answer-of-another-peer-is-dropped"])),
+    (Fault::WsEndsOnVanishedTarget, AtLeast(&["ws-answer-to-a-vanished-peer-does-no-harm"])),
     (Fault::WsScrapeKeysAreHex, AtLeast(&["ws-scrape-layout"])),
     (Fault::WsScrapeOfOneOnly, Just(&["ws-scrape-of-one-and-of-many"])),
     (Fault::ScrapeSwapsFields, AtLeast(&["ws-scrape-counts-are-right"])),
@@ -152,9 +152,9 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsFewTorrents, Just(&["ws-socket-carries-many-torrents"])),
     (Fault::WsOnePeerASocket, AtLeast(&["ws-socket-carries-several-peers"])),
     (Fault::HostIsIdentity, AtLeast(&["ws-peers-at-one-address-are-different"])),
-    (Fault::WsAnybodyTakesOver, Just(&["ws-peer-of-another-host-is-out-of-reach"])),
-    (Fault::WsNoReconnect, Just(&["ws-reconnect-takes-over", "ws-old-socket-does-not-take-its-heir-along"])),
-    (Fault::WsHeirLeaves, Just(&["ws-old-socket-does-not-take-its-heir-along"])),
+    (Fault::WsAnyHostTakesOver, Just(&["ws-peer-of-another-host-is-out-of-reach"])),
+    (Fault::WsNoReconnect, Just(&["ws-reconnect-takes-over", "ws-closing-the-old-socket-keeps-the-peer"])),
+    (Fault::WsOldSocketRemovesPeer, Just(&["ws-closing-the-old-socket-keeps-the-peer"])),
     (
         Fault::WsBadJsonIsSilent,
         Just(&["ws-bad-json-gets-a-failure-reason", "ws-failure-reason-of-bad-json-has-an-action"]),
@@ -171,13 +171,13 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Fault::WsAnyPeerIdLength,
         Just(&["ws-peer-id-of-another-length-joins-nothing", "ws-refusal-has-action-and-info-hash"]),
     ),
-    (Fault::WsWideCharacters, Just(&["ws-characters-that-are-no-bytes-join-nothing"])),
-    (Fault::WsDiesOfOtherTypes, AtLeast(&["ws-values-of-other-types-do-not-end-the-service"])),
-    (Fault::WsDiesOfDeepJson, AtLeast(&["ws-deep-json-does-not-end-the-service"])),
-    (Fault::WsDiesOfMangled, AtLeast(&["ws-mangled-messages-do-not-end-the-service"])),
+    (Fault::WsWideCharacters, Just(&["ws-characters-beyond-u-00ff-join-nothing"])),
+    (Fault::WsEndsOnOtherTypes, AtLeast(&["ws-values-of-other-types-do-not-end-the-service"])),
+    (Fault::WsEndsOnDeepJson, AtLeast(&["ws-deep-json-does-not-end-the-service"])),
+    (Fault::WsEndsOnMangled, AtLeast(&["ws-mangled-messages-do-not-end-the-service"])),
     (Fault::WsFamiliesApart, Just(&["ws-families-share-a-swarm"])),
     (Fault::WsNoHttp, Just(&["ws-http-is-served-on-the-same-port"])),
     (Fault::WsCountsHttp, Just(&["ws-counts-are-those-of-its-own-swarm"])),
-    (Fault::WsSlowReaderBlocks, AtLeast(&["ws-slow-reader-holds-up-nobody"])),
+    (Fault::WsSlowReaderBlocks, AtLeast(&["ws-slow-reader-does-not-block-others"])),
     (Fault::WsKeepsSlowReader, Just(&["ws-slow-reader-is-let-go"])),
 ];

@@ -4,7 +4,7 @@ use std::env;
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-use shoal_conform::{Case, Direction, Finding, Report, Run, Verdict};
+use shoal_conform::{Case, CaseVerdict, Direction, Finding, Report, Run};
 
 /// Most events that are shown of a case. The JSON has more.
 const EVENTS_MAX: usize = 4;
@@ -20,7 +20,7 @@ pub(super) fn list(cases: &[&Case]) -> String {
     let mut text = String::new();
     for case in cases {
         let slow = if case.is_slow { ", only with --slow" } else { "" };
-        let _ = writeln!(text, "{} ({}{slow})", case.id, case.severity.word());
+        let _ = writeln!(text, "{} ({}{slow})", case.id, case.severity.as_str());
         let _ = writeln!(text, "    {}", case.rule);
         let _ = writeln!(text, "    {}", case.source);
     }
@@ -59,12 +59,12 @@ fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
     let width = run.findings.iter().map(|finding| finding.id.len()).max().unwrap_or_default();
     for finding in &run.findings {
         // Padded before it is painted, since colours take no room on the screen.
-        let verdict = format!("{:<13}", finding.verdict.word());
+        let verdict = format!("{:<13}", finding.verdict.as_str());
         let verdict = paint(&verdict, colour(finding.verdict), is_coloured);
-        let severity = finding.severity.word();
+        let severity = finding.severity.as_str();
         let _ = writeln!(text, "  {verdict}  {severity:<6}  {:<width$}  {}", finding.id, finding.source);
     }
-    for finding in run.findings.iter().filter(|finding| finding.verdict != Verdict::Pass) {
+    for finding in run.findings.iter().filter(|finding| finding.verdict != CaseVerdict::Pass) {
         write_details(text, finding, is_coloured);
     }
     let sum = run.summary;
@@ -76,11 +76,11 @@ fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
 }
 
 fn write_details(text: &mut String, finding: &Finding, is_coloured: bool) {
-    let verdict = paint(finding.verdict.word(), colour(finding.verdict), is_coloured);
-    let _ = writeln!(text, "\n  {verdict} ({}): {}", finding.severity.word(), finding.id);
+    let verdict = paint(finding.verdict.as_str(), colour(finding.verdict), is_coloured);
+    let _ = writeln!(text, "\n  {verdict} ({}): {}", finding.severity.as_str(), finding.id);
     let _ = writeln!(text, "    rule      {}", finding.rule);
     let _ = writeln!(text, "    source    {}", finding.source);
-    if finding.verdict == Verdict::NotSupported {
+    if finding.verdict == CaseVerdict::NotSupported {
         let _ = writeln!(text, "    reason    {}", finding.seen);
         return;
     }
@@ -92,7 +92,7 @@ fn write_details(text: &mut String, finding: &Finding, is_coloured: bool) {
             Direction::Sent => "sent",
             Direction::Seen => "got ",
         };
-        let _ = writeln!(text, "      {arrow} {}", event.words);
+        let _ = writeln!(text, "      {arrow} {}", event.text);
         let _ = writeln!(text, "           {}", event.hex);
     }
 }
@@ -101,11 +101,11 @@ const RED: &str = "31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 
-const fn colour(verdict: Verdict) -> &'static str {
+const fn colour(verdict: CaseVerdict) -> &'static str {
     match verdict {
-        Verdict::Pass => GREEN,
-        Verdict::Fail => RED,
-        Verdict::NotSupported => YELLOW,
+        CaseVerdict::Pass => GREEN,
+        CaseVerdict::Fail => RED,
+        CaseVerdict::NotSupported => YELLOW,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Attacks on connections of any kind: slots, slow clients, descriptors, PROXY headers.
+//! Attacks on connections: slots, slow clients, descriptors, PROXY headers.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -7,21 +7,21 @@ use std::thread;
 use anyhow::{Context as _, Result};
 
 use super::holding::Holding;
+use crate::address::{honest_v4, hostile_v4, hostile_v6, proxy};
 use crate::attack::{Attack, Bars, Layer, Setting};
-use crate::context::{Context, PATIENCE};
+use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get, get_and_close};
-use crate::number::count;
-use crate::source::{honest_v4, hostile_v4, hostile_v6, proxy};
+use crate::measure::count;
 use crate::udp::Peer;
-use crate::{clock, socket};
+use crate::{measure, socket};
 
-/// Few slots, of which two workers have half each.
+/// A small number of slots, half of them for each of the two workers.
 const FEW_SLOTS: &[Setting] = &[("http.connections_max", "200")];
 
-/// As many as the issue of this attack names.
+/// The larger number of slots in full mode.
 const THOUSAND_SLOTS: &[Setting] = &[("http.connections_max", "1000")];
 
-/// Slots that no limit per source keeps free.
+/// Slots without a limit per source.
 const FEW_SLOTS_FOR_ALL: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
 const THOUSAND_SLOTS_FOR_ALL: &[Setting] =
@@ -38,7 +38,7 @@ const ONE_FULL_SCRAPE: &[Setting] = &[
 
 const SERVED: &str = "honest clients are answered, and no honest WebSocket is evicted";
 
-/// A whole request.
+/// Encodes a complete request.
 fn request() -> Vec<u8> {
     get(&announce_target(&[2; 20], 7100, 10))
 }
@@ -57,7 +57,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS,
         ..connections(
             "slots-by-a-byte",
-            "ten addresses hold every slot by a whole request and one byte of the next",
+            "ten addresses hold every slot with a whole request and one byte of the next",
             FEW_SLOTS,
             slots_by_a_byte,
         )
@@ -66,7 +66,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "slots-without-a-limit",
-            "the same where http.connections_per_source_max does not stop it",
+            "the same without an effective http.connections_per_source_max",
             FEW_SLOTS_FOR_ALL,
             slots_by_a_byte,
         )
@@ -75,7 +75,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "idle-hoarding",
-            "ten addresses hold every slot by idle connections",
+            "ten addresses hold every slot with idle connections",
             FEW_SLOTS_FOR_ALL,
             |context| hold(context, &request(), b"", true),
         )
@@ -84,7 +84,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "slowloris",
-            "ten addresses hold every slot by heads that arrive byte by byte",
+            "ten addresses hold every slot with heads that arrive byte by byte",
             FEW_SLOTS_FOR_ALL,
             |context| hold(context, b"GET /announce HTTP/1.1\r\nX: ", b"slowloris", true),
         )
@@ -93,14 +93,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "slow-readers",
-            "ten addresses hold every slot by answers that they do not take",
+            "ten addresses hold every slot with responses that they do not read",
             FEW_SLOTS_FOR_ALL,
             slow_readers,
         )
     },
     Attack {
         settings_full: THOUSAND_SLOTS_FOR_ALL,
-        ..connections("silent", "ten addresses connect and say nothing", FEW_SLOTS_FOR_ALL, |context| {
+        ..connections("silent", "ten addresses connect and send nothing", FEW_SLOTS_FOR_ALL, |context| {
             hold(context, b"", b"", true)
         })
     },
@@ -108,7 +108,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS,
         ..connections(
             "many-networks-of-one-prefix",
-            "one IPv6 /48 holds every slot from hundreds of networks /64",
+            "one IPv6 /48 holds every slot from hundreds of /64 networks",
             FEW_SLOTS,
             many_networks,
         )
@@ -129,7 +129,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         open_files_max: Some(200),
         ..connections(
             "descriptors",
-            "more connections than the process may have files open",
+            "more connections than the process may have open files",
             &[("http.connections_per_source_max", "100000")],
             |context| hold(context, &request(), b"", true),
         )
@@ -138,7 +138,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "half-proxy-headers",
-            "a trusted proxy's connections hold half of the slots by half a PROXY header",
+            "the connections of a trusted proxy hold half of the slots with half a PROXY header",
             FEW_SLOTS_FOR_ALL,
             half_proxy_headers,
         )
@@ -147,7 +147,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections(
             "slots-behind-a-proxy",
-            "ten clients that PROXY headers name hold every slot by half a request",
+            "ten clients named in PROXY headers hold every slot with half a request",
             FEW_SLOTS_FOR_ALL,
             slots_behind_a_proxy,
         )
@@ -156,36 +156,33 @@ pub(super) const ATTACKS: &[Attack] = &[
         promise: "the named client holds no more connections than http.connections_per_source_max",
         ..connections(
             "one-client-behind-a-proxy",
-            "one client that PROXY headers name holds 300 connections at a limit of 16",
+            "one client named in PROXY headers opens 300 connections at a limit of 16",
             SIXTEEN_PER_SOURCE,
             one_named_client,
         )
     },
     Attack {
-        promise: "another client gets a full scrape within some seconds",
+        promise: "another client gets a full scrape within a few seconds",
         bars: Bars::SWARMS_STAY,
         ..connections(
             "full-scrape-tricklers",
-            "readers that trickle hold every slot for full scrapes",
+            "slow readers hold every slot for full scrapes",
             ONE_FULL_SCRAPE,
             tricklers,
         )
     },
 ];
 
-fn ten_addresses() -> Vec<IpAddr> {
-    (1..=10).map(hostile_v4).collect()
-}
-
-/// As many connections as there are slots, and half as many more.
+/// Returns one and a half times the number of slots.
 fn more_than_slots(context: &Context<'_>) -> u32 {
     context.pick(300, 1500)
 }
 
-fn hold(context: &Context<'_>, opening: &[u8], dribble: &[u8], reads: bool) -> Result<()> {
+fn hold(context: &Context<'_>, opening: &[u8], trickle: &[u8], reads: bool) -> Result<()> {
     let target = context.http(hostile_v4(1));
     let connections = more_than_slots(context);
-    Holding { target, sources: ten_addresses(), connections, opening, dribble, reads }.run(context);
+    let sources = (1..=10).map(hostile_v4).collect();
+    Holding { target, sources, connections, opening, trickle, reads }.run(context);
     Ok(())
 }
 
@@ -207,33 +204,33 @@ fn many_networks(context: &Context<'_>) -> Result<()> {
     let target = context.http(sources[0]);
     let opening = [request(), b"G".to_vec()].concat();
     let connections = more_than_slots(context);
-    Holding { target, sources, connections, opening: &opening, dribble: b"", reads: true }.run(context);
+    Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }.run(context);
     Ok(())
 }
 
 fn connect_and_reset(context: &Context<'_>) -> Result<()> {
-    storm(context, |mut stream| {
+    flood(context, |mut stream| {
         let _ = stream.write_all(&request());
         let _ = socket::reset_on_close(&stream);
     })
 }
 
 fn connect_and_close(context: &Context<'_>) -> Result<()> {
-    storm(context, |mut stream| {
+    flood(context, |mut stream| {
         let _ = stream.write_all(&get_and_close(&announce_target(&[2; 20], 7100, 10)));
         let _ = stream.read(&mut [0; 4096]);
     })
 }
 
-/// Connects from many addresses, without a pause.
-fn storm(context: &Context<'_>, use_it: impl Fn(TcpStream)) -> Result<()> {
+/// Opens connections from many addresses without a pause.
+fn flood(context: &Context<'_>, act: impl Fn(TcpStream)) -> Result<()> {
     let mut number = 0;
     while !context.is_window_over() {
         number += 1;
         let source = hostile_v4(number % 200);
-        if let Ok(stream) = socket::tcp(source, context.http(source), PATIENCE) {
+        if let Ok(stream) = socket::tcp(source, context.http(source), TIMEOUT) {
             context.spend(1, count(request().len()));
-            use_it(stream);
+            act(stream);
         }
     }
     Ok(())
@@ -242,14 +239,14 @@ fn storm(context: &Context<'_>, use_it: impl Fn(TcpStream)) -> Result<()> {
 fn half_proxy_headers(context: &Context<'_>) -> Result<()> {
     let sources = (1..=4).map(proxy).collect();
     let target = context.tracker.proxied();
-    // A trusted proxy that holds all of them could as well send no client at all.
+    // A trusted proxy that holds all slots could equally well forward no client at all.
     let connections = more_than_slots(context) / 3;
-    Holding { target, sources, connections, opening: b"PROXY TCP4 192.", dribble: b"", reads: true }
+    Holding { target, sources, connections, opening: b"PROXY TCP4 192.", trickle: b"", reads: true }
         .run(context);
     Ok(())
 }
 
-/// Holds connections that a proxy makes for ten clients.
+/// Holds connections that a proxy opens for ten clients.
 fn slots_behind_a_proxy(context: &Context<'_>) -> Result<()> {
     let (target, connections) = (context.tracker.proxied(), more_than_slots(context) / 10);
     thread::scope(|scope| {
@@ -257,41 +254,37 @@ fn slots_behind_a_proxy(context: &Context<'_>) -> Result<()> {
             scope.spawn(move || {
                 let opening = format!("PROXY TCP4 192.0.2.{number} 192.0.2.1 4000 80\r\nGET /ann");
                 let (sources, opening) = (vec![proxy(number)], opening.as_bytes());
-                Holding { target, sources, connections, opening, dribble: b"", reads: true }.run(context);
+                Holding { target, sources, connections, opening, trickle: b"", reads: true }.run(context);
             });
         }
     });
     Ok(())
 }
 
-/// Holds connections that a proxy makes for one client, and counts those that are served.
+/// Holds connections that a proxy opens for one client, and counts those that are served.
 fn one_named_client(context: &Context<'_>) -> Result<()> {
     const LIMIT: u64 = 16;
     let mut served: Vec<HttpClient> = Vec::new();
     let header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4000 80\r\n".as_slice();
     let request = [header, &request()].concat();
     for _ in 0..300 {
-        let client = HttpClient::open(proxy(1), context.tracker.proxied(), None, PATIENCE);
+        let client = HttpClient::open(proxy(1), context.tracker.proxied(), None, TIMEOUT);
         let mut client = client.context("a trusted proxy cannot connect")?;
         context.spend(1, count(request.len()));
-        if client.ask(&request).is_ok_and(|response| response.status == 200) {
+        if client.request(&request).is_ok_and(|response| response.status == 200) {
             served.push(client);
         }
     }
-    let mut standing = 0;
+    let mut open = 0;
     for client in &mut served {
-        let answered = client.ask(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
-        standing += u64::from(answered.is_ok_and(|response| response.status == 200));
+        let answered = client.request(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
+        open += u64::from(answered.is_ok_and(|response| response.status == 200));
     }
-    context.claim(
-        "connections of one named client",
-        standing <= LIMIT,
-        format!("{standing} at a limit of {LIMIT}"),
-    );
+    context.check("connections of one named client", open <= LIMIT, format!("{open} at a limit of {LIMIT}"));
     Ok(())
 }
 
-/// Holds full scrapes of many torrents by reading a little at a time, and asks for one from elsewhere.
+/// Holds full scrapes of many torrents by reading slowly, and requests one from another client.
 fn tricklers(context: &Context<'_>) -> Result<()> {
     let mut client = context.udp(hostile_v4(200))?;
     let torrents = context.pick(80_000, 300_000_u32);
@@ -304,36 +297,26 @@ fn tricklers(context: &Context<'_>) -> Result<()> {
     let mut readers = Vec::new();
     for number in 1..=8 {
         let source = hostile_v4(number);
-        let mut stream = socket::tcp_with_small_window(source, context.http(source), PATIENCE)?;
+        let mut stream = socket::tcp_with_small_window(source, context.http(source), TIMEOUT)?;
         stream.write_all(&get("/scrape"))?;
         stream.set_nonblocking(true)?;
         context.spend(1, 0);
         readers.push(stream);
     }
-    let began = clock::now();
+    let began = measure::now();
+    let elapsed_s = || (measure::now() - began).as_secs_f64();
     let mut served = None;
-    while served.is_none() && !context.is_over() && began.elapsed_s() < 8.0 {
+    while served.is_none() && !context.is_over() && elapsed_s() < 8.0 {
         for reader in &mut readers {
-            // A few bytes in each round are progress.
+            // Reading a few bytes in each round counts as progress.
             let _ = reader.read(&mut [0; 512]);
         }
-        let client = HttpClient::open(honest_v4(10), context.http(honest_v4(10)), None, PATIENCE);
-        let response = client.and_then(|mut client| client.ask(&get_and_close("/scrape")));
-        served = response.ok().filter(|response| response.status == 200).map(|_| began.elapsed_s());
+        let client = HttpClient::open(honest_v4(10), context.http(honest_v4(10)), None, TIMEOUT);
+        let response = client.and_then(|mut client| client.request(&get_and_close("/scrape")));
+        served = response.ok().filter(|response| response.status == 200).map(|_| elapsed_s());
         context.sleep_ms(100);
     }
     let found = served.map_or("never".to_owned(), |after_s| format!("after {after_s:.1} s"));
-    context.claim("a full scrape of another client", served.is_some(), found);
+    context.check("a full scrape of another client", served.is_some(), found);
     Ok(())
-}
-
-/// Seconds since a moment.
-trait Elapsed {
-    fn elapsed_s(&self) -> f64;
-}
-
-impl Elapsed for std::time::Instant {
-    fn elapsed_s(&self) -> f64 {
-        clock::now().duration_since(*self).as_secs_f64()
-    }
 }

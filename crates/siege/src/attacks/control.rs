@@ -1,16 +1,16 @@
-//! Attacks on the listener for operators.
+//! Attacks on the control listener.
 
 use std::io::{Read, Write};
 
 use anyhow::Result;
 
 use super::holding::Holding;
+use crate::address::hostile_v4;
 use crate::attack::{Attack, Layer};
-use crate::context::{Context, PATIENCE};
+use crate::context::{Context, TIMEOUT};
 use crate::http::HttpClient;
-use crate::number::count;
+use crate::measure::count;
 use crate::socket;
-use crate::source::hostile_v4;
 
 const HEALTHY: &str = "/health stays 200, and honest clients are answered";
 
@@ -26,40 +26,35 @@ const fn control(
 pub(super) const ATTACKS: &[Attack] = &[
     control(
         "rebinding",
-        "a web page whose name was bound to the operator's address reads the metrics",
-        "other names than those of the operator are refused",
+        "a web page whose name resolves to the operator's address reads the metrics (DNS rebinding)",
+        "requests for names that are not the operator's are refused",
         rebinding,
     ),
-    control(
-        "slow-clients",
-        "two hundred connections that send their request byte by byte",
-        HEALTHY,
-        |context| {
-            let target = context.tracker.control();
-            let sources = vec![hostile_v4(1)];
-            Holding { target, sources, connections: 200, opening: b"GET /", dribble: b"health", reads: true }
-                .run(context);
-            Ok(())
-        },
-    ),
-    control("huge-heads", "heads without end", HEALTHY, huge_heads),
-    control("metrics-flood", "the metrics are asked for without a pause", HEALTHY, metrics),
+    control("slow-clients", "two hundred connections send their request byte by byte", HEALTHY, |context| {
+        let target = context.tracker.control();
+        let sources = vec![hostile_v4(1)];
+        Holding { target, sources, connections: 200, opening: b"GET /", trickle: b"health", reads: true }
+            .run(context);
+        Ok(())
+    }),
+    control("huge-heads", "heads that never end", HEALTHY, huge_heads),
+    control("metrics-flood", "the metrics are requested without a pause", HEALTHY, metrics),
 ];
 
 fn rebinding(context: &Context<'_>) -> Result<()> {
     for (name, headers) in [
-        ("a foreign name", "Host: evil.example\r\n"),
-        ("a foreign name with the port", "Host: evil.example:6970\r\n"),
+        ("another name", "Host: evil.example\r\n"),
+        ("another name with the port", "Host: evil.example:6970\r\n"),
         (
             "a page of another site",
             "Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n",
         ),
     ] {
-        let mut client = HttpClient::open(hostile_v4(1), context.tracker.control(), None, PATIENCE)?;
+        let mut client = HttpClient::open(hostile_v4(1), context.tracker.control(), None, TIMEOUT)?;
         let request = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
         context.spend(1, count(request.len()));
-        let status = client.ask(request.as_bytes()).map_or(0, |response| response.status);
-        context.claim(format!("metrics for {name}"), status != 200, format!("status {status}"));
+        let status = client.request(request.as_bytes()).map_or(0, |response| response.status);
+        context.check(format!("metrics for {name}"), status != 200, format!("status {status}"));
     }
     Ok(())
 }
@@ -67,7 +62,7 @@ fn rebinding(context: &Context<'_>) -> Result<()> {
 fn huge_heads(context: &Context<'_>) -> Result<()> {
     let head = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     while !context.is_window_over() {
-        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), PATIENCE) else {
+        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), TIMEOUT) else {
             continue;
         };
         let _ = stream.write_all(&head);
@@ -80,7 +75,7 @@ fn huge_heads(context: &Context<'_>) -> Result<()> {
 fn metrics(context: &Context<'_>) -> Result<()> {
     while !context.is_window_over() {
         context.spend(1, 60);
-        let _ = context.tracker.ask_control("/metrics", PATIENCE);
+        let _ = context.tracker.request_control("/metrics", TIMEOUT);
     }
     Ok(())
 }

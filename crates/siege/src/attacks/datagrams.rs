@@ -7,15 +7,15 @@ use anyhow::{Context as _, Result};
 use shoal_protocol::InfoHash;
 use shoal_wire::udp::Reply;
 
+use crate::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer};
 use crate::context::Context;
-use crate::number::count;
+use crate::measure::count;
 use crate::socket;
-use crate::source::{honest_v4, hostile_v4, hostile_v6};
 use crate::udp::{Peer, connect_packet, scrape_packet};
 
-/// The promise about addresses that have not shown that they are real.
-const NO_AMPLIFICATION: &str = "nothing larger than what was sent goes to an address that is not verified";
+/// The promise about unverified addresses.
+const NO_AMPLIFICATION: &str = "no reply to an unverified address is larger than the request";
 
 const ANSWERED: &str = "honest clients are answered";
 
@@ -44,37 +44,37 @@ pub(super) const ATTACKS: &[Attack] = &[
     datagrams("garbage", "random bytes of every length", NO_AMPLIFICATION, garbage),
     datagrams(
         "scrape-flood",
-        "scrapes of 74 torrents without a pause, from an address that is verified",
+        "scrapes of 74 torrents without a pause, from a verified address",
         ANSWERED,
         scrape_flood,
     ),
     datagrams(
         "connection-id-guessing",
-        "announces with guessed connection ids, to register peers at addresses of others",
+        "announces with guessed connection ids, to register peers at other addresses",
         "no guess is accepted",
         guessing,
     ),
     datagrams(
         "stolen-connection-id",
         "announces from one address with the connection id of another",
-        "the id is worth nothing elsewhere",
+        "the id is not accepted from another address",
         stolen_id,
     ),
     datagrams(
         "truncated-and-oversized",
-        "requests that are cut off at every byte, and requests with up to 60 KB behind them",
+        "requests truncated at every byte, and requests with up to 60 KB of trailing bytes",
         ANSWERED,
         truncated,
     ),
     datagrams(
         "option-chains",
-        "announces with thousands of options of BEP 41, or options that lie about their length",
+        "announces with thousands of BEP 41 options, or with options of a wrong length",
         ANSWERED,
         options,
     ),
 ];
 
-/// Sends datagrams from many sockets, does not wait, and counts what comes back.
+/// Sends datagrams from many sockets without waiting, and counts the replies.
 struct Flood {
     sockets: Vec<UdpSocket>,
     sent: u64,
@@ -85,10 +85,10 @@ struct Flood {
 
 impl Flood {
     fn open(context: &Context<'_>, sockets: u32) -> Result<Self> {
-        let patience = Duration::from_millis(100);
+        let timeout = Duration::from_millis(100);
         let open = |number: u32| {
             let source = if number.is_multiple_of(4) { hostile_v6(number) } else { hostile_v4(number) };
-            socket::udp(source, context.tracker.udp(source), patience).context("no UDP socket")
+            socket::udp(source, context.tracker.udp(source), timeout).context("no UDP socket")
         };
         let sockets: Vec<UdpSocket> = (0..sockets).map(open).collect::<Result<_>>()?;
         for socket in &sockets {
@@ -97,7 +97,7 @@ impl Flood {
         Ok(Self { sockets, sent: 0, sent_bytes: 0, received_bytes: 0, received: 0 })
     }
 
-    /// Sends what `make` returns, from one socket after the other, until the window is over.
+    /// Sends what `make` returns, from each socket in round, until the end of the window.
     fn run(&mut self, context: &Context<'_>, mut make: impl FnMut() -> Vec<u8>) {
         while !context.is_window_over() {
             for index in 0..self.sockets.len() {
@@ -124,9 +124,9 @@ impl Flood {
         }
     }
 
-    fn claim_no_amplification(&self, context: &Context<'_>) {
+    fn check_amplification(&self, context: &Context<'_>) {
         let found = format!("{} bytes back for {} bytes", self.received_bytes, self.sent_bytes);
-        context.claim("bytes sent back", self.received_bytes <= self.sent_bytes, found);
+        context.check("bytes sent back", self.received_bytes <= self.sent_bytes, found);
     }
 }
 
@@ -137,7 +137,7 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
         true => Peer { num_want: 200, ..Peer::new([3; 20], 9000) }.packet(fastrand::u64(..), 1),
         false => scrape_packet(fastrand::u64(..), &hashes),
     });
-    context.claim(
+    context.check(
         "replies to wrong ids",
         flood.received == 0,
         format!("{} of {}", flood.received, flood.sent),
@@ -148,7 +148,7 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
 fn connect_flood(context: &Context<'_>) -> Result<()> {
     let mut flood = Flood::open(context, context.pick(500, 4000))?;
     flood.run(context, connect_packet);
-    flood.claim_no_amplification(context);
+    flood.check_amplification(context);
     Ok(())
 }
 
@@ -157,13 +157,13 @@ fn garbage(context: &Context<'_>) -> Result<()> {
     flood.run(context, || {
         let mut packet = vec![0; fastrand::usize(..1500)];
         fastrand::fill(&mut packet);
-        // Half of them have an action of the protocol, so that they are looked into.
+        // Half of them have a valid action, so that they are decoded further.
         if packet.len() > 12 && fastrand::bool() {
             packet[8..12].copy_from_slice(&fastrand::u32(..5).to_be_bytes());
         }
         packet
     });
-    flood.claim_no_amplification(context);
+    flood.check_amplification(context);
     Ok(())
 }
 
@@ -180,7 +180,7 @@ fn scrape_flood(context: &Context<'_>) -> Result<()> {
 
 fn guessing(context: &Context<'_>) -> Result<()> {
     let mut flood = Flood::open(context, 16)?;
-    // Guesses near an id that is right for another address are the best that there are.
+    // Ids near a valid id of another address are the best guesses.
     let near = context.udp(hostile_v4(100))?.id();
     let mut step = 0;
     flood.run(context, || {
@@ -188,7 +188,7 @@ fn guessing(context: &Context<'_>) -> Result<()> {
         Peer::new([4; 20], 9001).packet(if fastrand::bool() { near ^ step } else { fastrand::u64(..) }, 1)
     });
     let members = context.udp(honest_v4(9))?.scrape([4; 20])?.members;
-    context.claim("guesses accepted", members == 0, format!("{members} of {}", flood.sent));
+    context.check("guesses accepted", members == 0, format!("{members} of {}", flood.sent));
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn stolen_id(context: &Context<'_>) -> Result<()> {
     let mut flood = Flood::open(context, 16)?;
     flood.run(context, || Peer::new([5; 20], 9001).packet(id, 1));
     let members = context.udp(honest_v4(9))?.scrape([5; 20])?.members;
-    context.claim("peers registered", members == 0, format!("{members} after {}", flood.sent));
+    context.check("peers registered", members == 0, format!("{members} after {}", flood.sent));
     Ok(())
 }
 
@@ -217,7 +217,7 @@ fn truncated(context: &Context<'_>) -> Result<()> {
             packet
         })
     });
-    // Most of these are not answered, so the windows time out; a limit on time is enough.
+    // Most of these get no reply, so the windows time out, and the time limit applies.
     context.spend_flow(client.send_all(packets, || context.is_over(), |_| {}));
     Ok(())
 }
@@ -238,6 +238,6 @@ fn options(context: &Context<'_>) -> Result<()> {
         let look = |reply: Reply<'_>| answered += u64::from(matches!(reply, Reply::Announce { .. }));
         context.spend_flow(client.send_all(packets, || context.is_window_over(), look));
     }
-    context.claim("announces with options are served", answered > 0, format!("{answered} replies"));
+    context.check("announces with options are served", answered > 0, format!("{answered} replies"));
     Ok(())
 }

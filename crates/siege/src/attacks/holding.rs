@@ -1,61 +1,65 @@
-//! Connections that an attacker holds: opened with some bytes, kept with further ones, replaced when they are closed.
+//! Connections that an attacker holds: opened with some bytes, kept open with further bytes, replaced when closed.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::clock;
 use crate::context::Context;
-use crate::number::count;
+use crate::measure;
+use crate::measure::count;
 use crate::socket;
 
-/// The pause between two looks at all connections.
+/// The interval at which all connections are served.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Longest wait for one connection to be accepted. What takes longer is tried again in the next round.
+/// The maximum time to connect. Slower attempts are repeated in the next round.
 const CONNECT_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// Most that is read of one connection in a round.
+/// The number of bytes that are read from a connection in each round.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// How connections are held.
+/// The connections to hold.
 pub(super) struct Holding<'h> {
-    /// Where they go.
+    /// The target address.
     pub(super) target: SocketAddr,
-    /// Where they come from, by turns.
+    /// The source addresses, used in round.
     pub(super) sources: Vec<IpAddr>,
-    /// How many there are to be.
+    /// The number of connections.
     pub(super) connections: u32,
-    /// The bytes that each sends first.
+    /// The bytes that each connection sends first.
     pub(super) opening: &'h [u8],
-    /// The bytes that each sends from then on, one in every round and over again.
-    pub(super) dribble: &'h [u8],
-    /// Whether it takes what it is sent.
+    /// The bytes that each connection sends afterwards, one in each round, repeatedly.
+    pub(super) trickle: &'h [u8],
+    /// Whether it reads what it is sent.
     pub(super) reads: bool,
 }
 
 impl Holding<'_> {
-    /// Holds connections until the window is over, and no less than three rounds.
+    /// Holds the connections until the end of the window, for at least three rounds.
     pub(super) fn run(&self, context: &Context<'_>) {
         let mut streams: Vec<Option<TcpStream>> = (0..self.connections).map(|_| None).collect();
         let mut round = 0;
         while round < 3 || !context.is_window_over() {
-            let next = clock::now() + ROUND;
-            for (index, place) in streams.iter_mut().enumerate() {
+            let next = measure::now() + ROUND;
+            for (index, slot) in streams.iter_mut().enumerate() {
                 if context.is_over() {
                     break;
                 }
-                if place.is_none() {
-                    *place = self.connect(context, index);
-                } else if !self.keep(context, place.as_mut(), round) {
-                    *place = None;
+                match slot {
+                    None => *slot = self.connect(context, index),
+                    Some(stream) => {
+                        if !self.keep_open(context, stream, round) {
+                            *slot = None;
+                        }
+                    }
                 }
             }
             round += 1;
-            clock::sleep_until(next);
+            measure::sleep_until(next);
         }
     }
 
+    /// Opens a connection and sends its first bytes.
     fn connect(&self, context: &Context<'_>, index: usize) -> Option<TcpStream> {
         let source = self.sources[index % self.sources.len()];
         let stream = match self.reads {
@@ -72,11 +76,10 @@ impl Holding<'_> {
         Some(stream)
     }
 
-    /// Sends the next byte and reads what came; `false` once the connection has ended.
-    fn keep(&self, context: &Context<'_>, stream: Option<&mut TcpStream>, round: usize) -> bool {
-        let Some(stream) = stream else { return false };
-        if !self.dribble.is_empty() {
-            let byte = self.dribble[round % self.dribble.len()];
+    /// Sends the next byte and reads input. Returns `false` once the connection has ended.
+    fn keep_open(&self, context: &Context<'_>, stream: &mut TcpStream, round: usize) -> bool {
+        if !self.trickle.is_empty() {
+            let byte = self.trickle[round % self.trickle.len()];
             match stream.write(&[byte]) {
                 Ok(_) => context.spend(0, 1),
                 Err(error) if crate::udp::is_timeout(&error) => {}

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 
 use anyhow::Result;
 
+use crate::address::hostile_v4;
 use crate::attack::{Attack, Layer};
-use crate::context::{Context, PATIENCE};
+use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get};
-use crate::number::count;
+use crate::measure::count;
 use crate::socket;
-use crate::source::hostile_v4;
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
 
@@ -25,27 +25,27 @@ const fn http(
 pub(super) const ATTACKS: &[Attack] = &[
     http(
         "pipelining",
-        "thousands of requests on a connection without waiting for answers",
+        "thousands of requests on a connection without waiting for responses",
         SERVED,
         pipelining,
     ),
-    http("header-bombs", "ten thousand header fields, and a field of a megabyte", SERVED, header_bombs),
+    http("header-bombs", "ten thousand header fields, and one field of a megabyte", SERVED, header_bombs),
     http(
         "smuggling",
-        "requests whose end two servers see in different places",
-        "each is refused, or answered once as what it is; none hides a second request",
+        "requests whose end two servers would locate differently",
+        "each is refused or answered once; none hides a second request",
         smuggling,
     ),
     http(
         "endless-body",
-        "a chunked body without end, and one of a claimed exabyte",
-        "the connection ends before a megabyte was taken",
+        "a chunked body that never ends, and a body with a declared length of an exabyte",
+        "the connection ends before a megabyte of the body is read",
         endless_body,
     ),
     http("huge-query", "targets of up to a megabyte, and thousands of parameters", SERVED, huge_query),
     http(
         "odd-methods",
-        "every method there is, lower case, and bytes that are no method",
+        "all kinds of methods, in lower case too, and invalid bytes as a method",
         "none of them announces",
         odd_methods,
     ),
@@ -57,26 +57,26 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     http(
         "upgrade-storm",
-        "upgrades to WebSockets that are closed at once, and to protocols that are unknown",
+        "upgrades to WebSockets that are closed at once, and upgrades to unknown protocols",
         SERVED,
         upgrades,
     ),
 ];
 
-/// Sends bytes on a connection of their own, as many as are taken, and returns what came back and how many were taken.
+/// Sends bytes on a new connection as long as they are accepted. Returns the response and the number of accepted bytes.
 fn send(context: &Context<'_>, number: u32, pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, u64) {
-    let (source, mut answer, mut taken) = (hostile_v4(number % 200), Vec::new(), 0);
-    let Ok(mut stream) = socket::tcp(source, context.http(source), PATIENCE) else { return (answer, 0) };
+    let (source, mut response, mut accepted) = (hostile_v4(number % 200), Vec::new(), 0);
+    let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { return (response, 0) };
     for piece in pieces {
         if stream.write_all(&piece).is_err() {
             break;
         }
-        taken += count(piece.len());
+        accepted += count(piece.len());
     }
-    context.spend(1, taken);
+    context.spend(1, accepted);
     let _ = stream.shutdown(std::net::Shutdown::Write);
-    let _ = stream.take(64 << 10).read_to_end(&mut answer);
-    (answer, taken)
+    let _ = stream.take(64 << 10).read_to_end(&mut response);
+    (response, accepted)
 }
 
 fn pipelining(context: &Context<'_>) -> Result<()> {
@@ -87,7 +87,7 @@ fn pipelining(context: &Context<'_>) -> Result<()> {
             break;
         }
         let source = hostile_v4(number % 200);
-        let Ok(mut stream) = socket::tcp(source, context.http(source), PATIENCE) else { continue };
+        let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { continue };
         for _ in 0..16 {
             if stream.write_all(&requests).is_err() {
                 break;
@@ -96,7 +96,7 @@ fn pipelining(context: &Context<'_>) -> Result<()> {
             answered += stream.read(&mut [0; 64 << 10]).unwrap_or(0);
         }
     }
-    context.claim("pipelined requests are answered", answered > 0, format!("{answered} bytes"));
+    context.check("pipelined requests are answered", answered > 0, format!("{answered} bytes"));
     Ok(())
 }
 
@@ -110,14 +110,14 @@ fn header_bombs(context: &Context<'_>) -> Result<()> {
             break;
         }
         let bomb = if number % 2 == 0 { &many } else { &long };
-        let (answer, _) = send(context, number, bomb.chunks(16 << 10).map(<[u8]>::to_vec));
-        served += u64::from(answer.starts_with(b"HTTP/1.1 2"));
+        let (response, _) = send(context, number, bomb.chunks(16 << 10).map(<[u8]>::to_vec));
+        served += u64::from(response.starts_with(b"HTTP/1.1 2"));
     }
-    context.claim("bombs served", served == 0, format!("{served}"));
+    context.check("bombs served", served == 0, format!("{served}"));
     Ok(())
 }
 
-/// A request and how many answers of 200 it may get at most.
+/// A description, a request, and the maximum number of 200 responses to it.
 const SMUGGLING: &[(&str, &str, usize)] = &[
     (
         "two lengths",
@@ -168,18 +168,18 @@ const SMUGGLING: &[(&str, &str, usize)] = &[
         "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
         0,
     ),
-    ("HTTP/2 in words", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+    ("an HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
 ];
 
 fn smuggling(context: &Context<'_>) -> Result<()> {
     let target = announce_target(&[2; 20], 7401, 10);
     for (number, (name, request, served_max)) in (0..).zip(SMUGGLING) {
         let request = request.replace(" T ", &format!(" {target} ")).into_bytes();
-        let (answer, _) = send(context, number, std::iter::once(request));
-        let served = answer.windows(12).filter(|window| window == b"HTTP/1.1 200").count();
-        let first = String::from_utf8_lossy(&answer);
+        let (response, _) = send(context, number, std::iter::once(request));
+        let served = response.windows(12).filter(|window| window == b"HTTP/1.1 200").count();
+        let first = String::from_utf8_lossy(&response);
         let first = first.lines().next().unwrap_or("nothing");
-        context.claim(*name, served <= *served_max, format!("{served} served, first answer {first}"));
+        context.check(*name, served <= *served_max, format!("{served} served, first response {first}"));
     }
     Ok(())
 }
@@ -193,9 +193,9 @@ fn endless_body(context: &Context<'_>) -> Result<()> {
     ];
     for (number, head) in (0..).zip(heads) {
         let body = std::iter::once(head.as_bytes().to_vec()).chain(std::iter::repeat_n(chunk.clone(), 1000));
-        let (_, taken) = send(context, number, body);
-        // Bytes that the kernel has buffered count as taken here, some MiB on loopback.
-        context.claim("bytes of a body without end", taken < 12 << 20, format!("{taken} taken"));
+        let (_, accepted) = send(context, number, body);
+        // Bytes in kernel buffers count as accepted here, several MiB on loopback.
+        context.check("bytes of a body that never ends", accepted < 12 << 20, format!("{accepted} accepted"));
     }
     Ok(())
 }
@@ -229,7 +229,7 @@ fn odd_methods(context: &Context<'_>) -> Result<()> {
         send(context, number, std::iter::once(request));
     }
     let members = context.udp(hostile_v4(1))?.scrape([0x77; 20])?.members;
-    context.claim("peers registered by odd methods", members == 0, format!("{members}"));
+    context.check("peers registered by odd methods", members == 0, format!("{members}"));
     Ok(())
 }
 
@@ -246,13 +246,13 @@ fn cross_site(context: &Context<'_>) -> Result<()> {
     let source = hostile_v4(1);
     for (number, (name, headers)) in (1..).zip(HEADERS) {
         let hash = [0x90 + number; 20];
-        let mut client = HttpClient::open(source, context.http(source), None, PATIENCE)?;
+        let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT)?;
         let target = announce_target(&hash, 7404, 10);
         let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n");
         context.spend(1, count(request.len()));
-        let _ = client.ask(request.as_bytes());
+        let _ = client.request(request.as_bytes());
         let members = context.udp(source)?.scrape(hash)?.members;
-        context.claim(format!("peers registered by {name}"), members == 0, format!("{members}"));
+        context.check(format!("peers registered by {name}"), members == 0, format!("{members}"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Attacks by what WebTorrent passes from one client to another.
+//! Attacks with messages that WebTorrent relays between clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::attack::{Attack, Bars, Layer, Setting};
-use crate::context::{Context, PATIENCE};
-use crate::number::count;
-use crate::source::{honest_v4, hostile_v4};
-use crate::websocket::{WebSocket, announce, answer, name, text};
-use crate::{clock, socket};
+use crate::address::{honest_v4, hostile_v4};
+use crate::attack::{Attack, Layer, Setting};
+use crate::context::{Context, TIMEOUT};
+use crate::measure::count;
+use crate::websocket::{WebSocket, announce, answer, random_id, text};
+use crate::{measure, socket};
 
-/// Offers within `webtorrent.offer_max`.
+/// The size of a large SDP within `webtorrent.offer_max`.
 const LARGE_SDP_BYTES: usize = 12 << 10;
 
-/// Bytes a second that a peer reads which must never be disconnected: 10 Mbit/s.
+/// The read rate of a peer that must never be disconnected: 10 Mbit/s.
 const STEADY_BYTES_PER_S: usize = 1_250_000;
 
-/// How often a peer reads what that gives it.
-const READ_EVERY: Duration = Duration::from_millis(10);
+/// The interval at which a peer reads at that rate.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Longest wait for a message that has to come.
+/// The maximum wait for an expected message.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(8);
 
 const FEW_PEERS: &[Setting] = &[("webtorrent.peers_max", "400")];
@@ -41,8 +41,7 @@ const fn relay(
     promise: &'static str,
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    // A swarm under a flood of offers holds queues and mailboxes, which `webtorrent.mailbox_max` bounds.
-    Attack { bars: Bars::USUAL, ..Attack::new(Layer::Relay, name, tries, promise, run) }
+    Attack::new(Layer::Relay, name, tries, promise, run)
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -60,19 +59,19 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     relay(
         "hot-target",
-        "sixty sockets send all their offers to the one other peer of a swarm",
+        "sixty sockets send all their offers to the only other peer of a swarm",
         PAIRS_SERVED,
         hot_target,
     ),
     relay(
-        "unawaited-answers",
+        "unsolicited-answers",
         "answers to offers that were never made, without a pause",
         PAIRS_SERVED,
-        unawaited,
+        unsolicited,
     ),
     relay(
         "peer-id-takeover",
-        "a client of the same address announces the peer id of another one",
+        "a client at the same address announces the peer id of another",
         "offers go to the rightful owner",
         takeover,
     ),
@@ -80,14 +79,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings: HUNDRED_TORRENTS,
         ..relay(
             "member-of-thousands",
-            "one connection announces thousands of torrents, and leaves them all at once",
+            "one connection announces thousands of torrents and leaves them all at once",
             "a connection is in no more torrents than webtorrent.torrents_per_connection_max",
             member_of_thousands,
         )
     },
     relay(
         "unanswered-offers",
-        "offers by the ten thousand that are never answered, read all the time",
+        "tens of thousands of offers that are read but never answered",
         PAIRS_SERVED,
         unanswered,
     ),
@@ -95,21 +94,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings: FEW_PEERS,
         ..relay(
             "filling-peers",
-            "one address takes all of webtorrent.peers_max",
+            "one address uses all of webtorrent.peers_max",
             "another client can still announce a new torrent",
             filling,
         )
     },
 ];
 
-/// Announces with ten offers of these bytes.
-fn ten_offers(hash: &str, peer: &str, bytes: usize) -> Vec<u8> {
-    let sdp = "s".repeat(bytes);
-    let offers: Vec<(String, String)> = (0..10).map(|_| (name(), sdp.clone())).collect();
-    text(announce(hash, peer, &offers).to_string().as_bytes())
-}
-
-/// Sends offers in a swarm from a socket, and reads all that comes, until `is_over`.
+/// Sends announces with ten offers from a socket and reads all input, until `is_over`.
 fn offer_without_pause(
     context: &Context<'_>,
     source: IpAddr,
@@ -117,8 +109,10 @@ fn offer_without_pause(
     bytes: usize,
     is_over: &AtomicBool,
 ) {
-    let Ok(mut stream) = crate::websocket::bare(source, context.http(source), PATIENCE) else { return };
-    let message = ten_offers(hash, &name(), bytes);
+    let Ok(mut stream) = crate::websocket::bare(source, context.http(source), TIMEOUT) else { return };
+    let sdp = "s".repeat(bytes);
+    let offers: Vec<(String, String)> = (0..10).map(|_| (random_id(), sdp.clone())).collect();
+    let message = text(announce(hash, &random_id(), &offers).to_string().as_bytes());
     let _ = stream.set_nonblocking(true);
     let (mut sent, mut buffer) = (0, vec![0; 256 << 10]);
     while !is_over.load(Ordering::Relaxed) {
@@ -134,9 +128,9 @@ fn offer_without_pause(
     }
 }
 
-/// Floods a swarm in which one peer reads at a steady rate, and announces all the while.
+/// Floods a swarm in which one peer reads at a steady rate and announces meanwhile.
 fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) -> Result<()> {
-    let (hash, is_over) = (name(), AtomicBool::new(false));
+    let (hash, is_over) = (random_id(), AtomicBool::new(false));
     let outcome = thread::scope(|scope| {
         for number in 0..12 {
             let (source, hash, is_over) = (sources[number % sources.len()], &hash, &is_over);
@@ -146,32 +140,32 @@ fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) ->
         is_over.store(true, Ordering::Relaxed);
         outcome
     });
-    let found = outcome.as_ref().map_or_else(|error| format!("{error:#}"), |words| words.clone());
-    context.claim("a peer that reads steadily", outcome.is_ok(), found);
+    let found = outcome.as_ref().map_or_else(|error| format!("{error:#}"), |found| found.clone());
+    context.check("a peer that reads steadily", outcome.is_ok(), found);
     Ok(())
 }
 
-/// Reads so many bytes a second, announces once a second, and wants a reply to each.
+/// Reads at this rate, announces once a second, and expects a reply to each announce.
 fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Result<String> {
     let source = honest_v4(20);
-    let stream = socket::tcp_with_small_window(source, context.http(source), PATIENCE)?;
+    let stream = socket::tcp_with_small_window(source, context.http(source), TIMEOUT)?;
     let mut reader = stream.try_clone()?;
     let mut victim = WebSocket::over(Box::new(stream))?;
-    let (peer, began) = (name(), clock::now());
+    let (peer, began) = (random_id(), measure::now());
     let announce = text(announce(hash, &peer, &[]).to_string().as_bytes());
     victim.send_raw(&announce)?;
     let (mut read, mut replies, mut announces) = (0_u64, 0_u64, 1_u64);
     let mut buffer = vec![0; bytes_per_s / 100];
     reader.set_nonblocking(true)?;
     let mut tail = Vec::new();
-    let (seconds, patience) = context.pick((2, 4), (10, 10));
+    let (seconds, timeout) = context.pick((2, 4), (10, 10));
     for round in 0.. {
-        let elapsed = clock::now() - began;
+        let elapsed = measure::now() - began;
         let is_done = elapsed > Duration::from_secs(seconds) && replies == announces;
-        if is_done || elapsed > Duration::from_secs(seconds + patience) {
+        if is_done || elapsed > Duration::from_secs(seconds + timeout) {
             break;
         }
-        let next = clock::now() + READ_EVERY;
+        let next = measure::now() + READ_INTERVAL;
         match reader.read(&mut buffer) {
             Ok(0) => anyhow::bail!("closed after {read} bytes"),
             Ok(length) => {
@@ -185,14 +179,14 @@ fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Resul
             reader.write_all(&announce).context("cannot announce any more")?;
             announces += 1;
         }
-        clock::sleep_until(next);
+        measure::sleep_until(next);
     }
     anyhow::ensure!(replies == announces, "{replies} replies to {announces} announces, {read} bytes read");
     Ok(format!("{replies} replies to {announces} announces, {read} bytes read"))
 }
 
-/// Counts the replies to announces in a stream of messages: they alone have an interval. `tail` is what a piece may
-/// have cut off.
+/// Counts the announce replies in a stream of messages, since only they have an interval. `tail` keeps the end of the
+/// previous piece.
 fn count_replies(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     const KEY: &[u8] = b"\"interval\":";
     tail.extend_from_slice(piece);
@@ -203,7 +197,7 @@ fn count_replies(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
 }
 
 fn hot_target(context: &Context<'_>) -> Result<()> {
-    let (hash, is_over) = (name(), AtomicBool::new(false));
+    let (hash, is_over) = (random_id(), AtomicBool::new(false));
     thread::scope(|scope| {
         for number in 0..context.pick(20, 60) {
             let (hash, is_over) = (&hash, &is_over);
@@ -215,41 +209,41 @@ fn hot_target(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-fn unawaited(context: &Context<'_>) -> Result<()> {
-    let (hash, peer, other) = (name(), name(), name());
-    let mut target = WebSocket::open(hostile_v4(2), context.http(hostile_v4(2)), None, PATIENCE)?;
+fn unsolicited(context: &Context<'_>) -> Result<()> {
+    let (hash, peer, other) = (random_id(), random_id(), random_id());
+    let mut target = WebSocket::open(hostile_v4(2), context.http(hostile_v4(2)), None, TIMEOUT)?;
     target.send(&announce(&hash, &other, &[]))?;
-    let mut sender = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, PATIENCE)?;
+    let mut sender = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, TIMEOUT)?;
     sender.send(&announce(&hash, &peer, &[]))?;
     while !context.is_window_over() {
         let mut answers = Vec::new();
         for _ in 0..100 {
-            answers.extend(text(answer(&hash, &peer, &other, &name(), "v=0").to_string().as_bytes()));
+            answers.extend(text(answer(&hash, &peer, &other, &random_id(), "v=0").to_string().as_bytes()));
         }
         context.spend(100, count(answers.len()));
         if sender.send_raw(&answers).is_err() {
             break;
         }
     }
-    let arrived = target.wait_for(clock::now() + Duration::from_millis(500), |message: &Value| {
+    let arrived = target.wait_for(measure::now() + Duration::from_millis(500), |message: &Value| {
         (!message["answer"].is_null()).then_some(())
     });
-    context.claim(
-        "answers to no offer",
+    context.check(
+        "answers without an offer",
         arrived.is_err(),
         if arrived.is_ok() { "relayed" } else { "not relayed" },
     );
     Ok(())
 }
 
-/// Another client of the same address claims the peer id; then offers are made to the swarm.
+/// Lets another client at the same address claim the peer id, then sends offers to the swarm.
 fn takeover(context: &Context<'_>) -> Result<()> {
-    let (hash, peer) = (name(), name());
+    let (hash, peer) = (random_id(), random_id());
     let nat = honest_v4(30);
-    let open = |source| WebSocket::open(source, context.http(source), None, PATIENCE);
+    let open = |source| WebSocket::open(source, context.http(source), None, TIMEOUT);
     let (mut owner, mut thief) = (open(nat)?, open(nat)?);
     owner.send(&announce(&hash, &peer, &[]))?;
-    owner.wait_for(clock::now() + MESSAGE_TIME_MAX, |message| message["interval"].as_u64())?;
+    owner.wait_for(measure::now() + MESSAGE_TIME_MAX, |message| message["interval"].as_u64())?;
     for _ in 0..20 {
         let claim = announce(&hash, &peer, &[]);
         context.spend(1, count(claim.to_string().len()));
@@ -257,41 +251,41 @@ fn takeover(context: &Context<'_>) -> Result<()> {
         context.sleep_ms(10);
     }
     let mut third = open(honest_v4(31))?;
-    let sdp = name();
-    let offers: Vec<(String, String)> = (0..5).map(|_| (name(), sdp.clone())).collect();
-    third.send(&announce(&hash, &name(), &offers))?;
+    let sdp = random_id();
+    let offers: Vec<(String, String)> = (0..5).map(|_| (random_id(), sdp.clone())).collect();
+    third.send(&announce(&hash, &random_id(), &offers))?;
     let is_offer = |message: &Value| (message["offer"]["sdp"] == *sdp).then_some(());
-    let arrived = owner.wait_for(clock::now() + MESSAGE_TIME_MAX / 2, is_offer);
-    let stolen = thief.wait_for(clock::now() + Duration::from_millis(200), is_offer);
+    let arrived = owner.wait_for(measure::now() + MESSAGE_TIME_MAX / 2, is_offer);
+    let stolen = thief.wait_for(measure::now() + Duration::from_millis(200), is_offer);
     let found = format!(
         "owner {}, other {}",
         arrived.as_ref().map_or_else(|error| format!("got none ({error:#})"), |()| "got it".to_owned()),
         if stolen.is_ok() { "got it" } else { "got none" }
     );
-    context.claim("an offer for the owner of a peer id", arrived.is_ok() && stolen.is_err(), found);
+    context.check("an offer for the owner of a peer id", arrived.is_ok() && stolen.is_err(), found);
     Ok(())
 }
 
 fn member_of_thousands(context: &Context<'_>) -> Result<()> {
     const LIMIT: usize = 100;
-    let mut member = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, PATIENCE)?;
-    let peer = name();
+    let mut member = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, TIMEOUT)?;
+    let peer = random_id();
     let mut joined = 0;
     for _ in 0..context.pick(500, 5000) {
-        let hash = name();
+        let hash = random_id();
         let message = announce(&hash, &peer, &[]);
         context.spend(1, count(message.to_string().len()));
         member.send(&message)?;
         let is_answer =
             |message: &Value| (message["info_hash"] == *hash).then(|| message["failure reason"].is_null());
-        joined += usize::from(member.wait_for(clock::now() + MESSAGE_TIME_MAX, is_answer)?);
+        joined += usize::from(member.wait_for(measure::now() + MESSAGE_TIME_MAX, is_answer)?);
     }
-    context.claim("torrents of one connection", joined <= LIMIT, format!("{joined} at a limit of {LIMIT}"));
+    context.check("torrents of one connection", joined <= LIMIT, format!("{joined} at a limit of {LIMIT}"));
     Ok(())
 }
 
 fn unanswered(context: &Context<'_>) -> Result<()> {
-    let (is_over, hashes) = (AtomicBool::new(false), [name(), name()]);
+    let (is_over, hashes) = (AtomicBool::new(false), [random_id(), random_id()]);
     thread::scope(|scope| {
         for number in 0..12_u32 {
             let (hash, is_over) = (&hashes[usize::from(number.is_multiple_of(2))], &is_over);
@@ -307,23 +301,23 @@ fn filling(context: &Context<'_>) -> Result<()> {
     let source = hostile_v4(1);
     let mut sockets = Vec::new();
     for _ in 0..4 {
-        let mut socket = WebSocket::open(source, context.http(source), None, PATIENCE)?;
+        let mut socket = WebSocket::open(source, context.http(source), None, TIMEOUT)?;
         for _ in 0..250 {
-            let message = announce(&name(), &name(), &[]);
+            let message = announce(&random_id(), &random_id(), &[]);
             context.spend(1, count(message.to_string().len()));
             socket.send(&message)?;
         }
         sockets.push(socket);
     }
     context.sleep_ms(300);
-    let mut newcomer = WebSocket::open(honest_v4(40), context.http(honest_v4(40)), None, PATIENCE)?;
-    let hash = name();
-    newcomer.send(&announce(&hash, &name(), &[]))?;
-    let words = newcomer.wait_for(clock::now() + MESSAGE_TIME_MAX, |message| {
+    let mut other = WebSocket::open(honest_v4(40), context.http(honest_v4(40)), None, TIMEOUT)?;
+    let hash = random_id();
+    other.send(&announce(&hash, &random_id(), &[]))?;
+    let outcome = other.wait_for(measure::now() + MESSAGE_TIME_MAX, |message| {
         let is_answer = message["info_hash"] == *hash;
         is_answer.then(|| message["failure reason"].as_str().unwrap_or("served").to_owned())
     })?;
-    context.claim("a newcomer's announce", words == "served", words);
+    context.check("the announce of another client", outcome == "served", outcome);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Attacks by signals, and by what they make the tracker read.
+//! Attacks with signals, and with the files that they make the tracker read.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -6,16 +6,16 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
+use crate::address::{honest_v4, hostile_v4};
 use crate::attack::{Attack, Layer};
-use crate::context::{Context, PATIENCE};
+use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get};
-use crate::number::count;
-use crate::source::{honest_v4, hostile_v4};
+use crate::measure::count;
 
-/// Connections with requests that have arrived when SIGTERM comes.
+/// The number of connections with requests that arrive before SIGTERM.
 const CONNECTIONS_AT_STOP: u32 = 50;
 
-/// A file that is no certificate.
+/// The size of a file that is not a certificate.
 const HUGE_BYTES: u64 = 600 << 20;
 
 const fn signals(
@@ -30,28 +30,28 @@ const fn signals(
 pub(super) const ATTACKS: &[Attack] = &[
     signals(
         "fifo-as-certificate",
-        "SIGHUP while a FIFO stands in place of a certificate",
-        "health, signals and clients go on",
+        "SIGHUP while a FIFO is in place of a certificate",
+        "health checks, signals and clients are served",
         fifo,
     ),
     signals(
         "huge-certificate",
         "SIGHUP while a certificate is a file of 600 MiB",
-        "health, signals and clients go on, and memory stays within its bound",
+        "health checks, signals and clients are served, and memory stays within its limit",
         huge,
     ),
     signals(
         "reload-storm",
         "hundreds of SIGHUPs without a pause",
-        "clients go on, new sessions included",
+        "clients are served, including new sessions",
         storm,
     ),
     Attack {
         finish: term_under_load,
         ..signals(
             "stop-under-load",
-            "SIGTERM while requests are under way",
-            "what has arrived is answered, and the exit code is 0",
+            "SIGTERM while requests are in progress",
+            "requests that have arrived are answered, and the exit code is 0",
             |context| {
                 context.wait_for_window();
                 Ok(())
@@ -67,9 +67,9 @@ fn hang_up(context: &Context<'_>) -> Result<()> {
 
 fn fifo(context: &Context<'_>) -> Result<()> {
     let file = &context.tracker.certificate;
-    fs::remove_file(file).context("cannot take the certificate away")?;
+    fs::remove_file(file).context("cannot remove the certificate")?;
     let made = Command::new("mkfifo").arg(file).status().context("cannot run mkfifo")?;
-    ensure!(made.success(), "cannot make a FIFO");
+    ensure!(made.success(), "cannot create a FIFO");
     hang_up(context)?;
     context.sleep_ms(200);
     hang_up(context)
@@ -77,9 +77,9 @@ fn fifo(context: &Context<'_>) -> Result<()> {
 
 fn huge(context: &Context<'_>) -> Result<()> {
     let file = &context.tracker.certificate;
-    fs::remove_file(file).context("cannot take the certificate away")?;
-    // Without blocks on the disk, and with an end, so that the machine survives a tracker that reads it all.
-    File::create(file)?.set_len(HUGE_BYTES).context("cannot make a sparse file")?;
+    fs::remove_file(file).context("cannot remove the certificate")?;
+    // The file is sparse and finite, so that the machine survives a tracker that reads all of it.
+    File::create(file)?.set_len(HUGE_BYTES).context("cannot create a sparse file")?;
     hang_up(context)
 }
 
@@ -91,14 +91,14 @@ fn storm(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests on many connections, then SIGTERM, then reads the answers.
+/// Sends requests on many connections, then SIGTERM, then reads the responses.
 fn term_under_load(context: &Context<'_>) -> Result<()> {
     let request = get(&announce_target(&[2; 20], 7500, 10));
     let mut clients = Vec::new();
     for number in 0..CONNECTIONS_AT_STOP {
         let source = if number.is_multiple_of(2) { honest_v4(500 + number) } else { hostile_v4(number) };
-        let mut client = HttpClient::open(source, context.http(source), None, PATIENCE)?;
-        client.ask(&request)?;
+        let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT)?;
+        client.request(&request)?;
         clients.push(client);
     }
     for client in &mut clients {
@@ -112,6 +112,6 @@ fn term_under_load(context: &Context<'_>) -> Result<()> {
         .filter(|response| response.status == 200)
         .count();
     let found = format!("{answered} of {CONNECTIONS_AT_STOP}");
-    context.claim("requests that had arrived", count(answered) == u64::from(CONNECTIONS_AT_STOP), found);
+    context.check("requests that had arrived", count(answered) == u64::from(CONNECTIONS_AT_STOP), found);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Attacks on tables of swarms and peers.
+//! Attacks on the tables of swarms and peers.
 
 mod filling;
 mod learning;
@@ -10,21 +10,21 @@ use std::net::IpAddr;
 use anyhow::Result;
 use shoal_protocol::Event;
 
+use crate::address::{hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer};
 use crate::context::Context;
-use crate::source::{hostile_v4, hostile_v6};
 use crate::udp::Peer;
 
-/// No limit on the entries of one address in a swarm, so that the tables themselves are attacked.
+/// No limit on the entries of one address in a swarm, to attack the tables themselves.
 const NO_ENTRY_LIMIT: &[(&str, &str)] = &[("announce.peers_per_address_max", "0")];
 
-/// A full scrape shows the order of the table of swarms.
+/// A full scrape, which reveals the order of the table of swarms.
 const FULL_SCRAPE: &[(&str, &str)] = &[("http.full_scrape", "true")];
 
-/// So little memory that one address fills it.
+/// A memory limit that one address can exhaust.
 const LITTLE_MEMORY: &[(&str, &str)] = &[("store.memory_max", "8MiB")];
 
-/// Peers that are overdue after seconds.
+/// Peers that expire after seconds.
 const SHORT_TIMEOUT: &[(&str, &str)] = &[
     ("announce.interval_s", "2"),
     ("announce.interval_jitter_s", "0"),
@@ -43,43 +43,44 @@ const fn store(
     Attack { settings, bars: Bars::SWARMS_STAY, ..Attack::new(Layer::Store, name, tries, promise, run) }
 }
 
-/// The promise about the cost of keys that were chosen by their order.
-const AS_CHEAP: &str = "an announce costs at most 3 times what it costs for random keys";
+/// The promise about the cost of keys that are chosen by their order.
+const AS_CHEAP: &str = "an announce costs at most 3 times as much as with random keys";
 
 /// The promise about poisoned samples.
-const FIVE_PER_CENT: &str = "at most 5 % of the places in replies, with 50 honest peers";
+const FIVE_PER_CENT: &str =
+    "at most 5 % of the peers in replies are hostile, in a swarm with 50 honest peers";
 
 pub(super) const ATTACKS: &[Attack] = &[
     store(
         "learned-neighbours-v4",
-        "one address learns the order of its ports in one swarm, and announces neighbours in another",
+        "one address learns the order of its ports in one swarm and announces neighbours in another",
         AS_CHEAP,
         NO_ENTRY_LIMIT,
-        |context| order::neighbours(context, hostile_v4(1), order::Way::Grow),
+        |context| order::neighbours(context, hostile_v4(1), order::Workload::Join),
     ),
     store("learned-neighbours-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
-        order::neighbours(context, hostile_v6(1), order::Way::Grow)
+        order::neighbours(context, hostile_v6(1), order::Workload::Join)
     }),
     store(
         "renewal-in-a-run",
         "peers of one long run announce again in a swarm of a fixed size",
         AS_CHEAP,
         NO_ENTRY_LIMIT,
-        |context| order::neighbours(context, hostile_v4(1), order::Way::Renew),
+        |context| order::neighbours(context, hostile_v4(1), order::Workload::Reannounce),
     ),
     store(
         "growth-and-shrinking-v4",
         "peers of one long run leave and come back, so that the table shrinks and grows",
         AS_CHEAP,
         NO_ENTRY_LIMIT,
-        |context| order::neighbours(context, hostile_v4(1), order::Way::ToAndFro),
+        |context| order::neighbours(context, hostile_v4(1), order::Workload::LeaveAndReturn),
     ),
     store("growth-and-shrinking-v6", "the same over IPv6", AS_CHEAP, NO_ENTRY_LIMIT, |context| {
-        order::neighbours(context, hostile_v6(1), order::Way::ToAndFro)
+        order::neighbours(context, hostile_v6(1), order::Workload::LeaveAndReturn)
     }),
     store(
         "table-of-swarms",
-        "the full scrape shows the order of torrents; neighbours alone are announced again",
+        "the full scrape reveals the order of torrents; only neighbours are announced again",
         AS_CHEAP,
         FULL_SCRAPE,
         order::table_of_swarms,
@@ -87,21 +88,21 @@ pub(super) const ATTACKS: &[Attack] = &[
     store(
         "filling-one-address",
         "one address announces new torrents until the store is full",
-        "new torrents of others are accepted all the time",
+        "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         |context| filling::fill(context, &[hostile_v4(1)]),
     ),
     store(
         "filling-one-prefix",
-        "one IPv6 /48 announces new torrents from 256 networks /64 until the store is full",
-        "new torrents of others are accepted all the time",
+        "one IPv6 /48 announces new torrents from 256 /64 networks until the store is full",
+        "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         |context| filling::fill(context, &(0..256).map(hostile_v6).collect::<Vec<_>>()),
     ),
     store(
         "filling-known-torrents",
         "one address fills the store with peers of a few torrents",
-        "new torrents of others are accepted all the time",
+        "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         filling::fill_known,
     ),
@@ -142,8 +143,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     store(
         "expiry-storm",
-        "peers by the hundred thousand become overdue at once",
-        "honest clients are answered as ever while they are forgotten",
+        "hundreds of thousands of peers expire at once",
+        "honest clients are answered as usual while the peers are removed",
         SHORT_TIMEOUT,
         expiry_storm,
     ),
@@ -156,7 +157,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// One peer completes and stops in a loop; another member keeps the swarm alive.
+/// Completes and stops one peer in a loop, while another peer keeps the swarm alive.
 fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
     let hash = [7; 20];
     let mut member = context.udp(hostile_v4(2))?;
@@ -167,7 +168,7 @@ fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
     let peers = (0..count).flat_map(|_| events).map(|event| Peer { event, ..Peer::new(hash, 5001) });
     context.spend_flow(attacker.announce_all(peers, || context.is_over(), |_| {}));
     let completed = member.scrape(hash)?.completed;
-    context.claim(
+    context.check(
         "downloads counted",
         completed <= 2,
         format!("{completed} after {count} rounds of one peer"),
@@ -175,7 +176,7 @@ fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Announces many peers with random ports in many swarms, and waits until they are overdue.
+/// Announces many peers with random ports in many swarms, and waits until they expire.
 fn expiry_storm(context: &Context<'_>) -> Result<()> {
     let sources: Vec<IpAddr> = (1..=16).map(hostile_v4).collect();
     let count: u32 = context.pick(2_500, 62_500);
@@ -188,7 +189,7 @@ fn expiry_storm(context: &Context<'_>) -> Result<()> {
         });
         context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
     }
-    // The timeout, and the quarter beyond it within which an overdue peer is found.
+    // The timeout, and the quarter of it within which an expired peer is removed.
     context.sleep_ms(6_000);
     Ok(())
 }

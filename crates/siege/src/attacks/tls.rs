@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustls::StreamOwned;
 
 use super::holding::Holding;
+use crate::address::hostile_v4;
 use crate::attack::{Attack, Layer, Setting};
-use crate::context::{Context, PATIENCE};
+use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, Stream, announce_target, get};
-use crate::number::count;
+use crate::measure::count;
 use crate::socket;
-use crate::source::hostile_v4;
 
 const FEW_SLOTS: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
@@ -29,7 +29,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: FEW_SLOTS,
         settings_full: THOUSAND_SLOTS,
-        ..tls("half-handshakes", "ten addresses hold every slot by half a client hello", |context| {
+        ..tls("half-handshakes", "ten addresses hold every slot with half a client hello", |context| {
             let hello = context.tls.hello()?;
             hold(context, &hello[..hello.len() / 2])
         })
@@ -39,15 +39,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings_full: THOUSAND_SLOTS,
         ..tls(
             "unfinished-handshakes",
-            "ten addresses hold every slot by handshakes that they do not finish",
+            "ten addresses hold every slot with unfinished handshakes",
             |context| hold(context, &context.tls.hello()?),
         )
     },
-    tls(
-        "client-hello-flood",
-        "client hellos without a pause, each on a connection that is closed then",
-        hello_flood,
-    ),
+    tls("client-hello-flood", "client hellos without a pause, each on a new connection", hello_flood),
     tls("mutated-hellos", "client hellos with some bytes changed", mutated_hellos),
     tls(
         "garbage-records",
@@ -55,21 +51,21 @@ pub(super) const ATTACKS: &[Attack] = &[
         garbage_records,
     ),
     tls("tiny-records", "requests in records of one byte each", tiny_records),
-    tls("junk-tickets", "client hellos whose session tickets and key shares are junk", junk_tickets),
+    tls("junk-tickets", "client hellos with random session tickets and key shares", junk_tickets),
     tls("empty-records", "empty records and fragments of one byte without a pause", empty_records),
 ];
 
 fn hold(context: &Context<'_>, opening: &[u8]) -> Result<()> {
     let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
     let (target, connections) = (context.tracker.tls(sources[0]), context.pick(300, 1500));
-    Holding { target, sources, connections, opening, dribble: b"", reads: true }.run(context);
+    Holding { target, sources, connections, opening, trickle: b"", reads: true }.run(context);
     Ok(())
 }
 
-/// Sends bytes on a connection of its own and reads what comes back first.
+/// Sends bytes on a new connection and reads the start of the response.
 fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
     let source = hostile_v4(number % 200);
-    let Ok(mut stream) = socket::tcp(source, context.tracker.tls(source), PATIENCE) else { return };
+    let Ok(mut stream) = socket::tcp(source, context.tracker.tls(source), TIMEOUT) else { return };
     if stream.write_all(bytes).is_ok() {
         context.spend(1, count(bytes.len()));
         let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -104,7 +100,7 @@ fn mutated_hellos(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Changes the last third of a hello, where extensions such as key shares and tickets are.
+/// Randomizes the last third of a client hello, which contains extensions such as key shares and tickets.
 fn junk_tickets(context: &Context<'_>) -> Result<()> {
     let hello = context.tls.hello()?;
     for number in 0.. {
@@ -130,7 +126,7 @@ fn garbage_records(context: &Context<'_>) -> Result<()> {
         if number % 2 == 0 {
             send(context, number, &record);
         } else if let Ok(mut stream) = session(context, number) {
-            // Behind the handshake, plain records are a violation.
+            // After the handshake, plain records violate the protocol.
             let _ = stream.sock.write_all(&record);
             context.spend(1, count(record.len()));
             let _ = stream.sock.read(&mut [0; 4096]);
@@ -141,7 +137,7 @@ fn garbage_records(context: &Context<'_>) -> Result<()> {
 
 fn empty_records(context: &Context<'_>) -> Result<()> {
     let hello = context.tls.hello()?;
-    // RFC 8446, 5.1: empty handshake records must not be sent, and fragments may be as short as one byte.
+    // RFC 8446, 5.1: empty handshake records must not be sent, but fragments may have a single byte.
     let mut tiny = Vec::new();
     for byte in &hello[5..] {
         tiny.extend(record(22, &[*byte]));
@@ -156,7 +152,7 @@ fn empty_records(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// RFC 8446, 5.1.
+/// Encodes a plain record (RFC 8446, 5.1).
 fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes();
     [&[kind, 3, 3, length[0], length[1]], payload].concat()
@@ -164,10 +160,10 @@ fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
 
 type Session = StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
 
-/// Finishes a handshake by a request.
+/// Completes a handshake with a request.
 fn session(context: &Context<'_>, number: u32) -> Result<Session> {
     let source = hostile_v4(number % 200);
-    let stream = socket::tcp(source, context.tracker.tls(source), PATIENCE)?;
+    let stream = socket::tcp(source, context.tracker.tls(source), TIMEOUT)?;
     let mut stream = StreamOwned::new(context.tls.begin()?, stream);
     stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;
     let length = stream.read(&mut [0; 4096])?;
@@ -184,11 +180,11 @@ fn tiny_records(context: &Context<'_>) -> Result<()> {
             stream.write_all(&[*byte])?;
             stream.flush()?;
         }
-        // A record has 22 bytes besides its byte.
+        // A record has 22 bytes in addition to its payload.
         context.spend(count(request.len()), count(request.len() * 23));
         let stream: Box<dyn Stream> = Box::new(stream);
         answered += u64::from(HttpClient::over(stream).receive().is_ok_and(|response| response.is_some()));
     }
-    context.claim("requests in tiny records are answered", answered > 0, format!("{answered}"));
+    context.check("requests in tiny records are answered", answered > 0, format!("{answered}"));
     Ok(())
 }

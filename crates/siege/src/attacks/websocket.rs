@@ -8,13 +8,13 @@ use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::Holding;
+use crate::address::{hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer, Setting};
-use crate::context::{Context, PATIENCE};
-use crate::number::count;
-use crate::source::{hostile_v4, hostile_v6};
-use crate::websocket::{announce, bare, fragment, name, text, upgrade};
+use crate::context::{Context, TIMEOUT};
+use crate::measure::count;
+use crate::websocket::{announce, bare, fragment, random_id, text, upgrade};
 
-/// Memory that the sockets below would take several times over. Their sources are allowed all of them.
+/// Much less memory than the sockets below would use, without a limit per source.
 const LITTLE_MEMORY: &[Setting] = &[
     ("memory.max", "64MiB"),
     ("store.memory_max", "8MiB"),
@@ -34,36 +34,40 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: LITTLE_MEMORY,
         bars: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
-        ..websocket(
-            "half-messages",
-            "thousands of sockets with half a message of 256 KiB each",
-            half_messages,
-        )
+        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
+        ..websocket("half-messages", "thousands of sockets with half a message of 256 KiB each", |context| {
+            half_messages(context, hostile_v4)
+        })
     },
     Attack {
         settings: LITTLE_MEMORY,
         bars: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
-        ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", half_messages_v6)
+        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
+        ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", |context| {
+            half_messages(context, hostile_v6)
+        })
     },
     Attack {
         settings: LITTLE_MEMORY,
         bars: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory goes back",
+        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
         ..websocket("unread-answers", "sockets that scrape without a pause and read nothing", unread_answers)
     },
-    websocket("fragments-of-a-byte", "messages in fragments of one byte each, and of none", fragments),
-    websocket("ping-flood", "pings of 125 bytes without a pause, whose pongs are not read", ping_flood),
-    websocket("masked-garbage", "random bytes after the upgrade, and frames that break every rule", garbage),
-    websocket("close-without-reading", "announces, then a close, and nothing is read", close_without_reading),
-    websocket("deep-json", "arrays and objects within each other by the ten thousand", deep_json),
-    websocket("huge-numbers", "numbers of thousands of digits, and strings of escapes", huge_numbers),
-    websocket("socket-hoarding", "ten addresses hold more sockets than there are slots", |context| {
+    websocket("fragments-of-a-byte", "messages in fragments of one byte and empty fragments", fragments),
+    websocket("ping-flood", "pings of 125 bytes without a pause, without reading the pongs", ping_flood),
+    websocket("masked-garbage", "random bytes and invalid frames after the upgrade", garbage),
+    websocket(
+        "close-without-reading",
+        "announces followed by a close, without reading",
+        close_without_reading,
+    ),
+    websocket("deep-json", "tens of thousands of nested arrays and objects", deep_json),
+    websocket("huge-numbers", "numbers with thousands of digits, and strings of escapes", huge_numbers),
+    websocket("socket-hoarding", "ten addresses open more sockets than there are slots", |context| {
         let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
         let (target, opening) = (context.http(sources[0]), upgrade("dGhlIHNhbXBsZSBub25jZQ=="));
         let connections = context.pick(300, 1500);
-        Holding { target, sources, connections, opening: &opening, dribble: b"", reads: true }.run(context);
+        Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }.run(context);
         Ok(())
     })
     .with_settings(&[
@@ -80,16 +84,8 @@ impl Attack {
 }
 
 /// Opens sockets, sends half a message on each, and holds them.
-fn half_messages(context: &Context<'_>) -> Result<()> {
-    half_messages_of(context, hostile_v4)
-}
-
-fn half_messages_v6(context: &Context<'_>) -> Result<()> {
-    half_messages_of(context, hostile_v6)
-}
-
-fn half_messages_of(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
-    // The first fragment of a message that is just within `webtorrent.message_max`.
+fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
+    // The first fragment of a message within `webtorrent.message_max`.
     let half = fragment(Opcode::Text, false, &vec![b' '; 200 << 10]);
     let mut sockets = Vec::new();
     for number in 0..context.pick(400, 3000) {
@@ -97,7 +93,7 @@ fn half_messages_of(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<
             break;
         }
         let source = source(number % 60);
-        let Ok(mut stream) = bare(source, context.http(source), PATIENCE) else { continue };
+        let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
         if stream.write_all(&half).is_ok() {
             context.spend(1, count(half.len()));
         }
@@ -107,30 +103,30 @@ fn half_messages_of(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<
     Ok(())
 }
 
-/// Repeats on new sockets whatever `use_it` does with one.
+/// Calls `act` on new sockets until the end of the window. It returns the number of bytes that it sent.
 fn repeat(
     context: &Context<'_>,
-    mut use_it: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
+    mut act: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
 ) -> Result<()> {
     for number in 0.. {
         if context.is_window_over() {
             break;
         }
         let source = hostile_v4(number % 200);
-        let Ok(mut stream) = bare(source, context.http(source), PATIENCE) else { continue };
-        let sent = use_it(&mut stream).unwrap_or(0);
+        let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
+        let sent = act(&mut stream).unwrap_or(0);
         context.spend(1, count(sent));
     }
     Ok(())
 }
 
 fn unread_answers(context: &Context<'_>) -> Result<()> {
-    let hashes: Vec<String> = (0..200).map(|_| name()).collect();
+    let hashes: Vec<String> = (0..200).map(|_| random_id()).collect();
     let scrape = text(json!({"action": "scrape", "info_hash": hashes}).to_string().as_bytes()).repeat(8);
     let mut sockets = Vec::new();
     for number in 0..context.pick(200, 1500) {
         let source = hostile_v4(number % 60);
-        let Ok(stream) = bare(source, context.http(source), PATIENCE) else { continue };
+        let Ok(stream) = bare(source, context.http(source), TIMEOUT) else { continue };
         stream.set_nonblocking(true)?;
         sockets.push(stream);
     }
@@ -145,7 +141,7 @@ fn unread_answers(context: &Context<'_>) -> Result<()> {
 }
 
 fn fragments(context: &Context<'_>) -> Result<()> {
-    let message = announce(&name(), &name(), &[]).to_string();
+    let message = announce(&random_id(), &random_id(), &[]).to_string();
     let mut bytes = fragment(Opcode::Text, false, b"");
     for byte in message.as_bytes() {
         bytes.extend(fragment(Opcode::Continuation, false, &[*byte]));
@@ -158,7 +154,7 @@ fn fragments(context: &Context<'_>) -> Result<()> {
         answered += stream.read(&mut [0; 4096])?;
         Ok(bytes.len() * 20)
     })?;
-    context.claim("messages in fragments are answered", answered > 0, format!("{answered} bytes"));
+    context.check("messages in fragments are answered", answered > 0, format!("{answered} bytes"));
     Ok(())
 }
 
@@ -178,7 +174,7 @@ fn garbage(context: &Context<'_>) -> Result<()> {
     repeat(context, |stream| {
         let mut bytes = vec![0; fastrand::usize(1..4096)];
         fastrand::fill(&mut bytes);
-        // Half of them begin with the head of a masked text, so that the payload is looked into.
+        // Half of them begin with the header of a masked text frame, so that the payload is decoded.
         if fastrand::bool() && bytes.len() > 8 {
             bytes[0] = 0x81;
             bytes[1] = 0x80 | fastrand::u8(..126);
@@ -191,7 +187,7 @@ fn garbage(context: &Context<'_>) -> Result<()> {
 }
 
 fn close_without_reading(context: &Context<'_>) -> Result<()> {
-    let mut bytes = text(announce(&name(), &name(), &[]).to_string().as_bytes()).repeat(50);
+    let mut bytes = text(announce(&random_id(), &random_id(), &[]).to_string().as_bytes()).repeat(50);
     bytes.extend(fragment(Opcode::Close, true, &1000_u16.to_be_bytes()));
     repeat(context, |stream| {
         stream.write_all(&bytes)?;
@@ -205,10 +201,10 @@ fn deep_json(context: &Context<'_>) -> Result<()> {
         text(format!("{{\"action\":\"announce\",\"x\":{value}}}").as_bytes())
     };
     let messages = [deep("[", "]"), deep("{\"a\":[", "]}"), deep("[", "")];
-    let mut turn = 0;
+    let mut round = 0;
     repeat(context, |stream| {
-        turn += 1;
-        let message = &messages[turn % messages.len()];
+        round += 1;
+        let message = &messages[round % messages.len()];
         stream.write_all(message)?;
         let _ = stream.read(&mut [0; 4096]);
         Ok(message.len())
@@ -217,7 +213,7 @@ fn deep_json(context: &Context<'_>) -> Result<()> {
 
 fn huge_numbers(context: &Context<'_>) -> Result<()> {
     let of = |value: String| {
-        let (hash, peer) = (name(), name());
+        let (hash, peer) = (random_id(), random_id());
         text(format!(
             "{{\"action\":\"announce\",\"info_hash\":\"{hash}\",\"peer_id\":\"{peer}\",\"numwant\":{value},\"left\":{value}}}"
         ).as_bytes())
@@ -228,10 +224,10 @@ fn huge_numbers(context: &Context<'_>) -> Result<()> {
         of("-0.".to_owned() + &"0".repeat(90_000)),
         of(format!("\"{}\"", "\\u0041".repeat(30_000))),
     ];
-    let mut turn = 0;
+    let mut round = 0;
     repeat(context, |stream| {
-        turn += 1;
-        let message = &messages[turn % messages.len()];
+        round += 1;
+        let message = &messages[round % messages.len()];
         stream.write_all(message)?;
         let _ = stream.read(&mut [0; 4096]);
         Ok(message.len())

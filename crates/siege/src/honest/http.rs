@@ -1,13 +1,13 @@
-//! Two peers of one address over HTTP, which find each other, and new torrents all the time.
+//! Two peers at one address over HTTP that find each other, and a stream of new torrents.
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Client, PATIENCE, peer_bytes, ports, torrent};
+use super::{Client, TIMEOUT, peer_bytes, ports, torrent};
 use crate::http::{HttpClient, Response, announce_target, get, get_and_close, percent};
 use crate::tls::TlsClient;
-use crate::udp::ensure_names;
+use crate::udp::ensure_contains;
 
 pub(super) struct HttpPair {
     source: IpAddr,
@@ -28,7 +28,7 @@ impl HttpPair {
         Self { source, target, tls, is_kept_alive, client: None, info_hash: torrent() }
     }
 
-    /// Asks, on a connection that may have been closed while it was idle, or on a new one.
+    /// Sends a request on the idle connection, which the tracker may have closed, or on a new one.
     fn exchange(&mut self, target: &str) -> Result<Response> {
         if let Some(mut client) = self.client.take()
             && client.send(&get(target)).is_ok()
@@ -37,14 +37,16 @@ impl HttpPair {
             self.client = Some(client);
             return Ok(response);
         }
-        let mut client = HttpClient::open(self.source, self.target, self.tls.as_ref(), PATIENCE)?;
-        let response = client.ask(&if self.is_kept_alive { get(target) } else { get_and_close(target) })?;
+        let mut client = HttpClient::open(self.source, self.target, self.tls.as_ref(), TIMEOUT)?;
+        let response =
+            client.request(&if self.is_kept_alive { get(target) } else { get_and_close(target) })?;
         if self.is_kept_alive && response.status == 200 {
             self.client = Some(client);
         }
         Ok(response)
     }
 
+    /// Requests a target and returns the body, unless it has a failure reason.
     fn body(&mut self, target: &str) -> Result<Vec<u8>> {
         let response = self.exchange(target)?;
         ensure!(response.status == 200, "status {}", response.status);
@@ -59,13 +61,13 @@ impl HttpPair {
 }
 
 impl Client for HttpPair {
-    fn ask(&mut self, turn: u64) -> Result<()> {
-        let [port, other] = ports(turn / 3);
-        match turn % 3 {
+    fn request(&mut self, round: u64) -> Result<()> {
+        let [port, other] = ports(round / 3);
+        match round % 3 {
             0 => {
                 let body = self.body(&announce_target(&self.info_hash, port, 10))?;
-                if turn > 3 {
-                    ensure_names(peers(&body, self.source)?, self.source, other)?;
+                if round > 3 {
+                    ensure_contains(peers(&body, self.source)?, self.source, other)?;
                 }
             }
             1 => {
@@ -74,11 +76,11 @@ impl Client for HttpPair {
             }
             _ => {
                 let body = self.body(&format!("/scrape?info_hash={}", percent(&self.info_hash)))?;
-                let members = if turn > 3 { 2 } else { 1 };
+                let members = if round > 3 { 2 } else { 1 };
                 let expected = format!("10:incompletei{members}e");
                 ensure!(
                     body.windows(expected.len()).any(|window| window == expected.as_bytes()),
-                    "a scrape counts wrong: {}",
+                    "a scrape has wrong counts: {}",
                     String::from_utf8_lossy(&body)
                 );
             }
@@ -97,8 +99,8 @@ fn peers(body: &[u8], source: IpAddr) -> Result<&[u8]> {
     let rest = &body[at + key.len()..];
     let colon = rest.iter().position(|&byte| byte == b':').context("no length of peers")?;
     let length: usize = core::str::from_utf8(&rest[..colon])?.parse().context("no length of peers")?;
-    let peers = rest.get(colon + 1..colon + 1 + length).context("peers are cut off")?;
-    ensure!(peers.len().is_multiple_of(peer_bytes(source)), "a part of a peer");
+    let peers = rest.get(colon + 1..colon + 1 + length).context("peers are truncated")?;
+    ensure!(peers.len().is_multiple_of(peer_bytes(source)), "an incomplete peer");
     Ok(peers)
 }
 

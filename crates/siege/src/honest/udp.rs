@@ -1,11 +1,11 @@
-//! Two peers of one address over UDP, which find each other, and new torrents all the time.
+//! Two peers at one address over UDP that find each other, and a stream of new torrents.
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
-use super::{Client, PATIENCE, ports, torrent};
-use crate::udp::{Peer, UdpClient, ensure_names};
+use super::{Client, TIMEOUT, ports, torrent};
+use crate::udp::{Peer, UdpClient, ensure_contains};
 
 pub(super) struct UdpPair {
     source: IpAddr,
@@ -19,19 +19,19 @@ impl UdpPair {
         Self { source, target, client: None, info_hash: torrent() }
     }
 
-    fn ask(&mut self, turn: u64) -> Result<()> {
+    fn request(&mut self, round: u64) -> Result<()> {
         let client = match &mut self.client {
             Some(client) => client,
-            // BEP 15 repeats after seconds; so the three tries together have the patience of the others.
-            None => self.client.insert(UdpClient::open(self.source, self.target, PATIENCE / 3)?),
+            // The three tries together have the timeout of the other clients.
+            None => self.client.insert(UdpClient::open(self.source, self.target, TIMEOUT / 3)?),
         };
-        let [port, other] = ports(turn / 3);
-        match turn % 3 {
+        let [port, other] = ports(round / 3);
+        match round % 3 {
             0 => {
                 let swarm = client.announce(&Peer { num_want: 10, ..Peer::new(self.info_hash, port) })?;
-                ensure!(swarm.members >= 1, "the announcer does not count");
-                if turn > 3 {
-                    ensure_names(&swarm.peers, self.source, other)?;
+                ensure!(swarm.members >= 1, "the announcer is not counted");
+                if round > 3 {
+                    ensure_contains(&swarm.peers, self.source, other)?;
                 }
             }
             1 => {
@@ -40,7 +40,7 @@ impl UdpPair {
             }
             _ => {
                 let members = client.scrape(self.info_hash)?.members;
-                ensure!(members == if turn > 3 { 2 } else { 1 }, "a scrape counts {members} peers");
+                ensure!(members == if round > 3 { 2 } else { 1 }, "a scrape counts {members} peers");
             }
         }
         Ok(())
@@ -48,10 +48,10 @@ impl UdpPair {
 }
 
 impl Client for UdpPair {
-    fn ask(&mut self, turn: u64) -> Result<()> {
-        let result = UdpPair::ask(self, turn);
+    fn request(&mut self, round: u64) -> Result<()> {
+        let result = UdpPair::request(self, round);
         if result.is_err() {
-            // The next turn begins as BEP 15 has it, with a new connection id.
+            // The next round begins with a new connection id, as BEP 15 requires.
             self.client = None;
         }
         result

@@ -1,14 +1,14 @@
-//! Two peers of WebTorrent on two addresses: one makes offers, the other answers them, and both arrive.
+//! Two WebTorrent peers at two addresses: one makes offers, the other answers them, and both messages have to arrive.
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{Client, PATIENCE};
-use crate::clock;
+use super::{Client, TIMEOUT};
+use crate::measure;
 use crate::tls::TlsClient;
-use crate::websocket::{WebSocket, announce, answer, name};
+use crate::websocket::{WebSocket, announce, answer, random_id};
 
 pub(super) struct SocketPair {
     sources: [IpAddr; 2],
@@ -22,27 +22,27 @@ pub(super) struct SocketPair {
 
 impl SocketPair {
     pub(super) fn new(sources: [IpAddr; 2], target: SocketAddr, tls: Option<TlsClient>) -> Self {
-        let (info_hash, peer_ids) = (name(), [name(), name()]);
+        let (info_hash, peer_ids) = (random_id(), [random_id(), random_id()]);
         Self { sources, target, tls, sockets: None, info_hash, peer_ids, lost: 0 }
     }
 
-    /// Connects both, and has the second join the swarm.
+    /// Connects both peers, and announces the second.
     fn open(&mut self) -> Result<[WebSocket; 2]> {
-        // A client that connects anew is a new peer: the tracker may not have noticed yet that the old one is gone.
-        (self.info_hash, self.peer_ids) = (name(), [name(), name()]);
-        let open = |source| WebSocket::open(source, self.target, self.tls.as_ref(), PATIENCE);
+        // A client that reconnects is a new peer, since the tracker may not have noticed the end of the old one.
+        (self.info_hash, self.peer_ids) = (random_id(), [random_id(), random_id()]);
+        let open = |source| WebSocket::open(source, self.target, self.tls.as_ref(), TIMEOUT);
         let [first, mut second] = [open(self.sources[0])?, open(self.sources[1])?];
         second.send(&announce(&self.info_hash, &self.peer_ids[1], &[]))?;
-        second.wait_for(clock::now() + PATIENCE, is_reply).context("no reply to an announce")?;
+        second.wait_for(measure::now() + TIMEOUT, is_reply).context("no reply to an announce")?;
         Ok([first, second])
     }
 
-    /// Sends an offer one way and its answer the other.
-    fn signal(&mut self, sockets: &mut [WebSocket; 2]) -> Result<()> {
+    /// Exchanges an offer and its answer.
+    fn exchange(&mut self, sockets: &mut [WebSocket; 2]) -> Result<()> {
         let [first, second] = sockets;
         let (hash, [first_id, second_id]) = (&self.info_hash, &self.peer_ids);
-        let (offer_id, sdp) = (name(), format!("v=0 {}", name()));
-        let deadline = clock::now() + PATIENCE;
+        let (offer_id, sdp) = (random_id(), format!("v=0 {}", random_id()));
+        let deadline = measure::now() + TIMEOUT;
         first.send(&announce(hash, first_id, &[(offer_id.clone(), sdp.clone())]))?;
         first.wait_for(deadline, is_reply).context("no reply to an announce")?;
         let is_offer = |message: &Value| (message["offer"]["sdp"] == *sdp).then_some(());
@@ -54,12 +54,12 @@ impl SocketPair {
 }
 
 impl Client for SocketPair {
-    fn ask(&mut self, _turn: u64) -> Result<()> {
+    fn request(&mut self, _round: u64) -> Result<()> {
         let mut sockets = match self.sockets.take() {
             Some(sockets) => sockets,
             None => self.open()?,
         };
-        let result = self.signal(&mut sockets);
+        let result = self.exchange(&mut sockets);
         match result {
             Ok(()) => self.sockets = Some(sockets),
             Err(_) => self.lost += 1,

@@ -1,5 +1,5 @@
-//! Peers that break the protocol. Sessions must end, in bounded memory, and never panic. (rustls checks itself more
-//! when tests are built, so calls that it does not expect would show here.)
+//! Peers that violate the protocol. Sessions must end, in bounded memory, and never panic. (Test builds of rustls have
+//! additional assertions, which would detect unexpected calls.)
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use rustls::{AlertDescription, Error};
 use shoal_tls::{Failure, Session};
 
 use crate::forger::{ALERT, APPLICATION_DATA, Forger, HANDSHAKE, header};
-use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, open, sealed, talk, trusting};
+use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, open, sealed, transfer, trusting};
 use crate::records::{NAME, server};
 
-/// RFC 8446, 5.1 and 6: an alert that is not encrypted.
+/// Returns whether these bytes are an unencrypted alert (RFC 8446, 5.1 and 6).
 fn is_plain_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [ALERT, 3, _, 0, 2, 2, _])
 }
@@ -65,7 +65,7 @@ fn noise_ends_a_session() {
         let noise: Vec<u8> = start.iter().copied().chain((0..600).map(|_| byte())).collect();
         let mut session = Session::new(&server);
         let failed = noise.chunks(usize::from(byte()) + 1).any(|piece| open(&mut session, piece).0.is_err());
-        // What looks like the header of a long record waits for the rest of it.
+        // The session buffers a possible header of a long record.
         assert!(failed == session.is_closed());
         assert!(session.is_handshaking());
     }
@@ -89,20 +89,20 @@ fn a_first_flight_with_any_byte_changed() {
             assert_eq!(outcome.is_err(), session.is_closed());
             refused += usize::from(outcome.is_err());
         }
-        // What is random cannot be wrong, and unknown extensions are none of our business.
+        // Random fields are always valid, and unknown extensions are ignored.
         assert!(refused > length / 10, "{refused} of {length} changes were noticed");
     }
 }
 
-/// Where the records of a flight tell their version, which "MUST be ignored" (RFC 8446, 5.1).
+/// Returns the positions of the record versions in a flight, which "MUST be ignored" (RFC 8446, 5.1).
 fn ignored(flight: &[u8]) -> Vec<usize> {
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     let mut at = 0;
     while let Some([_, _, _, high, low]) = flight.get(at..at + 5) {
-        places.extend([at + 1, at + 2]);
+        positions.extend([at + 1, at + 2]);
         at += 5 + usize::from(u16::from_be_bytes([*high, *low]));
     }
-    places
+    positions
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_second_flight_with_any_byte_changed() {
             let mut session = Session::new(&server);
             let mut client = Client::new(&config, NAME);
             let (_, _, flight) = open(&mut session, &client.sent());
-            client.hear(&flight).unwrap();
+            client.read(&flight).unwrap();
             let mut answer = client.sent();
             let is_ignored = ignored(&answer).contains(&at);
             let Some(byte) = answer.get_mut(at) else { break };
@@ -132,17 +132,17 @@ fn a_changed_record_is_refused_with_an_alert() {
     for version in BOTH {
         let mut session = Session::new(&server);
         let mut client = Client::new(&Arc::new(trusting(&[&identity.der], version)), NAME);
-        talk(&mut session, &mut client);
-        client.say(b"request");
+        transfer(&mut session, &mut client);
+        client.write(b"request");
         let mut sent = client.sent();
         *sent.last_mut().unwrap() ^= 1;
-        // Something good after something bad must not be looked at any more.
-        client.say(b"request");
+        // A valid record after an invalid one must not be processed.
+        client.write(b"request");
         sent.extend(client.sent());
         let (outcome, plaintext, alert) = open(&mut session, &sent);
         assert!(matches!(outcome, Err(Failure::Protocol(Error::DecryptError))), "{outcome:?}");
         assert!(plaintext.is_empty() && session.is_closed());
-        let refusal = client.hear(&alert).unwrap_err();
+        let refusal = client.read(&alert).unwrap_err();
         assert_eq!(refusal, Error::AlertReceived(AlertDescription::BadRecordMac));
         assert_eq!(sealed(&mut session, b"reply"), b"");
     }
@@ -165,7 +165,7 @@ fn records_that_are_too_long() {
 }
 
 #[test]
-fn a_handshake_message_in_many_pieces_is_not_collected_for_ever() {
+fn a_handshake_message_in_many_pieces_is_not_collected_forever() {
     let (server, _) = server();
     // A ClientHello of 60,000 bytes, of which each record has ten.
     let first = [&header(HANDSHAKE, 10)[..], &[1, 0, 0xea, 0x60], &[3; 6]].concat();
@@ -223,9 +223,9 @@ fn a_second_hello_in_tls_1_3_is_refused() {
     assert!(matches!(outcome, Err(Failure::Protocol(_))) && !alert.is_empty(), "{outcome:?}");
 }
 
-/// What can be repeated at no cost to the sender must have an end.
+/// Records that cost the sender nothing must be limited.
 #[test]
-fn records_that_mean_nothing_have_an_end() {
+fn records_without_effect_are_limited() {
     let (server, identity) = server();
     for version in BOTH {
         let (mut session, mut forger) = Forger::connected(&server, &identity, version);
@@ -239,7 +239,7 @@ fn records_that_mean_nothing_have_an_end() {
     assert!(is_refused, "warnings");
     let mut session = Session::new(&server);
     let mut client = Client::new(&Arc::new(trusting(&[&identity.der], TLS_1_3)), NAME);
-    talk(&mut session, &mut client);
+    transfer(&mut session, &mut client);
     let is_refused = (0..100).any(|_| {
         client.0.refresh_traffic_keys().unwrap();
         open(&mut session, &client.sent()).0.is_err()
@@ -248,7 +248,7 @@ fn records_that_mean_nothing_have_an_end() {
 }
 
 #[test]
-fn alerts_and_kinds_of_records_that_make_no_sense() {
+fn invalid_alerts_and_types_of_records() {
     let (server, identity) = server();
     for version in BOTH {
         for (content_type, content) in [

@@ -1,4 +1,4 @@
-//! Certificates: forms of keys, what is said about bad files, the choice by name, and the reload.
+//! Certificates: formats of keys, errors for bad files, selection by name, and reload.
 
 use std::path::PathBuf;
 use std::slice;
@@ -13,11 +13,11 @@ use rustls::pki_types::CertificateDer;
 use shoal_tls::{CertificateError, CertificateFiles, SelfSignedError, Server, Session};
 
 use crate::identity::{Folder, Identity, Kind};
-use crate::peer::{Client, TLS_1_2, TLS_1_3, open, talk, trusting, with_provider};
+use crate::peer::{Client, TLS_1_2, TLS_1_3, open, transfer, trusting, with_provider};
 
 const NAME: &str = "tracker.example";
 
-/// Both in one file.
+/// Names a single file with certificate and key.
 fn one_file(chain: PathBuf) -> CertificateFiles {
     CertificateFiles { chain, key: None }
 }
@@ -26,16 +26,16 @@ fn two_files(chain: PathBuf, key: PathBuf) -> CertificateFiles {
     CertificateFiles { chain, key: Some(key) }
 }
 
-/// Why these files are refused.
+/// Returns the error for these files.
 fn refusal(files: CertificateFiles) -> CertificateError {
     Server::load(&[files]).unwrap_err()
 }
 
-/// The certificate that a client gets who asks for a name.
+/// Returns the certificate for a client that requests a name.
 fn presented(server: &Server, name: &str, roots: &[&Identity]) -> CertificateDer<'static> {
     let roots: Vec<_> = roots.iter().map(|root| &root.der).collect();
     let mut client = Client::new(&Arc::new(trusting(&roots, TLS_1_3)), name);
-    talk(&mut Session::new(server), &mut client);
+    transfer(&mut Session::new(server), &mut client);
     client.0.peer_certificates().unwrap()[0].clone()
 }
 
@@ -68,7 +68,7 @@ fn keys_in_every_form() {
 }
 
 #[test]
-fn what_is_known_of_a_certificate() {
+fn a_certificate_is_described() {
     let folder = Folder::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     let names = ["Tracker.Example", "*.tracker.example", "192.0.2.7", "2001:db8::7"].map(str::to_owned);
@@ -83,7 +83,7 @@ fn what_is_known_of_a_certificate() {
 }
 
 #[test]
-fn certificates_for_trials_are_believed_for_their_names() {
+fn self_signed_certificates_are_valid_for_their_names() {
     let folder = Folder::new();
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let trial = shoal_tls::self_signed(&names).unwrap();
@@ -93,12 +93,12 @@ fn certificates_for_trials_are_believed_for_their_names() {
     let config = Arc::new(trusting(&[&der], TLS_1_3));
     for name in names {
         let mut client = Client::new(&config, &name);
-        talk(&mut Session::new(&server), &mut client);
+        transfer(&mut Session::new(&server), &mut client);
         assert!(!client.0.is_handshaking(), "{name}");
     }
     let mut stranger = Client::new(&config, "other.example");
     let (_, _, flight) = open(&mut Session::new(&server), &stranger.sent());
-    assert!(matches!(stranger.hear(&flight), Err(rustls::Error::InvalidCertificate(_))));
+    assert!(matches!(stranger.read(&flight), Err(rustls::Error::InvalidCertificate(_))));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn bad_files_are_named_with_what_to_do() {
     let cut = &identity.certificate_pem[..200];
     let nonsense = pem::encode(&Pem::new("CERTIFICATE", [48, 3, 2, 1, 5]));
     let nonsense_key = pem::encode(&Pem::new("PRIVATE KEY", [48, 3, 2, 1, 5]));
-    for (files, said) in [
+    for (files, expected) in [
         (two_files(folder.path("absent.pem"), key.clone()), "absent.pem cannot be read: No such file"),
         (
             two_files(certificate.clone(), folder.path("absent.key")),
@@ -158,7 +158,7 @@ fn bad_files_are_named_with_what_to_do() {
     ] {
         let shown = format!("{files:?}");
         let message = refusal(files).to_string();
-        assert!(message.contains(said), "{shown}: {message}");
+        assert!(message.contains(expected), "{shown}: {message}");
     }
     assert!(matches!(Server::load(&[]), Err(CertificateError::NoneGiven)));
 }
@@ -201,7 +201,7 @@ fn a_certificate_is_chosen_by_name() {
     ] {
         assert_eq!(presented(&server, name, &all), identity.der, "{name}");
     }
-    // A star is one label, no more and no fewer.
+    // An asterisk stands for exactly one label.
     for name in ["unknown.example", "wild.example", "a.b.wild.example", "192.0.2.1"] {
         let config = trusting(&[], TLS_1_2);
         assert_eq!(shown(&server, config, name, &all), [&first.der], "{name}");
@@ -211,7 +211,7 @@ fn a_certificate_is_chosen_by_name() {
     assert_eq!(shown(&server, nameless, "second.example", &all), [&first.der]);
 }
 
-/// Which of these certificates a client is shown, whether it believes them or not: in TLS 1.2 they are not encrypted.
+/// Returns which of these certificates the server sends to a client; TLS 1.2 does not encrypt them.
 fn shown<'i>(
     server: &Server,
     config: ClientConfig,
@@ -246,19 +246,19 @@ fn rsa_beside_ecdsa_for_clients_that_know_only_one() {
 }
 
 #[test]
-fn a_reload_exchanges_certificates_for_new_sessions() {
+fn a_reload_replaces_certificates_for_new_sessions() {
     let folder = Folder::new();
     let (old, new) = (Identity::new(Kind::P256, &[NAME]), Identity::new(Kind::Rsa, &[NAME]));
     let server = Server::load(&[folder.files("live", &old)]).unwrap();
     let clone = server.clone();
     let mut session = Session::new(&server);
     let mut client = Client::new(&Arc::new(trusting(&[&old.der], TLS_1_3)), NAME);
-    talk(&mut session, &mut client);
+    transfer(&mut session, &mut client);
     server.reload(&[folder.files("live", &new)]).unwrap();
     assert_eq!(presented(&server, NAME, &[&old, &new]), new.der);
     assert_eq!(presented(&clone, NAME, &[&old, &new]), new.der);
-    client.say(b"still here");
-    assert_eq!(talk(&mut session, &mut client), b"still here");
+    client.write(b"still here");
+    assert_eq!(transfer(&mut session, &mut client), b"still here");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_reload_that_fails_keeps_the_old_certificates() {
     let (old, new) = (Identity::new(Kind::P256, &[NAME]), Identity::new(Kind::P256, &[NAME]));
     let files = folder.files("live", &old);
     let server = Server::load(slice::from_ref(&files)).unwrap();
-    // As in the middle of an exchange: the certificate is the new one, the key is not there yet.
+    // As during a replacement: the certificate is new, but the key is still old.
     folder.write("live.pem", &new.certificate_pem);
     let error = server.reload(slice::from_ref(&files)).unwrap_err();
     assert!(matches!(error, CertificateError::Mismatch { .. }), "{error}");

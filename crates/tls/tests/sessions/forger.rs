@@ -1,4 +1,4 @@
-//! A client that has finished its handshake properly and then writes records that no client would.
+//! A client that completes its handshake and then writes invalid records.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::{ConnectionTrafficSecrets, ProtocolVersion, SupportedProtocolVersion
 use shoal_tls::{Server, Session};
 
 use crate::identity::Identity;
-use crate::peer::{Client, talk, trusting};
+use crate::peer::{Client, transfer, trusting};
 
 pub(crate) const ALERT: u8 = 21;
 pub(crate) const HANDSHAKE: u8 = 22;
@@ -21,7 +21,7 @@ pub(crate) struct Forger {
 }
 
 impl Forger {
-    /// A session of a server, and the forger on its other end.
+    /// Creates a session and the forger at its other end.
     pub(crate) fn connected(
         server: &Server,
         identity: &Identity,
@@ -31,7 +31,7 @@ impl Forger {
         config.enable_secret_extraction = true;
         let mut session = Session::new(server);
         let mut client = Client::new(&Arc::new(config), "tracker.example");
-        talk(&mut session, &mut client);
+        transfer(&mut session, &mut client);
         let (sequence, secrets) = client.0.dangerous_extract_secrets().unwrap().tx;
         let ConnectionTrafficSecrets::Aes128Gcm { key, iv } = secrets else {
             panic!("another cipher than the server chooses");
@@ -41,7 +41,7 @@ impl Forger {
         (session, Self { version: version.version, key, iv, sequence })
     }
 
-    /// A record of any kind with any content.
+    /// Encrypts a record of any type with any content.
     pub(crate) fn record(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
         let sequence = self.sequence.to_be_bytes();
         self.sequence += 1;
@@ -74,7 +74,7 @@ impl Forger {
     }
 }
 
-/// What is in front of a record.
+/// Encodes the header of a record.
 pub(crate) fn header(content_type: u8, length: usize) -> [u8; 5] {
     let [high, low] = u16::try_from(length).unwrap().to_be_bytes();
     [content_type, 3, 3, high, low]

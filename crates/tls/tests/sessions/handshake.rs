@@ -1,4 +1,4 @@
-//! Handshakes: versions, keys, ciphers, protocols, and pieces of every size.
+//! Handshakes: versions, keys, ciphers, application protocols, and pieces of every size.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use rustls::{AlertDescription, CipherSuite, ClientConfig, Error};
 use shoal_tls::{Failure, Server, Session};
 
 use crate::identity::{Folder, Identity, Kind};
-use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, closed, open, sealed, talk, trusting, with_provider};
+use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, closed, open, sealed, transfer, trusting, with_provider};
 
 const NAME: &str = "tracker.example";
 
-/// A server with one certificate of a kind, and that certificate.
+/// Creates a server with one certificate of a kind, and returns that certificate.
 fn server(kind: Kind) -> (Server, Identity) {
     let folder = Folder::new();
     let identity = Identity::new(kind, &[NAME]);
@@ -20,18 +20,18 @@ fn server(kind: Kind) -> (Server, Identity) {
     (server, identity)
 }
 
-/// A whole conversation.
-fn converse(server: &Server, config: ClientConfig) -> Client {
+/// Runs a handshake, a request, a reply and a close.
+fn exchange(server: &Server, config: ClientConfig) -> Client {
     let mut session = Session::new(server);
     let mut client = Client::new(&Arc::new(config), NAME);
     assert!(session.is_handshaking());
-    assert_eq!(talk(&mut session, &mut client), b"");
+    assert_eq!(transfer(&mut session, &mut client), b"");
     assert!(!session.is_handshaking() && !session.is_resumed() && !session.is_closed());
-    client.say(b"GET /announce");
-    assert_eq!(talk(&mut session, &mut client), b"GET /announce");
-    let (heard, _) = client.hear(&sealed(&mut session, b"d8:intervali1800e")).unwrap();
-    assert_eq!(heard, b"d8:intervali1800e");
-    let (_, state) = client.hear(&closed(&mut session)).unwrap();
+    client.write(b"GET /announce");
+    assert_eq!(transfer(&mut session, &mut client), b"GET /announce");
+    let (received, _) = client.read(&sealed(&mut session, b"d8:intervali1800e")).unwrap();
+    assert_eq!(received, b"d8:intervali1800e");
+    let (_, state) = client.read(&closed(&mut session)).unwrap();
     assert!(state.peer_has_closed() && session.is_closed());
     client
 }
@@ -41,19 +41,19 @@ fn every_kind_of_key_serves_every_version() {
     for kind in Kind::ALL {
         let (server, identity) = server(kind);
         for version in BOTH {
-            let client = converse(&server, trusting(&[&identity.der], version));
+            let client = exchange(&server, trusting(&[&identity.der], version));
             assert_eq!(client.0.protocol_version(), Some(version.version), "{kind:?}");
         }
     }
 }
 
-/// A client that offers these, in this order.
+/// Returns the provider of a client that offers these ciphers in this order.
 fn offering(suites: &[rustls::SupportedCipherSuite]) -> CryptoProvider {
     CryptoProvider { cipher_suites: suites.to_vec(), ..default_provider() }
 }
 
 #[test]
-fn aes_128_is_chosen_where_the_client_would_rather_have_aes_256() {
+fn aes_128_is_chosen_although_the_client_prefers_aes_256() {
     let (server, identity) = server(Kind::P256);
     let provider = offering(&[
         cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -62,7 +62,7 @@ fn aes_128_is_chosen_where_the_client_would_rather_have_aes_256() {
         cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
     ]);
     let chosen = |version| {
-        let client = converse(&server, with_provider(provider.clone(), &[&identity.der], version));
+        let client = exchange(&server, with_provider(provider.clone(), &[&identity.der], version));
         client.0.negotiated_cipher_suite().unwrap().suite()
     };
     assert_eq!(chosen(TLS_1_3), CipherSuite::TLS13_AES_128_GCM_SHA256);
@@ -78,7 +78,7 @@ fn a_client_that_has_only_one_cipher_is_served() {
         (Kind::Rsa, TLS_1_2, cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
     ] {
         let (server, identity) = server(kind);
-        let client = converse(&server, with_provider(offering(&[suite]), &[&identity.der], version));
+        let client = exchange(&server, with_provider(offering(&[suite]), &[&identity.der], version));
         assert_eq!(client.0.negotiated_cipher_suite(), Some(suite));
     }
 }
@@ -90,12 +90,12 @@ fn a_client_of_another_cipher_is_refused_with_an_alert() {
     let mut client = Client::new(&Arc::new(with_provider(ecdsa_only, &[], TLS_1_2)), NAME);
     let (outcome, _, alert) = open(&mut Session::new(&server), &client.sent());
     assert!(matches!(outcome, Err(Failure::Protocol(Error::PeerIncompatible(_)))), "{outcome:?}");
-    let refusal = client.hear(&alert).unwrap_err();
+    let refusal = client.read(&alert).unwrap_err();
     assert_eq!(refusal, Error::AlertReceived(AlertDescription::HandshakeFailure));
 }
 
-/// A client that offers these protocols.
-fn speaking(identity: &Identity, protocols: &[&str]) -> ClientConfig {
+/// Returns the configuration of a client that offers these application protocols.
+fn with_protocols(identity: &Identity, protocols: &[&str]) -> ClientConfig {
     let mut config = trusting(&[&identity.der], TLS_1_3);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     config
@@ -110,44 +110,44 @@ fn http_1_is_agreed_upon() {
         (&["http/1.0"], Some(b"http/1.0")),
         (&[], None),
     ] {
-        let client = converse(&server, speaking(&identity, offer));
+        let client = exchange(&server, with_protocols(&identity, offer));
         assert_eq!(client.0.alpn_protocol(), agreed, "of {offer:?}");
     }
 }
 
 #[test]
-fn a_client_of_another_protocol_is_told() {
+fn a_client_of_another_protocol_gets_an_alert() {
     let (server, identity) = server(Kind::P256);
-    let mut client = Client::new(&Arc::new(speaking(&identity, &["h2"])), NAME);
+    let mut client = Client::new(&Arc::new(with_protocols(&identity, &["h2"])), NAME);
     let (outcome, _, alert) = open(&mut Session::new(&server), &client.sent());
     assert!(matches!(outcome, Err(Failure::Protocol(Error::NoApplicationProtocol))), "{outcome:?}");
-    let refusal = client.hear(&alert).unwrap_err();
+    let refusal = client.read(&alert).unwrap_err();
     assert_eq!(refusal, Error::AlertReceived(AlertDescription::NoApplicationProtocol));
 }
 
-/// Gives a session some bytes in pieces and the answers to the client.
+/// Passes bytes to a session in pieces and its output to the client.
 fn open_in_pieces<'b>(
     session: &mut Session,
     client: &mut Client,
     pieces: impl Iterator<Item = &'b [u8]>,
 ) -> Vec<u8> {
-    let mut understood = Vec::new();
+    let mut received = Vec::new();
     for piece in pieces {
         let (outcome, plaintext, output) = open(session, piece);
         outcome.unwrap();
-        understood.extend(plaintext);
+        received.extend(plaintext);
         if !output.is_empty() {
-            client.hear(&output).unwrap();
+            client.read(&output).unwrap();
         }
     }
-    understood
+    received
 }
 
 #[test]
-fn a_conversation_byte_by_byte() {
+fn a_session_byte_by_byte() {
     let (server, identity) = server(Kind::P256);
     for version in BOTH {
-        // Messages cut into several records, too.
+        // Also with messages in several records.
         for max_fragment_size in [None, Some(64)] {
             let mut config = trusting(&[&identity.der], version);
             config.max_fragment_size = max_fragment_size;
@@ -158,7 +158,7 @@ fn a_conversation_byte_by_byte() {
                 assert!(!sent.is_empty(), "stuck");
                 open_in_pieces(&mut session, &mut client, sent.chunks(1));
             }
-            client.say(&[b'x'; 300]);
+            client.write(&[b'x'; 300]);
             let sent = client.sent();
             assert_eq!(open_in_pieces(&mut session, &mut client, sent.chunks(1)), [b'x'; 300]);
             assert!(!session.is_handshaking());
@@ -187,8 +187,8 @@ fn the_first_request_may_come_with_the_end_of_the_handshake() {
     for version in BOTH {
         let mut session = Session::new(&server);
         let mut client = Client::new(&Arc::new(trusting(&[&identity.der], version)), NAME);
-        client.say(b"hello");
-        assert_eq!(talk(&mut session, &mut client), b"hello");
+        client.write(b"hello");
+        assert_eq!(transfer(&mut session, &mut client), b"hello");
     }
 }
 
@@ -200,10 +200,10 @@ fn nothing_is_written_before_the_handshake_is_done() {
     let mut client = Client::new(&Arc::new(trusting(&[&identity.der], TLS_1_3)), NAME);
     let (_, _, flight) = open(&mut session, &client.sent());
     assert!(!flight.is_empty() && session.is_handshaking());
-    // rustls itself would seal now, for a client that has not proved anything yet.
+    // rustls itself would already seal here, although the client is not verified yet.
     assert_eq!(sealed(&mut session, b"early"), b"");
-    client.hear(&flight).unwrap();
-    assert_eq!(talk(&mut session, &mut client), b"");
+    client.read(&flight).unwrap();
+    assert_eq!(transfer(&mut session, &mut client), b"");
     assert!(!session.is_handshaking());
 }
 

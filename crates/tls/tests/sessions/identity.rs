@@ -1,4 +1,4 @@
-//! Certificates and keys of every kind, in files that are gone with the test.
+//! Certificates and keys of every kind, in temporary files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use shoal_tls::CertificateFiles;
 use tempfile::TempDir;
 
-/// What a private key is, and how it is written.
+/// The kind of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     P256,
@@ -50,7 +50,7 @@ impl Identity {
         self.key.serialize_pem()
     }
 
-    /// The key in the older form of its kind, which is inside PKCS#8 after version and algorithm: SEC1 for curves,
+    /// Returns the key in the older format of its kind, which PKCS#8 contains after version and algorithm: SEC1 for curves,
     /// PKCS#1 for RSA.
     pub(crate) fn old_key_pem(&self, label: &str) -> String {
         let pkcs8 = self.key.serialize_der();
@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// Tag, content, and what follows.
+/// Splits a DER element into tag, content and the rest.
 fn der_element(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
     let (length, header) = match bytes[1] {
         0x82 => (usize::from(u16::from_be_bytes([bytes[2], bytes[3]])), 4),
@@ -74,7 +74,7 @@ fn der_element(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
     (bytes[0], content, rest)
 }
 
-/// A directory with files of PEM.
+/// A temporary directory with PEM files.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Sessions against clients of rustls, in memory.
+//! Sessions with rustls clients, in memory.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod abuse;

@@ -1,4 +1,4 @@
-//! The other side: a client of rustls, and how it and a session talk.
+//! A rustls client, and its data exchange with a session.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) const TLS_1_3: &SupportedProtocolVersion = &version::TLS13;
 pub(crate) const TLS_1_2: &SupportedProtocolVersion = &version::TLS12;
 pub(crate) const BOTH: [&SupportedProtocolVersion; 2] = [TLS_1_3, TLS_1_2];
 
-/// A configuration that speaks one version and trusts these certificates.
+/// Returns a configuration with one version that trusts these certificates.
 pub(crate) fn trusting(
     roots: &[&CertificateDer<'static>],
     version: &'static SupportedProtocolVersion,
@@ -42,7 +42,7 @@ pub(crate) fn with_provider(
     config
 }
 
-/// A client, which checks what a client should.
+/// A client that verifies the server.
 pub(crate) struct Client(pub(crate) ClientConnection);
 
 impl Client {
@@ -51,7 +51,7 @@ impl Client {
         Self(ClientConnection::new(Arc::clone(config), name).unwrap())
     }
 
-    /// What it has to send.
+    /// Returns the output of the client.
     pub(crate) fn sent(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.0.wants_write() {
@@ -60,20 +60,21 @@ impl Client {
         bytes
     }
 
-    pub(crate) fn say(&mut self, plaintext: &[u8]) {
+    /// Queues plaintext.
+    pub(crate) fn write(&mut self, plaintext: &[u8]) {
         self.0.set_buffer_limit(None);
         self.0.writer().write_all(plaintext).unwrap();
     }
 
-    /// Gives it what a session sent, and returns what that meant.
-    pub(crate) fn hear(&mut self, mut bytes: &[u8]) -> Result<(Vec<u8>, IoState), Error> {
+    /// Reads the output of a session and returns the plaintext.
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<(Vec<u8>, IoState), Error> {
         let mut plaintext = Vec::new();
         loop {
             self.0.read_tls(&mut bytes).unwrap();
             let state = self.0.process_new_packets()?;
-            let heard = plaintext.len();
-            plaintext.resize(heard + state.plaintext_bytes_to_read(), 0);
-            self.0.reader().read_exact(&mut plaintext[heard..]).unwrap();
+            let start = plaintext.len();
+            plaintext.resize(start + state.plaintext_bytes_to_read(), 0);
+            self.0.reader().read_exact(&mut plaintext[start..]).unwrap();
             if bytes.is_empty() || state.peer_has_closed() {
                 return Ok((plaintext, state));
             }
@@ -81,8 +82,8 @@ impl Client {
     }
 }
 
-/// Lets both talk until neither has more to say. Returns what the session understood.
-pub(crate) fn talk(session: &mut Session, client: &mut Client) -> Vec<u8> {
+/// Passes data in both directions until the client has no more output. Returns the plaintext of the session.
+pub(crate) fn transfer(session: &mut Session, client: &mut Client) -> Vec<u8> {
     let mut plaintext = Vec::new();
     loop {
         let mut sent = client.sent();
@@ -92,12 +93,12 @@ pub(crate) fn talk(session: &mut Session, client: &mut Client) -> Vec<u8> {
         let mut output = Vec::new();
         session.open(&mut sent, &mut plaintext, &mut output).unwrap();
         if !output.is_empty() {
-            client.hear(&output).unwrap();
+            client.read(&output).unwrap();
         }
     }
 }
 
-/// What a session understands of these bytes and answers to them.
+/// Passes bytes to a session and returns the outcome, the plaintext and the output.
 pub(crate) fn open(session: &mut Session, bytes: &[u8]) -> (Result<(), Failure>, Vec<u8>, Vec<u8>) {
     let (mut plaintext, mut output) = (Vec::new(), Vec::new());
     let outcome = session.open(&mut bytes.to_vec(), &mut plaintext, &mut output);

@@ -1,4 +1,4 @@
-//! What goes on after the handshake: records of every size, new keys, the end.
+//! Sessions after the handshake: records of every size, key updates, the end.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use shoal_tls::{Server, Session};
 
 use crate::forger::{APPLICATION_DATA, Forger, HANDSHAKE};
 use crate::identity::{Folder, Identity, Kind};
-use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, closed, open, sealed, talk, trusting};
+use crate::peer::{BOTH, Client, TLS_1_2, TLS_1_3, closed, open, sealed, transfer, trusting};
 
 pub(crate) const NAME: &str = "tracker.example";
 
@@ -17,16 +17,16 @@ pub(crate) fn server() -> (Server, Identity) {
     (Server::load(&[folder.files("one", &identity)]).unwrap(), identity)
 }
 
-/// A session whose handshake is done.
+/// Creates a session after its handshake.
 fn connected(version: &'static SupportedProtocolVersion) -> (Session, Client) {
     let (server, identity) = server();
     let mut session = Session::new(&server);
     let mut client = Client::new(&Arc::new(trusting(&[&identity.der], version)), NAME);
-    talk(&mut session, &mut client);
+    transfer(&mut session, &mut client);
     (session, client)
 }
 
-/// Bytes of which no two pieces look the same.
+/// Returns bytes without repetitions.
 fn noise(length: usize) -> Vec<u8> {
     let numbers = (0u32..).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes());
     numbers.take(length).collect()
@@ -38,10 +38,10 @@ fn every_size_goes_both_ways() {
         let (mut session, mut client) = connected(version);
         for length in [0, 1, 16_383, 16_384, 16_385, 100_000] {
             let plaintext = noise(length);
-            let (heard, _) = client.hear(&sealed(&mut session, &plaintext)).unwrap();
-            assert!(heard == plaintext, "{length} bytes to the client");
-            client.say(&plaintext);
-            assert!(talk(&mut session, &mut client) == plaintext, "{length} bytes from the client");
+            let (received, _) = client.read(&sealed(&mut session, &plaintext)).unwrap();
+            assert!(received == plaintext, "{length} bytes to the client");
+            client.write(&plaintext);
+            assert!(transfer(&mut session, &mut client) == plaintext, "{length} bytes from the client");
         }
     }
 }
@@ -51,15 +51,15 @@ fn a_long_stream_in_odd_pieces() {
     for version in BOTH {
         let (mut session, mut client) = connected(version);
         let plaintext = noise(70_000);
-        client.say(&plaintext);
+        client.write(&plaintext);
         let sent = client.sent();
         for length in [1, 7, 1_000, 16_400, 33_000] {
             let (mut session, mut client) = connected(version);
-            client.say(&plaintext);
+            client.write(&plaintext);
             let sent = client.sent();
-            let understood: Vec<u8> =
+            let received: Vec<u8> =
                 sent.chunks(length).flat_map(|piece| open(&mut session, piece).1).collect();
-            assert!(understood == plaintext, "in pieces of {length}");
+            assert!(received == plaintext, "in pieces of {length}");
         }
         assert!(open(&mut session, &sent).1 == plaintext, "in one");
     }
@@ -72,8 +72,8 @@ fn output_is_appended() {
     session.seal(b"one", &mut output);
     session.seal(b"two", &mut output);
     let records = output.strip_prefix(b"before").unwrap();
-    assert_eq!(client.hear(records).unwrap().0, b"onetwo");
-    client.say(b"three");
+    assert_eq!(client.read(records).unwrap().0, b"onetwo");
+    client.write(b"three");
     let mut plaintext = b"before".to_vec();
     session.open(&mut client.sent(), &mut plaintext, &mut output).unwrap();
     assert_eq!(plaintext, b"beforethree");
@@ -84,13 +84,13 @@ fn the_client_may_ask_for_new_keys() {
     let (mut session, mut client) = connected(TLS_1_3);
     for round in 0..3 {
         client.0.refresh_traffic_keys().unwrap();
-        client.say(b"with new keys");
-        assert_eq!(talk(&mut session, &mut client), b"with new keys", "round {round}");
-        // The answer to it goes out with the next record.
-        let (heard, _) = client.hear(&sealed(&mut session, b"mine are new, too")).unwrap();
-        assert_eq!(heard, b"mine are new, too", "round {round}");
-        let (heard, _) = client.hear(&sealed(&mut session, b"and stay")).unwrap();
-        assert_eq!(heard, b"and stay", "round {round}");
+        client.write(b"with new keys");
+        assert_eq!(transfer(&mut session, &mut client), b"with new keys", "round {round}");
+        // The next record carries the response.
+        let (received, _) = client.read(&sealed(&mut session, b"mine are new, too")).unwrap();
+        assert_eq!(received, b"mine are new, too", "round {round}");
+        let (received, _) = client.read(&sealed(&mut session, b"and stay")).unwrap();
+        assert_eq!(received, b"and stay", "round {round}");
     }
 }
 
@@ -98,17 +98,17 @@ fn the_client_may_ask_for_new_keys() {
 fn a_reply_may_go_out_between_two_halves_of_a_record() {
     for version in BOTH {
         let (mut session, mut client) = connected(version);
-        client.say(b"request");
+        client.write(b"request");
         let sent = client.sent();
         let (head, tail) = sent.split_at(sent.len() / 2);
         assert_eq!(open(&mut session, head).1, b"");
-        assert_eq!(client.hear(&sealed(&mut session, b"reply")).unwrap().0, b"reply");
+        assert_eq!(client.read(&sealed(&mut session, b"reply")).unwrap().0, b"reply");
         assert_eq!(open(&mut session, tail).1, b"request");
     }
 }
 
-/// rustls remembers where in the input the first half is. That it must see it again even when there is only something
-/// to write is what this is about; it would panic otherwise.
+/// rustls remembers the position of the first half in the input, so the input must be passed to it even for a write.
+/// Otherwise it would panic.
 #[test]
 fn a_reply_may_go_out_between_two_halves_of_a_handshake_message() {
     let (server, identity) = server();
@@ -125,10 +125,10 @@ fn a_reply_may_go_out_between_two_halves_of_a_handshake_message() {
 }
 
 #[test]
-fn a_client_that_says_goodbye_can_still_be_answered() {
+fn a_client_that_has_closed_can_still_be_answered() {
     for version in BOTH {
         let (mut session, mut client) = connected(version);
-        client.say(b"the last request");
+        client.write(b"the last request");
         client.0.send_close_notify();
         let sent = client.sent();
         let (outcome, plaintext, _) = open(&mut session, &[&sent[..], b"\x17\x03\x03 ignored"].concat());
@@ -139,8 +139,8 @@ fn a_client_that_says_goodbye_can_still_be_answered() {
         outcome.unwrap();
         assert!(plaintext.is_empty() && output.is_empty());
         let reply = [sealed(&mut session, b"reply"), closed(&mut session)].concat();
-        let (heard, state) = client.hear(&reply).unwrap();
-        assert_eq!(heard, b"reply");
+        let (received, state) = client.read(&reply).unwrap();
+        assert_eq!(received, b"reply");
         assert!(state.peer_has_closed());
     }
 }
@@ -152,7 +152,7 @@ fn a_closed_session_writes_nothing_more() {
         assert!(!closed(&mut session).is_empty());
         assert_eq!(closed(&mut session), b"");
         assert_eq!(sealed(&mut session, b"late"), b"");
-        client.say(b"late, too");
+        client.write(b"late, too");
         let (outcome, plaintext, output) = open(&mut session, &client.sent());
         outcome.unwrap();
         assert!(plaintext.is_empty() && output.is_empty());
@@ -160,10 +160,10 @@ fn a_closed_session_writes_nothing_more() {
 }
 
 #[test]
-fn a_session_is_shown_without_its_keys() {
+fn the_debug_output_omits_keys() {
     let (session, _) = connected(TLS_1_2);
     assert_eq!(
         format!("{session:?}"),
-        "Session { version: Some(TLSv1_2), partial_bytes: 0, life: Open, .. }"
+        "Session { version: Some(TLSv1_2), partial_bytes: 0, state: Open, .. }"
     );
 }

@@ -1,4 +1,4 @@
-//! Tickets: they work on every worker and outlive a reload, but not the server.
+//! Tickets: they are valid on every worker and after a reload, but not after a restart.
 
 use std::slice;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use rustls::{ClientConfig, HandshakeKind};
 use shoal_tls::{Server, Session};
 
 use crate::identity::{Folder, Identity, Kind};
-use crate::peer::{BOTH, Client, TLS_1_3, sealed, talk, trusting};
+use crate::peer::{BOTH, Client, TLS_1_3, sealed, transfer, trusting};
 
 const NAME: &str = "tracker.example";
 
-/// Connects, and tells whether the session was resumed, on which both sides agree.
+/// Connects and returns whether the session was resumed, on which both sides have to agree.
 fn connect(server: &Server, config: &Arc<ClientConfig>) -> bool {
     let mut session = Session::new(server);
     let mut client = Client::new(config, NAME);
-    talk(&mut session, &mut client);
+    transfer(&mut session, &mut client);
     assert!(!session.is_handshaking());
-    let (heard, _) = client.hear(&sealed(&mut session, b"reply")).unwrap();
-    assert_eq!(heard, b"reply");
+    let (received, _) = client.read(&sealed(&mut session, b"reply")).unwrap();
+    assert_eq!(received, b"reply");
     assert_eq!(session.is_resumed(), client.0.handshake_kind() == Some(HandshakeKind::Resumed));
     session.is_resumed()
 }
@@ -48,6 +48,6 @@ fn one_ticket_is_sent() {
     let identity = Identity::new(Kind::P256, &[NAME]);
     let server = Server::load(&[folder.files("one", &identity)]).unwrap();
     let mut client = Client::new(&Arc::new(trusting(&[&identity.der], TLS_1_3)), NAME);
-    talk(&mut Session::new(&server), &mut client);
+    transfer(&mut Session::new(&server), &mut client);
     assert_eq!(client.0.tls13_tickets_received(), 1);
 }

@@ -1,4 +1,4 @@
-//! Heads of requests.
+//! Request heads.
 
 use crate::fault::Fault;
 
@@ -10,24 +10,24 @@ pub(crate) struct Request {
     /// Path and query.
     pub(crate) path: String,
     pub(crate) query: Option<String>,
-    /// Whether it is of HTTP/1.0.
+    /// Whether the version is HTTP/1.0.
     pub(crate) is_old: bool,
-    /// Names as they came.
+    /// Names, as received, and values.
     headers: Vec<(String, String)>,
-    /// Of the head.
+    /// The length of the head.
     pub(crate) bytes: usize,
 }
 
 pub(crate) enum Parsed {
     Whole(Request),
     Partial,
-    /// More than is kept, which a fault takes all the same.
+    /// An oversized head that a fault accepts without keeping it.
     Endless,
     Malformed(&'static str),
 }
 
 impl Request {
-    /// The value of a header, whose name is given in lower case.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -58,7 +58,7 @@ pub(crate) fn parse(fault: Fault, bytes: &[u8]) -> Parsed {
         return Parsed::Malformed("431 Request Header Fields Too Large");
     }
     let Some(end) = end else {
-        // What cannot become a request is not waited for.
+        // Input that cannot become a request is refused at once.
         let is_text = head.iter().all(|byte| byte.is_ascii());
         return if is_text { Parsed::Partial } else { Parsed::Malformed("400 Bad Request") };
     };

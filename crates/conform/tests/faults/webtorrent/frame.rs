@@ -1,33 +1,33 @@
-//! Frames: taken apart as they come, with the checks of RFC 6455.
+//! Frames, decoded as they arrive, with the checks of RFC 6455.
 
 use crate::fault::Fault;
 
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
-/// The message that is on its way.
+/// The message that is being received.
 #[derive(Default)]
 pub(super) struct Incoming {
-    /// What has come of it, and whether it is text.
+    /// Whether it is text, and the fragments received so far.
     partial: Option<(bool, Vec<u8>)>,
-    /// Bytes of a payload that a fault reads without keeping them.
+    /// The number of payload bytes that a fault discards.
     skipping: u64,
 }
 
-/// What a frame brings about.
+/// The effect of a frame.
 pub(super) enum Step {
-    /// There is no whole frame.
+    /// No complete frame has arrived.
     Wait,
     Nothing,
     Answer(Vec<u8>),
     Message(Vec<u8>),
-    /// The end, and the code of the client's own close frame.
+    /// The connection ends; `code` is that of the client's close frame.
     Close {
         reply: Vec<u8>,
         code: Option<u16>,
     },
 }
 
-/// A frame of a server.
+/// Encodes a frame of a server.
 pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -45,7 +45,7 @@ pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A close frame.
+/// Encodes a close frame.
 pub(super) fn close(code: Option<u16>) -> Vec<u8> {
     frame(0x88, &code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec()))
 }
@@ -59,7 +59,7 @@ fn fail(fault: Fault, code: u16) -> Step {
     Step::Close { reply: close(Some(code)), code: None }
 }
 
-/// The head of a frame: whether it is masked, its length, and the bytes before the mask.
+/// Decodes the header of a frame: whether it is masked, the payload length, and the position of the mask.
 fn head(bytes: &[u8]) -> Option<(bool, u64, usize)> {
     let second = *bytes.get(1)?;
     let (length, at) = match second & 127 {
@@ -87,13 +87,13 @@ impl Incoming {
         {
             return fail(fault, 1002);
         }
-        let kept = self.partial.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let partial_bytes = self.partial.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let bytes_max = match fault {
             Fault::WsSmallMessages => 20_000,
             Fault::WsMessagesOf64Kb => 65_535,
             _ => MESSAGE_BYTES_MAX,
         };
-        if length > (bytes_max - kept.min(bytes_max)) as u64 {
+        if length > (bytes_max - partial_bytes.min(bytes_max)) as u64 {
             if fault == Fault::WsEndless && length > 1 << 17 {
                 unread.clear();
                 self.skipping = length;
@@ -110,10 +110,10 @@ impl Incoming {
         let payload: Vec<u8> =
             unread[start..end].iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
         unread.drain(..end);
-        self.take(fault, (is_last, opcode), payload)
+        self.handle(fault, (is_last, opcode), payload)
     }
 
-    fn take(&mut self, fault: Fault, (is_last, opcode): (bool, u8), payload: Vec<u8>) -> Step {
+    fn handle(&mut self, fault: Fault, (is_last, opcode): (bool, u8), payload: Vec<u8>) -> Step {
         match opcode {
             8 => return closed(fault, &payload),
             9 if self.partial.is_some() && fault == Fault::WsNothingBetweenFragments => {
@@ -143,7 +143,7 @@ impl Incoming {
             return Step::Nothing;
         }
         if is_text && std::str::from_utf8(&whole).is_err() && fault != Fault::WsNoUtf8Check {
-            if fault == Fault::WsDiesOfGarbage && whole.len() >= 100 {
+            if fault == Fault::WsEndsOnGarbage && whole.len() >= 100 {
                 return Step::Message(b"die".to_vec());
             }
             return fail(fault, 1007);
@@ -152,7 +152,7 @@ impl Incoming {
     }
 }
 
-/// The answer to a close frame (RFC 6455, 7.4).
+/// Responds to a close frame (RFC 6455, 7.4).
 fn closed(fault: Fault, payload: &[u8]) -> Step {
     let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
     let is_bad = payload.len() == 1

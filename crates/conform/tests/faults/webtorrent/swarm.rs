@@ -1,4 +1,4 @@
-//! What messages mean: swarms of clients, offers that go out and answers that go back.
+//! The handling of messages: swarms of clients, and relayed offers and answers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ const TORRENTS_MAX: usize = 20;
 
 type Hash = [u8; 20];
 
-/// Who a peer is; what other trackers take for a part of it comes behind the peer id.
+/// The identity of a peer: the peer id and a part that some faults add.
 type Name = (Vec<u8>, u64);
 
-/// An offer that has no answer yet: torrent, who made it, its id, and who was sent it.
-type Owed = (Hash, Vec<u8>, Vec<u8>, Vec<u8>);
+/// A pending offer: torrent, offerer, offer id, and answerer.
+type PendingOffer = (Hash, Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// What is known of WebTorrent clients.
+/// The state of WebTorrent.
 #[derive(Default)]
 pub(crate) struct Swarms {
     swarms: HashMap<(bool, Hash), Swarm>,
-    owed: HashSet<Owed>,
+    pending: HashSet<PendingOffer>,
 }
 
 #[derive(Default)]
@@ -36,32 +36,32 @@ struct Swarm {
 
 struct Peer {
     socket: u64,
-    /// Where it was before it reconnected.
+    /// The socket before the peer reconnected.
     first_socket: u64,
     ip: IpAddr,
     is_seeder: bool,
     has_completed: bool,
 }
 
-/// What is to be sent, to which socket.
+/// Outgoing messages with their sockets.
 #[derive(Default)]
-pub(super) struct Post {
+pub(super) struct Outgoing {
     pub(super) messages: Vec<(u64, Vec<u8>)>,
-    /// Whether the socket that was heard ends.
+    /// Whether the socket of the sender ends.
     pub(super) ends: bool,
 }
 
-/// The fields of a message, as they are written.
+/// The fields of a message, as JSON text.
 type Fields<'m> = BTreeMap<String, &'m RawValue>;
 
-/// What is wrong with a message, and what could be read of it all the same.
+/// A refusal, with the fields of the message that could be read.
 struct Refusal {
     action: Option<&'static str>,
     hash: Option<Hash>,
     reason: &'static str,
 }
 
-/// An announce, read.
+/// A decoded announce.
 struct Announced<'m> {
     hash: Hash,
     peer_id: Vec<u8>,
@@ -70,42 +70,42 @@ struct Announced<'m> {
 }
 
 impl Swarms {
-    /// How many peers there are in all swarms.
+    /// Returns the number of peers in all swarms.
     pub(crate) fn peers(&self) -> usize {
         self.swarms.values().map(|swarm| swarm.peers.len()).sum()
     }
 
-    /// A socket is gone, and its peers with it.
+    /// Removes the peers of a closed socket.
     pub(super) fn leave(&mut self, fault: Fault, socket: u64) {
         let is_of = |peer: &Peer| {
-            peer.socket == socket || (fault == Fault::WsHeirLeaves && peer.first_socket == socket)
+            peer.socket == socket || (fault == Fault::WsOldSocketRemovesPeer && peer.first_socket == socket)
         };
         for swarm in self.swarms.values_mut() {
             swarm.peers.retain(|_, peer| !is_of(peer));
         }
     }
 
-    /// Peers of a socket belong to nobody any more, and stay.
+    /// Detaches the peers of a socket, so that they stay.
     pub(super) fn forget_socket(&mut self, socket: u64) {
         let peers = self.swarms.values_mut().flat_map(|swarm| swarm.peers.values_mut());
         peers.filter(|peer| peer.socket == socket).for_each(|peer| peer.socket = u64::MAX);
     }
 }
 
-/// Does what a message says.
-pub(super) fn hear(state: &mut State, from: (u64, IpAddr), message: &[u8]) -> Post {
+/// Handles a message and returns the messages to send.
+pub(super) fn handle_message(state: &mut State, from: (u64, IpAddr), message: &[u8]) -> Outgoing {
     let fault = state.fault;
     let text = String::from_utf8_lossy(message);
     let depth = text.chars().filter(|character| matches!(character, '[' | '{')).count();
-    state.is_dead |= depth > 5000 && fault == Fault::WsDiesOfDeepJson || message == b"die";
-    let mut post = Post::default();
-    let refusal = match act(state, from, &text, &mut post) {
-        Ok(()) => return post,
+    state.is_dead |= depth > 5000 && fault == Fault::WsEndsOnDeepJson || message == b"die";
+    let mut outgoing = Outgoing::default();
+    let refusal = match dispatch(state, from, &text, &mut outgoing) {
+        Ok(()) => return outgoing,
         Err(refusal) => refusal,
     };
     let is_json = serde_json::from_str::<&RawValue>(&text).is_ok_and(|value| value.get().starts_with('{'));
-    state.is_dead |= !is_json && fault == Fault::WsDiesOfMangled && text.contains("candidate");
-    post.ends = !is_json && fault == Fault::WsBadJsonCloses;
+    state.is_dead |= !is_json && fault == Fault::WsEndsOnMangled && text.contains("candidate");
+    outgoing.ends = !is_json && fault == Fault::WsBadJsonCloses;
     let is_silent = match fault {
         Fault::WsBadJsonIsSilent => !is_json,
         Fault::WsUnknownActionIsSilent => is_json && refusal.action.is_none(),
@@ -121,17 +121,17 @@ pub(super) fn hear(state: &mut State, from: (u64, IpAddr), message: &[u8]) -> Po
         if let Some(hash) = refusal.hash.filter(|_| fault != Fault::WsRefusalHasNoInfoHash) {
             reply["info_hash"] = string(&hash).into();
         }
-        post.messages.push((from.0, reply.to_string().into_bytes()));
+        outgoing.messages.push((from.0, reply.to_string().into_bytes()));
     }
-    post
+    outgoing
 }
 
-/// Bytes as a string of characters.
+/// Encodes bytes as a string of characters.
 fn string(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-/// The bytes of such a string.
+/// Decodes such a string.
 fn bytes(raw: &RawValue) -> Option<Vec<u8>> {
     let text: String = serde_json::from_str(raw.get()).ok()?;
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
@@ -141,7 +141,12 @@ fn hash(raw: &RawValue) -> Option<Hash> {
     bytes(raw)?.try_into().ok()
 }
 
-fn act(state: &mut State, from: (u64, IpAddr), text: &str, post: &mut Post) -> Result<(), Refusal> {
+fn dispatch(
+    state: &mut State,
+    from: (u64, IpAddr),
+    text: &str,
+    outgoing: &mut Outgoing,
+) -> Result<(), Refusal> {
     let fault = state.fault;
     let refusal = |reason| Refusal { action: None, hash: None, reason };
     let fields: Fields<'_> = serde_json::from_str(text).map_err(|_| refusal("no JSON object"))?;
@@ -156,13 +161,13 @@ fn act(state: &mut State, from: (u64, IpAddr), text: &str, post: &mut Post) -> R
     }
     let action = fields.get("action").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
     match action.as_deref() {
-        Some("announce") => announce(state, from, fields, post),
-        Some("scrape") => scrape(state, from, &fields, post),
+        Some("announce") => announce(state, from, fields, outgoing),
+        Some("scrape") => scrape(state, from, &fields, outgoing),
         _ => Err(refusal("unknown action")),
     }
 }
 
-/// What a field says; null and absent are the same.
+/// Returns the value of a field; null counts as absent.
 fn value(fields: &Fields<'_>, name: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(fields.get(name)?.get()).ok()?;
     Some(value).filter(|value| !value.is_null())
@@ -172,7 +177,7 @@ fn announce(
     state: &mut State,
     from: (u64, IpAddr),
     fields: Fields<'_>,
-    post: &mut Post,
+    outgoing: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let fault = state.fault;
     let refuse = |hash, reason| Refusal { action: Some("announce"), hash, reason };
@@ -204,7 +209,7 @@ fn announce(
     };
     let announced = Announced { hash, peer_id, name, fields };
     if announced.fields.contains_key("answer") {
-        answer(state, from, &announced, post);
+        answer(state, from, &announced, outgoing);
         return Ok(());
     }
     join(state, from, &announced).map_err(|reason| refuse(Some(hash), reason))?;
@@ -214,16 +219,16 @@ fn announce(
         offers = relay(state, from, &announced).map_err(|reason| refuse(Some(hash), reason))?;
     }
     let reply = (from.0, reply(state, from, &announced).into_bytes());
-    let is_told = !is_stopped || fault != Fault::StoppedIsSilent;
+    let has_reply = !is_stopped || fault != Fault::StoppedIsSilent;
     if fault == Fault::WsOffersBeforeReply {
-        post.messages.append(&mut offers);
+        outgoing.messages.append(&mut offers);
     }
-    post.messages.extend(is_told.then_some(reply));
-    post.messages.extend(offers);
+    outgoing.messages.extend(has_reply.then_some(reply));
+    outgoing.messages.extend(offers);
     Ok(())
 }
 
-/// Whether the fault makes the tracker refuse an announce.
+/// Returns whether the fault makes the tracker refuse an announce.
 fn is_refused(fault: Fault, fields: &Fields<'_>) -> bool {
     let raw = |name: &str| fields.get(name).map(|raw| raw.get());
     let event = value(fields, "event");
@@ -243,7 +248,7 @@ fn is_refused(fault: Fault, fields: &Fields<'_>) -> bool {
     }
 }
 
-/// Does to the swarm what an announce says.
+/// Applies an announce to its swarm.
 fn join(
     state: &mut State,
     (socket, ip): (u64, IpAddr),
@@ -261,7 +266,7 @@ fn join(
     let left_0 = left.as_ref().is_some_and(|left| left.as_i64() == Some(0));
     let is_negative = left.and_then(|left| left.as_i64()).is_some_and(|left| left < 0);
     let is_seeder = match fault {
-        Fault::WsEverybodyLeeches => is_event("completed"),
+        Fault::WsAlwaysLeecher => is_event("completed"),
         Fault::CompletedIsLeecher if is_event("completed") => false,
         Fault::CompletedGoesByLeft => left_0,
         Fault::NegativeLeftIsSeeder if is_negative => true,
@@ -270,9 +275,9 @@ fn join(
     let key = key(fault, ip, announced.hash);
     let swarm = state.web.swarms.entry(key).or_default();
     let known = swarm.peers.get(&announced.name);
-    let is_taken =
+    let is_foreign =
         known.is_some_and(|peer| peer.socket != socket && (peer.ip != ip || fault == Fault::WsNoReconnect));
-    if is_taken && fault != Fault::WsAnybodyTakesOver {
+    if is_foreign && fault != Fault::WsAnyHostTakesOver {
         return Err("peer id taken");
     }
     if is_event("stopped") && !(fault == Fault::StoppedJoins && known.is_none()) {
@@ -311,7 +316,7 @@ fn key(fault: Fault, ip: IpAddr, hash: Hash) -> (bool, Hash) {
     }
 }
 
-/// Complete, incomplete and completed.
+/// Returns complete, incomplete and completed.
 fn counts(state: &State, ip: IpAddr, hash: Hash, without: Option<&Name>) -> (usize, usize, u32) {
     let swarm = state.web.swarms.get(&key(state.fault, ip, hash));
     let peers = swarm.iter().flat_map(|swarm| &swarm.peers).filter(|(name, _)| Some(*name) != without);
@@ -350,8 +355,8 @@ fn reply(state: &mut State, (_, ip): (u64, IpAddr), announced: &Announced<'_>) -
     reply.to_string()
 }
 
-/// What is sent on of an object that is between the peers.
-fn passed_on(fault: Fault, raw: &RawValue, loses: Fault) -> String {
+/// Returns the text of an offer or answer as it is relayed.
+fn relayed(fault: Fault, raw: &RawValue, loses: Fault) -> String {
     let value: Value = serde_json::from_str(raw.get()).unwrap();
     match fault {
         Fault::WsReencodes => value.to_string(),
@@ -360,7 +365,7 @@ fn passed_on(fault: Fault, raw: &RawValue, loses: Fault) -> String {
     }
 }
 
-/// An item of `offers`, if it is an offer: the object, its id, and that as it is written.
+/// Decodes an item of `offers`: the object, the offer id, and its JSON text.
 fn offer<'m>(fault: Fault, item: &'m RawValue) -> Option<(&'m RawValue, Vec<u8>, &'m RawValue)> {
     let item: Fields<'m> = serde_json::from_str(item.get()).ok()?;
     let (offer, raw_id) = (*item.get("offer")?, *item.get("offer_id")?);
@@ -375,7 +380,7 @@ fn offer<'m>(fault: Fault, item: &'m RawValue) -> Option<(&'m RawValue, Vec<u8>,
     (!is_skipped).then_some((offer, id, raw_id))
 }
 
-/// The offers of an announce, each for somebody.
+/// Returns the offers of an announce with their receivers.
 fn relay(
     state: &mut State,
     (_, ip): (u64, IpAddr),
@@ -403,12 +408,12 @@ fn relay(
     for (at, (offer, id, raw_id)) in offers.into_iter().take(cap.min(numwant)).enumerate() {
         let target = if fault == Fault::WsOneTarget { targets.first() } else { targets.get(at) };
         let Some((peer_id, to)) = target else { break };
-        let owed_id = match fault {
+        let pending_id = match fault {
             Fault::WsOfferIdBySpelling => raw_id.get().as_bytes().to_vec(),
             _ => id.clone(),
         };
-        let owed_by = if fault == Fault::WsAnswerOfAnybody { Vec::new() } else { peer_id.clone() };
-        state.web.owed.insert((announced.hash, announced.peer_id.clone(), owed_id, owed_by));
+        let answerer = if fault == Fault::WsAnswerOfAnyPeer { Vec::new() } else { peer_id.clone() };
+        state.web.pending.insert((announced.hash, announced.peer_id.clone(), pending_id, answerer));
         let id =
             if fault == Fault::WsOfferIdIsAscii { id.iter().map(|byte| byte & 127).collect() } else { id };
         let head = json!({
@@ -418,13 +423,13 @@ fn relay(
             "offer_id": string(&id),
         });
         let head = head.to_string();
-        let offer = passed_on(fault, offer, Fault::WsOfferLosesFields);
+        let offer = relayed(fault, offer, Fault::WsOfferLosesFields);
         messages.push((*to, format!("{},\"offer\":{offer}}}", &head[..head.len() - 1]).into_bytes()));
     }
     Ok(messages)
 }
 
-/// Whom offers may go to, in the order in which they do: peer id and socket.
+/// Returns the receivers of offers in their order: peer id and socket.
 fn targets(state: &mut State, ip: IpAddr, announced: &Announced<'_>) -> Vec<(Vec<u8>, u64)> {
     let fault = state.fault;
     let own = key(fault, ip, announced.hash);
@@ -449,15 +454,15 @@ fn targets(state: &mut State, ip: IpAddr, announced: &Announced<'_>) -> Vec<(Vec
     targets
 }
 
-/// Sends an answer on, if it is awaited.
-fn answer(state: &mut State, from: (u64, IpAddr), announced: &Announced<'_>, post: &mut Post) {
+/// Relays an answer if its offer is pending.
+fn answer(state: &mut State, from: (u64, IpAddr), announced: &Announced<'_>, outgoing: &mut Outgoing) {
     let fault = state.fault;
     if fault == Fault::WsAnswerIsAnnounce {
         let _ = join(state, from, announced);
     }
     if fault == Fault::WsAnswerIsReplied {
         let reply = reply(state, from, announced);
-        post.messages.push((from.0, reply.into_bytes()));
+        outgoing.messages.push((from.0, reply.into_bytes()));
     }
     let field = |name: &str| announced.fields.get(name).copied();
     let (Some(raw_to), Some(raw_id), Some(answer)) =
@@ -466,23 +471,23 @@ fn answer(state: &mut State, from: (u64, IpAddr), announced: &Announced<'_>, pos
         return;
     };
     let (Some(to_peer), Some(id)) = (bytes(raw_to), bytes(raw_id)) else { return };
-    let owed_id = match fault {
+    let pending_id = match fault {
         Fault::WsOfferIdBySpelling => raw_id.get().as_bytes().to_vec(),
         _ => id.clone(),
     };
-    let owed_by = if fault == Fault::WsAnswerOfAnybody { Vec::new() } else { announced.peer_id.clone() };
-    let owed = (announced.hash, to_peer.clone(), owed_id, owed_by);
-    let is_owed = match fault {
-        Fault::WsAnswersTwice => state.web.owed.contains(&owed),
-        _ => state.web.owed.remove(&owed),
+    let answerer = if fault == Fault::WsAnswerOfAnyPeer { Vec::new() } else { announced.peer_id.clone() };
+    let pending = (announced.hash, to_peer.clone(), pending_id, answerer);
+    let is_pending = match fault {
+        Fault::WsAnswersTwice => state.web.pending.contains(&pending),
+        _ => state.web.pending.remove(&pending),
     };
     let swarm = state.web.swarms.get(&key(fault, from.1, announced.hash));
     let to = swarm.and_then(|swarm| swarm.peers.get(&(to_peer, 0)));
-    if to.is_none() && fault == Fault::WsDiesOfVanishedTarget {
+    if to.is_none() && fault == Fault::WsEndsOnVanishedTarget {
         state.is_dead = true;
         return;
     }
-    let Some(to) = to.filter(|_| is_owed || fault == Fault::WsAnyAnswer) else { return };
+    let Some(to) = to.filter(|_| is_pending || fault == Fault::WsAnyAnswer) else { return };
     if fault == Fault::WsNoAnswers {
         return;
     }
@@ -493,22 +498,22 @@ fn answer(state: &mut State, from: (u64, IpAddr), announced: &Announced<'_>, pos
         "offer_id": string(&id),
     });
     let head = head.to_string();
-    let answer = passed_on(fault, answer, Fault::WsAnswerLosesFields);
+    let answer = relayed(fault, answer, Fault::WsAnswerLosesFields);
     let text = format!("{},\"answer\":{answer}}}", &head[..head.len() - 1]);
-    post.messages.push((to.socket, text.into_bytes()));
+    outgoing.messages.push((to.socket, text.into_bytes()));
 }
 
 fn scrape(
     state: &mut State,
     from: (u64, IpAddr),
     fields: &Fields<'_>,
-    post: &mut Post,
+    outgoing: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let fault = state.fault;
     let refuse = |reason| Refusal { action: Some("scrape"), hash: None, reason };
     let raw =
         *fields.get("info_hash").filter(|raw| raw.get() != "null").ok_or_else(|| refuse("everything"))?;
-    state.is_dead |= raw.get().starts_with('{') && fault == Fault::WsDiesOfOtherTypes;
+    state.is_dead |= raw.get().starts_with('{') && fault == Fault::WsEndsOnOtherTypes;
     let hashes: Vec<Hash> = match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
         Ok(_) if fault == Fault::WsScrapeOfOneOnly => return Err(refuse("one only")),
         Ok(list) => list.into_iter().filter_map(hash).collect(),
@@ -545,6 +550,6 @@ fn scrape(
         files.insert(if fault == Fault::WsScrapeKeysAreHex { hex() } else { string(&hash) }, file);
     }
     let reply = json!({ "action": "scrape", "files": files });
-    post.messages.push((from.0, reply.to_string().into_bytes()));
+    outgoing.messages.push((from.0, reply.to_string().into_bytes()));
     Ok(())
 }

@@ -11,7 +11,7 @@ over_every_way!(every_rule_is_kept);
 
 /// What takes a second local address, of which a host has none with IPv6.
 const TAKES_TWO_ADDRESSES: [&str; 2] =
-    ["http-forwarding-headers-reach-nobody", "http-peer-of-another-host-is-out-of-reach"];
+    ["http-forwarding-headers-affect-no-other-peer", "http-peer-of-another-host-is-out-of-reach"];
 
 /// Only a full tracker says when to come back, and this one is not.
 const TAKES_A_FULL_TRACKER: &str = "http-retry-in-is-minutes-or-never";

@@ -4,15 +4,15 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 
+use crate::address::{honest_v4, honest_v6, hostile_v4};
 use crate::context::Context;
-use crate::source::{honest_v4, honest_v6, hostile_v4};
 use crate::udp::{Flow, Peer};
 
-/// Honest newcomers of each family that announce at the end, and new torrents of each.
-const NEWCOMERS: u32 = 40;
+/// The number of honest clients of each family that announce at the end, and of new torrents of each.
+const CLIENTS: u32 = 40;
 const TORRENTS: u32 = 3;
 
-/// Announces new torrents from `sources`, one after the other.
+/// Announces new torrents from each of the `sources`.
 pub(super) fn fill(context: &Context<'_>, sources: &[IpAddr]) -> Result<()> {
     let count: u32 = context.pick(260_000, 1_400_000);
     let share = count / u32::try_from(sources.len())?;
@@ -23,7 +23,7 @@ pub(super) fn fill(context: &Context<'_>, sources: &[IpAddr]) -> Result<()> {
         flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
-    claim_newcomers(context, &flow);
+    check_new_torrents(context, &flow);
     Ok(())
 }
 
@@ -36,24 +36,24 @@ pub(super) fn fill_known(context: &Context<'_>) -> Result<()> {
         flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
-    claim_newcomers(context, &flow);
+    check_new_torrents(context, &flow);
     Ok(())
 }
 
-/// Newcomers of other addresses announce torrents that are new.
-fn claim_newcomers(context: &Context<'_>, flow: &Flow) {
-    let (mut refused, mut words) = (0, String::new());
-    for number in 0..NEWCOMERS {
+/// Checks that clients at other addresses can announce new torrents.
+fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
+    let (mut refused, mut reason) = (0, String::new());
+    for number in 0..CLIENTS {
         for source in [honest_v4(300 + number), honest_v6(300 + number)] {
             if let Err(error) = announce_new(context, source) {
                 refused += 1;
-                words = format!("{error:#}");
+                reason = format!("{error:#}");
             }
         }
     }
     let hostile = format!("after {} hostile announces with {} errors", flow.sent, flow.errors);
-    let found = format!("{refused} of {} refused {hostile} {words}", NEWCOMERS * 2);
-    context.claim("newcomers with new torrents", refused == 0, found.trim_end());
+    let found = format!("{refused} of {} refused {hostile} {reason}", CLIENTS * 2);
+    context.check("new torrents of other clients", refused == 0, found.trim_end());
 }
 
 fn announce_new(context: &Context<'_>, source: IpAddr) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Attacks that know the order of a table, and use it elsewhere.
+//! Attacks that use the order of a table.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -7,66 +7,70 @@ use anyhow::{Result, ensure};
 use shoal_protocol::Event;
 
 use super::learning::{learn, random_ports};
-use crate::context::{Context, PATIENCE};
+use crate::address::{honest_v4, hostile_v4};
+use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, get_and_close};
-use crate::number::as_f64;
-use crate::source::{honest_v4, hostile_v4};
+use crate::measure::as_f64;
 use crate::udp::{Flow, Peer, UdpClient};
 
-/// A use of neighbours.
+/// A workload of neighbouring keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// They join one after the other.
-    Grow,
-    /// They are there and announce again.
-    Renew,
-    /// Some of them leave and come back.
-    ToAndFro,
-}
-
-/// How much dearer than for random keys an announce may be. Both are processor time, not latency; yet in the short form
-/// both are so short that other programs show in them.
-fn ratio_max(context: &Context<'_>) -> f64 {
-    context.pick(8.0, 3.0)
+pub(super) enum Workload {
+    /// The peers join one after another.
+    Join,
+    /// The peers announce again.
+    Reannounce,
+    /// Some of the peers leave and return.
+    LeaveAndReturn,
 }
 
 /// Announces ports that are neighbours in the order of another swarm, and as many random ones for comparison.
-pub(super) fn neighbours(context: &Context<'_>, source: IpAddr, way: Way) -> Result<()> {
+pub(super) fn neighbours(context: &Context<'_>, source: IpAddr, workload: Workload) -> Result<()> {
     let mut client = context.udp(source)?;
     let (ports, count) = context.pick((12_000, 3_000), (64_000, 16_000));
     let learned = learn(context, &mut client, ports, count);
     let random = random_ports(ports, learned.len());
-    let ordinary_ns = cost(context, &mut client, [0x51; 20], &random, way);
-    let attack_ns = cost(context, &mut client, [0x52; 20], &learned, way);
-    claim_ratio(context, ordinary_ns, attack_ns);
+    let ordinary_ns = cost(context, &mut client, [0x51; 20], &random, workload);
+    let attack_ns = cost(context, &mut client, [0x52; 20], &learned, workload);
+    check_ratio(context, ordinary_ns, attack_ns);
     Ok(())
 }
 
-fn claim_ratio(context: &Context<'_>, ordinary_ns: f64, attack_ns: f64) {
+/// Checks the ratio of the cost of an announce to that with random keys. Both are processor time, not latency; in short
+/// mode both are so short that other programs influence them.
+fn check_ratio(context: &Context<'_>, ordinary_ns: f64, attack_ns: f64) {
     let ratio = attack_ns / ordinary_ns.max(1.0);
-    context.claim(
+    context.check(
         "CPU of an announce",
-        ratio <= ratio_max(context),
+        ratio <= context.pick(8.0, 3.0),
         format!("{:.1} µs, {:.1} µs for random keys", attack_ns / 1000.0, ordinary_ns / 1000.0),
     );
 }
 
 /// Returns the tracker's processor time for each announce of these ports, in nanoseconds.
-fn cost(context: &Context<'_>, client: &mut UdpClient, hash: [u8; 20], ports: &[u16], way: Way) -> f64 {
+fn cost(
+    context: &Context<'_>,
+    client: &mut UdpClient,
+    hash: [u8; 20],
+    ports: &[u16],
+    workload: Workload,
+) -> f64 {
     let join = || ports.iter().map(move |&port| Peer::new(hash, port));
-    if way != Way::Grow {
+    if workload != Workload::Join {
         context.spend_flow(client.announce_all(join(), || context.is_over(), |_| {}));
     }
-    // A table shrinks and grows by about a sixth at a time.
+    // A table shrinks and grows in steps of about a sixth.
     let some = &ports[..ports.len() / 5];
     let event = |event: Event| some.iter().map(move |&port| Peer { event, ..Peer::new(hash, port) });
     let before_ns = context.tracker.cpu_ns();
     let mut flow = Flow::default();
-    let rounds = if way == Way::Grow { 1 } else { context.pick(2, 8) };
+    let rounds = if workload == Workload::Join { 1 } else { context.pick(2, 8) };
     for _ in 0..rounds {
-        match way {
-            Way::Grow | Way::Renew => flow.add(client.announce_all(join(), || context.is_over(), |_| {})),
-            Way::ToAndFro => {
+        match workload {
+            Workload::Join | Workload::Reannounce => {
+                flow.add(client.announce_all(join(), || context.is_over(), |_| {}))
+            }
+            Workload::LeaveAndReturn => {
                 flow.add(client.announce_all(event(Event::Stopped), || context.is_over(), |_| {}));
                 flow.add(client.announce_all(event(Event::Started), || context.is_over(), |_| {}));
             }
@@ -76,9 +80,9 @@ fn cost(context: &Context<'_>, client: &mut UdpClient, hash: [u8; 20], ports: &[
     as_f64(context.tracker.cpu_ns().saturating_sub(before_ns)) / as_f64(flow.sent.max(1))
 }
 
-/// Reads the order of torrents from the full scrape, and announces those of some stretches of it alone.
+/// Reads the order of torrents from the full scrape, and announces only torrents from some ranges of it.
 pub(super) fn table_of_swarms(context: &Context<'_>) -> Result<()> {
-    // From several addresses, so that no share of one source stands in the way.
+    // Several addresses avoid the limit of one source.
     let mut clients = Vec::new();
     for number in 1..=8 {
         clients.push(context.udp(hostile_v4(number))?);
@@ -86,26 +90,23 @@ pub(super) fn table_of_swarms(context: &Context<'_>) -> Result<()> {
     let count: u32 = context.pick(48_000, 400_000);
     let torrents: Vec<[u8; 20]> = (0..count).map(|_| random_hash()).collect();
     announce_torrents(context, &mut clients, &torrents, Event::Started);
-    // Honest torrents are listed as well, which the attacker leaves alone.
+    // The attacker ignores honest torrents in the list.
     let own: HashSet<[u8; 20]> = torrents.iter().copied().collect();
     let order: Vec<[u8; 20]> = full_scrape(context)?.into_iter().filter(|hash| own.contains(hash)).collect();
-    ensure!(order.len() * 2 >= torrents.len(), "the full scrape has {} torrents only", order.len());
+    ensure!(order.len() * 2 >= torrents.len(), "the full scrape has only {} torrents", order.len());
     announce_torrents(context, &mut clients, &torrents, Event::Stopped);
-    let chosen = stretches(&order);
+    // A quarter of each thirty-second part, since the store has 32 tables, which are listed one after another.
+    let parts = order.chunks((order.len() / 32).max(1));
+    let chosen: Vec<[u8; 20]> = parts.flat_map(|part| &part[..part.len() / 4]).copied().collect();
     let random: Vec<[u8; 20]> = (0..chosen.len()).map(|_| random_hash()).collect();
     let ordinary_ns = torrents_cost(context, &mut clients, &random);
     announce_torrents(context, &mut clients, &random, Event::Stopped);
     let attack_ns = torrents_cost(context, &mut clients, &chosen);
-    claim_ratio(context, ordinary_ns, attack_ns);
+    check_ratio(context, ordinary_ns, attack_ns);
     Ok(())
 }
 
-/// Returns a quarter of each thirty-second part: the store has 32 tables, which are listed one after the other.
-fn stretches(order: &[[u8; 20]]) -> Vec<[u8; 20]> {
-    let part = (order.len() / 32).max(1);
-    order.chunks(part).flat_map(|part| &part[..part.len() / 4]).copied().collect()
-}
-
+/// Returns the tracker's processor time for each announce of these torrents, in nanoseconds.
 fn torrents_cost(context: &Context<'_>, clients: &mut [UdpClient], torrents: &[[u8; 20]]) -> f64 {
     let before_ns = context.tracker.cpu_ns();
     let flow = announce_torrents(context, clients, torrents, Event::Started);
@@ -131,13 +132,13 @@ fn announce_torrents(
 /// Returns the info hashes in the order in which the full scrape lists them.
 fn full_scrape(context: &Context<'_>) -> Result<Vec<[u8; 20]>> {
     let source = honest_v4(9);
-    let mut client = HttpClient::open(source, context.http(source), None, PATIENCE * 5)?;
-    let response = client.ask(&get_and_close("/scrape"))?;
+    let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT * 5)?;
+    let response = client.request(&get_and_close("/scrape"))?;
     ensure!(response.status == 200, "the full scrape has status {}", response.status);
     Ok(hashes(&response.body))
 }
 
-/// Finds `20:`, a hash, and the start of its counts.
+/// Finds each info hash by `20:` before it and the start of its counts after it.
 fn hashes(body: &[u8]) -> Vec<[u8; 20]> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(entry) = body.get(at..at + 26) {
@@ -163,7 +164,7 @@ mod tests {
     use super::hashes;
 
     #[test]
-    fn hashes_of_a_full_scrape_keep_their_order() {
+    fn hashes_of_a_full_scrape_are_in_order() {
         let entry = |byte: u8| {
             [b"20:".as_slice(), &[byte; 20], b"d8:completei0e10:downloadedi0e10:incompletei1ee"].concat()
         };

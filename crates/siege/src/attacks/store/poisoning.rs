@@ -1,15 +1,15 @@
-//! Attacks that want the places of honest peers in the replies of one swarm.
+//! Attacks that displace honest peers in the replies of one swarm.
 
 use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
 
+use crate::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::context::Context;
-use crate::number::{count, ratio};
-use crate::source::{honest_v4, honest_v6, hostile_v4, hostile_v6};
+use crate::measure::{count, ratio};
 use crate::udp::{Peer, UdpClient, compact};
 
-/// The side that joins first.
+/// The order in which the peers join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     HonestFirst,
@@ -18,16 +18,16 @@ pub(super) enum Order {
 
 const SWARM: [u8; 20] = [0x60; 20];
 
-/// Honest peers of the swarm.
+/// The number of honest peers in the swarm.
 const HONEST: u32 = 50;
 
-/// Numbers of peers that are asked for.
+/// The values of numwant in the requests.
 const NUM_WANTS: [i32; 4] = [10, 30, 50, 200];
 
-/// Replies that are looked at, for each number.
+/// The number of replies for each value.
 const REPLIES: usize = 150;
 
-/// Largest share of the places.
+/// The maximum share of hostile peers in replies.
 const SHARE_MAX: f64 = 0.05;
 
 pub(super) fn v4(context: &Context<'_>, order: Order) -> Result<()> {
@@ -68,33 +68,33 @@ fn poison(
     if order == Order::HonestFirst {
         hostile()?;
     }
-    let mut asker = context.udp(honest(399))?;
+    let mut client = context.udp(honest(399))?;
     for num_want in NUM_WANTS {
-        claim_share(context, &mut asker, num_want)?;
+        check_share(context, &mut client, num_want)?;
     }
     Ok(())
 }
 
-fn claim_share(context: &Context<'_>, asker: &mut UdpClient, num_want: i32) -> Result<()> {
-    let (mut places, mut hostile) = (0, 0);
-    let width = if asker.is_v6() { 18 } else { 6 };
-    let asks = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
-    asker.announce_all(
-        asks,
+fn check_share(context: &Context<'_>, client: &mut UdpClient, num_want: i32) -> Result<()> {
+    let (mut peers_seen, mut hostile) = (0, 0);
+    let width = if client.is_v6() { 18 } else { 6 };
+    let requests = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
+    client.announce_all(
+        requests,
         || context.is_over(),
         |peers| {
-            places += count(peers.len() / width);
+            peers_seen += count(peers.len() / width);
             hostile += count(peers.chunks_exact(width).filter(|peer| is_hostile(peer)).count());
         },
     );
-    ensure!(places > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
-    let share = ratio(hostile, places);
+    ensure!(peers_seen > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
+    let share = ratio(hostile, peers_seen);
     let found = format!("{:.1} % at numwant {num_want}", share * 100.0);
-    context.claim("hostile share of the places", share <= SHARE_MAX, found);
+    context.check("share of hostile peers", share <= SHARE_MAX, found);
     Ok(())
 }
 
-/// Tells whether a compact peer is one of the attacker's addresses, by its /16 or /48.
+/// Returns whether a compact peer has one of the attacker's addresses, by its /16 or /48.
 fn is_hostile(peer: &[u8]) -> bool {
     let (source, prefix_bytes) = if peer.len() == 6 { (hostile_v4(0), 2) } else { (hostile_v6(0), 6) };
     peer.starts_with(&compact(source, 0)[..prefix_bytes])
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_addresses_are_told_from_honest_ones() {
+    fn hostile_and_honest_addresses_are_distinguished() {
         for number in [0, 1, 255, 256, 1000] {
             assert!(
                 is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1))

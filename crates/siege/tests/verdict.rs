@@ -1,10 +1,10 @@
-//! The siege can fail: the same attack is held by a sound configuration and gets through a weak one.
+//! The siege can fail: the tracker holds against an attack with a sound configuration, but not with a weak one.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs the short form of the attacks whose name contains `filter`.
+/// Runs the attacks whose name contains `filter` in short mode.
 fn siege(filter: &str, settings: &[&str]) -> (Option<i32>, Value) {
     let shoal = shoal_clients::tools::shoal().expect("the tracker builds");
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-siege"));
@@ -27,14 +27,14 @@ fn a_weak_configuration_lets_an_attack_through() {
 }
 
 #[test]
-fn a_tracker_that_does_not_start_could_not_be_attacked() {
+fn a_tracker_that_does_not_start_is_reported_as_not_run() {
     let (code, report) = siege("connections/silent", &["store.memory_max=1"]);
     assert_eq!((code, &report["held"]), (Some(2), &Value::Bool(false)), "{report:#}");
     assert!(report["not_run"][0]["reason"].as_str().is_some_and(|reason| reason.contains("memory_max")));
 }
 
 #[test]
-fn no_target_but_the_own_tracker_can_be_named() {
+fn no_other_target_is_accepted() {
     let output = Command::new(env!("CARGO_BIN_EXE_shoal-siege")).arg("192.0.2.1:6969").output();
     assert_eq!(output.expect("the program was built").status.code(), Some(2));
 }

@@ -1,4 +1,4 @@
-//! What a request means, and the body of the reply.
+//! The handling of requests, and the bodies of replies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::tracker::{Announce, Announced, State, Swarm};
 
 const SCRAPE_MAX: usize = 60;
 
-pub(crate) fn answer(state: &mut State, peer: IpAddr, request: &Request) -> Reply {
+pub(crate) fn respond(state: &mut State, peer: IpAddr, request: &Request) -> Reply {
     let fault = state.fault;
     let is_get = matches!(request.method.as_str(), "GET" | "HEAD");
     if (!is_get && fault != Fault::HttpAnyMethod) || (request.method == "HEAD" && fault == Fault::HttpNoHead)
@@ -60,7 +60,7 @@ fn refusal(fault: Fault, reason: &str) -> Reply {
 
 type Parameter = (Vec<u8>, Vec<u8>);
 
-/// The parameters, decoded.
+/// Decodes the parameters.
 fn parameters(fault: Fault, query: &str) -> Result<Vec<Parameter>, &'static str> {
     let mut parameters: Vec<Parameter> = Vec::new();
     for text in query.split('&') {
@@ -118,7 +118,7 @@ fn decode(fault: Fault, text: &str) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// The first value of a name.
+/// Returns the first value of a name.
 fn value<'p>(parameters: &'p [Parameter], name: &str) -> Option<&'p [u8]> {
     parameters.iter().find(|(found, _)| found == name.as_bytes()).map(|(_, value)| &value[..])
 }
@@ -133,11 +133,11 @@ fn hash(fault: Fault, value: &[u8]) -> Result<[u8; 20], &'static str> {
         value.resize(20, 0);
         return Ok(value.try_into().unwrap());
     }
-    value.try_into().map_err(|_| "info_hash has not 20 bytes")
+    value.try_into().map_err(|_| "info_hash does not have 20 bytes")
 }
 
-/// What HTTP alone finds fault with.
-fn objection(fault: Fault, parameters: &[Parameter], query: &str) -> Option<&'static str> {
+/// Returns the reason of a refusal by a fault of HTTP only.
+fn fault_refusal(fault: Fault, parameters: &[Parameter], query: &str) -> Option<&'static str> {
     const KNOWN: [&str; 12] = [
         "info_hash",
         "peer_id",
@@ -172,7 +172,7 @@ fn objection(fault: Fault, parameters: &[Parameter], query: &str) -> Option<&'st
         }
         _ => false,
     };
-    is_wrong.then_some("objection")
+    is_wrong.then_some("refused by a fault")
 }
 
 fn announce(
@@ -183,8 +183,8 @@ fn announce(
 ) -> Result<Vec<u8>, &'static str> {
     let fault = state.fault;
     let parameters = parameters(fault, query)?;
-    if let Some(objection) = objection(fault, &parameters, query) {
-        return Err(objection);
+    if let Some(reason) = fault_refusal(fault, &parameters, query) {
+        return Err(reason);
     }
     let mut hash = match value(&parameters, "info_hash") {
         Some(value) => hash(fault, value)?,
@@ -212,7 +212,7 @@ fn announce(
     let left = number(&parameters, "left").map(clamped);
     let left = left.unwrap_or(if fault == Fault::HttpAbsentLeftIsSeeder { 0 } else { i64::MAX });
     let numwant = number(&parameters, "numwant").unwrap_or(-1);
-    // Minus one, said and not, is the same here; the fault that tells them apart is about what is said.
+    // An explicit -1 equals the default, except for a fault that concerns explicit negative numbers.
     let numwant = if fault == Fault::NegativeIsNone && numwant < 0 && value(&parameters, "numwant").is_some()
     {
         -2
@@ -243,7 +243,7 @@ fn announce(
         _ => None,
     };
     let source = believed.unwrap_or(peer);
-    let (swarm, announced) = state.take(source, &announce);
+    let (swarm, announced) = state.apply(source, &announce);
     let is_compact = match value(&parameters, "compact") {
         _ if fault == Fault::HttpAlwaysCompact => true,
         Some(b"0") => false,

@@ -1,11 +1,9 @@
-//! Addresses of the network of a siege: the tracker's, those of honest clients, those of attackers.
+//! Addresses in the network of a siege: the tracker's, those of honest clients, and those of attackers.
 //!
-//! IPv4 addresses come from 127.0.0.0/8, IPv6 addresses from the prefix for documentation (RFC 3849), which the network
-//! namespace of the siege routes to itself as a whole. Honest clients share no /48 with each other nor with attackers.
+//! IPv4 addresses are in 127.0.0.0/8. IPv6 addresses are in the documentation prefix (RFC 3849), which the network
+//! namespace of the siege routes to itself. Honest clients share no /48 with each other or with attackers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use crate::number::{low8, low16};
 
 /// The tracker's IPv4 address.
 pub(crate) const TRACKER_V4: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -16,7 +14,7 @@ pub(crate) const TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0,
 /// The prefix that the namespace routes to itself.
 pub(crate) const PREFIX_V6: &str = "2001:db8::/32";
 
-/// The networks that are trusted proxies where an attack plays one.
+/// The networks of trusted proxies, for attacks that act as one.
 pub(crate) const PROXIES: &str = "127.99.0.0/16";
 
 /// Returns the IPv4 address of an honest client.
@@ -24,7 +22,7 @@ pub(crate) fn honest_v4(number: u32) -> IpAddr {
     Ipv4Addr::new(127, 1, low8(number >> 8), low8(number)).into()
 }
 
-/// Returns the IPv6 address of an honest client, each in a /48 of its own.
+/// Returns the IPv6 address of an honest client, each in its own /48.
 pub(crate) fn honest_v6(number: u32) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0x1000 + low16(number & 0xfff), 1, 0, 0, 0, 1).into()
 }
@@ -34,7 +32,7 @@ pub(crate) fn hostile_v4(number: u32) -> IpAddr {
     Ipv4Addr::new(127, 66, low8(number >> 8), low8(number)).into()
 }
 
-/// Returns an IPv6 address of an attacker who has one /48, each in a /64 of its own.
+/// Returns an IPv6 address of an attacker that has one /48, each in its own /64.
 pub(crate) fn hostile_v6(number: u32) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0xbad, low16(number), 0, 0, 0, 1).into()
 }
@@ -42,4 +40,14 @@ pub(crate) fn hostile_v6(number: u32) -> IpAddr {
 /// Returns the address of a trusted proxy.
 pub(crate) fn proxy(number: u32) -> IpAddr {
     Ipv4Addr::new(127, 99, low8(number >> 8), low8(number)).into()
+}
+
+/// Returns the lower 16 bits.
+fn low16(number: u32) -> u16 {
+    (number & 0xffff) as u16
+}
+
+/// Returns the lower 8 bits.
+fn low8(number: u32) -> u8 {
+    (number & 0xff) as u8
 }

@@ -1,4 +1,4 @@
-//! What a WebTorrent tracker shares with its surroundings: the two families, HTTP on the same port, and readers of any speed.
+//! Coexistence of clients: the two address families, HTTP on the same port, and slow readers.
 
 use super::message::{Fields, Kind, offer, offer_id, sdp};
 use super::socket::Socket;
@@ -8,39 +8,39 @@ use crate::http;
 use crate::peer::Announce;
 use crate::rules::Client as _;
 
-/// More than the kernel takes for a socket that nobody reads, by far.
+/// Far more bytes than the kernel buffers for a socket that is not read.
 const UNREAD_MAX: usize = 64 << 20;
 
-/// Of each offer that nobody reads.
+/// The size of each unread offer.
 const SDP_BYTES: usize = 12_000;
 
-/// Offers between two looks.
+/// The number of offers between two checks.
 const BURST: u16 = 100;
 
 pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-families-share-a-swarm",
-        "practice: browsers find the addresses of each other by themselves",
-        "Peers that come over IPv4 and IPv6 are counted together, and are sent each other's offers.",
+        "practice: browsers determine each other's addresses themselves",
+        "Peers that connect over IPv4 and IPv6 are counted together, and are sent each other's offers.",
         families_share_a_swarm,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-http-is-served-on-the-same-port",
         "practice: one address for all clients",
-        "An HTTP announce at the same port gets a reply of HTTP.",
+        "An HTTP announce on the same port gets an HTTP reply.",
         http_is_served,
     )
     .with_info_hashes(1),
     Case::should(
         "ws-counts-are-those-of-its-own-swarm",
-        "practice: a browser reaches nobody who speaks TCP or UDP only",
-        "A peer that announces by HTTP is not counted among those of WebTorrent.",
+        "practice: a browser cannot reach peers that support only TCP or UDP",
+        "A peer that announces over HTTP is not counted among those of WebTorrent.",
         counts_are_its_own,
     )
     .with_info_hashes(1),
     Case::should(
-        "ws-slow-reader-holds-up-nobody",
+        "ws-slow-reader-does-not-block-others",
         "practice: a page in the background does not read",
         "While a peer does not read what it is sent, others are answered.",
         |context| slow_reader(context, &mut Socket::open(context)?, UNREAD_MAX / 4).map(drop),
@@ -48,9 +48,8 @@ pub(super) const CASES: &[Case] = &[
     .with_info_hashes(1),
     Case::should(
         "ws-slow-reader-is-let-go",
-        "practice: what it does not read takes the memory of the tracker",
-        "Some dozen megabytes that others have for a peer that does not read are not all kept for it: it is disconnected, or \
-         misses some.",
+        "practice: messages that it does not read take memory of the tracker",
+        "Of several dozen megabytes for a peer that does not read, not all are queued: it is disconnected or loses some.",
         slow_reader_is_let_go,
     )
     .with_info_hashes(1),
@@ -66,7 +65,7 @@ fn families_share_a_swarm(context: &Context<'_>) -> Checked {
     other.ensure_counts(hash, 0, 2)
 }
 
-/// The same tracker with the path of an announce.
+/// Returns the same tracker with the path of an announce.
 fn with_announce_path(context: &Context<'_>) -> Target {
     let path = if context.target.path.contains("announce") { &context.target.path } else { "/announce" };
     Target { path: path.to_owned(), ..context.target.clone() }
@@ -74,24 +73,24 @@ fn with_announce_path(context: &Context<'_>) -> Target {
 
 fn http_is_served(context: &Context<'_>) -> Checked {
     let target = with_announce_path(context);
-    let http_context = context.towards(&target);
+    let http_context = context.with_target(&target);
     http::Client::new(&http_context).announce(&Announce::leecher(context.hash(0), 1001)).map(drop)
 }
 
 fn counts_are_its_own(context: &Context<'_>) -> Checked {
     let target = with_announce_path(context);
-    let http_context = context.towards(&target);
+    let http_context = context.with_target(&target);
     let client = http::Client::new(&http_context);
     let hash = context.hash(0);
     if let Err(Unmet::Fail { seen, .. }) = client.announce(&Announce::leecher(hash, 1001)) {
-        return Err(Unmet::NotSupported(format!("it does not answer HTTP at this port: {seen}")));
+        return Err(Unmet::NotSupported(format!("the tracker does not answer HTTP on this port: {seen}")));
     }
     let mut socket = Socket::open(context)?;
     socket.announce(&Fields::seeder(hash, 1))?;
     socket.ensure_counts(hash, 1, 0)
 }
 
-/// Sends offers to a peer that does not read, until there are `bytes` of them or the peer is gone. Says which.
+/// Sends `bytes` of offers to a peer that does not read. Returns whether the peer was removed meanwhile.
 fn slow_reader(context: &Context<'_>, slow: &mut Socket<'_>, bytes: usize) -> Checked<bool> {
     let hash = context.hash(0);
     let mut other = Socket::open(context)?;
@@ -109,16 +108,16 @@ fn slow_reader(context: &Context<'_>, slow: &mut Socket<'_>, bytes: usize) -> Ch
     Ok(false)
 }
 
-/// Whether it is let go or what others have for it, the memory of the tracker does not grow with what it does not read.
+/// The tracker may disconnect the peer or drop offers, as long as its memory does not grow with the unread offers.
 fn slow_reader_is_let_go(context: &Context<'_>) -> Checked {
     let mut slow = Socket::open(context)?;
     if slow_reader(context, &mut slow, UNREAD_MAX)? {
         return Ok(());
     }
-    let kept = slow.offers_until_settled(context.hash(0))? * SDP_BYTES;
+    let queued = slow.offers_before_barrier(context.hash(0))? * SDP_BYTES;
     ensure(
-        kept < UNREAD_MAX / 2,
-        "a peer that is gone, or misses some of it",
-        format!("{} of {} MiB were kept for it", kept >> 20, UNREAD_MAX >> 20),
+        queued < UNREAD_MAX / 2,
+        "a peer that is disconnected, or loses some of the offers",
+        format!("{} of {} MiB were queued for it", queued >> 20, UNREAD_MAX >> 20),
     )
 }

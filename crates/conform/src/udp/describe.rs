@@ -1,31 +1,32 @@
-//! Datagrams in words, for readers of a report.
+//! Descriptions of datagrams for the report.
 
-use super::packet::{ANNOUNCE, CONNECT, ERROR, PROTOCOL_ID, SCRAPE, long, read_scraped, word};
+use super::packet::{ANNOUNCE, CONNECT, ERROR, PROTOCOL_ID, SCRAPE, read_scraped, u32_at, u64_at};
 use crate::peer::Announced;
 use crate::trace::hex;
 
-/// Most peers or torrents that are written out.
+/// The number of peers or torrents that are listed.
 const ITEMS_MAX: usize = 8;
 
-/// A datagram to the tracker.
+/// Describes a datagram to the tracker.
 pub(crate) fn request(bytes: &[u8]) -> String {
-    let (Some(id), Some(action), Some(transaction_id)) = (long(bytes, 0), word(bytes, 8), word(bytes, 12))
+    let (Some(id), Some(action), Some(transaction_id)) =
+        (u64_at(bytes, 0), u32_at(bytes, 8), u32_at(bytes, 12))
     else {
-        return format!("{} bytes, too few for a request", bytes.len());
+        return format!("{} bytes, too short for a request", bytes.len());
     };
-    let what = match action {
+    let kind = match action {
         CONNECT if id == PROTOCOL_ID => "connect".to_owned(),
         CONNECT => format!("connect with protocol id {id:#x}"),
         ANNOUNCE => format!("announce with connection id {id:#x}{}", announce(bytes)),
         SCRAPE => format!("scrape of {} info hashes with connection id {id:#x}", (bytes.len() - 16) / 20),
         other => format!("action {other} with connection id {id:#x}"),
     };
-    format!("{what}, transaction id {transaction_id:#x}, {} bytes", bytes.len())
+    format!("{kind}, transaction id {transaction_id:#x}, {} bytes", bytes.len())
 }
 
 fn announce(bytes: &[u8]) -> String {
     let (Some(hash), Some(left), Some(event), Some(numwant), Some(port)) =
-        (bytes.get(16..36), long(bytes, 64), word(bytes, 80), word(bytes, 92), bytes.get(96..98))
+        (bytes.get(16..36), u64_at(bytes, 64), u32_at(bytes, 80), u32_at(bytes, 92), bytes.get(96..98))
     else {
         return " (truncated)".to_owned();
     };
@@ -45,13 +46,13 @@ fn announce(bytes: &[u8]) -> String {
     )
 }
 
-/// A datagram of the tracker, to a client of the family in which a peer takes `peer_bytes`.
+/// Describes a datagram from the tracker to a client in whose family a peer has `peer_bytes` bytes.
 pub(crate) fn reply(bytes: &[u8], peer_bytes: usize) -> String {
-    let (Some(action), Some(transaction_id)) = (word(bytes, 0), word(bytes, 4)) else {
-        return format!("{} bytes, too few for a reply", bytes.len());
+    let (Some(action), Some(transaction_id)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else {
+        return format!("{} bytes, too short for a reply", bytes.len());
     };
-    let what = match action {
-        CONNECT => match long(bytes, 8) {
+    let kind = match action {
+        CONNECT => match u64_at(bytes, 8) {
             Some(id) => format!("connect reply with connection id {id:#x}"),
             None => "connect reply without a connection id".to_owned(),
         },
@@ -64,7 +65,7 @@ pub(crate) fn reply(bytes: &[u8], peer_bytes: usize) -> String {
                     list("peers", &read.peers)
                 )
             }
-            None => format!("announce reply that does not divide into peers of {peer_bytes} bytes"),
+            None => format!("announce reply that is not a list of peers of {peer_bytes} bytes"),
         },
         SCRAPE => match read_scraped(bytes) {
             Some(counts) => {
@@ -74,12 +75,12 @@ pub(crate) fn reply(bytes: &[u8], peer_bytes: usize) -> String {
                     .collect();
                 format!("scrape reply (seeders/completed/leechers): {}", list("torrents", &triples))
             }
-            None => "scrape reply that does not divide into torrents of 12 bytes".to_owned(),
+            None => "scrape reply that is not a list of entries of 12 bytes".to_owned(),
         },
         ERROR => format!("error {:?}", String::from_utf8_lossy(&bytes[8..])),
-        other => format!("reply of unknown action {other}"),
+        other => format!("reply with unknown action {other}"),
     };
-    format!("{what}, transaction id {transaction_id:#x}, {} bytes", bytes.len())
+    format!("{kind}, transaction id {transaction_id:#x}, {} bytes", bytes.len())
 }
 
 fn list(noun: &str, items: &[impl ToString]) -> String {
@@ -95,19 +96,19 @@ mod tests {
     use crate::peer::Announce;
 
     #[test]
-    fn requests_are_told_in_words() {
+    fn requests_are_described() {
         assert_eq!(request(&connect(7)), "connect, transaction id 0x7, 16 bytes");
-        let words = request(&Announce::leecher([0xab; 20], 1001).packet(1, 2));
+        let text = request(&Announce::leecher([0xab; 20], 1001).packet(1, 2));
         for word in ["connection id 0x1", "abababab", "left 1048576", "event none", "numwant -1", "port 1001"]
         {
-            assert!(words.contains(word), "{words}");
+            assert!(text.contains(word), "{text}");
         }
         assert!(request(&scrape(1, 2, &[[0; 20]; 3])).starts_with("scrape of 3 info hashes"));
         assert!(request(&[0; 50]).contains("protocol id 0x0"));
     }
 
     #[test]
-    fn any_bytes_are_told_without_a_panic() {
+    fn any_bytes_are_described_without_a_panic() {
         let mut rng = fastrand::Rng::with_seed(7);
         for length in 0..200 {
             let mut bytes = vec![0; length];
