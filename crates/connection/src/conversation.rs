@@ -48,7 +48,7 @@ enum Route {
     Scrape,
 }
 
-/// What follows the requests of an input.
+/// The next step after the requests of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The connection waits for this.

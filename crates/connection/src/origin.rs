@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lists_everybody_is_served() {
+    fn without_lists_all_origins_are_served() {
         for values in [&["https://example.com"][..], &["null"], &["junk"], &[], &[""]] {
             assert!(admits(&Origins::default(), values), "{values:?}");
         }

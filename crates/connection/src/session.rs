@@ -31,7 +31,7 @@ pub struct Session {
     pub(crate) skip_bytes: u16,
 }
 
-/// What is expected on a connection.
+/// The stage of a connection: the input that is expected next.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// The header of the PROXY protocol.

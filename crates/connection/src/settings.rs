@@ -18,11 +18,11 @@ pub struct Settings {
     /// Maximum number of concurrent full scrapes of a worker. Each holds about half a mebibyte while it is
     /// compressed.
     pub full_scrapes_max: usize,
-    /// What holds for WebSockets.
+    /// The settings of WebSockets.
     pub websocket: WebSocket,
 }
 
-/// What holds for WebSockets.
+/// The settings of WebSockets.
 #[derive(Clone, Debug)]
 pub struct WebSocket {
     /// The sites whose pages may connect.

@@ -41,7 +41,7 @@ pub(crate) struct Sockets {
 /// The close reason for a client that leaves more replies unread than may be queued.
 const REPLIES_UNREAD: &str = "too many replies are left unread";
 
-/// What follows a frame.
+/// The next step after a frame.
 enum Step {
     /// The next frame is read.
     Continue,

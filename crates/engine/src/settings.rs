@@ -36,7 +36,7 @@ pub struct Settings {
     pub connection_key: ConnectionKey,
     /// Seconds for which a connection id is accepted in addition to the two minutes of BEP 15.
     pub connection_grace_s: u32,
-    /// What a request with a wrong connection id gets.
+    /// The response to a request with a wrong connection id.
     pub wrong_connection_id: WrongConnectionId,
     /// Maximum size in bytes of a datagram sent over IPv4, without headers.
     pub reply_bytes_max_v4: usize,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub reply_bytes_max_v6: usize,
 }
 
-/// What a request with a wrong connection id gets.
+/// The response to a request with a wrong connection id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WrongConnectionId {
     /// No reply, so that an attacker cannot make the tracker send to a forged source.

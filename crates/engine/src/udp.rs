@@ -53,7 +53,7 @@ struct Query {
     transaction_id: TransactionId,
 }
 
-/// What to do with a datagram.
+/// The action to take on a datagram.
 #[derive(Debug)]
 enum Disposition<'b> {
     Ignore(Family, Drop),

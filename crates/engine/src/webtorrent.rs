@@ -54,7 +54,7 @@ pub struct Responder {
 struct Inner {
     settings: Settings,
     swarms: Arc<Swarms>,
-    postroom: Postroom,
+    dispatcher: Postroom,
     tally: Tally,
     rng: fastrand::Rng,
     /// Announces that wait until another connection has shown whether it is alive.
@@ -80,7 +80,7 @@ impl Responder {
     pub fn new(
         settings: Settings,
         swarms: Arc<Swarms>,
-        postroom: Postroom,
+        dispatcher: Postroom,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
@@ -92,7 +92,7 @@ impl Responder {
         let inner = Inner {
             settings,
             swarms,
-            postroom,
+            dispatcher,
             tally,
             rng,
             claims: Claims::default(),
@@ -136,12 +136,12 @@ impl Responder {
 
     /// Removes a client that has disconnected: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
-        let Inner { swarms, postroom, claims, .. } = &mut self.inner;
-        postroom.forget(member.handle());
+        let Inner { swarms, dispatcher, claims, .. } = &mut self.inner;
+        dispatcher.forget(member.handle());
         if member.claims > 0 {
             claims.forget(&member);
         }
-        let address = member.address(postroom.worker());
+        let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
             swarms.leave(&swarms.locate(info_hash), peer_id, address);
         }
@@ -149,26 +149,26 @@ impl Responder {
 
     /// Returns the next connection with queued messages, see [`Postroom::speaker`].
     pub fn speaker(&mut self) -> Option<Handle> {
-        self.inner.postroom.speaker()
+        self.inner.dispatcher.speaker()
     }
 
     /// Calls `fetch` with the queued bytes of a connection, in place, so that they can be encrypted without a
     /// copy.
     pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        self.inner.postroom.fetch(handle, fetch)
+        self.inner.dispatcher.fetch(handle, fetch)
     }
 
     /// Records how many written bytes the socket of a connection has not yet accepted, see
     /// [`Postroom::set_unsent`].
     pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
-        self.inner.postroom.set_unsent(handle, unsent_bytes);
+        self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
     /// Handles a pong of a client. It may answer the ping that challenged the client on account of a peer.
     pub fn take_pong(&mut self, member: &Member, payload: &[u8]) {
-        let Inner { swarms, postroom, .. } = &self.inner;
+        let Inner { swarms, dispatcher, .. } = &self.inner;
         if let Some((info_hash, peer_id)) = claim::parse(payload) {
-            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(postroom.worker()));
+            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(dispatcher.worker()));
         }
     }
 
@@ -185,7 +185,7 @@ impl Responder {
     /// Returns how many bytes are queued for a client that does not read them, see [`Postroom::backlog_bytes`].
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
-        self.inner.postroom.backlog_bytes(handle)
+        self.inner.dispatcher.backlog_bytes(handle)
     }
 
     /// Collects the messages that clients of other workers have for those of this one, and wakes the connections
@@ -193,19 +193,19 @@ impl Responder {
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
-        inner.postroom.collect();
-        while let Some((handle, payload)) = inner.postroom.challenge() {
+        inner.dispatcher.collect();
+        while let Some((handle, payload)) = inner.dispatcher.challenge() {
             inner.challenge(handle, &payload, now);
         }
         while let Some(handle) = inner.claims.next_due(now.monotonic_s) {
-            inner.postroom.call(handle);
+            inner.dispatcher.call(handle);
         }
         inner.count_losses();
     }
 
     /// Frees memory that was not needed since the last call. To be called every few seconds.
     pub fn trim(&mut self) {
-        self.inner.postroom.trim();
+        self.inner.dispatcher.trim();
     }
 
     /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be
@@ -213,7 +213,7 @@ impl Responder {
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         // The next dispatch counts the messages that this one loses.
         self.inner.count_losses();
-        self.inner.postroom.dispatch()
+        self.inner.dispatcher.dispatch()
     }
 }
 
@@ -270,11 +270,11 @@ impl Inner {
             return false;
         }
         let payload = claim::payload(&info_hash, &peer_id);
-        if holder.worker == self.postroom.worker() {
+        if holder.worker == self.dispatcher.worker() {
             self.challenge(holder.handle, &payload, now);
         } else {
             // If the message is lost, the holder is not challenged and keeps its peer.
-            let _ = self.postroom.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
+            let _ = self.dispatcher.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
         }
         true
     }
@@ -284,15 +284,15 @@ impl Inner {
     /// its own timeout will show that.
     fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
         let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
-        let address = Address { worker: self.postroom.worker(), handle };
+        let address = Address { worker: self.dispatcher.worker(), handle };
         let place = self.swarms.locate(&info_hash);
-        if self.postroom.has_unsent(handle)
+        if self.dispatcher.has_unsent(handle)
             || !self.swarms.challenge(&place, &peer_id, address, now.monotonic_s)
         {
             return;
         }
         let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
-        if self.postroom.write(address, Class::Reply, ping).is_err() {
+        if self.dispatcher.write(address, Class::Reply, ping).is_err() {
             self.swarms.vouch(&place, &peer_id, address);
         }
     }
@@ -333,7 +333,7 @@ impl Inner {
         place: &Place,
         now: Now,
     ) -> Result<Counts, Rejected> {
-        let worker = self.postroom.worker();
+        let worker = self.dispatcher.worker();
         let mut announced = self.enter_swarm(member, peer_id, stance, place, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
             announced = self.enter_swarm(member, peer_id, stance, place, now);
@@ -354,7 +354,7 @@ impl Inner {
         now: Now,
     ) -> Result<Announced, Rejection> {
         let announce = shoal_relay::Announce {
-            address: member.address(self.postroom.worker()),
+            address: member.address(self.dispatcher.worker()),
             source: member.source(),
             peer_id,
             stance,
@@ -366,7 +366,7 @@ impl Inner {
 
     /// Removes a peer of the sender. A peer of another connection stays.
     fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
-        let address = member.address(self.postroom.worker());
+        let address = member.address(self.dispatcher.worker());
         let left = self.swarms.leave(place, &announce.peer_id, address);
         // This also applies if the swarm forgot the peer or another connection took it over before, so that it no
         // longer counts.
@@ -404,7 +404,7 @@ impl Inner {
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += relayed_bytes(&offer);
-            let written = self.postroom.write(target.address, class, |out| {
+            let written = self.dispatcher.write(target.address, class, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
@@ -417,7 +417,7 @@ impl Inner {
     /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
     fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
         self.tally.request(member.family, Kind::Answer);
-        let answerer = member.address(self.postroom.worker());
+        let answerer = member.address(self.dispatcher.worker());
         let offer = self.swarms.offer(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
         let place = self.swarms.locate(&answer.info_hash);
         let matched = self.swarms.settle(
@@ -429,7 +429,7 @@ impl Inner {
         );
         match matched {
             Settlement::Owed(offerer) => {
-                let written = self.postroom.write(offerer, Class::Answer, |out| {
+                let written = self.dispatcher.write(offerer, Class::Answer, |out| {
                     frame::write_text(out, |out| {
                         reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
                     });
@@ -502,8 +502,8 @@ impl Inner {
 
     /// Appends the frames that `write` writes to the queue of the client.
     fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
-        let address = member.address(self.postroom.worker());
-        match self.postroom.write(address, Class::Reply, write) {
+        let address = member.address(self.dispatcher.worker());
+        match self.dispatcher.write(address, Class::Reply, write) {
             Ok(()) => {}
             Err(Unwritten::QueueFull) => {
                 self.is_reply_lost = true;
@@ -518,7 +518,7 @@ impl Inner {
     }
 
     fn count_losses(&mut self) {
-        let losses = self.postroom.losses();
+        let losses = self.dispatcher.losses();
         self.tally.lose(Loss::Gone, losses.gone);
         self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
         self.tally.lose(Loss::QueueFull, losses.queue_full);

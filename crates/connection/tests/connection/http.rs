@@ -1,4 +1,4 @@
-//! What is answered to what, and what becomes of the connection then.
+//! Responses to requests, and the state of the connection after them.
 
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
@@ -7,7 +7,7 @@ use shoal_wire::stream::Next;
 use crate::harness::{self, NOW, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
 use crate::response;
 
-/// Asserts what whole requests are answered, and what the connection waits for.
+/// Asserts the responses to whole requests, and what the connection waits for.
 #[track_caller]
 fn assert_answers(bytes: &[u8], statuses: &[u16], next: Next) {
     let heard = Tracker::new().ask(bytes);
@@ -240,7 +240,7 @@ fn requests_whose_end_could_be_disputed_end_the_connection() {
         "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
     ] {
-        // What follows must not be taken for a request.
+        // The following bytes must not be taken for a request.
         let bytes = [announce(fields), announce("")].concat();
         assert_answers(&bytes, &[400], Next::Linger);
     }
@@ -269,8 +269,8 @@ fn a_short_body_is_read_past_and_a_long_one_refused() {
 
 #[test]
 fn a_body_that_may_never_come_ends_the_connection() {
-    // A client that is answered before it is told to go on leaves the body out, or does not: what comes is one or the
-    // other, and nobody can tell which.
+    // A client that gets its response before a 100 may omit the body or send it. The tracker cannot tell which
+    // the following bytes are.
     let held_back = announce("Expect: 100-continue\r\nContent-Length: 5\r\n");
     assert_answers(&[&held_back[..], b"xxxxx", &announce("")].concat(), &[200], Next::Linger);
     assert_answers(&[held_back, announce("")].concat(), &[200], Next::Linger);

@@ -1,4 +1,4 @@
-//! Who is taken for the client when proxies are about, and who is not.
+//! Which address counts as the client's behind proxies, and which does not.
 
 use shoal_connection::{ClientHeader, Settings};
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
@@ -27,7 +27,7 @@ fn proxy_header(source: &str) -> Vec<u8> {
     bytes
 }
 
-/// Asserts who of all is in the swarm after an announce.
+/// Asserts which of all clients is in the swarm after an announce.
 #[track_caller]
 fn assert_only(tracker: &mut Tracker, expected: &str) {
     for ip in [PROXY, CLIENT, STRANGER, MADE_UP, "2001:db8::9", "fd00::1"] {
@@ -69,7 +69,7 @@ fn a_trusted_proxy_names_its_client() {
         (ClientHeader::XRealIp, "X-Real-IP: 203.0.113.9"),
         (ClientHeader::CfConnectingIp, "CF-Connecting-IP: 203.0.113.9"),
         (ClientHeader::Forwarded, "Forwarded: for=6.6.6.6, for=\"203.0.113.9:4711\";proto=https"),
-        // Other headers than the one that is configured say nothing.
+        // Headers other than the configured one are ignored.
         (
             ClientHeader::XRealIp,
             "X-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 203.0.113.9\r\nCF-Connecting-IP: 6.6.6.6",

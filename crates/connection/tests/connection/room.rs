@@ -1,4 +1,4 @@
-//! Where sources are limited: who is asked for, who is refused, and what a connection counts towards.
+//! Limits of sources: which source is checked, which is refused, and which one a connection counts towards.
 
 use std::net::IpAddr;
 

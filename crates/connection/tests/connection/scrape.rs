@@ -1,4 +1,4 @@
-//! The scrape of all torrents: in pieces, framed by version, compressed where wanted, and not too many at a time.
+//! The scrape of all torrents: in pieces, framed by version, compressed on request, and limited in number.
 
 use std::io::Read;
 
@@ -48,7 +48,7 @@ fn unzip(body: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Every output by itself, until the connection does not have more to say.
+/// Returns each output separately, until the connection has nothing more to send.
 fn pieces(tracker: &mut Tracker, bytes: &[u8]) -> (Vec<Vec<u8>>, Next) {
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     let (mut pieces, mut input) = (Vec::new(), bytes.to_vec());
@@ -135,7 +135,7 @@ fn one_too_many_is_told_to_come_back() {
     assert!(refused.is_failure());
     assert!(refused.field("retry-after").is_some());
 
-    // Whose connection goes, goes with it.
+    // A delivery ends with its connection.
     tracker.service.close(first);
     assert_eq!(tracker.ask(&scrape("HTTP/1.1", "")).statuses(), [200]);
     assert_eq!(tracker.ask(&scrape("HTTP/1.1", "")).statuses(), [200]);
@@ -146,7 +146,7 @@ fn one_that_is_cut_off_does_not_look_whole() {
     let mut tracker = tracker();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     let mut output = Vec::new();
-    // Not even for the sake of the request behind it that is not whole.
+    // This holds even if an incomplete request follows.
     let mut bytes = [scrape("HTTP/1.1", ""), announce("")[..20].to_vec()].concat();
     tracker.service.receive(&mut session, &mut bytes, &mut output, NOW);
     output.clear();

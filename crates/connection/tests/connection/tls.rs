@@ -1,4 +1,4 @@
-//! HTTPS, by a client of rustls that has no socket either.
+//! HTTPS, with a rustls client that has no socket either.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use shoal_wire::stream::Next;
 use crate::harness::{Heard, INPUT_BYTES_MAX, NOW, SECURE, SECURE_PROXIED, Tracker, announce, request};
 use crate::response;
 
-/// A certificate for `localhost`.
+/// Returns a certificate for `localhost`.
 pub(crate) struct Certificate(SelfSigned);
 
 pub(crate) fn certificate() -> Certificate {
@@ -43,16 +43,16 @@ impl Certificate {
     }
 }
 
-/// A client and the connection that it has.
+/// A client and its connection.
 pub(crate) struct Pair {
     pub(crate) tracker: Tracker,
     pub(crate) session: Session,
     pub(crate) client: ClientConnection,
     /// What the connection waits for.
     pub(crate) next: Next,
-    /// What the client has been told.
+    /// The bytes that the client has received.
     pub(crate) told: Vec<u8>,
-    /// Whether the client knows that nothing more comes.
+    /// Whether the client has received the end of the stream.
     pub(crate) has_ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl Pair {
         pair
     }
 
-    /// Lets both talk, in pieces of at most so many bytes, until neither has anything to say.
+    /// Exchanges bytes in pieces of at most this size, until neither side has more to send.
     pub(crate) fn run(&mut self, piece_bytes: usize) {
         loop {
             let mut wire = Vec::new();
@@ -265,7 +265,7 @@ fn the_proxy_protocol_comes_before_the_handshake() {
     let mut header = Vec::new();
     encode_v2("203.0.113.9:5000".parse().unwrap(), "192.0.2.1:443".parse().unwrap(), &mut header);
     let mut pair = Pair::new(trust, SECURE_PROXIED, "10.0.0.1");
-    // The header and the first flight in one piece.
+    // The header and the first flight arrive in one piece.
     pair.client.write_tls(&mut header).unwrap();
     pair.receive(&header);
     pair.run(usize::MAX);

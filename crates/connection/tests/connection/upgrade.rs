@@ -1,4 +1,4 @@
-//! Which connections become WebSockets, and what those are told that do not.
+//! Which connections become WebSockets, and the responses to the others.
 
 use shoal_connection::{ClientHeader, Origins, Settings};
 use shoal_engine::counter::{Family, Kind, Outcome};
@@ -19,7 +19,7 @@ fn tracker_with(decide: impl FnOnce(&mut Settings)) -> Tracker {
     Tracker::with(decide, |_| {}, None)
 }
 
-/// Asserts that a request is declined, and that the connection goes on as HTTP.
+/// Asserts that a request is declined, and that the connection continues with HTTP.
 #[track_caller]
 fn assert_declined(tracker: &mut Tracker, bytes: &[u8], status: u16) -> response::Response {
     let heard = tracker.ask(&[bytes, &harness::announce("")].concat());
@@ -29,7 +29,7 @@ fn assert_declined(tracker: &mut Tracker, bytes: &[u8], status: u16) -> response
     response
 }
 
-/// Asserts that a connection from `ip` becomes a WebSocket, on which things are heard.
+/// Asserts that a connection from `ip` becomes a WebSocket and handles messages.
 #[track_caller]
 fn assert_granted(tracker: &mut Tracker, listener: usize, ip: &str, bytes: &[u8]) {
     let mut client = Client::unheard(tracker, listener, ip);
@@ -59,7 +59,7 @@ fn the_handshake_is_that_of_the_rfc() {
         assert_eq!((head.status, rest.len(), heard.next), (101, 0, Next::Standing));
         let mut fields = head.fields;
         fields.sort_unstable();
-        // RFC 6455, 1.3: the example. No extension and no subprotocol is agreed on.
+        // RFC 6455, 1.3: the example. Neither an extension nor a subprotocol is negotiated.
         let expected = [
             ("connection", "Upgrade"),
             ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
@@ -172,7 +172,7 @@ fn a_trusted_proxy_has_to_name_its_client() {
 
 #[test]
 fn a_client_that_nobody_can_name_is_not_let_in() {
-    // Over a Unix socket, and of a PROXY header that names nobody.
+    // The client uses a Unix socket, or a PROXY header without an address.
     let heard = Tracker::new().ask_from(PLAIN, "", &upgrade(""));
     assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Idle));
     let trust = |settings: &mut Settings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
@@ -189,7 +189,7 @@ fn a_client_that_nobody_can_name_is_not_let_in() {
     assert_granted(&mut tracker_with(trust), PROXIED, "10.0.0.1", &bytes);
 }
 
-/// The first that `ip` is told about an announce, over a WebSocket opened with these fields.
+/// Returns the first message to `ip` about an announce, over a WebSocket opened with these fields.
 fn told_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
     use shoal_engine::webtorrent::Settings;
     let settings = Settings { refuse_private_addresses: true, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! The counts of torrents that are named.
+//! The counts of named torrents.
 
 use shoal_engine::Settings;
 use shoal_engine::counter::{Kind, Outcome};
@@ -46,7 +46,7 @@ fn every_number_of_torrents_that_a_request_holds_is_answered() {
         }
     }
     for asked in (1..=10).chain([23, 24, 25, 74, 75, 130, 200, 260]) {
-        // Sorted keys are checked by whoever reads it.
+        // The bencoding reader checks that keys are sorted.
         let reply = tracker.scrape(v4(9), &all_named(&hashes[..asked]));
         assert_eq!(reply.find("files").unwrap().dictionary().len(), asked);
         for (n, info_hash) in hashes[..asked].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What an announce does, and what its sender hears.
+//! Effects of an announce, and the messages that its sender receives.
 
 use shoal_engine::webtorrent::Settings;
 
@@ -23,7 +23,7 @@ fn the_reply_comes_first() {
     let mut tracker = Tracker::new(&settings());
     let mut socket = tracker.newcomer();
     tracker.say(&mut socket, &leecher(1, ""));
-    // Two peers of one socket: the offer comes back over it.
+    // Two peers share one socket: the offer comes back over it.
     tracker.say(&mut socket, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
     assert_eq!(tracker.heard(&socket), [reply(0, 1), reply(0, 2), offer_heard(2, "x-0")]);
 }

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counters.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
     tracker.say(&mut other, r#"{"action":"announce"}"#);
     tracker.say(&mut other, "?");
     tracker.say(&mut other, &answer(2, 1, "x"));
-    // The one that is asked whether it lives says so.
+    // The challenged client shows that it is alive.
     tracker.heard(&one);
     let ping = tracker.pings(&one).concat();
     tracker.pong(&one, &ping);
@@ -77,7 +77,7 @@ fn what_finds_no_room_is_counted() {
     tracker.say(&mut other, &leecher(2, ""));
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers(name, 1))));
-        // What has not been collected fills the mailbox.
+        // Uncollected messages fill the mailbox.
         tracker.turn(0);
     }
     tracker.turn(0);

@@ -1,4 +1,4 @@
-//! Offers and answers: who hears them, how many, and what of them.
+//! Offers and answers: their receivers, their number and their contents.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     relay_settings, reply, seeder, settings, v4, v6,
 };
 
-/// So many leechers of a socket each, numbered from 100.
+/// Creates this many leechers with a socket each, numbered from 100.
 fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
     let mut join = |n| {
         let mut client = tracker.newcomer();
@@ -20,7 +20,7 @@ fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
     (100..100 + count).map(&mut join).collect()
 }
 
-/// What all of them have heard.
+/// Returns the messages that all of them have received.
 fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
     clients.iter().map(|client| tracker.heard(client)).collect()
 }
@@ -129,7 +129,7 @@ fn bad_offers_are_skipped_and_large_ones_too() {
     assert_eq!(heard, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
 }
 
-/// A client that made an offer, and the one who got it.
+/// Returns a client that made an offer, and the client that received it.
 fn couple(tracker: &mut Tracker) -> [Client; 2] {
     let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
     tracker.ask(&mut other, &leecher(2, ""));
@@ -157,7 +157,7 @@ fn an_answer_that_nobody_awaits_is_dropped() {
     for (n, to, offer_id) in [(2, 1, "x-1"), (3, 1, "x-0"), (2, 3, "x-0"), (2, 2, "x-0"), (1, 2, "x-0")] {
         tracker.say(&mut other, &answer(n, to, offer_id));
     }
-    // From another connection, under its own name and under that of the one who was asked.
+    // The answer comes from another connection, once with its own peer id and once with that of the answerer.
     tracker.say(&mut stranger, &answer(3, 1, "x-0"));
     tracker.say(&mut stranger, &answer(2, 1, "x-0"));
     let other_torrent = answer(2, 1, "x-0").replace(HASH, "bbbbbbbbbbbbbbbbbbbb");
@@ -199,7 +199,7 @@ fn an_answer_to_one_that_has_gone_is_dropped() {
     let [one, mut other] = couple(&mut tracker);
     tracker.leave(one);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    // Nor does one of the same name hear it that comes after.
+    // A later client with the same peer id does not receive it either.
     let mut next = tracker.newcomer();
     tracker.ask(&mut next, &leecher(1, ""));
     tracker.say(&mut other, &answer(2, 1, "x-0"));
@@ -238,7 +238,7 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
         all_heard(tracker, &others).concat().len()
     };
-    // Eight seconds of the rate, and the last one may be larger.
+    // The allowance is eight seconds of the rate, and the last offer may exceed it.
     let burst = 2400_usize.div_ceil(offer_heard(1, "a-0").len());
     assert!((5..18).contains(&burst));
     let first = announce(&mut tracker, "a");
