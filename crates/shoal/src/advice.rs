@@ -43,7 +43,7 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
             )
         }
         (ListenAddress::Unix(_), ErrorKind::AddrInUse) => anyhow!(
-            "{error}; stop it (`ss -lxp` lists the processes that listen) or set http.listen or tls.listen to another file"
+            "{error}; stop it (`ss -lxp` lists the listening processes) or set http.listen or tls.listen to another file"
         ),
         (ListenAddress::Unix(_), ErrorKind::PermissionDenied | ErrorKind::NotFound) => anyhow!(
             "{error}; set http.listen or tls.listen to a file in an existing directory that this user may write \

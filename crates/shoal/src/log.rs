@@ -30,7 +30,7 @@ impl Drop for Log {
         let (flushed, wait) = mpsc::channel();
         let flush = move || {
             drop(guard);
-            let _nobody_waits_any_more = flushed.send(());
+            let _receiver_is_gone = flushed.send(());
         };
         if thread::Builder::new().name("log end".to_owned()).spawn(flush).is_ok() {
             let _in_time_or_not = wait.recv_timeout(FLUSH_TIME_MAX);

@@ -220,8 +220,8 @@ impl DivisionInput {
         }
         let (message_max, most) = (self.message_max, ByteSize::kib(most >> 10));
         Err(format!(
-            "webtorrent.message_max = {message_max}: two such messages would not fit the memory that the connections of a worker may \
-             hold; it accepts at most {most} with this memory.max ({}), or memory.max has to be larger",
+            "webtorrent.message_max = {message_max}: two such messages would not fit the memory that the connections of \
+             a worker may hold; it accepts at most {most} with this memory.max ({}), or memory.max has to be larger",
             ByteSize::mib(division.max >> 20)
         ))
     }
@@ -230,8 +230,8 @@ impl DivisionInput {
         let least = ByteSize::mib(self.least_bytes().div_ceil(1 << 20));
         let (max, workers) = (ByteSize::mib(max >> 20), self.workers);
         format!(
-            "memory.max = {max} ({because}): that is too little for {workers} workers and the other settings; it accepts \
-             {least} or more. Fewer workers (workers.count) take {} less each",
+            "memory.max = {max} ({because}): that is too little for {workers} workers and the other settings; it \
+             accepts {least} or more. Fewer workers (workers.count) take {} less each",
             ByteSize::mib((WORKER_BYTES + CONNECTIONS_BYTES_MIN + QUEUES_BYTES_MIN) >> 20)
         )
     }
@@ -239,8 +239,8 @@ impl DivisionInput {
     fn refuse_store(&self, store: u64, max: u64) -> String {
         let most = without_lists(max - self.fixed_bytes() - self.others_min());
         format!(
-            "store.memory_max = {}: that leaves too little of memory.max ({}) for everything else; it accepts at most {}, or \
-             \"auto\"",
+            "store.memory_max = {}: that leaves too little of memory.max ({}) for everything else; it accepts at \
+             most {}, or \"auto\"",
             ByteSize::mib(store >> 20),
             ByteSize::mib(max >> 20),
             ByteSize::mib(most >> 20)

@@ -268,12 +268,18 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes))
+        let dispatcher = Postroom::new(worker, Arc::clone(&self.mailboxes))
             .with_limits(self.queue_limits)
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
-        Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
+        Ok(webtorrent::Responder::new(
+            self.settings.clone(),
+            Arc::clone(&self.swarms),
+            dispatcher,
+            tally,
+            rng,
+        ))
     }
 }
 
@@ -286,7 +292,7 @@ pub(crate) fn bind(
 ) -> Result<Vec<Sockets>, BindError> {
     match Sockets::bind(wanted, workers) {
         Err(error @ BindError::Address { addr, .. }) if by_default && error.is_family_missing() => {
-            tracing::warn!(%error, "serving only the other address family; set udp.listen accordingly to avoid this warning");
+            tracing::warn!(%error, "serving only the other address family; set udp.listen to avoid this warning");
             let rest: Vec<_> = wanted.iter().filter(|socket| socket.addr != addr).copied().collect();
             Sockets::bind(&rest, workers)
         }

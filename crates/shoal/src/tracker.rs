@@ -224,7 +224,7 @@ fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
         if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
             return Err(advice::listen(&error));
         }
-        tracing::warn!(%error, "serving only the other address family; set http.listen accordingly to avoid this warning");
+        tracing::warn!(%error, "serving only the other address family; set http.listen to avoid this warning");
         config.http.listen.retain(|listen| *listen != missing);
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_silent_where_all_answer() {
+    fn no_worker_is_silent_if_all_answer() {
         let heartbeat = Arc::new(Heartbeat::default());
         let asked = [Arc::clone(&heartbeat)];
         let beats = async {

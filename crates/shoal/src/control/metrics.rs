@@ -193,7 +193,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "shoal_connections_refused_named",
-        "WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many connections.",
+        "WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many.",
         sum(|io| io.refused_named.read()),
     )?;
     page.counter(
@@ -326,7 +326,7 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counters(
         "shoal_peers_unregistered",
-        "Announces answered without registering the peer, because its address had its maximum number of peers in the torrent.",
+        "Announces answered without registering the peer, because its address had the maximum of peers in the torrent.",
         by_family(|totals| totals.unregistered),
     )?;
     page.gauges(
