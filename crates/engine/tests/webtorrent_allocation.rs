@@ -50,9 +50,9 @@ impl World {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let postroom = Postroom::new(number, Arc::clone(&mailboxes));
+            let dispatcher = Postroom::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
-            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), postroom, tally, rng);
+            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), dispatcher, tally, rng);
             let before = shoal_counting::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));

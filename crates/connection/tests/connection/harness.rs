@@ -34,7 +34,7 @@ pub(crate) struct Tracker {
 
 /// The result of some input.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) output: Vec<u8>,
     pub(crate) next: Next,
 }
@@ -97,7 +97,7 @@ impl Tracker {
     }
 
     /// Passes all bytes at once, and continues as long as there is more.
-    pub(crate) fn say(&mut self, session: &mut Session, bytes: &[u8]) -> Heard {
+    pub(crate) fn say(&mut self, session: &mut Session, bytes: &[u8]) -> Received {
         let (mut output, mut input) = (Vec::new(), bytes.to_vec());
         let mut next = self.service.receive(session, &mut input, &mut output, NOW);
         while next == Next::More {
@@ -105,19 +105,19 @@ impl Tracker {
             next = self.service.receive(session, &mut [], &mut more, NOW);
             output.append(&mut more);
         }
-        Heard { output, next }
+        Received { output, next }
     }
 
     /// Runs a whole plain connection of a client that sends these bytes at once.
-    pub(crate) fn ask(&mut self, bytes: &[u8]) -> Heard {
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> Received {
         self.ask_from(PLAIN, "192.0.2.1", bytes)
     }
 
-    pub(crate) fn ask_from(&mut self, listener: usize, ip: &str, bytes: &[u8]) -> Heard {
+    pub(crate) fn ask_from(&mut self, listener: usize, ip: &str, bytes: &[u8]) -> Received {
         let mut session = self.open(listener, ip);
-        let heard = self.say(&mut session, bytes);
+        let received = self.say(&mut session, bytes);
         self.service.close(session);
-        heard
+        received
     }
 
     /// Returns whether a client at `ip` is in the swarm of [`announce`].
@@ -127,13 +127,13 @@ impl Tracker {
             IpAddr::V6(ip) => ip.octets().to_vec(),
         };
         let observer = if bytes.len() == 4 { "198.51.100.200" } else { "2001:db8::200" };
-        let heard = self.ask_from(PLAIN, observer, &announce(""));
+        let received = self.ask_from(PLAIN, observer, &announce(""));
         let needle = [&bytes[..], &6881_u16.to_be_bytes()].concat();
-        heard.output.windows(needle.len()).any(|window| window == needle)
+        received.output.windows(needle.len()).any(|window| window == needle)
     }
 }
 
-impl Heard {
+impl Received {
     /// Returns the responses, none of which is to a HEAD.
     pub(crate) fn responses(&self) -> Vec<Response> {
         response::parse_all(&self.output, matches!(self.next, Next::Close | Next::Linger))

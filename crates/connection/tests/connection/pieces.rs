@@ -117,5 +117,5 @@ fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
         }
         assert!(session.kept_bytes() <= 128 * 1024, "{}", session.kept_bytes());
     }
-    panic!("it was heard for ever");
+    panic!("it was received for ever");
 }

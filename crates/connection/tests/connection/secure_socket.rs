@@ -125,7 +125,7 @@ fn a_message_may_be_longer_than_records_and_inputs() {
             return;
         }
     }
-    panic!("nobody was offered anything");
+    panic!("no offer was relayed");
 }
 
 #[test]

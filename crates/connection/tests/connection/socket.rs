@@ -348,7 +348,7 @@ fn being_spoken_to_is_no_sign_of_life() {
 }
 
 #[test]
-fn at_the_end_everybody_is_told_that_the_tracker_goes() {
+fn at_the_end_every_client_is_told_that_the_tracker_stops() {
     for bytes in [&announce(ALICE)[..], &announce(ALICE)[..30], &fragment(TEXT, false, b"{")] {
         let mut tracker = tracker();
         let mut client = Client::new(&mut tracker);
@@ -372,7 +372,7 @@ fn whose_connection_ends_leaves_at_once() {
 }
 
 #[test]
-fn what_waits_for_somebody_who_has_gone_is_lost() {
+fn messages_for_a_closed_connection_are_lost() {
     let mut tracker = tracker();
     let (mut alice, bob) = pair(&mut tracker);
     alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));

@@ -11,7 +11,7 @@ use shoal_tls::{CertificateFiles, SelfSigned};
 use shoal_wire::proxy::encode_v2;
 use shoal_wire::stream::Next;
 
-use crate::harness::{Heard, INPUT_BYTES_MAX, NOW, SECURE, SECURE_PROXIED, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, NOW, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
 use crate::response;
 
 /// Returns a certificate for `localhost`.
@@ -120,7 +120,7 @@ impl Pair {
         self.told.clear();
         self.client.writer().write_all(request).unwrap();
         self.run(piece_bytes);
-        Heard { output: self.told.clone(), next: self.next }.responses()
+        Received { output: self.told.clone(), next: self.next }.responses()
     }
 }
 
@@ -277,16 +277,16 @@ fn the_proxy_protocol_comes_before_the_handshake() {
 fn what_is_no_tls_is_told_so() {
     let certificate = certificate();
     let mut tracker = Tracker::with(|_| {}, |_| {}, Some(certificate.server()));
-    let heard = tracker.ask_from(SECURE, "192.0.2.1", &announce(""));
-    assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Linger));
+    let received = tracker.ask_from(SECURE, "192.0.2.1", &announce(""));
+    assert_eq!((received.statuses(), received.next), (vec![400], Next::Linger));
 
-    let heard = tracker.ask_from(SECURE, "192.0.2.1", &[b'x'; 100]);
-    assert_eq!(heard.next, Next::Linger);
-    assert_eq!(heard.output.first(), Some(&21), "an alert");
+    let received = tracker.ask_from(SECURE, "192.0.2.1", &[b'x'; 100]);
+    assert_eq!(received.next, Next::Linger);
+    assert_eq!(received.output.first(), Some(&21), "an alert");
 }
 
 #[test]
 fn without_certificates_a_listener_for_tls_closes() {
-    let heard = Tracker::new().ask_from(SECURE, "192.0.2.1", &announce(""));
-    assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+    let received = Tracker::new().ask_from(SECURE, "192.0.2.1", &announce(""));
+    assert_eq!((received.output.len(), received.next), (0, Next::Close));
 }

@@ -33,8 +33,8 @@ pub(crate) fn responder_of(
     swarms: &Arc<Swarms>,
     mailboxes: &Arc<Mailboxes>,
 ) -> Responder {
-    let postroom = Postroom::new(worker, Arc::clone(mailboxes));
-    Responder::new(settings, Arc::clone(swarms), postroom, Tally::default(), fastrand::Rng::with_seed(1))
+    let dispatcher = Postroom::new(worker, Arc::clone(mailboxes));
+    Responder::new(settings, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
 }
 
 /// The client of a WebSocket, and the connection that it has.

@@ -93,7 +93,7 @@ fn a_client_may_leave_without_saying_its_port() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &leecher(1001));
     let left = tracker.announce(v4(1), &with("event=stopped", &crate::harness::named(&HASH)));
-    assert_eq!((left.incomplete, left.peers), (1, vec![]), "nobody knows which of its peers leaves");
+    assert_eq!((left.incomplete, left.peers), (1, vec![]), "it is unknown which of its peers leaves");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 }
 
 #[test]
-fn nobody_can_stop_another_hosts_peer() {
+fn no_client_can_stop_another_hosts_peer() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &seeder(6881));
     tracker.announce(v4(2), &with("event=stopped", &seeder(6881)));
@@ -237,7 +237,7 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
 }
 
 #[test]
-fn events_that_nobody_knows_are_updates() {
+fn unknown_events_are_updates() {
     for event in ["event=", "event=paused", "event=started", "event=%00", "event"] {
         let mut tracker = Tracker::new(&settings());
         let swarm = tracker.announce(v4(1), &with(event, &leecher(1)));

@@ -26,7 +26,7 @@ fn counts_are_those_of_both_families() {
 }
 
 #[test]
-fn torrents_that_nobody_announced_have_zeros() {
+fn unannounced_torrents_have_zeros() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &seeder(1));
     let reply = tracker.scrape(v4(9), &all_named(&[hash(1), HASH, hash(2)]));
@@ -75,7 +75,7 @@ fn a_torrent_that_is_named_twice_comes_once() {
 }
 
 #[test]
-fn a_scrape_of_nothing_is_refused_unless_the_operator_tells_everybody() {
+fn a_scrape_of_nothing_is_refused_unless_the_operator_allows_it() {
     let mut closed = Tracker::new(&settings());
     for query in ["", "x=y", "&&"] {
         assert!(!closed.http.is_full_scrape(query.as_bytes()));

@@ -7,7 +7,7 @@ use shoal_engine::Settings;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 
-use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
+use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
 
 /// Capacity for any reply, so that only the responder's own allocations are seen.
 const BODY_BYTES: usize = 256 << 10;
@@ -62,6 +62,6 @@ fn the_steady_state_allocates_nothing() {
         allocations
     };
     run(300_000);
-    assert!(everybody_is_there(&store));
+    assert!(all_have_joined(&store));
     assert_eq!(run(50_000), 0);
 }

@@ -35,7 +35,7 @@ fn store() -> Arc<Store> {
 }
 
 /// Whether every host of both families has announced every torrent.
-fn everybody_is_there(store: &Store) -> bool {
+fn all_have_joined(store: &Store) -> bool {
     let peers = [store.v4.totals(), store.v6.totals()].map(|totals| totals.seeders + totals.leechers);
     peers == [u64::from(TORRENTS) * u64::from(HOSTS); 2]
 }

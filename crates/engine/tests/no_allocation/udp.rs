@@ -11,7 +11,7 @@ use shoal_protocol::{Event, InfoHash, PeerId};
 use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
-use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
+use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
 
 /// The behaviour of clients during a phase.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ fn the_steady_state_allocates_nothing() {
     let mut world = World { rng, responder };
 
     world.run(Phase::Settled, 8000);
-    assert!(everybody_is_there(&store));
+    assert!(all_have_joined(&store));
     assert_eq!(world.run(Phase::Settled, 1000), 0);
 
     // Swarms may allocate when they change their representation, but single datagrams may not.

@@ -133,7 +133,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 }
 
 #[test]
-fn nobody_can_stop_another_hosts_peer() {
+fn no_client_can_stop_another_hosts_peer() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(client_v4(1), &seeder(6881));
     tracker.announce(client_v4(2), &with_event(Event::Stopped, seeder(6881)));

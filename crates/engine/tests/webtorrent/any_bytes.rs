@@ -52,7 +52,7 @@ proptest! {
             let is_answer = answers(&tracker) > before;
             let replies: usize = clients
                 .iter()
-                .flat_map(|client| tracker.heard(client))
+                .flat_map(|client| tracker.received(client))
                 .filter(|text| !text.contains(r#""offer":"#) && !text.contains(r#""answer":"#))
                 .count();
             let waits = waiting(&tracker) > waiting_before;

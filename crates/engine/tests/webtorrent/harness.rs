@@ -29,7 +29,7 @@ struct Worker {
     responder: Responder,
     counters: Arc<Counters>,
     /// Messages that its connections have received and their tests have not read.
-    heard: BTreeMap<u32, Vec<String>>,
+    received: BTreeMap<u32, Vec<String>>,
     /// The payloads of received pings.
     pings: BTreeMap<u32, Vec<Vec<u8>>>,
 }
@@ -155,10 +155,10 @@ impl Tracker {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let postroom = Postroom::new(number, Arc::clone(mailboxes));
+            let dispatcher = Postroom::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
-            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), postroom, tally, rng);
-            Worker { responder, counters, heard: BTreeMap::new(), pings: BTreeMap::new() }
+            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), dispatcher, tally, rng);
+            Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
         };
         let workers = (0..workers).map(worker).collect();
         Self { workers, swarms, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 }, connections: 0 }
@@ -193,32 +193,32 @@ impl Tracker {
 
     pub(crate) fn leave(&mut self, client: Client) {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.heard.remove(&client.handle.index);
+        worker.received.remove(&client.handle.index);
         worker.responder.leave(client.member);
     }
 
     /// Runs a poll round of a worker, and returns the workers that it would wake.
     pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
-        let Worker { responder, heard, pings, .. } = &mut self.workers[usize::from(worker)];
+        let Worker { responder, received, pings, .. } = &mut self.workers[usize::from(worker)];
         responder.collect(self.now);
         while let Some(speaker) = responder.speaker() {
             let mut out = Vec::new();
             responder.fetch(speaker, |bytes| out.extend_from_slice(bytes));
             let (texts, payloads) = texts(&out);
-            heard.entry(speaker.index).or_default().extend(texts);
+            received.entry(speaker.index).or_default().extend(texts);
             pings.entry(speaker.index).or_default().extend(payloads);
         }
         responder.dispatch().collect()
     }
 
     /// Returns the messages that the client has received since the last call.
-    pub(crate) fn heard(&mut self, client: &Client) -> Vec<String> {
+    pub(crate) fn received(&mut self, client: &Client) -> Vec<String> {
         // The first round dispatches, the second delivers.
         let workers = u16::try_from(self.workers.len()).unwrap();
         for worker in (0..workers).chain(0..workers) {
             self.turn(worker);
         }
-        self.workers[usize::from(client.worker)].heard.remove(&client.handle.index).unwrap_or_default()
+        self.workers[usize::from(client.worker)].received.remove(&client.handle.index).unwrap_or_default()
     }
 
     /// Returns the payloads of the pings that the client has received.
@@ -233,9 +233,9 @@ impl Tracker {
 
     /// Returns the messages that the client receives about its claims that are due.
     pub(crate) fn decided(&mut self, client: &mut Client) -> Vec<String> {
-        self.heard(client);
+        self.received(client);
         self.workers[usize::from(client.worker)].responder.decide_claims(&mut client.member);
-        self.heard(client)
+        self.received(client)
     }
 
     /// Records that the socket of the client has not accepted this many bytes.
@@ -246,7 +246,7 @@ impl Tracker {
     /// Sends a message and returns the messages that the client then receives.
     pub(crate) fn ask(&mut self, client: &mut Client, message: &str) -> Vec<String> {
         self.say(client, message);
-        self.heard(client)
+        self.received(client)
     }
 
     pub(crate) fn counts(&self, info_hash: &str) -> [u32; 3] {

@@ -15,7 +15,7 @@ const CLAIM_S: u32 = 7;
 
 /// Returns the payloads of the pings that a client must answer.
 fn pings(tracker: &mut Tracker, client: &Client) -> Vec<Vec<u8>> {
-    tracker.heard(client);
+    tracker.received(client);
     tracker.pings(client)
 }
 
@@ -33,9 +33,9 @@ fn a_peer_is_not_taken_from_one_that_lives_wherever_the_claimant_is() {
         assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [failure("announce", Some(HASH), TAKEN)]);
         assert_eq!(pings(&mut tracker, &owner).len(), 0);
         tracker.pass(CLAIM_S - 1);
-        assert_eq!(tracker.heard(&thief), [""; 0]);
+        assert_eq!(tracker.received(&thief), [""; 0]);
         tracker.pass(1);
-        assert_eq!(tracker.heard(&thief), [""; 0], "it is called first");
+        assert_eq!(tracker.received(&thief), [""; 0], "it is called first");
         assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
         assert_eq!(tracker.ask(&mut thief, &leecher(1, r#","event":"stopped""#)), [reply(1, 0)]);
         assert_eq!(tracker.counts(HASH), [1, 0, 0], "nor does it make it leave");
@@ -76,15 +76,15 @@ fn a_client_that_is_back_gets_its_peer_when_its_dead_connection_does_not_answer(
         let mut other = tracker.connect(v4(2));
         tracker.ask(&mut other, &leecher(2, ""));
         tracker.ask(&mut old, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
-        assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
+        assert_eq!(tracker.received(&other), [offer_heard(1, "x-0")]);
         assert_eq!(tracker.ask(&mut new, &leecher(1, r#","event":"completed""#)), [""; 0]);
-        tracker.heard(&old);
+        tracker.received(&old);
         tracker.pass(CLAIM_S);
         assert_eq!(tracker.decided(&mut new), [reply(1, 1)], "there is still one of it");
         // The offerer receives the answer over its new connection.
         tracker.say(&mut other, &answer(2, 1, "x-0"));
-        assert_eq!(tracker.heard(&new), [answer_heard(2, "x-0")]);
-        assert_eq!(tracker.heard(&old), [""; 0]);
+        assert_eq!(tracker.received(&new), [answer_heard(2, "x-0")]);
+        assert_eq!(tracker.received(&old), [""; 0]);
         // The end of the old connection does not affect the peer of the new one.
         tracker.leave(old);
         assert_eq!(tracker.counts(HASH), [1, 1, 1]);
@@ -176,10 +176,10 @@ fn one_socket_may_carry_several_peers_and_torrents() {
         tracker.say(&mut socket, &leecher(n, ""));
         tracker.say(&mut socket, &announce(OTHER_HASH, n, ""));
     }
-    tracker.heard(&socket);
+    tracker.received(&socket);
     assert_eq!((tracker.counts(HASH), tracker.counts(OTHER_HASH)), ([0, 3, 0], [0, 3, 0]));
     tracker.ask(&mut other, &leecher(9, &format!(r#","offers":{}"#, offers("x", 9))));
-    assert_eq!(tracker.heard(&socket).len(), 3, "an offer for each of its peers");
+    assert_eq!(tracker.received(&socket).len(), 3, "an offer for each of its peers");
     tracker.say(&mut socket, &leecher(2, r#","event":"stopped""#));
     assert_eq!(tracker.counts(HASH), [0, 3, 0], "the other two, and the other one");
     tracker.leave(socket);

@@ -22,7 +22,7 @@ fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
     tracker.say(&mut other, "?");
     tracker.say(&mut other, &answer(2, 1, "x"));
     // The challenged client shows that it is alive.
-    tracker.heard(&one);
+    tracker.received(&one);
     let ping = tracker.pings(&one).concat();
     tracker.pong(&one, &ping);
     tracker.pass(10);
@@ -81,8 +81,8 @@ fn what_finds_no_room_is_counted() {
         tracker.turn(0);
     }
     tracker.turn(0);
-    let heard = tracker.heard(&other).len() - 1;
-    assert!((1..8).contains(&heard), "{heard} offers fit");
+    let received = tracker.received(&other).len() - 1;
+    assert!((1..8).contains(&received), "{received} offers fit");
     let lost = tracker.count(|counters| counters.losses(Loss::MailboxFull));
-    assert_eq!(lost, 8 - heard as u64);
+    assert_eq!(lost, 8 - received as u64);
 }
