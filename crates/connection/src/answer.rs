@@ -1,4 +1,4 @@
-//! The answers of HTTP that are not the tracker's own.
+//! The HTTP responses that are not the tracker's own.
 
 use shoal_engine::Now;
 use shoal_wire::http::Version;
@@ -6,38 +6,38 @@ use shoal_wire::http::date::Date;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::websocket::handshake;
 
-/// What a client is told that asks for nothing which is served.
+/// The body for a path that is not served.
 pub(crate) const NOT_FOUND: &str = "this is a BitTorrent tracker: ask for /announce or /scrape\n";
 
-/// What a client is told that speaks HTTP to a listener for TLS.
+/// The body for a client that sends plain HTTP to a TLS listener.
 pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
 
-/// What a client is told for whom there is no room.
+/// The body for a client that exceeds the connection limits.
 pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 
-/// What a client is told whose request takes more memory than there is.
+/// The body for a request that there is not enough memory for.
 pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
 
-/// What a client is told that asks for a WebSocket and has as many as it may have.
+/// The body for a WebSocket upgrade of a source that has its maximum number of them.
 pub(crate) const TOO_MANY_WEBSOCKETS: &str =
     "there are too many WebSockets from your address, try again later\n";
 
-/// What a client is told whose request has not come to its end when its time is up, or the tracker stops.
+/// The body for a request that is incomplete when its time is up or the tracker stops.
 pub(crate) const TOO_SLOW: &str = "the request did not come to its end in time\n";
 
-/// What a client is told that asks for a WebSocket where none are served.
+/// The body for a WebSocket upgrade if WebTorrent is not served.
 pub(crate) const NO_WEBTORRENT: &str = "this tracker does not serve WebTorrent\n";
 
-/// What a client is told that speaks another version of WebSocket.
+/// The body for a client that requests another version of WebSocket.
 pub(crate) const OTHER_VERSION: &str = "this tracker speaks WebSocket in version 13\n";
 
-/// What a page is told whose site is not served.
+/// The body for a page whose origin is not served.
 pub(crate) const FOREIGN_ORIGIN: &str = "this tracker does not serve pages of this origin\n";
 
-/// For how long somebody who comes at a bad time is asked to stay away, in seconds.
+/// Seconds after which a client that was turned away for lack of capacity may retry.
 const RETRY_AFTER_S: &str = "60";
 
-/// The date of responses, written once a second.
+/// The date of responses, formatted once per second.
 #[derive(Debug)]
 pub(crate) struct Dates {
     unix_s: u64,
@@ -45,12 +45,12 @@ pub(crate) struct Dates {
 }
 
 impl Dates {
-    /// Before any response.
+    /// Creates the date before any response.
     pub(crate) const fn new() -> Self {
         Self { unix_s: 0, date: Date::EPOCH }
     }
 
-    /// The date of a response that is given now.
+    /// Returns the date of a response that is sent now.
     pub(crate) fn at(&mut self, now: Now) -> &Date {
         if self.unix_s != now.unix_s {
             *self = Self { unix_s: now.unix_s, date: Date::from_unix_s(now.unix_s) };
@@ -59,10 +59,10 @@ impl Dates {
     }
 }
 
-/// What a status needs besides itself.
+/// Returns the header fields that a status requires.
 pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static str)] {
     match status {
-        // RFC 9110, 15.5.6: the field is a must.
+        // RFC 9110, 15.5.6: the field is mandatory.
         Status::MethodNotAllowed => &[("Allow", "GET, HEAD")],
         Status::ServiceUnavailable => &[("Retry-After", RETRY_AFTER_S)],
         Status::UpgradeRequired => &handshake::UPGRADE_REQUIRED_FIELDS,
@@ -70,21 +70,21 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
     }
 }
 
-/// Writes an answer behind which the connection ends.
-pub(crate) fn last(status: Status, words: &str, now: Now, out: &mut Vec<u8>) {
+/// Writes a response after which the connection ends.
+pub(crate) fn last(status: Status, text: &str, now: Now, out: &mut Vec<u8>) {
     let head = ResponseHead {
         status,
         version: Version::Http11,
         keep_alive: false,
-        framing: length(words.as_bytes()),
+        framing: length(text.as_bytes()),
         date: &Date::from_unix_s(now.unix_s),
         fields: fields(status),
     };
     head.encode(out);
-    out.extend_from_slice(words.as_bytes());
+    out.extend_from_slice(text.as_bytes());
 }
 
-/// The framing of a body that is all there.
+/// Returns the framing of a complete body.
 pub(crate) fn length(body: &[u8]) -> Framing {
     Framing::Length(u64::try_from(body.len()).expect("no body is that long"))
 }

@@ -1,7 +1,7 @@
-//! Requests and their answers, one after the other.
+//! HTTP requests and their responses, in order.
 //!
-//! Owns what a request is answered: by the engine where it is for the tracker, by a status where it is not. Must not
-//! know where the bytes come from or go to.
+//! This module owns how a request is answered: by the engine if it is for the tracker, or else by a status. It
+//! must not know where bytes come from or go to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,80 +16,81 @@ use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::answer::{self, Dates};
 use crate::origin;
-use crate::scrape::{Delivery, Manner, Slots};
+use crate::scrape::{Delivery, DeliveryFormat, Slots};
 use crate::service::SCRATCH_BYTES;
 use crate::session::{Session, Stage};
 use crate::settings::Settings;
-use crate::source::{NoClient, Source};
+use crate::source::{ClientSource, NoClient};
 use crate::upgrade::{self, Upgrade};
 
-/// Most bytes of a body that are read past. Nothing that is served here needs one.
+/// Maximum size of a body that is skipped. Nothing that is served here needs a body.
 const BODY_BYTES_MAX: u16 = 1024;
 
-/// What speaks on all connections of a worker.
+/// Handles the HTTP requests of all connections of a worker.
 pub(crate) struct Conversation {
     settings: Arc<Settings>,
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
-    /// The full scrapes that are under way.
+    /// The full scrapes in progress.
     slots: Slots,
-    /// None where sources are not limited.
+    /// None if sources are not limited.
     room: Option<Box<dyn SourceRoom>>,
     dates: Dates,
-    /// What an answer says, for the time of a call.
+    /// Scratch buffer for the body of a response.
     body: Vec<u8>,
 }
 
-/// What is served.
+/// The routes that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Announce,
     Scrape,
 }
 
-/// What follows some requests.
+/// The next step after the requests of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// This is waited for.
+    /// The connection waits for this.
     Wait(Next),
-    /// What follows are frames of a WebSocket of the client at this address.
+    /// The following bytes are frames of a WebSocket of the client at this address.
     Upgrade(IpAddr),
 }
 
 /// How a request is answered.
 enum Decision {
-    /// By this status and what is in the body by then.
+    /// With this status and the body that was written.
     Answer(Status),
-    /// By a full scrape for the client at this address.
+    /// With a full scrape for the client at this address.
     FullScrape(IpAddr),
-    /// By frames for the client at this address.
+    /// With an upgrade to a WebSocket for the client at this address.
     Upgrade(Accept, IpAddr),
 }
 
 impl Conversation {
-    /// The responder answers requests for the tracker. Where a connection may become a WebSocket, `upgrades` is set.
+    /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to
+    /// become WebSockets.
     pub(crate) fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
         let slots = Slots::new(settings.full_scrapes_max);
         Self { settings, responder, upgrades, slots, room: None, dates: Dates::new(), body: Vec::new() }
     }
 
-    /// From now on `room` is asked whether a source may have one connection more.
-    pub(crate) fn ask_for_room(&mut self, room: Box<dyn SourceRoom>) {
+    /// Sets `room`, which decides whether a source may have one more connection.
+    pub(crate) fn set_room(&mut self, room: Box<dyn SourceRoom>) {
         self.room = Some(room);
     }
 
-    /// Whether `source` may have one connection more of a class.
-    pub(crate) fn has_room(&self, source: Source, class: Class) -> bool {
+    /// Returns whether `source` may have one more connection of a class.
+    pub(crate) fn has_room(&self, source: ClientSource, class: Class) -> bool {
         match (&self.room, self.settings.proxy.limited_ip(source)) {
             (Some(room), Some(ip)) => room.has_room(ip, class),
             _ => true,
         }
     }
 
-    /// Answers the requests with which `input` begins, as long as they are whole. Returns how many bytes of it are
-    /// done with, and what follows.
-    pub(crate) fn go_on(
+    /// Answers the complete requests at the beginning of `input`. Returns how many bytes were consumed, and what
+    /// follows.
+    pub(crate) fn serve(
         &mut self,
         session: &mut Session,
         input: &[u8],
@@ -106,17 +107,17 @@ impl Conversation {
         }
     }
 
-    /// Gives back memory of the buffer, where it has become large.
+    /// Frees memory of the scratch buffer if it has become large.
     pub(crate) fn trim(&mut self) {
         self.body.shrink_to(SCRATCH_BYTES);
     }
 
-    /// The full scrape on a connection has ended before its time.
+    /// Frees the slot of a full scrape that was cut off.
     pub(crate) fn forget_delivery(&mut self, handle: Handle) {
-        self.slots.give_back(handle);
+        self.slots.free(handle);
     }
 
-    /// Goes on with the answer that is under way, or answers the next request. Returns what follows, unless it is
+    /// Continues the response in progress, or answers the next request. Returns what follows, unless it is
     /// another step.
     fn step(
         &mut self,
@@ -144,8 +145,8 @@ impl Conversation {
         match RequestHead::decode(rest, &mut storage) {
             Ok(None) => Some(After::Wait(Next::Busy)),
             Err(error) => {
-                let words = format!("{error}\n");
-                answer::last(error.status(), &words, now, out);
+                let text = format!("{error}\n");
+                answer::last(error.status(), &text, now, out);
                 Some(After::Wait(Next::Linger))
             }
             Ok(Some(request)) => {
@@ -155,24 +156,25 @@ impl Conversation {
         }
     }
 
-    /// Says the next part of a full scrape. One that has lost its slot breaks off, and cannot be taken for whole without
-    /// its end.
+    /// Writes the next part of a full scrape. A full scrape that has lost its slot is cut off; without its end,
+    /// the client cannot take it for complete.
     fn deliver(&mut self, session: &mut Session, rest: &[u8], out: &mut Vec<u8>) -> Option<Next> {
         let Stage::Delivery(delivery) = &mut session.stage else { return None };
         let Some(slot) = self.slots.of(session.handle) else { return Some(Next::Close) };
         let bytes_before = out.len();
-        let has_more = delivery.go_on(&self.responder, &mut self.body, out);
-        slot.note_sent(out.len() - bytes_before);
+        let has_more = delivery.write_next(&self.responder, &mut self.body, out);
+        slot.add_sent(out.len() - bytes_before);
         if has_more {
             return Some(Next::More);
         }
-        let goes_on = delivery.keeps_alive();
+        let stays_open = delivery.keeps_alive();
         session.stage = Stage::Http;
-        self.slots.give_back(session.handle);
-        if goes_on { None } else { Some(parting(session, rest)) }
+        self.slots.free(session.handle);
+        if stays_open { None } else { Some(close_mode(session, rest)) }
     }
 
-    /// Answers a request behind which `rest` has come, or begins to. Returns what follows, unless it is another step.
+    /// Answers a request that is followed by `rest`, or begins to. Returns what follows, unless it is another
+    /// step.
     fn answer(
         &mut self,
         session: &mut Session,
@@ -182,12 +184,12 @@ impl Conversation {
         now: Now,
     ) -> Option<After> {
         let skippable_bytes = skippable_bytes(request.body);
-        // A body that is too long is not waited for, but it is on its way.
+        // A body that is too long is not awaited, but the client is sending it.
         session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
         let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
         let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
-        let goes_on = match self.decide(session, request, now) {
+        let stays_open = match self.decide(session, request, now) {
             Decision::Answer(status) => {
                 self.respond(status, request, keep_alive, out, now);
                 keep_alive
@@ -198,23 +200,23 @@ impl Conversation {
                 return Some(After::Upgrade(ip));
             }
         };
-        if goes_on { None } else { Some(After::Wait(parting(session, rest))) }
+        if stays_open { None } else { Some(After::Wait(close_mode(session, rest))) }
     }
 
-    /// Finds out how a request is answered. The body is empty before.
+    /// Decides how to answer a request. The body must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::consider(websocket, request, || self.client(session, request)) {
             Upgrade::Unasked => {}
-            Upgrade::Granted(accept, ip) if self.has_room(Source::Ip(ip), Class::WebSocket) => {
+            Upgrade::Granted(accept, ip) if self.has_room(ClientSource::Ip(ip), Class::WebSocket) => {
                 return Decision::Upgrade(accept, ip);
             }
             Upgrade::Granted(..) => {
                 self.body.extend_from_slice(answer::TOO_MANY_WEBSOCKETS.as_bytes());
                 return Decision::Answer(Status::ServiceUnavailable);
             }
-            Upgrade::Declined(status, words) => {
-                self.body.extend_from_slice(words.as_bytes());
+            Upgrade::Declined(status, text) => {
+                self.body.extend_from_slice(text.as_bytes());
                 return Decision::Answer(status);
             }
             Upgrade::Unnamed => {
@@ -226,11 +228,11 @@ impl Conversation {
             (Method::Other, _) => Decision::Answer(Status::MethodNotAllowed),
             _ if skippable_bytes(request.body).is_none() => Decision::Answer(Status::ContentTooLarge),
             (_, None) => Decision::Answer(Status::NotFound),
-            (_, Some(route)) => self.ask(session, request, route, now),
+            (_, Some(route)) => self.answer_route(session, request, route, now),
         }
     }
 
-    /// Writes an answer with what is in the body, or with words that belong to the status.
+    /// Writes a response with the body, or with a default text for the status if the body is empty.
     fn respond(
         &mut self,
         status: Status,
@@ -240,8 +242,8 @@ impl Conversation {
         now: Now,
     ) {
         if self.body.is_empty() {
-            let words = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
-            self.body.extend_from_slice(words.as_bytes());
+            let text = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
+            self.body.extend_from_slice(text.as_bytes());
         }
         let head = ResponseHead {
             status,
@@ -257,8 +259,14 @@ impl Conversation {
         }
     }
 
-    /// Has the engine answer into the body.
-    fn ask(&mut self, session: &Session, request: &RequestHead<'_, '_>, route: Route, now: Now) -> Decision {
+    /// Passes a request to the engine, which writes the reply to the body.
+    fn answer_route(
+        &mut self,
+        session: &Session,
+        request: &RequestHead<'_, '_>,
+        route: Route,
+        now: Now,
+    ) -> Decision {
         let Ok(ip) = self.client(session, request) else {
             self.refuse_unnamed();
             return Decision::Answer(Status::Ok);
@@ -290,37 +298,37 @@ impl Conversation {
         out: &mut Vec<u8>,
         now: Now,
     ) -> bool {
-        let manner = Manner::new(request, keep_alive);
-        manner.encode_head(self.dates.at(now), out);
-        // Here it is counted, as that of an announce is, whether its body is sent or not.
+        let format = DeliveryFormat::new(request, keep_alive);
+        format.encode_head(self.dates.at(now), out);
+        // The request is counted here even if its body is not sent, like that of an announce.
         let scrape = self.responder.begin_full_scrape(ip);
         if request.method == Method::Head {
-            self.slots.give_back(session.handle);
-            return manner.keeps_alive();
+            self.slots.free(session.handle);
+            return format.keeps_alive();
         }
-        session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, manner)));
-        // Whether the connection goes on is seen at its end.
+        session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
+        // The end of the delivery decides whether the connection stays open.
         true
     }
 
-    /// Tells a trusted proxy that it has to say for whom it asks.
+    /// Writes the error for a trusted proxy that does not name its client.
     fn refuse_unnamed(&mut self) {
         self.responder.refuse(None, Refusal::ProxyWithoutClient, &mut self.body);
     }
 
-    /// Who asks.
+    /// Returns the address of the client.
     fn client(&self, session: &Session, request: &RequestHead<'_, '_>) -> Result<IpAddr, NoClient> {
         match (self.settings.proxy.header, session.source) {
             (Some(header), _) if session.is_trusted => {
                 self.settings.proxy.client(header, request.header(header.name()))
             }
-            (_, Source::Ip(ip)) => Ok(ip),
-            (_, Source::Unix | Source::Unnamed) => Err(NoClient),
+            (_, ClientSource::Ip(ip)) => Ok(ip),
+            (_, ClientSource::Unix | ClientSource::Unnamed) => Err(NoClient),
         }
     }
 }
 
-/// How long a body is, if it is short enough to be read past.
+/// Returns the length of a body, if it is short enough to be skipped.
 fn skippable_bytes(body: Body) -> Option<u16> {
     match body {
         Body::None => Some(0),
@@ -329,14 +337,14 @@ fn skippable_bytes(body: Body) -> Option<u16> {
     }
 }
 
-/// How a connection ends after its last answer.
-const fn parting(session: &Session, rest: &[u8]) -> Next {
-    // What is left unread makes the kernel reset the connection, and the answer may be lost with it.
+/// Returns how a connection ends after its last response.
+const fn close_mode(session: &Session, rest: &[u8]) -> Next {
+    // Unread input makes the kernel reset the connection, and the response may be lost with it.
     if rest.is_empty() && session.skip_bytes == 0 { Next::Close } else { Next::Linger }
 }
 
-/// What a path stands for, if it is for anything. Torrents name trackers by paths of all kinds, in which the last segment
-/// tells what is wanted: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`.
+/// Returns the route of a path, if it has one. Torrents name trackers by various paths whose last segment names
+/// the request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`.
 fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),

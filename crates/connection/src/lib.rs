@@ -1,17 +1,17 @@
-//! What is said on a connection, as state machines without I/O: a PROXY header, TLS, HTTP, WebSocket.
+//! The protocols of a connection as state machines without I/O: PROXY header, TLS, HTTP and WebSocket.
 //!
-//! Owns how a connection begins, goes on and ends, and the answers of HTTP that are not the tracker's own (statuses,
-//! heads, framing). Must not touch sockets, threads or clocks, nor decide what a request is answered: bytes are handed
-//! in, `shoal-engine` is asked, and bytes come out.
+//! This crate owns how a connection begins, continues and ends, and the HTTP responses that are not the tracker's
+//! own (statuses, headers, framing). It must not touch sockets, threads or clocks, nor decide how the tracker
+//! answers a request: it is given bytes, asks `shoal-engine`, and produces bytes.
 //!
-//! [`Service`] is the whole of it: one for each worker, and a [`Session`] for each connection. Nothing that a peer
-//! sends makes it panic, or keep more than a bounded number of bytes of a connection.
+//! [`Service`] is the entry point: there is one for each worker, and a [`Session`] for each connection. Nothing
+//! that a peer sends makes it panic or hold more than a bounded number of bytes of a connection.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod conversation;
-mod kept;
 mod origin;
+mod partial;
 mod scrape;
 mod service;
 mod session;

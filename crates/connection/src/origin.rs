@@ -1,54 +1,55 @@
-//! Pages of which sites may use the tracker.
+//! Which sites' pages may use the tracker.
 //!
-//! A browser lets every page connect to every host, and names the page's site in `Origin` (RFC 6454; RFC 6455, 10.2).
-//! So this keeps the pages of other people from using the tracker. It does not keep out other clients, which can send any
-//! headers.
+//! A browser lets every page connect to every host, and names the site of the page in `Origin` (RFC 6454; RFC
+//! 6455, 10.2). These rules therefore keep pages of other sites from using the tracker. They do not keep out
+//! other clients, which can send any headers.
 //!
-//! Over WebSockets the operator lists the sites. Announces over HTTP are for clients that are no browsers at all, but any
-//! page can have its visitors make them, by an image or a link, and so enter their addresses in swarms: there,
-//! [`is_cross_site`] tells.
+//! For WebSockets, the operator lists the sites. HTTP announces are meant for clients other than browsers, but
+//! any page can make its visitors send them, by an image or a link, and thereby add their addresses to swarms.
+//! [`is_cross_site`] detects such requests.
 
 use shoal_wire::http::head::RequestHead;
 
-/// Whether the browser says that a page of another site has made the request. Other clients send none of these fields.
+/// Returns whether the browser marks the request as made by a page of another site. Clients other than browsers
+/// send none of these fields.
 ///
-/// `Sec-Fetch-Site` (Fetch Metadata) tells it for requests of every kind, links and images included, and pages can
-/// neither set nor remove it. `Sec-Fetch-Mode` is not looked at: every mode is one that pages can make, and Node's `fetch`
-/// sends it too. Where it is missing, `Origin` tells: browsers before 2023 send it with requests that scripts make across
-/// sites, and so do those of today where the tracker is asked without TLS. Images and links are not to be told from
-/// other requests then.
+/// `Sec-Fetch-Site` (Fetch Metadata) covers requests of every kind, including links and images, and pages can
+/// neither set nor remove it. `Sec-Fetch-Mode` is ignored: pages can make requests of every mode, and Node's
+/// `fetch` sends the field too. If `Sec-Fetch-Site` is missing, `Origin` decides: browsers before 2023 send it
+/// with cross-site requests of scripts, and current ones do if the tracker is contacted without TLS. Images and
+/// links cannot be distinguished from other requests then.
 pub(crate) fn is_cross_site(request: &RequestHead<'_, '_>) -> bool {
     let mut sites = request.header("sec-fetch-site").peekable();
     if sites.peek().is_none() {
         return request.header("origin").any(|origin| !origin.is_empty());
     }
-    // "none" is what the user has asked for, by typing the address.
+    // "none" stands for a request by the user, who typed the address.
     !sites.all(|site| matches!(site, b"same-origin" | b"same-site" | b"none"))
 }
 
-/// Which origins are served. An origin is written as browsers write it, `https://example.com` or
-/// `https://example.com:8443`; letters of either case are the same, and so is the port that the scheme has anyway.
-/// `null` is what a page says that has none, such as a local file.
+/// The origins that are served. An origin is written as browsers write it, `https://example.com` or
+/// `https://example.com:8443`. Case is ignored, and so is the default port of the scheme. `null` is the origin of
+/// a page that has none, such as a local file.
 #[derive(Clone, Debug)]
 pub struct Origins {
-    /// Only these, unless it is empty.
+    /// Only these are served, unless the list is empty.
     pub allow: Vec<String>,
-    /// Not these, whatever `allow` says.
+    /// These are not served, even if `allow` lists them.
     pub deny: Vec<String>,
-    /// Whether those are served who name no origin, as all do who are no browsers.
+    /// Whether clients without an origin are served. All clients other than browsers send none.
     pub missing: bool,
 }
 
 impl Default for Origins {
-    /// Everybody.
+    /// Serves all origins.
     fn default() -> Self {
         Self { allow: Vec::new(), deny: Vec::new(), missing: true }
     }
 }
 
 impl Origins {
-    /// Whether a client is served whose `Origin` fields have these values. Of several origins (RFC 6454, 7.1 has a list
-    /// of them), each has to be one that is served.
+    /// Returns whether a client with these values of the `Origin` field is served. If there are several origins
+    /// (RFC 6454, 7.1 allows a list), each of them must be served.
     pub(crate) fn admit<'l>(&self, values: impl Iterator<Item = &'l [u8]>) -> bool {
         let origins = values.flat_map(|value| value.split(|&byte| byte == b' ')).map(<[u8]>::trim_ascii);
         let mut named = origins.filter(|origin| !origin.is_empty()).peekable();
@@ -68,7 +69,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     without_default_port(one).eq_ignore_ascii_case(without_default_port(other))
 }
 
-/// RFC 6454, 6.2: the port is written only where it is not the scheme's own.
+/// RFC 6454, 6.2: the port is written only if it is not the default of the scheme.
 fn without_default_port(origin: &[u8]) -> &[u8] {
     for (scheme, port) in [(&b"https://"[..], &b":443"[..]), (b"http://", b":80")] {
         let has_scheme = origin.get(..scheme.len()).is_some_and(|front| front.eq_ignore_ascii_case(scheme));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lists_everybody_is_served() {
+    fn without_lists_all_origins_are_served() {
         for values in [&["https://example.com"][..], &["null"], &["junk"], &[], &[""]] {
             assert!(admits(&Origins::default(), values), "{values:?}");
         }

@@ -1,7 +1,8 @@
-//! A full scrape on its way: all torrents in pieces, framed, and compressed where the client can.
+//! A full scrape in progress: all torrents in pieces, framed, and compressed if the client accepts that.
 //!
-//! Owns who may have one, too. The slots for full scrapes are few, so a source holds one of them at most, and a slow reader
-//! loses its slot to a newcomer that finds all of them taken. How long a full scrape may take in all is for the back end.
+//! This module also decides which clients may have one. The slots for full scrapes are few. A source therefore
+//! holds one of them at most, and if all are taken, a slow reader loses its slot to a newcomer. The back end
+//! limits the total time of a full scrape.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -16,21 +17,21 @@ use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ResponseHead, Status};
 use shoal_wire::stream::Handle;
 
-/// A reader is slow if it has taken fewer bytes a second than this since it began. What the kernel holds for it counts as
-/// taken.
+/// A reader is slow if it has read fewer bytes per second than this since it began. Bytes in the kernel's buffers
+/// count as read.
 const RATE_BYTES_MIN: u64 = 64 * 1024;
 
-/// For so long no reader is slow, in seconds.
+/// Seconds for which no reader counts as slow.
 const GRACE_S: u32 = 10;
 
-/// The full scrapes of a worker that are under way.
+/// The full scrapes of a worker in progress.
 #[derive(Debug)]
 pub(crate) struct Slots {
     taken: Vec<Slot>,
     count_max: usize,
 }
 
-/// A full scrape that is under way.
+/// A full scrape in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     handle: Handle,
@@ -39,24 +40,24 @@ pub(crate) struct Slot {
     sent_bytes: u64,
 }
 
-/// What a compressor takes by itself (flate2 with its fastest setting). Measured (`tests/held`).
+/// Memory of a compressor (flate2 with its fastest setting), as measured by `tests/held`.
 const ENCODER_BYTES: usize = 320 * 1024;
 
-/// How a full scrape is delivered.
+/// The format in which a full scrape is delivered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct DeliveryFormat {
     version: Version,
     gzip: bool,
-    /// Whether the connection goes on after it.
+    /// Whether the connection stays open after it.
     keep_alive: bool,
 }
 
-/// What is left to be said of a full scrape.
+/// The rest of a full scrape.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     scrape: FullScrape,
-    manner: Manner,
-    /// Holds what is compressed and not sent yet.
+    format: DeliveryFormat,
+    /// Holds compressed bytes that are not sent yet.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
@@ -65,7 +66,7 @@ impl Slots {
         Self { taken: Vec::new(), count_max }
     }
 
-    /// Takes a slot for the client at `ip` on a connection, if it may have one.
+    /// Takes a slot for the client at `ip` on a connection. Returns whether it got one.
     pub(crate) fn take(&mut self, handle: Handle, ip: IpAddr, now: Now) -> bool {
         if self.taken.iter().any(|slot| source(slot.ip) == source(ip)) {
             return false;
@@ -79,24 +80,24 @@ impl Slots {
         true
     }
 
-    /// The slot of a connection, unless it has lost it.
+    /// Returns the slot of a connection, unless it has lost it.
     pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut Slot> {
         self.taken.iter_mut().find(|slot| slot.handle == handle)
     }
 
     /// Frees the slot of a connection, if it still has one.
-    pub(crate) fn give_back(&mut self, handle: Handle) {
+    pub(crate) fn free(&mut self, handle: Handle) {
         self.taken.retain(|slot| slot.handle != handle);
     }
 }
 
 impl Slot {
-    /// Takes note that so many bytes more were taken.
-    pub(crate) fn note_sent(&mut self, bytes: usize) {
+    /// Records that this many more bytes were sent.
+    pub(crate) fn add_sent(&mut self, bytes: usize) {
         self.sent_bytes = self.sent_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// Bytes a second since the beginning.
+    /// Returns the bytes per second since the beginning.
     fn rate_bytes(&self, now: Now) -> u64 {
         self.sent_bytes / u64::from(now.monotonic_s.saturating_sub(self.since_s).max(1))
     }
@@ -106,7 +107,7 @@ impl Slot {
     }
 }
 
-/// What counts as one source: an IPv4 address, or an IPv6 /64.
+/// Returns the source of an address: an IPv4 address, or an IPv6 /64.
 fn source(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -117,14 +118,14 @@ fn source(ip: IpAddr) -> IpAddr {
     }
 }
 
-impl Manner {
-    /// What suits a request, on a connection that may go on or not.
+impl DeliveryFormat {
+    /// Returns the format for a request, on a connection that may stay open or not.
     pub(crate) fn new(request: &RequestHead<'_, '_>, keep_alive: bool) -> Self {
         let is_chunked = request.version == Version::Http11;
         Self { version: request.version, gzip: request.accepts_gzip(), keep_alive: keep_alive && is_chunked }
     }
 
-    /// Writes the head of the answer.
+    /// Writes the head of the response.
     pub(crate) fn encode_head(self, date: &Date, out: &mut Vec<u8>) {
         let head = ResponseHead {
             status: Status::Ok,
@@ -132,7 +133,7 @@ impl Manner {
             keep_alive: self.keep_alive,
             framing: if self.is_chunked() { Framing::Chunked } else { Framing::Close },
             date,
-            // RFC 9110, 12.5.5: a cache on the way must not hand what is compressed to those who cannot read it.
+            // RFC 9110, 12.5.5: a cache must not hand a compressed response to clients that cannot decompress it.
             fields: if self.gzip {
                 &[("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
             } else {
@@ -146,33 +147,38 @@ impl Manner {
         self.keep_alive
     }
 
-    /// HTTP/1.0 knows no chunks: the body ends with the connection.
+    /// Returns whether the body is sent in chunks. HTTP/1.0 has none: the body ends with the connection.
     const fn is_chunked(self) -> bool {
         matches!(self.version, Version::Http11)
     }
 }
 
 impl Delivery {
-    /// What comes after the head.
-    pub(crate) fn new(scrape: FullScrape, manner: Manner) -> Self {
-        // The fastest: info hashes are random, so only what stands between them gets smaller.
-        let encoder = manner.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-        Self { scrape, manner, encoder }
+    /// Creates the part after the head.
+    pub(crate) fn new(scrape: FullScrape, format: DeliveryFormat) -> Self {
+        // The fastest setting suffices: info hashes are random, so only the bytes between them compress.
+        let encoder = format.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
+        Self { scrape, format, encoder }
     }
 
-    /// How much memory it holds.
+    /// Returns how much memory it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let encoder = self.encoder.as_ref().map_or(0, |encoder| ENCODER_BYTES + encoder.get_ref().capacity());
         size_of::<Self>() + self.scrape.held_bytes() + encoder
     }
 
     pub(crate) const fn keeps_alive(&self) -> bool {
-        self.manner.keeps_alive()
+        self.format.keeps_alive()
     }
 
-    /// Appends the next part to `out`, by way of the buffer `piece`. Returns whether there is more.
-    pub(crate) fn go_on(&mut self, responder: &Responder, piece: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
-        // The encoder may keep some pieces to itself.
+    /// Appends the next part to `out`, using the buffer `piece`. Returns whether there is more.
+    pub(crate) fn write_next(
+        &mut self,
+        responder: &Responder,
+        piece: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        // The encoder may retain some pieces.
         let (mut has_more, start) = (true, out.len());
         while has_more && out.len() == start {
             piece.clear();
@@ -180,25 +186,25 @@ impl Delivery {
             self.compress(has_more, piece);
             self.frame(piece, out);
         }
-        if !has_more && self.manner.is_chunked() {
+        if !has_more && self.format.is_chunked() {
             out.extend_from_slice(END_OF_CHUNKS);
         }
         has_more
     }
 
-    /// Puts in the place of `piece` what the encoder makes of it.
+    /// Replaces `piece` by the compressed bytes that are available.
     fn compress(&mut self, has_more: bool, piece: &mut Vec<u8>) {
         let Some(encoder) = &mut self.encoder else { return };
-        encoder.write_all(piece).expect("a vector takes all that is written");
+        encoder.write_all(piece).expect("writing to a vector never fails");
         if !has_more {
-            encoder.try_finish().expect("a vector takes all that is written");
+            encoder.try_finish().expect("writing to a vector never fails");
         }
         piece.clear();
         piece.append(encoder.get_mut());
     }
 
     fn frame(&self, piece: &[u8], out: &mut Vec<u8>) {
-        let chunk = self.manner.is_chunked().then(|| Chunk::begin(out));
+        let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
         out.extend_from_slice(piece);
         if let Some(chunk) = chunk {
             chunk.end(out);
@@ -227,7 +233,7 @@ mod tests {
         let mut slots = Slots::new(3);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "2001:db8::1", 0));
         assert!(!take(&mut slots, 3, "192.0.2.1", 0) && !take(&mut slots, 3, "2001:db8::2", 0));
-        slots.give_back(handle(1));
+        slots.free(handle(1));
         assert!(take(&mut slots, 3, "192.0.2.1", 0));
     }
 
@@ -236,14 +242,14 @@ mod tests {
         let mut slots = Slots::new(2);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "192.0.2.2", 0));
         let rate_bytes_min = usize::try_from(RATE_BYTES_MIN).unwrap();
-        slots.of(handle(1)).unwrap().note_sent(10 * rate_bytes_min);
-        slots.of(handle(2)).unwrap().note_sent(10 * rate_bytes_min - 1);
+        slots.of(handle(1)).unwrap().add_sent(10 * rate_bytes_min);
+        slots.of(handle(2)).unwrap().add_sent(10 * rate_bytes_min - 1);
         assert!(!take(&mut slots, 3, "192.0.2.3", GRACE_S - 1));
         assert!(take(&mut slots, 3, "192.0.2.3", GRACE_S));
         assert!(slots.of(handle(1)).is_some() && slots.of(handle(2)).is_none());
         // The newcomer has time to begin.
         assert!(!take(&mut slots, 4, "192.0.2.4", GRACE_S));
-        slots.give_back(handle(2));
+        slots.free(handle(2));
         assert_eq!(slots.taken.len(), 2);
     }
 }

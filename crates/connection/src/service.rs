@@ -1,7 +1,7 @@
-//! From bytes to bytes: the stages of a connection.
+//! The stages of a connection.
 //!
-//! Owns how a connection begins and ends, and what of it is heard by whom: the PROXY header by this module, what is
-//! encrypted by TLS, and the rest by [`crate::conversation`].
+//! This module owns how a connection begins and ends, and which layer handles its bytes: the PROXY header is
+//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::conversation`].
 
 use core::mem;
 use std::fmt;
@@ -15,17 +15,17 @@ use shoal_wire::stream::{Claim, Class, Handle, Held, Next, Origin, SourceRoom};
 
 use crate::answer;
 use crate::conversation::{After, Conversation};
-use crate::kept::Kept;
+use crate::partial::PartialInput;
 use crate::session::{Session, Stage};
 use crate::settings::{Listener, Settings};
 use crate::socket::{self, Sockets};
-use crate::source::Source;
+use crate::source::ClientSource;
 
-/// Most bytes that are kept of requests: what has come of one, and an input more that came together with requests whose
-/// answers have to be sent first. Whoever hands in more than that has not waited for them.
-const KEPT_BYTES_MAX: usize = 128 * 1024;
+/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
+/// with requests whose responses have to be sent first. A client that sends more has not waited for them.
+const PARTIAL_BYTES_MAX: usize = 128 * 1024;
 
-/// What a buffer for the time of a call keeps of its memory.
+/// Capacity that a scratch buffer retains when it is trimmed.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
@@ -33,11 +33,11 @@ pub struct Service {
     settings: Arc<Settings>,
     tls: Option<shoal_tls::Server>,
     conversation: Conversation,
-    /// None where WebTorrent is not served.
+    /// None if WebTorrent is not served.
     sockets: Option<Sockets>,
-    /// What has come through TLS, for the time of a call.
+    /// Scratch buffer for decrypted input.
     plaintext: Vec<u8>,
-    /// What is to go through TLS, for the time of a call.
+    /// Scratch buffer for output that is to be encrypted.
     reply: Vec<u8>,
 }
 
@@ -48,8 +48,8 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service for a worker. Requests are answered by `http`, messages of WebSockets by `webtorrent`, if they are
-    /// served; it has `tls` if there are listeners for it.
+    /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
+    /// if they are served. `tls` is required for TLS listeners.
     #[must_use]
     pub fn new(
         settings: Arc<Settings>,
@@ -62,19 +62,19 @@ impl Service {
         Self { settings, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
-    /// From now on `room` is asked whether a source may have one connection more, where a connection comes to count towards
-    /// another source or limit than at first.
+    /// Sets `room`, which decides whether a source may have one more connection when a connection comes to count
+    /// towards another source or limit than at first.
     #[must_use]
     pub fn with_room(mut self, room: Box<dyn SourceRoom>) -> Self {
-        self.conversation.ask_for_room(room);
+        self.conversation.set_room(room);
         self
     }
 
-    /// A connection was accepted, which the back end calls `handle`.
+    /// Creates the session of an accepted connection, which the back end calls `handle`.
     #[must_use]
     pub fn open(&self, origin: &Origin, handle: Handle) -> Session {
         let listener = self.listener(origin);
-        let source = Source::of(origin);
+        let source = ClientSource::of(origin);
         let is_trusted = self.settings.proxy.trusts(source);
         let stage = if !listener.proxy_protocol {
             Stage::Http
@@ -86,8 +86,8 @@ impl Service {
         Session::new(stage, listener.tls, source, is_trusted, handle)
     }
 
-    /// Bytes have arrived: takes all of `input`, appends what is to be sent to `output`, and tells what the connection
-    /// waits for. With an empty input it is asked to go on after [`Next::More`].
+    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns what
+    /// the connection waits for. After [`Next::More`] it is called with an empty input to continue.
     pub fn receive(
         &mut self,
         session: &mut Session,
@@ -98,15 +98,15 @@ impl Service {
         let next = match session.stage {
             Stage::Proxy => self.receive_header(session, input, output, now),
             Stage::Http | Stage::Delivery(_) | Stage::Socket(_) => {
-                self.receive_words(session, input, output, now)
+                self.receive_payload(session, input, output, now)
             }
             Stage::Over => Next::Close,
         };
         self.end_if(next, session)
     }
 
-    /// Returns what the connection counts towards from now on, where that has changed since the last call: a proxy has
-    /// named its client, or it has become a WebSocket.
+    /// Returns the source and limit that the connection counts towards from now on, if they have changed since
+    /// the last call: a proxy has named its client, or the connection has become a WebSocket.
     pub fn claim(&self, session: &mut Session) -> Option<Claim> {
         if !mem::take(&mut session.has_claim) {
             return None;
@@ -115,32 +115,33 @@ impl Service {
         Some(Claim { ip: self.settings.proxy.limited_ip(session.source), class })
     }
 
-    /// The next connection that is to speak without having been asked.
+    /// Returns the next connection with queued messages.
     pub fn speaker(&mut self) -> Option<Handle> {
         self.sockets.as_mut()?.speaker()
     }
 
-    /// Appends to `output` what waits for the connection, all of it, so that it leaves in one write.
+    /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
     pub fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         if let (Some(sockets), Stage::Socket(socket)) = (&mut self.sockets, &mut session.stage) {
-            sockets.fetch(socket, |words| match &mut session.tls {
-                // Together, in as few records as it takes.
-                Some(tls) => tls.seal(words, output),
-                None => output.extend_from_slice(words),
+            sockets.fetch(socket, |bytes| match &mut session.tls {
+                // All bytes are sealed together, in as few records as possible.
+                Some(tls) => tls.seal(bytes, output),
+                None => output.extend_from_slice(bytes),
             });
         }
-        let next = session.stands();
+        let next = session.awaits();
         self.end_if(next, session)
     }
 
-    /// The peer has not taken so many bytes of what it was told: what others have for it waits, within limits.
+    /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile,
+    /// within limits.
     pub fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
         if let Some(sockets) = &mut self.sockets {
             sockets.set_unsent(handle, unsent_bytes);
         }
     }
 
-    /// How much memory a connection holds, with what waits for it and it does not take.
+    /// Returns how much memory a connection holds, including the queued bytes that it does not read.
     #[must_use]
     pub fn held(&self, session: &Session) -> Held {
         let mut held = session.held();
@@ -150,66 +151,69 @@ impl Service {
         held
     }
 
-    /// The peer has been silent for as long as it may: it is asked for a sign of life, or given up if it was asked
-    /// before. Nobody would hear the reason.
+    /// Handles a peer that has been silent for the maximum time: pings it, or closes the connection if it was
+    /// pinged before. The peer would not receive a reason.
     pub fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         let next = match &mut session.stage {
             Stage::Socket(socket) if !socket.is_silent() => {
-                say(&mut session.tls, &mut self.reply, output, |words| socket.ping(words));
-                session.stands()
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
+                session.awaits()
             }
             _ => Next::Close,
         };
         self.end_if(next, session)
     }
 
-    /// Takes in what other workers have for the connections of this one: at the beginning of a turn.
+    /// Collects the messages from other workers. Must be called at the beginning of a poll round.
     pub fn collect(&mut self, now: Now) {
         if let Some(sockets) = &mut self.sockets {
             sockets.collect(now);
         }
     }
 
-    /// Hands over what there is for connections of other workers: at the end of a turn. Returns the workers to be woken.
+    /// Dispatches the messages for connections of other workers, and returns the workers to be woken. Must be
+    /// called at the end of a poll round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
-        // At once, also if nobody looks at the workers.
+        // The dispatch happens at once, even if the caller does not iterate over the workers.
         self.sockets.as_mut().map(Sockets::dispatch).into_iter().flatten()
     }
 
-    /// The time of the connection is up, or the tracker stops. Whoever is in the middle of a request is told so.
+    /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets
+    /// an error.
     pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
-            Stage::Http | Stage::Socket(_) => self.say_goodbye(session, output, now),
-            // An answer that is cut off must not look as if this was its end, and before there is nothing to say.
+            Stage::Http | Stage::Socket(_) => self.write_close(session, output, now),
+            // A truncated response must not look complete. Before the first request there is nothing to write.
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
         self.end(session);
     }
 
-    /// The connection holds more memory than others, and there is not enough: it is told so, and ends.
+    /// Ends a connection that holds more memory than others when there is not enough, with an error for the
+    /// client.
     pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
             Stage::Http | Stage::Socket(_) => {
-                let is_within_request = !session.kept.is_empty();
+                let is_within_request = !session.partial.is_empty();
                 let is_socket = matches!(session.stage, Stage::Socket(_));
-                say(&mut session.tls, &mut self.reply, output, |words| {
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| {
                     if is_socket {
-                        socket::say_shed(words);
+                        socket::write_shed(bytes);
                     } else if is_within_request {
-                        answer::last(Status::ServiceUnavailable, answer::OUT_OF_MEMORY, now, words);
+                        answer::last(Status::ServiceUnavailable, answer::OUT_OF_MEMORY, now, bytes);
                     }
                 });
                 if let Some(tls) = &mut session.tls {
                     tls.close(output);
                 }
             }
-            // As when its time is up.
+            // The same as in `expire`.
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
         self.end(session);
     }
 
-    /// Gives back memory that is kept for later and has become large: to be called every few seconds.
+    /// Frees memory of scratch buffers that have become large. To be called every few seconds.
     pub fn trim(&mut self) {
         for scratch in [&mut self.plaintext, &mut self.reply] {
             scratch.shrink_to(SCRATCH_BYTES);
@@ -220,30 +224,32 @@ impl Service {
         }
     }
 
-    /// There is no room for a connection from `origin`. It is told so, save where TLS would have to come first.
+    /// Refuses a connection from `origin` for lack of capacity. The client gets an error, unless TLS would have
+    /// to come first.
     pub fn refuse(&self, origin: &Origin, output: &mut Vec<u8>, now: Now) {
         if !self.listener(origin).tls {
             answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
         }
     }
 
-    /// The connection is gone.
+    /// Removes a closed connection.
     pub fn close(&mut self, mut session: Session) {
         self.end(&mut session);
     }
 
-    /// Whether connections from there count towards the limit of their source. Those of proxies do not.
+    /// Returns whether connections from `origin` count towards the limit of their source. Those of proxies do
+    /// not.
     #[must_use]
     pub fn is_limited(&self, origin: &Origin) -> bool {
-        let source = Source::of(origin);
-        source != Source::Unix && !self.settings.proxy.trusts(source)
+        let source = ClientSource::of(origin);
+        source != ClientSource::Unix && !self.settings.proxy.trusts(source)
     }
 
     fn listener(&self, origin: &Origin) -> Listener {
         self.settings.listeners.get(origin.listener).copied().unwrap_or_default()
     }
 
-    /// First stage: whom the proxy names as the source.
+    /// Runs the first stage: reads which source the proxy names.
     fn receive_header(
         &mut self,
         session: &mut Session,
@@ -251,12 +257,12 @@ impl Service {
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        if session.kept.is_empty() {
+        if session.partial.is_empty() {
             return self.take_header(session, input, output, now);
         }
-        let mut kept = session.kept.take();
-        kept.extend_from_slice(input);
-        self.take_header(session, &mut kept, output, now)
+        let mut partial = session.partial.take();
+        partial.extend_from_slice(input);
+        self.take_header(session, &mut partial, output, now)
     }
 
     fn take_header(
@@ -268,27 +274,27 @@ impl Service {
     ) -> Next {
         match proxy::decode(bytes) {
             Decoded::Incomplete => {
-                session.kept.put(bytes.to_vec());
+                session.partial.put(bytes.to_vec());
                 Next::Busy
             }
-            // Whoever it is does not speak the protocol, so there is no language to tell it in.
+            // The peer does not use the PROXY protocol, so there is no known protocol for an error.
             Decoded::Malformed => Next::Close,
             Decoded::Header { bytes: header_bytes, source } => {
-                session.source = source.map_or(Source::Unnamed, |source| Source::Ip(source.ip()));
+                session.source = source.map_or(ClientSource::Unnamed, |source| ClientSource::Ip(source.ip()));
                 session.is_trusted = self.settings.proxy.trusts(session.source);
                 session.stage = Stage::Http;
-                session.has_claim = session.source != Source::Unnamed;
+                session.has_claim = session.source != ClientSource::Unnamed;
                 if !self.conversation.has_room(session.source, Class::Http) {
                     session.has_claim = false;
                     return refuse_named(session, output, now);
                 }
-                self.receive_words(session, &mut bytes[header_bytes..], output, now)
+                self.receive_payload(session, &mut bytes[header_bytes..], output, now)
             }
         }
     }
 
-    /// Second stage: requests and frames, which may have to be decrypted.
-    fn receive_words(
+    /// Runs the second stage: requests and frames, which may have to be decrypted.
+    fn receive_payload(
         &mut self,
         session: &mut Session,
         input: &mut [u8],
@@ -298,7 +304,7 @@ impl Service {
         if session.is_tls {
             self.receive_tls(session, input, output, now)
         } else {
-            self.converse(session, input, output, now)
+            self.handle_input(session, input, output, now)
         }
     }
 
@@ -317,8 +323,8 @@ impl Service {
         let mut plaintext = mem::take(&mut self.plaintext);
         let next = match tls.open(input, &mut plaintext, output) {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
-            Ok(()) => match self.converse_secretly(session, &mut tls, &mut plaintext, output, now) {
-                // The rest of a record has to come as soon as that of a request.
+            Ok(()) => match self.handle_plaintext(session, &mut tls, &mut plaintext, output, now) {
+                // The rest of a record must arrive as soon as that of a request.
                 Next::Idle | Next::Standing if tls.is_within_record() => {
                     if plaintext.is_empty() {
                         Next::Busy
@@ -341,7 +347,7 @@ impl Service {
         next
     }
 
-    fn converse_secretly(
+    fn handle_plaintext(
         &mut self,
         session: &mut Session,
         tls: &mut shoal_tls::Session,
@@ -350,15 +356,15 @@ impl Service {
         now: Now,
     ) -> Next {
         let mut reply = mem::take(&mut self.reply);
-        let mut next = self.converse(session, plaintext, &mut reply, now);
+        let mut next = self.handle_input(session, plaintext, &mut reply, now);
         tls.seal(&reply, output);
         reply.clear();
         self.reply = reply;
-        // Whatever had come before was answered, and no more will come.
+        // All earlier input was answered, and no more will arrive.
         if tls.is_closed() && matches!(next, Next::Idle | Next::Standing | Next::Busy | Next::BusyAnew) {
             next = Next::Close;
             if let Some(sockets) = &mut self.sockets {
-                sockets.say_the_rest(session.handle, |words| tls.seal(words, output));
+                sockets.drain(session.handle, |bytes| tls.seal(bytes, output));
             }
         }
         if matches!(next, Next::Close | Next::Linger) {
@@ -367,52 +373,59 @@ impl Service {
         next
     }
 
-    /// Third stage: hears what is said, be it requests or the frames of a WebSocket.
-    fn converse(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>, now: Now) -> Next {
-        match session.stage {
-            Stage::Socket(_) => self.hear_frames(session, input, output, now),
-            _ => self.hear_requests(session, input, output, now),
-        }
-    }
-
-    /// Answers the requests in what is kept and in `input`, and keeps what is left.
-    fn hear_requests(
+    /// Runs the third stage: handles requests, or the frames of a WebSocket.
+    fn handle_input(
         &mut self,
         session: &mut Session,
         input: &mut [u8],
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        if session.kept.is_empty() {
-            // Most requests come in one piece, and are read where they lie.
-            let (used, after) = self.conversation.go_on(session, input, output, now);
+        match session.stage {
+            Stage::Socket(_) => self.handle_frames(session, input, output, now),
+            _ => self.handle_requests(session, input, output, now),
+        }
+    }
+
+    /// Answers the requests in the partial input and in `input`, and buffers the rest.
+    fn handle_requests(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        if session.partial.is_empty() {
+            // Most requests arrive in one piece and are read in place.
+            let (used, after) = self.conversation.serve(session, input, output, now);
             let rest = &mut input[used..];
             return match after {
                 After::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
                 After::Wait(next) => {
-                    session.kept.put(rest.to_vec());
+                    session.partial.put(rest.to_vec());
                     next
                 }
             };
         }
-        if session.kept.len() + input.len() > KEPT_BYTES_MAX {
+        if session.partial.len() + input.len() > PARTIAL_BYTES_MAX {
             return Next::Linger;
         }
-        let mut kept = session.kept.take();
-        kept.extend_from_slice(input);
-        let (used, after) = self.conversation.go_on(session, &kept, output, now);
+        let mut partial = session.partial.take();
+        partial.extend_from_slice(input);
+        let (used, after) = self.conversation.serve(session, &partial, output, now);
         match after {
-            After::Upgrade(ip) => self.upgrade(session, ip, &mut kept[used..], output, now),
+            After::Upgrade(ip) => self.upgrade(session, ip, &mut partial[used..], output, now),
             After::Wait(next) => {
-                kept.drain(..used);
-                kept.shrink_to(2 * kept.len());
-                session.kept.put(kept);
+                partial.drain(..used);
+                partial.shrink_to(2 * partial.len());
+                session.partial.put(partial);
                 next
             }
         }
     }
 
-    /// The connection has become a WebSocket of the client at `ip`. What has come behind the request are frames already.
+    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
+    /// frames.
     fn upgrade(
         &mut self,
         session: &mut Session,
@@ -423,11 +436,11 @@ impl Service {
     ) -> Next {
         let Some(sockets) = &self.sockets else { return Next::Close };
         session.stage = Stage::Socket(Box::new(sockets.enter(session.handle, ip)));
-        (session.source, session.has_claim) = (Source::Ip(ip), true);
-        self.hear_frames(session, rest, output, now)
+        (session.source, session.has_claim) = (ClientSource::Ip(ip), true);
+        self.handle_frames(session, rest, output, now)
     }
 
-    fn hear_frames(
+    fn handle_frames(
         &mut self,
         session: &mut Session,
         input: &mut [u8],
@@ -436,17 +449,17 @@ impl Service {
     ) -> Next {
         match (&mut self.sockets, &mut session.stage) {
             (Some(sockets), Stage::Socket(socket)) => {
-                sockets.hear(socket, &mut session.kept, input, output, now)
+                sockets.receive(socket, &mut session.partial, input, output, now)
             }
             _ => Next::Close,
         }
     }
 
-    fn say_goodbye(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
-        say(&mut session.tls, &mut self.reply, output, |words| match &session.stage {
-            Stage::Socket(_) => socket::say_goodbye(words),
-            _ if !session.kept.is_empty() => {
-                answer::last(Status::RequestTimeout, answer::TOO_SLOW, now, words);
+    fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+        write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
+            Stage::Socket(_) => socket::write_close(bytes),
+            _ if !session.partial.is_empty() => {
+                answer::last(Status::RequestTimeout, answer::TOO_SLOW, now, bytes);
             }
             _ => {}
         });
@@ -462,20 +475,20 @@ impl Service {
         next
     }
 
-    /// Nothing is heard any more, and nothing is held.
+    /// Ends a session: it reads no more input and holds no memory.
     fn end(&mut self, session: &mut Session) {
         match (session.finish(), &mut self.sockets) {
             (Stage::Delivery(_), _) => self.conversation.forget_delivery(session.handle),
-            (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.kept),
+            (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.partial),
             _ => {}
         }
-        session.kept = Kept::nothing();
+        session.partial = PartialInput::nothing();
         session.tls = None;
     }
 }
 
-/// Ends a connection of a client that a proxy names and that has too many. It is told so, save where TLS would have to come
-/// first.
+/// Ends the connection of a client that a proxy names and that has too many connections. The client gets an
+/// error, unless TLS would have to come first.
 fn refuse_named(session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
     if session.is_tls {
         return Next::Close;
@@ -484,15 +497,16 @@ fn refuse_named(session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
     Next::Linger
 }
 
-/// Has `speak` say something, inside of TLS or not. The buffer `reply` is for what goes through TLS.
-fn say(
+/// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
+/// for TLS.
+fn write_through_tls(
     tls: &mut Option<Box<shoal_tls::Session>>,
     reply: &mut Vec<u8>,
     output: &mut Vec<u8>,
-    speak: impl FnOnce(&mut Vec<u8>),
+    write: impl FnOnce(&mut Vec<u8>),
 ) {
-    let Some(tls) = tls else { return speak(output) };
-    speak(reply);
+    let Some(tls) = tls else { return write(output) };
+    write(reply);
     tls.seal(reply, output);
     reply.clear();
 }

@@ -1,47 +1,48 @@
-//! What is kept of a connection from one call to the next.
+//! The state of a connection between two calls.
 
 use core::mem;
 
 use shoal_wire::stream::{Handle, Held, Next};
 
-use crate::kept::Kept;
+use crate::partial::PartialInput;
 use crate::scrape::Delivery;
 use crate::socket::Socket;
-use crate::source::Source;
+use crate::source::ClientSource;
 
-/// The state of a connection. One that idles over plain HTTP owns no memory beyond this.
+/// The state of a connection. An idle one over plain HTTP owns no memory beyond this.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) stage: Stage,
-    /// What has come of the next request or frame, or has come and not been looked at while an answer is under way.
-    pub(crate) kept: Kept,
+    /// The received part of the next request or frame, or input that is not yet read while a response is in
+    /// progress.
+    pub(crate) partial: PartialInput,
     /// None before the first bytes of a handshake.
     pub(crate) tls: Option<Box<shoal_tls::Session>>,
-    /// How the back end calls it.
+    /// The back end's name for the connection.
     pub(crate) handle: Handle,
-    pub(crate) source: Source,
+    pub(crate) source: ClientSource,
     /// Whether the source is a trusted proxy.
     pub(crate) is_trusted: bool,
     /// Whether it was accepted by a listener for TLS.
     pub(crate) is_tls: bool,
-    /// Whether it counts towards another source or limit than the back end knows yet.
+    /// Whether it counts towards another source or limit than the back end knows.
     pub(crate) has_claim: bool,
-    /// How much of the body of the last request is still to be read past.
+    /// Number of bytes of the last request's body that are still to be skipped.
     pub(crate) skip_bytes: u16,
 }
 
-/// What is expected on a connection.
+/// The stage of a connection: the input that is expected next.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// The header of the PROXY protocol.
     Proxy,
     /// Requests, inside of TLS or not.
     Http,
-    /// That the answer under way is taken; then requests.
+    /// The end of the full scrape in progress; then requests.
     Delivery(Box<Delivery>),
     /// Frames of a WebSocket, inside of TLS or not.
     Socket(Box<Socket>),
-    /// Nothing that is heard.
+    /// Nothing: the session has ended.
     Over,
 }
 
@@ -49,32 +50,42 @@ impl Session {
     pub(crate) const fn new(
         stage: Stage,
         is_tls: bool,
-        source: Source,
+        source: ClientSource,
         is_trusted: bool,
         handle: Handle,
     ) -> Self {
-        let kept = Kept::nothing();
-        Self { stage, kept, tls: None, handle, source, is_trusted, is_tls, has_claim: false, skip_bytes: 0 }
+        let partial = PartialInput::nothing();
+        Self {
+            stage,
+            partial,
+            tls: None,
+            handle,
+            source,
+            is_trusted,
+            is_tls,
+            has_claim: false,
+            skip_bytes: 0,
+        }
     }
 
-    /// Reads past what is left of the body of the last request.
+    /// Skips the rest of the body of the last request.
     pub(crate) fn skip<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
         let skipped = input.len().min(self.skip_bytes.into());
         self.skip_bytes -= u16::try_from(skipped).expect("no more than a u16 are skipped");
         &input[skipped..]
     }
 
-    /// How many bytes of what has come it holds, those inside of TLS not counted.
+    /// Returns how many received bytes it holds, not counting those inside of TLS.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         let within_message = match &self.stage {
             Stage::Socket(socket) => socket.kept_bytes(),
             _ => 0,
         };
-        self.kept.capacity_bytes() + within_message
+        self.partial.capacity_bytes() + within_message
     }
 
-    /// How much memory it holds beside itself.
+    /// Returns how much memory it holds in addition to itself.
     #[must_use]
     pub fn held(&self) -> Held {
         let (mut fixed, mut variable) = match &self.stage {
@@ -82,7 +93,7 @@ impl Session {
             Stage::Delivery(delivery) => (0, delivery.held_bytes()),
             Stage::Proxy | Stage::Http | Stage::Over => (0, 0),
         };
-        variable += self.kept.held_bytes();
+        variable += self.partial.held_bytes();
         if let Some(tls) = &self.tls {
             fixed += tls.idle_bytes();
             variable += tls.pending_bytes();
@@ -90,22 +101,23 @@ impl Session {
         Held { fixed, variable }
     }
 
-    /// What it waits for, if it is a WebSocket. Everything else has nothing to wait for between two calls.
-    pub(crate) fn stands(&self) -> Next {
+    /// Returns what it waits for if it is a WebSocket. All other stages have nothing to wait for between two
+    /// calls.
+    pub(crate) fn awaits(&self) -> Next {
         let Stage::Socket(socket) = &self.stage else { return Next::Close };
         match &self.tls {
             Some(tls) if tls.is_closed() => Next::Close,
             Some(tls) if tls.is_within_record() => Next::Busy,
-            _ => socket.awaits(&self.kept),
+            _ => socket.awaits(&self.partial),
         }
     }
 
-    /// From now on nothing is heard.
+    /// Ends the session: no more input is read.
     pub(crate) const fn finish(&mut self) -> Stage {
         mem::replace(&mut self.stage, Stage::Over)
     }
 }
 
-// A hundred thousand of these may stand at the same time, and are to be small beside what the kernel keeps of a
-// connection.
+// There may be a hundred thousand of these at the same time. They should be small compared with the kernel's
+// state of a connection.
 const _: () = assert!(size_of::<Session>() <= 64);

@@ -1,71 +1,73 @@
-//! What the operator decides about connections.
+//! The operator's settings of connections.
 
 use ipnet::IpNet;
 
 pub use crate::origin::Origins;
 
-/// The operator's decisions, as plain values.
+/// The operator's settings, as plain values.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The listeners, in the order by which [`shoal_wire::stream::Origin::listener`] names them.
+    /// The listeners, in the order of their numbers in [`shoal_wire::stream::Origin::listener`].
     pub listeners: Vec<Listener>,
-    /// Whether a connection is kept for further requests when the client does not mind.
+    /// Whether a connection stays open for further requests if the client agrees.
     pub keep_alive: bool,
-    /// Whether announces and scrapes are served that browsers make for pages of other sites.
+    /// Whether the tracker serves announces and scrapes that browsers send on behalf of pages of other sites.
     pub cross_site: bool,
-    /// Which proxies are believed, and what.
+    /// The trusted proxies, and how they name their clients.
     pub proxy: Proxy,
-    /// Most full scrapes of a worker at a time, each of which holds about half a mebibyte while it is compressed.
+    /// Maximum number of concurrent full scrapes of a worker. Each holds about half a mebibyte while it is
+    /// compressed.
     pub full_scrapes_max: usize,
-    /// What holds for WebSockets.
+    /// The settings of WebSockets.
     pub websocket: WebSocket,
 }
 
-/// What holds for WebSockets.
+/// The settings of WebSockets.
 #[derive(Clone, Debug)]
 pub struct WebSocket {
-    /// Pages of which sites may connect.
+    /// The sites whose pages may connect.
     pub origins: Origins,
-    /// Longest message that is taken. What is longer closes the WebSocket as soon as it is known.
+    /// Maximum size of a message. A larger one closes the WebSocket as soon as its size is known.
     pub message_bytes_max: usize,
 }
 
-/// What is spoken on the connections of a listener.
+/// The protocols on the connections of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listener {
-    /// Whether it is HTTPS rather than HTTP.
+    /// Whether the listener serves HTTPS rather than HTTP.
     pub tls: bool,
-    /// Whether every connection begins with a header of the PROXY protocol. Connections from elsewhere than the
-    /// trusted proxies are then closed unheard.
+    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a
+    /// trusted proxy are then closed without reading any input.
     pub proxy_protocol: bool,
 }
 
-/// Which proxies are believed when they say who their client is.
+/// Which proxies are trusted to name their clients.
 #[derive(Clone, Debug, Default)]
 pub struct Proxy {
-    /// Where trusted proxies are.
+    /// The networks of trusted proxies.
     pub networks: Vec<IpNet>,
-    /// Whether whoever connects over a Unix socket is a trusted proxy.
+    /// Whether every client of a Unix socket is a trusted proxy.
     pub unix: bool,
-    /// The header by which trusted proxies name their client. They then have to.
+    /// The header with which trusted proxies name their client. If set, they must send it.
     pub header: Option<ClientHeader>,
 }
 
-/// A header by which a proxy names its client.
+/// A header with which a proxy names its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientHeader {
-    /// A list of all hops, to which each proxy appends the one it was asked by.
+    /// A list of all hops, to which each proxy appends the address that it was contacted from.
     XForwardedFor,
     /// One address.
     XRealIp,
-    /// A list as of `X-Forwarded-For`, in the syntax of RFC 7239.
+    /// A list like that of `X-Forwarded-For`, in the syntax of RFC 7239.
     Forwarded,
     /// One address.
     CfConnectingIp,
 }
 
 impl Default for Settings {
-    /// No listeners, nobody trusted, nothing for pages of other sites over plain HTTP, one full scrape at a time, WebSockets for the pages of all sites.
+    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
+    /// other sites, allow one full scrape at a time, and serve WebSockets for the pages of all sites.
     fn default() -> Self {
         Self {
             listeners: Vec::new(),
@@ -79,14 +81,14 @@ impl Default for Settings {
 }
 
 impl Default for WebSocket {
-    /// Pages of all sites, and messages with room for as many offers as anybody makes.
+    /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
         Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }
     }
 }
 
 impl ClientHeader {
-    /// The name of the header, in lower case.
+    /// Returns the name of the header, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! WebSockets: from frames to what is heard, and what is said of them besides.
+//! WebSockets: from frames to messages, and the control frames.
 //!
-//! Owns how a WebSocket goes on and ends (RFC 6455): pings, closes, and what becomes of a peer that breaks the rules.
-//! What a message says is for the engine to hear, whose answers do not come back here: they wait in its postroom, with
-//! whatever others have to say to the client, until the connection is asked to speak. Must not know where the bytes come
-//! from or go to.
+//! This module owns how a WebSocket continues and ends (RFC 6455): pings, closes, and the reaction to a peer that
+//! breaks the rules. The engine handles the contents of messages. Its replies do not come back here: they wait in
+//! its outbound queues, together with messages from other clients, until the connection is asked to write. The
+//! module must not know where bytes come from or go to.
 
 use std::net::IpAddr;
 
@@ -13,193 +13,197 @@ use shoal_wire::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 
-use crate::kept::{Kept, Spares};
+use crate::partial::{PartialInput, Spares};
 use crate::settings::WebSocket;
 
-/// What is kept of a WebSocket beside the session. One that idles owns no memory beyond this and what the engine keeps
-/// of its torrents.
+/// The state of a WebSocket in addition to the session. An idle one owns no memory beyond this and the engine's
+/// list of its torrents.
 #[derive(Debug)]
 pub(crate) struct Socket {
     reader: Reader,
     member: Member,
-    /// Whether it was asked for a sign of life and has given none since.
+    /// Whether it was pinged and has sent nothing since.
     is_pinged: bool,
 }
 
-// A hundred thousand of these may idle.
+// There may be a hundred thousand idle ones.
 const _: () = assert!(size_of::<Socket>() <= 88);
 
-/// What speaks on all WebSockets of a worker.
+/// Handles all WebSockets of a worker.
 pub(crate) struct Sockets {
     settings: WebSocket,
     responder: Responder,
     spares: Spares,
-    /// Whether a whole message was heard in this call.
-    has_heard: bool,
+    /// Whether this call has read a whole message.
+    has_message: bool,
 }
 
-/// Why a client is disconnected that leaves more replies unread than may wait.
+/// The close reason for a client that leaves more replies unread than may be queued.
 const REPLIES_UNREAD: &str = "too many replies are left unread";
 
-/// What comes of a frame.
+/// The next step after a frame.
 enum Step {
-    /// The next one is looked at.
-    GoOn,
-    /// It is not whole yet.
+    /// The next frame is read.
+    Continue,
+    /// The frame is still incomplete.
     Wait,
-    /// The last one was said.
+    /// The last frame was written.
     End(Next),
 }
 
 impl Socket {
-    /// How much memory it holds of a message that comes in fragments.
+    /// Returns how much memory it holds of a fragmented message.
     pub(crate) const fn kept_bytes(&self) -> usize {
         self.reader.kept_bytes()
     }
 
-    /// How much memory the list of its torrents takes.
+    /// Returns the memory size of the list of its torrents.
     pub(crate) const fn list_bytes(&self) -> usize {
         self.member.list_bytes()
     }
 
-    /// What is waited for, where these bytes have come and are no whole frame.
-    pub(crate) const fn awaits(&self, kept: &Kept) -> Next {
-        if kept.is_empty() && !self.reader.is_within_message() { Next::Standing } else { Next::Busy }
+    /// Returns what the connection waits for if the buffered bytes are no whole frame.
+    pub(crate) const fn awaits(&self, partial: &PartialInput) -> Next {
+        if partial.is_empty() && !self.reader.is_within_message() { Next::Standing } else { Next::Busy }
     }
 
-    /// The same, right after a whole message.
-    const fn awaits_next(&self, kept: &Kept) -> Next {
-        match self.awaits(kept) {
+    /// Returns the same, right after a whole message.
+    const fn awaits_next(&self, partial: &PartialInput) -> Next {
+        match self.awaits(partial) {
             Next::Busy => Next::BusyAnew,
             next => next,
         }
     }
 
-    /// Whether it was asked for a sign of life and has given none.
+    /// Returns whether it was pinged and has sent nothing since.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_pinged
     }
 
-    /// Asks for a sign of life.
+    /// Writes a ping.
     pub(crate) fn ping(&mut self, out: &mut Vec<u8>) {
         self.is_pinged = true;
         frame::encode(Opcode::Ping, &[], None, out);
     }
 }
 
-/// Says that the time of a WebSocket is up, or the tracker stops.
-pub(crate) fn say_goodbye(out: &mut Vec<u8>) {
+/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops.
+pub(crate) fn write_close(out: &mut Vec<u8>) {
     frame::close(CloseCode::GoingAway, "", None, out);
 }
 
-/// Says that there is not enough memory for the WebSocket.
-pub(crate) fn say_shed(out: &mut Vec<u8>) {
+/// Writes the close frame for a WebSocket that there is not enough memory for.
+pub(crate) fn write_shed(out: &mut Vec<u8>) {
     frame::close(CloseCode::TryAgainLater, "", None, out);
 }
 
 impl Sockets {
     pub(crate) fn new(settings: WebSocket, responder: Responder) -> Self {
-        Self { settings, responder, spares: Spares::default(), has_heard: false }
+        Self { settings, responder, spares: Spares::default(), has_message: false }
     }
 
-    /// The connection `handle` of the client at `ip` has become a WebSocket.
+    /// Registers the connection `handle` of the client at `ip` as a WebSocket.
     pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> Socket {
         Socket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
     }
 
-    /// The WebSocket is over.
-    pub(crate) fn leave(&mut self, socket: Socket, kept: &mut Kept) {
-        kept.spare(&mut self.spares);
+    /// Removes a WebSocket that has ended.
+    pub(crate) fn leave(&mut self, socket: Socket, partial: &mut PartialInput) {
+        partial.spare(&mut self.spares);
         self.responder.leave(socket.member);
     }
 
-    /// Hears the frames in what is kept and in `input`, and keeps what is left.
-    pub(crate) fn hear(
+    /// Reads the frames in the partial input and in `input`, and buffers the rest.
+    pub(crate) fn receive(
         &mut self,
         socket: &mut Socket,
-        kept: &mut Kept,
+        partial: &mut PartialInput,
         input: &mut [u8],
         out: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        (socket.is_pinged, self.has_heard) = (false, false);
-        let end = self.hear_all(socket, kept, input, out, now);
-        end.unwrap_or_else(|| if self.has_heard { socket.awaits_next(kept) } else { socket.awaits(kept) })
+        (socket.is_pinged, self.has_message) = (false, false);
+        let end = self.read_all(socket, partial, input, out, now);
+        end.unwrap_or_else(|| {
+            if self.has_message { socket.awaits_next(partial) } else { socket.awaits(partial) }
+        })
     }
 
-    fn hear_all(
+    fn read_all(
         &mut self,
         socket: &mut Socket,
-        kept: &mut Kept,
+        partial: &mut PartialInput,
         mut input: &mut [u8],
         out: &mut Vec<u8>,
         now: Now,
     ) -> Option<Next> {
-        // Only what belongs to the frame that has begun is put together; all else is read where it lies.
-        while !kept.is_empty() && !input.is_empty() {
-            let missing_bytes = whole_bytes(kept.bytes_mut()).saturating_sub(kept.len()).max(1);
+        // Only the bytes of the frame that has begun are copied together; all others are read in place.
+        while !partial.is_empty() && !input.is_empty() {
+            let missing_bytes = whole_bytes(partial.bytes_mut()).saturating_sub(partial.len()).max(1);
             let (missing, rest) = input.split_at_mut(missing_bytes.min(input.len()));
-            self.keep(kept, missing);
-            let (used, end) = self.read(socket, kept.bytes_mut(), out, now);
-            kept.consume(used, &mut self.spares);
+            self.keep(partial, missing);
+            let (used, end) = self.read(socket, partial.bytes_mut(), out, now);
+            partial.consume(used, &mut self.spares);
             if end.is_some() {
                 return end;
             }
             input = rest;
         }
         let (used, end) = self.read(socket, input, out, now);
-        self.keep(kept, &input[used..]);
+        self.keep(partial, &input[used..]);
         end
     }
 
-    /// The next connection that is to speak.
+    /// Returns the next connection with queued messages.
     pub(crate) fn speaker(&mut self) -> Option<Handle> {
         self.responder.speaker()
     }
 
-    /// Lets `fetch` see all that waits for a WebSocket, if anything does: whole frames.
+    /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
     pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
         self.responder.decide_claims(&mut socket.member);
         self.responder.fetch(socket.member.handle(), fetch);
     }
 
-    /// Before the last words to the connection `handle`: has `say` say what waits for it, which answers what came whole
-    /// before the end. More than an answer may be is lost, or a peer that reads nothing could have much held for it.
-    pub(crate) fn say_the_rest(&mut self, handle: Handle, say: impl FnOnce(&[u8])) {
-        self.responder.fetch(handle, |words| {
-            if words.len() <= OUTPUT_BYTES_MAX {
-                say(words);
+    /// Drains the queue of the connection `handle` with `write` before its close frame: it holds the replies to
+    /// messages that were complete before the end. A queue longer than an output may be is discarded, because a
+    /// peer that reads nothing could otherwise cause much memory to be held.
+    pub(crate) fn drain(&mut self, handle: Handle, write: impl FnOnce(&[u8])) {
+        self.responder.fetch(handle, |bytes| {
+            if bytes.len() <= OUTPUT_BYTES_MAX {
+                write(bytes);
             }
         });
     }
 
-    /// The socket of a connection has not taken so many bytes of what it was told.
+    /// Records how many written bytes the socket of a connection has not yet accepted.
     pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
         self.responder.set_unsent(handle, unsent_bytes);
     }
 
-    /// How many bytes wait for a connection that does not take what it is told.
+    /// Returns how many bytes are queued for a connection that does not read them.
     pub(crate) fn backlog_bytes(&self, handle: Handle) -> usize {
         self.responder.backlog_bytes(handle)
     }
 
-    /// Gives back memory that is kept for later.
+    /// Frees memory that is kept for later use.
     pub(crate) fn trim(&mut self) {
         self.spares.trim();
         self.responder.trim();
     }
 
-    /// Takes in what other workers have left.
+    /// Collects the messages from other workers.
     pub(crate) fn collect(&mut self, now: Now) {
         self.responder.collect(now);
     }
 
-    /// Hands over what is for other workers. Tells which of them to wake.
+    /// Dispatches the messages for other workers. Returns the workers to wake.
     pub(crate) fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         self.responder.dispatch()
     }
 
-    /// Hears all whole frames of `bytes`. Returns how many bytes are done with, and how the WebSocket ends if it does.
+    /// Reads all whole frames of `bytes`. Returns how many bytes were consumed, and how the WebSocket ends if it
+    /// does.
     fn read(
         &mut self,
         socket: &mut Socket,
@@ -210,7 +214,7 @@ impl Sockets {
         let mut used = 0;
         loop {
             match self.step(socket, bytes, &mut used, out, now) {
-                Step::GoOn => {}
+                Step::Continue => {}
                 Step::Wait => return (used, None),
                 Step::End(next) => return (bytes.len(), Some(next)),
             }
@@ -229,9 +233,9 @@ impl Sockets {
         let read = match socket.reader.read(rest, Role::Server, self.settings.message_bytes_max) {
             Ok(read) => read,
             Err(violation) => {
-                self.say_the_rest(socket.member.handle(), |words| out.extend_from_slice(words));
+                self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
                 frame::close(violation.close_code(), violation.reason(), None, out);
-                // Whoever it is may be in the middle of something long.
+                // The peer may be in the middle of a long message.
                 return Step::End(Next::Linger);
             }
         };
@@ -239,39 +243,42 @@ impl Sockets {
             None if read.used == 0 => return Step::Wait,
             // A fragment.
             None => {}
-            // All that comes is a sign of life, and this one may be for another one who asks for it.
+            // Any input shows that the peer is alive. This pong may also answer a challenge on behalf of another
+            // client.
             Some(Event::Pong(payload)) => self.responder.take_pong(&socket.member, payload),
             Some(Event::Message(message)) => {
-                self.has_heard = true;
+                self.has_message = true;
                 if !self.responder.hear(&mut socket.member, message, now) {
                     frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
                     return Step::End(Next::Linger);
                 }
             }
-            // Not said at once, which would give time anew to whoever is in the middle of a message: that is held for it.
-            Some(Event::Ping(payload)) => {
-                self.responder.append(&socket.member, |post| frame::encode(Opcode::Pong, payload, None, post))
-            }
+            // The pong is queued rather than written at once: a write would extend the time limit of a peer that
+            // is in the middle of a message.
+            Some(Event::Ping(payload)) => self
+                .responder
+                .append(&socket.member, |queue| frame::encode(Opcode::Pong, payload, None, queue)),
             Some(Event::Close(code)) => {
-                self.say_the_rest(socket.member.handle(), |words| out.extend_from_slice(words));
-                // RFC 6455, 5.5.1 and 7.1.1: it is answered, and then it is for the server to close first.
+                self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
+                // RFC 6455, 5.5.1 and 7.1.1: the close is answered, and then the server closes first.
                 frame::answer_close(code, None, out);
                 return Step::End(Next::Close);
             }
         }
         *used += read.used;
-        Step::GoOn
+        Step::Continue
     }
 
-    /// Keeps `input`, which is the rest of a frame that was begun, or the beginning of one. The reader has found nothing
-    /// wrong with its head, so it is no longer than a message may be.
-    fn keep(&mut self, kept: &mut Kept, input: &[u8]) {
-        let whole_bytes = whole_bytes(if kept.is_empty() { input } else { kept.bytes_mut() });
-        kept.append(input, whole_bytes, &mut self.spares);
+    /// Buffers `input`, which is the rest of a frame that has begun, or the beginning of one. The reader has
+    /// accepted the head of the frame, so it is no longer than a message may be.
+    fn keep(&mut self, partial: &mut PartialInput, input: &[u8]) {
+        let whole_bytes = whole_bytes(if partial.is_empty() { input } else { partial.bytes_mut() });
+        partial.append(input, whole_bytes, &mut self.spares);
     }
 }
 
-/// How long the frame will be that has begun like this, head and all, or else its head at most.
+/// Returns the length of the frame that begins like this, including its head, or the maximum length of a head if
+/// it is incomplete.
 fn whole_bytes(begun: &[u8]) -> usize {
     match frame::decode(begun, Role::Server) {
         Ok(Some(head)) => {

@@ -1,8 +1,8 @@
-//! Who is at the other end of a connection, who is asking through it, and whose word is taken for that.
+//! The source of a connection, the client behind it, and which proxies are trusted to name it.
 //!
-//! Owns the rules of trust. An address is believed only from where the operator says that a trusted proxy is; of a
-//! list of hops only as much as trusted proxies have appended to it themselves; and where a trusted proxy does not
-//! name its client, nobody is taken for the client.
+//! This module owns the rules of trust. An address is accepted only from a proxy that the operator trusts. Of a
+//! list of hops, only the part that trusted proxies have appended themselves counts. If a trusted proxy does not
+//! name its client, there is no client address.
 
 use core::net::IpAddr;
 
@@ -11,18 +11,19 @@ use shoal_wire::stream::Origin;
 
 use crate::settings::{ClientHeader, Proxy};
 
-/// Whoever a connection comes from: the other end of the socket, or whom a PROXY header names in its place.
+/// The source of a connection: the other end of the socket, or the address that a PROXY header names in its
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Somebody at this address, which is canonical (no v4-mapped v6 address).
+pub(crate) enum ClientSource {
+    /// A client at this address, which is canonical (no v4-mapped v6 address).
     Ip(IpAddr),
     /// A process of this host, over a Unix socket.
     Unix,
-    /// A trusted proxy has a client, or none, whose address it cannot tell.
+    /// A trusted proxy that does not know the address of its client or has no client.
     Unnamed,
 }
 
-/// There is no address of a client to be had.
+/// The error that no client address is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoClient;
 
@@ -32,37 +33,37 @@ impl From<NoAddress> for NoClient {
     }
 }
 
-impl Source {
-    /// The other end of the socket.
+impl ClientSource {
+    /// Returns the other end of the socket.
     pub(crate) fn of(origin: &Origin) -> Self {
         origin.peer.map_or(Self::Unix, |peer| Self::Ip(peer.ip().to_canonical()))
     }
 }
 
 impl Proxy {
-    /// Whether what `source` says about its clients is believed.
-    pub(crate) fn trusts(&self, source: Source) -> bool {
+    /// Returns whether `source` is trusted to name its clients.
+    pub(crate) fn trusts(&self, source: ClientSource) -> bool {
         match source {
-            Source::Ip(ip) => self.is_proxy(ip),
-            Source::Unix => self.unix,
-            Source::Unnamed => false,
+            ClientSource::Ip(ip) => self.is_proxy(ip),
+            ClientSource::Unix => self.unix,
+            ClientSource::Unnamed => false,
         }
     }
 
-    /// The address whose limits hold for connections of `source`, if any do. They do not for those of trusted proxies.
-    pub(crate) fn limited_ip(&self, source: Source) -> Option<IpAddr> {
+    /// Returns the address whose limits apply to connections of `source`, if any. Trusted proxies have no limits.
+    pub(crate) fn limited_ip(&self, source: ClientSource) -> Option<IpAddr> {
         match source {
-            Source::Ip(ip) if !self.is_proxy(ip) => Some(ip),
-            Source::Ip(_) | Source::Unix | Source::Unnamed => None,
+            ClientSource::Ip(ip) if !self.is_proxy(ip) => Some(ip),
+            ClientSource::Ip(_) | ClientSource::Unix | ClientSource::Unnamed => None,
         }
     }
 
-    /// Whether a trusted proxy is at `ip`, which must be canonical.
+    /// Returns whether `ip`, which must be canonical, is a trusted proxy.
     fn is_proxy(&self, ip: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&ip))
     }
 
-    /// Finds out the client from what a trusted proxy says in `header`, whose values are `values` in their order.
+    /// Returns the client that a trusted proxy names in `header`, whose values are `values` in order.
     pub(crate) fn client<'l>(
         &self,
         header: ClientHeader,
@@ -70,14 +71,14 @@ impl Proxy {
     ) -> Result<IpAddr, NoClient> {
         match header {
             ClientHeader::XRealIp | ClientHeader::CfConnectingIp => single(values),
-            ClientHeader::XForwardedFor => self.nearest_stranger(forwarded::x_forwarded_for(values)),
-            ClientHeader::Forwarded => self.nearest_stranger(forwarded::forwarded(values)),
+            ClientHeader::XForwardedFor => self.nearest_untrusted(forwarded::x_forwarded_for(values)),
+            ClientHeader::Forwarded => self.nearest_untrusted(forwarded::forwarded(values)),
         }
     }
 
-    /// Of hops from the nearest to the farthest, the first that is no trusted proxy. What stands behind it may be
-    /// made up by it. If all are trusted, the farthest itself is the client.
-    fn nearest_stranger(
+    /// Returns the first hop that is not a trusted proxy, from the nearest to the farthest. It may have made up
+    /// the hops behind it. If all hops are trusted, the farthest one is the client.
+    fn nearest_untrusted(
         &self,
         hops: impl Iterator<Item = Result<IpAddr, NoAddress>>,
     ) -> Result<IpAddr, NoClient> {
@@ -93,7 +94,7 @@ impl Proxy {
     }
 }
 
-/// The one value of a header that must not be repeated: of two, one may be the client's own.
+/// Returns the value of a header that must not be repeated: of two values, one may be the client's own.
 fn single<'l>(mut values: impl Iterator<Item = &'l [u8]>) -> Result<IpAddr, NoClient> {
     match (values.next(), values.next()) {
         (Some(value), None) => forwarded::address(value).map_err(NoClient::from),
@@ -136,7 +137,7 @@ mod tests {
         assert_client(header, &["192.0.2.1:4711", "[fd00::1]:80"], "192.0.2.1");
         assert_client(header, &["[2001:db8::1]"], "2001:db8::1");
         assert_client(header, &["::ffff:192.0.2.1"], "192.0.2.1");
-        // All trusted: somebody within asks.
+        // If all hops are trusted, the client is one of them.
         assert_client(header, &["10.0.0.7, 10.0.0.1"], "10.0.0.7");
         assert_client(header, &["::ffff:10.0.0.7"], "10.0.0.7");
     }
@@ -159,7 +160,7 @@ mod tests {
             assert_none(header, &[line]);
         }
         assert_none(header, &[]);
-        // More hops than anybody needs.
+        // More hops than are ever needed.
         assert_none(header, &["192.0.2.1, ", &"10.0.0.1, ".repeat(1000)]);
     }
 
@@ -196,10 +197,10 @@ mod tests {
             r#"for=6.6.6.6;x=", for=192.0.2.1"#,
             r#"for=6.6.6.6;x="\, for="192.0.2.1""#,
             r#"for=6.6.6.6;x="\, for=192.0.2.1;y="""#,
-            // A proxy that repeats what its client said as the host, well quoted.
+            // A proxy that repeats the client's host, properly quoted.
             r#"for=192.0.2.1;host="x\", for=6.6.6.6;y=\"""#,
             r#"for=192.0.2.1;host="x;for=6.6.6.6""#,
-            // One that quotes well, behind a quote that its client has opened.
+            // A proxy that quotes properly, after a quote that its client has opened.
             r#"x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\"""#,
         ] {
             let chosen = client(ClientHeader::Forwarded, &[line]);
@@ -210,10 +211,10 @@ mod tests {
     #[test]
     fn only_who_is_listed_is_trusted() {
         let mut proxy = proxy();
-        assert!(proxy.trusts(Source::Ip("10.1.2.3".parse().unwrap())));
-        assert!(!proxy.trusts(Source::Ip("192.0.2.1".parse().unwrap())));
-        assert!(!proxy.trusts(Source::Unix) && !proxy.trusts(Source::Unnamed));
+        assert!(proxy.trusts(ClientSource::Ip("10.1.2.3".parse().unwrap())));
+        assert!(!proxy.trusts(ClientSource::Ip("192.0.2.1".parse().unwrap())));
+        assert!(!proxy.trusts(ClientSource::Unix) && !proxy.trusts(ClientSource::Unnamed));
         proxy.unix = true;
-        assert!(proxy.trusts(Source::Unix) && !proxy.trusts(Source::Unnamed));
+        assert!(proxy.trusts(ClientSource::Unix) && !proxy.trusts(ClientSource::Unnamed));
     }
 }

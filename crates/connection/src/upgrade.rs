@@ -1,7 +1,7 @@
 //! Whether a connection becomes a WebSocket.
 //!
-//! Owns which requests for one are declined, and in which words. The path is not looked at: clients ask for `/`,
-//! `/announce`, and whatever else a tracker is known by.
+//! This module owns which upgrade requests are declined, and with which error. It ignores the path: clients
+//! request `/`, `/announce`, and any other path that a tracker is known by.
 
 use std::net::IpAddr;
 
@@ -13,20 +13,20 @@ use crate::answer;
 use crate::settings::WebSocket;
 use crate::source::NoClient;
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
-    /// It asks for no WebSocket.
+    /// The request does not ask for a WebSocket.
     Unasked,
-    /// It gets a WebSocket, for the client at this address.
+    /// The upgrade is accepted, for the client at this address.
     Granted(Accept, IpAddr),
-    /// It gets this status, and these words.
+    /// The upgrade is declined with this status and text.
     Declined(Status, &'static str),
-    /// It gets no WebSocket, because a proxy does not tell for whom it asks.
+    /// The upgrade is declined because a proxy does not name its client.
     Unnamed,
 }
 
-/// What becomes of a request by `client`. Without settings nobody gets a WebSocket.
+/// Decides about a request by `client`. Without settings, every upgrade is declined.
 pub(crate) fn consider(
     settings: Option<&WebSocket>,
     request: &RequestHead<'_, '_>,
@@ -35,7 +35,7 @@ pub(crate) fn consider(
     match (handshake::request(request), settings) {
         (Asked::No, _) => Upgrade::Unasked,
         (_, None) => Upgrade::Declined(Status::NotFound, answer::NO_WEBTORRENT),
-        (Asked::Malformed(words), _) => Upgrade::Declined(Status::BadRequest, words),
+        (Asked::Malformed(text), _) => Upgrade::Declined(Status::BadRequest, text),
         (Asked::Version, _) => Upgrade::Declined(Status::UpgradeRequired, answer::OTHER_VERSION),
         (Asked::WebSocket(_), Some(settings)) if !settings.origins.admit(request.header("origin")) => {
             Upgrade::Declined(Status::Forbidden, answer::FOREIGN_ORIGIN)

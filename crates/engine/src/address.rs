@@ -1,16 +1,18 @@
 //! Which addresses may enter a swarm.
 //!
-//! Only ever asked about the address that a request came from (or that a trusted proxy vouches for), never about
-//! one that a client names: an `ip` field would let anybody put any host into a swarm.
+//! These rules are only applied to the address that a request came from, or that a trusted proxy vouches for.
+//! They are never applied to an address that a client names: an `ip` field would let an attacker put any host
+//! into a swarm.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::refusal::Refusal;
 
-/// Checks that others could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
+/// Checks that other peers could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
 ///
 /// # Errors
-/// [`Refusal::UnusableAddress`] always, [`Refusal::PrivateAddress`] if `refuse_private` says so.
+/// Returns [`Refusal::UnusableAddress`] for an unusable address, and [`Refusal::PrivateAddress`] for a private
+/// one if `refuse_private` is set.
 pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
     let (unusable, private) = match ip {
         IpAddr::V4(ip) => (is_unusable_v4(ip), is_private_v4(ip)),
@@ -36,7 +38,7 @@ fn is_unusable_v6(ip: Ipv6Addr) -> bool {
 
 fn is_private_v4(ip: Ipv4Addr) -> bool {
     let [a, b, ..] = ip.octets();
-    // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier, and unreachable from outside.
+    // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier and unreachable from outside.
     let shared = a == 100 && b & 0xc0 == 64;
     ip.is_private() || ip.is_loopback() || ip.is_link_local() || shared
 }

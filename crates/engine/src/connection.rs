@@ -1,12 +1,13 @@
-//! Connection ids (BEP 15, "UDP connections / spoofing"): proof that a client receives what is sent to its address.
+//! Connection ids (BEP 15, "UDP connections / spoofing"): proof that a client receives datagrams sent to its
+//! address.
 //!
-//! Stateless: an id is a keyed hash of the address and of the time slot in which it was issued. Every tracker with
-//! the same key and a clock that is right within two minutes accepts the ids of the others. The port is left out,
-//! since NATs change it between two requests.
+//! The tracker keeps no state for them: an id is a keyed hash of the address and of the time slot in which it was
+//! issued. Every tracker with the same key and a clock that is right within two minutes accepts the ids of the
+//! others. The port is left out, because NATs change it between two requests.
 //!
-//! The low 8 bits of an id tell its slot, modulo 256, and the other 56 are the hash. So an id costs one hash to
-//! check, however long it is accepted for and however many wrong ones arrive. Guessing 56 bits for one address takes
-//! centuries at ten million guesses a second, and buys what one connect request gives.
+//! The low 8 bits of an id are its slot, modulo 256, and the other 56 are the hash. A check therefore costs one
+//! hash, however long ids are accepted and however many wrong ones arrive. Guessing 56 bits for one address takes
+//! centuries at ten million guesses a second, and gains no more than one connect request.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -14,24 +15,24 @@ use core::net::IpAddr;
 use shoal_wire::udp::ConnectionId;
 use siphasher::sip::SipHasher24;
 
-/// Seconds of a slot.
+/// Length of a slot in seconds.
 const SLOT_S: u64 = 120;
 
-/// Seconds after issue at which every id is still accepted. BEP 15: "Trackers should accept the connection ID until
-/// two minutes after it has been send."
+/// Seconds after its issue for which every id is accepted. BEP 15: "Trackers should accept the connection ID
+/// until two minutes after it has been send."
 const VALID_S_MIN: u64 = 120;
 
-/// Most seconds of grace. The window of slots stays far below the 256 that the low bits can tell apart.
+/// Maximum grace period in seconds. The window of slots stays far below the 256 that the low bits can tell apart.
 pub(crate) const GRACE_S_MAX: u32 = 3600;
 
 const SLOT_BITS: u64 = 0xff;
 
-/// The secret from which ids are made: anybody who knows it can forge a source address.
+/// The secret that ids are made from. Anyone who knows it can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionKey([u8; 16]);
 
 impl ConnectionKey {
-    /// Takes a key, of which every bit counts: chosen by the operator or random.
+    /// Wraps a key, chosen by the operator or random. Every bit of it counts.
     #[must_use]
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -52,22 +53,22 @@ pub struct ConnectionIds {
 }
 
 impl ConnectionIds {
-    /// Ids made from `key` and accepted for two minutes and `grace_s` more seconds, up to an hour.
+    /// Creates ids from `key`, which are accepted for two minutes and `grace_s` more seconds, up to an hour.
     #[must_use]
     pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
         Self { keyed: SipHasher24::new_with_key(&key.0), grace_s: grace_s.min(GRACE_S_MAX).into() }
     }
 
-    /// The id for a client at `ip`, which may be v4-mapped.
+    /// Returns the id for a client at `ip`, which may be v4-mapped.
     #[must_use]
     pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
         self.id_of_slot(ip, unix_s / SLOT_S)
     }
 
-    /// Whether `id` was issued to `ip` recently enough.
+    /// Returns whether `id` was issued to `ip` recently enough.
     ///
-    /// Ids of the slot to come are accepted as well: another node's clock may be ahead, or our own may have been
-    /// set back.
+    /// Ids of the next slot are accepted as well: the clock of another node may be ahead, or our own may have
+    /// been set back.
     #[must_use]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
         let newest = (unix_s / SLOT_S) + 1;
@@ -75,7 +76,8 @@ impl ConnectionIds {
         let Some(slot) = newest.checked_sub(age_slots) else { return false };
         let slot_end_s = (slot + 1).saturating_mul(SLOT_S);
         let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S_MIN + self.grace_s;
-        // Constant in time: no secret decides how far this comes, and all 64 bits are compared by one instruction.
+        // This runs in constant time: no secret decides how far the check gets, and one instruction compares all
+        // 64 bits.
         in_time && self.id_of_slot(ip, slot) == id
     }
 
@@ -101,7 +103,7 @@ impl fmt::Debug for ConnectionIds {
 mod tests {
     use super::*;
 
-    /// A time at the start of a slot.
+    /// The start of a slot.
     const SLOT_START_S: u64 = 14_000_000 * SLOT_S;
 
     fn ids(grace_s: u32) -> ConnectionIds {
@@ -171,7 +173,7 @@ mod tests {
         }
     }
 
-    /// The format is a promise between the nodes of a cluster, and between versions. These ids come from another
+    /// The format is a contract between the nodes of a cluster, and between versions. These ids come from another
     /// implementation of SipHash-2-4.
     #[test]
     fn ids_are_the_same_on_every_machine() {

@@ -1,8 +1,9 @@
-//! What a worker has done, counted for the metrics.
+//! The counters of a worker, for the metrics.
 //!
-//! Each worker owns one [`Tally`] and is the only one to write its [`Counters`]; an exporter reads those of all workers
-//! and adds them up. So counting is a plain load and store, without the bus lock of an atomic addition, and no two
-//! workers share a cache line. The labels are enums with `ALL` and `name`, for the exporter to iterate.
+//! Each worker owns one [`Tally`] and is the only writer of its [`Counters`]. An exporter reads the counters of
+//! all workers and adds them up. Counting is therefore a plain load and store, without the bus lock of an atomic
+//! addition, and no two workers share a cache line. The labels are enums with `ALL` and `name`, so that the
+//! exporter can iterate over them.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -22,61 +23,62 @@ labels! {
 }
 
 labels! {
-    /// What is asked.
+    /// The kind of a request.
     pub enum Kind {
-        /// A connection id.
+        /// A request for a connection id.
         Connect = "connect",
-        /// To join, refresh or leave a swarm.
+        /// A request to join, refresh or leave a swarm.
         Announce = "announce",
-        /// To tell another peer what answers its offer (WebTorrent). Gets no reply.
+        /// An answer to the offer of another peer (WebTorrent). It gets no reply.
         Answer = "answer",
-        /// The counts of torrents.
+        /// A request for the counts of some torrents.
         Scrape = "scrape",
-        /// The counts of all torrents.
+        /// A request for the counts of all torrents.
         FullScrape = "full_scrape",
-        /// Something that the protocol does not know.
+        /// A request that the protocol does not define.
         Other = "other",
     }
 }
 
 labels! {
-    /// Why a datagram gets no reply. Over HTTP every request has one.
+    /// Why a datagram gets no reply. Over HTTP, every request gets one.
     pub enum Drop {
-        /// It is shorter than what it says it is.
+        /// It is shorter than its action requires.
         Truncated = "truncated",
-        /// A connect request without the protocol id of BEP 15.
+        /// It is a connect request without the protocol id of BEP 15.
         WrongProtocolId = "wrong_protocol_id",
-        /// The connection id is wrong, and the policy is silence or the error would be larger than the request.
+        /// The connection id is wrong, and either the policy is silence or the error would be larger than the
+        /// request.
         WrongConnectionId = "wrong_connection_id",
-        /// Nothing can be sent to the source: port 0, or an unspecified, multicast or broadcast address.
+        /// No reply can be sent to the source: it has port 0, or an unspecified, multicast or broadcast address.
         UnanswerableSource = "unanswerable_source",
     }
 }
 
 labels! {
-    /// What goes through the tracker from one WebTorrent client to another.
+    /// A message that the tracker relays from one WebTorrent client to another.
     pub enum Relay {
         /// An offer to connect.
         Offer = "offer",
-        /// The answer to one.
+        /// The answer to an offer.
         Answer = "answer",
     }
 }
 
 labels! {
-    /// Why something that a WebTorrent client was to hear is dropped.
+    /// Why a message to a WebTorrent client is dropped.
     pub enum Loss {
-        /// An answer that its receiver does not await from there, or no more.
+        /// The receiver of the answer does not, or no longer, await one from this sender.
         Unawaited = "unawaited",
-        /// Its receiver has left the swarm, or gone.
+        /// The receiver has left the swarm or disconnected.
         Gone = "gone",
-        /// More is waiting for the worker of its receiver than may.
+        /// The mailbox of the receiver's worker is full.
         MailboxFull = "mailbox_full",
-        /// An offer or answer for a client that has as much of them in its queue as may be there.
+        /// The receiver's queue holds as many bytes of offers and answers as it may.
         QueueFull = "queue_full",
-        /// An offer of a client that has had as many bytes relayed as it may for now.
+        /// The sender of the offer has used up its relay allowance for now.
         RateLimited = "rate_limited",
-        /// A reply to a client that leaves more of them unread than may wait, and is disconnected.
+        /// The receiver leaves more replies unread than may be queued, and is disconnected.
         ReplyQueueFull = "reply_queue_full",
     }
 }
@@ -84,15 +86,15 @@ labels! {
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// As asked.
+    /// With the requested result.
     Ok,
-    /// By an error reply.
+    /// With an error reply.
     Refused(Refusal),
 }
 
 /// The counts of one worker and one protocol.
 #[derive(Debug, Default)]
-// Two lines, since processors prefetch the neighbour of a line.
+// Two cache lines, because processors also prefetch the adjacent line.
 #[repr(align(128))]
 pub struct Counters {
     requests: [[Counter; Kind::ALL.len()]; Family::ALL.len()],
@@ -102,16 +104,16 @@ pub struct Counters {
     losses: [Counter; Loss::ALL.len()],
 }
 
-/// The right to count: there is one for each [`Counters`].
+/// The exclusive right to write one [`Counters`].
 #[derive(Debug, Default)]
 pub struct Tally(Arc<Counters>);
 
-/// A number that one thread writes and others read.
+/// A number that one thread writes and other threads read.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
 impl Family {
-    /// The family of a canonical address.
+    /// Returns the family of a canonical address.
     #[must_use]
     pub const fn of(ip: IpAddr) -> Self {
         match ip {
@@ -124,12 +126,12 @@ impl Family {
 impl Outcome {
     const COUNT: usize = 1 + Refusal::ALL.len();
 
-    /// Every outcome.
+    /// Returns every outcome.
     pub fn all() -> impl Iterator<Item = Self> {
         core::iter::once(Self::Ok).chain(Refusal::ALL.into_iter().map(Self::Refused))
     }
 
-    /// The label by which metrics know it.
+    /// Returns the label that metrics use for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -147,31 +149,32 @@ impl Outcome {
 }
 
 impl Counters {
-    /// Requests that could be read, whatever became of them.
+    /// Returns the number of well-formed requests, whatever their outcome.
     #[must_use]
     pub fn requests(&self, family: Family, kind: Kind) -> u64 {
         self.requests[family.index()][kind.index()].value()
     }
 
-    /// Replies.
+    /// Returns the number of replies.
     #[must_use]
     pub fn replies(&self, family: Family, kind: Kind, outcome: Outcome) -> u64 {
         self.replies[family.index()][kind.index()][outcome.index()].value()
     }
 
-    /// Datagrams without a reply.
+    /// Returns the number of datagrams without a reply.
     #[must_use]
     pub fn drops(&self, family: Family, reason: Drop) -> u64 {
         self.drops[family.index()][reason.index()].value()
     }
 
-    /// Messages that were relayed, as far as they were handed to the connection or the worker of their receiver.
+    /// Returns the number of relayed messages: those that were handed to the connection or the worker of their
+    /// receiver.
     #[must_use]
     pub fn relays(&self, relay: Relay) -> u64 {
         self.relays[relay.index()].value()
     }
 
-    /// Messages to WebTorrent clients that were dropped. Some of them were counted as relayed before.
+    /// Returns the number of dropped messages to WebTorrent clients. Some of them were counted as relayed before.
     #[must_use]
     pub fn losses(&self, reason: Loss) -> u64 {
         self.losses[reason.index()].value()
@@ -179,7 +182,7 @@ impl Counters {
 }
 
 impl Tally {
-    /// The counts, for an exporter.
+    /// Returns the counts, for an exporter.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.0)
@@ -211,12 +214,12 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Only to be called by the one owner of the tally, or increments get lost.
+    /// Increments the number. Only the owner of the tally may call this; otherwise increments get lost.
     fn increment(&self) {
         self.add(1);
     }
 
-    /// As [`Self::increment`].
+    /// Adds to the number, under the same condition as [`Self::increment`].
     fn add(&self, count: u64) {
         self.0.store(self.value().wrapping_add(count), Ordering::Relaxed);
     }

@@ -1,11 +1,11 @@
 //! Answers announces and scrapes over HTTP (BEP 3, 7, 23, 24, 31, 48) by the rules of the engine.
 //!
-//! Is handed what stands behind the `?` of a request and who asks, and appends one bencoded dictionary to the caller's
-//! buffer. What HTTP puts around it (statuses, heads, framing, who is believed to be the client) is the business of
-//! `shoal-connection`.
+//! This module is given the part of a request after the `?` and the address of the client. It appends one
+//! bencoded dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, which address to
+//! trust as the client's) belongs to `shoal-connection`.
 //!
-//! Unlike UDP, HTTP has a place for peers of both families in one reply (BEP 7), so a client is told of both, and all
-//! counts are the sums over both.
+//! Unlike UDP, HTTP can carry peers of both families in one reply (BEP 7). A client therefore gets both, and all
+//! counts are sums over both.
 
 mod full_scrape;
 mod handout;
@@ -26,8 +26,9 @@ use crate::policy::{Policy, Wish};
 use crate::refusal::Refusal;
 use crate::{Now, Settings};
 
-/// Most info hashes of a scrape that are answered: more than the 8 KiB of a request hold, so that the size of a request
-/// is the limit that clients meet. Beyond it hashes are left out; the reply says by its keys which are answered.
+/// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
+/// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
+/// show which hashes are answered.
 const SCRAPE_HASHES_MAX: usize = 300;
 
 /// Answers the HTTP requests of one worker.
@@ -38,17 +39,17 @@ pub struct Responder {
     rng: fastrand::Rng,
     policy: Policy,
     full_scrape: bool,
-    /// The peers of the reply in the making.
+    /// The peers of the current reply.
     handout: Handout,
-    /// The torrents of the scrape in the making.
+    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// What is wrong with the query that is being refused.
-    words: String,
+    /// The error text for the current query.
+    error_text: String,
 }
 
 impl Responder {
-    /// A responder on the common `store`, which counts into `tally` and draws from `rng`. Each worker needs a seed
-    /// of its own, or they all hand out the same samples.
+    /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker
+    /// needs its own seed; otherwise all workers hand out the same samples.
     #[must_use]
     pub fn new(settings: &Settings, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
         Self {
@@ -59,12 +60,12 @@ impl Responder {
             full_scrape: settings.full_scrape,
             handout: Handout::new(settings.numwant_max),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
-            words: String::new(),
+            error_text: String::new(),
         }
     }
 
-    /// Answers an announce by the client at `ip`, which is canonical: joins, refreshes or leaves the swarm of its own
-    /// family. A client with addresses of both families announces by each.
+    /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
+    /// swarm of its own family. A client with addresses of both families announces from each.
     pub fn announce(&mut self, ip: IpAddr, query: &[u8], now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.tally.request(family, Kind::Announce);
@@ -77,8 +78,8 @@ impl Responder {
         }
     }
 
-    /// Answers a scrape of named torrents by the client at `ip`, which is canonical. One that asks for all torrents is
-    /// refused here, see [`is_full_scrape`](Self::is_full_scrape).
+    /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
+    /// scrape of all torrents, see [`is_full_scrape`](Self::is_full_scrape).
     pub fn scrape(&mut self, ip: IpAddr, query: &[u8], body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
@@ -93,14 +94,14 @@ impl Responder {
         }
     }
 
-    /// Whether a scrape with this query asks for all torrents, and may. It is then to be answered by
-    /// [`begin_full_scrape`](Self::begin_full_scrape), or refused with [`Refusal::TooManyScrapes`].
+    /// Returns whether a scrape with this query asks for all torrents and is allowed to. The caller then answers
+    /// it by [`begin_full_scrape`](Self::begin_full_scrape), or refuses it with [`Refusal::TooManyScrapes`].
     #[must_use]
     pub fn is_full_scrape(&self, query: &[u8]) -> bool {
         self.full_scrape && !names_torrents(query)
     }
 
-    /// Begins the answer to a scrape of all torrents by the client at `ip`, which is canonical.
+    /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
     pub fn begin_full_scrape(&mut self, ip: IpAddr) -> FullScrape {
         let family = Family::of(ip);
         self.tally.request(family, Kind::FullScrape);
@@ -108,8 +109,7 @@ impl Responder {
         FullScrape::default()
     }
 
-    /// Refuses a request for a reason that lies outside of its query. A client whose address is not known counts as one
-    /// over IPv4.
+    /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.
     pub fn refuse(&mut self, ip: Option<IpAddr>, refusal: Refusal, body: &mut Vec<u8>) {
         let family = ip.map_or(Family::V4, Family::of);
         let kind = match refusal {
@@ -155,7 +155,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Reads the torrents of a scrape, in ascending order and each once, as the keys of a dictionary have to be.
+    /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary
+    /// must be.
     fn read_scrape(&mut self, query: &[u8]) -> Result<(), QueryError> {
         self.info_hashes.clear();
         for info_hash in ScrapeQuery::new(query).take(SCRAPE_HASHES_MAX) {
@@ -166,8 +167,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Torrents that nobody announced have zeros rather than no entry: libtorrent takes a missing entry for a broken
-    /// reply, and BEP 48 does not say that one may be missing.
+    /// Writes the reply to a scrape. Torrents without peers get zeros rather than no entry: libtorrent takes a
+    /// missing entry as a broken reply, and BEP 48 does not say that an entry may be missing.
     fn write_scrape(&self, body: &mut Vec<u8>) {
         let (v4, v6) = (&self.store.v4, &self.store.v6);
         for info_hash in &self.info_hashes {
@@ -184,9 +185,9 @@ impl Responder {
     }
 
     fn fail_query(&mut self, family: Family, kind: Kind, error: QueryError, body: &mut Vec<u8>) {
-        self.words.clear();
-        write!(self.words, "{error}").expect("a string takes everything");
-        reply::failure(&self.words, None, body);
+        self.error_text.clear();
+        write!(self.error_text, "{error}").expect("writing to a string never fails");
+        reply::failure(&self.error_text, None, body);
         self.tally.reply(family, kind, Outcome::Refused(Refusal::BadQuery));
     }
 

@@ -1,7 +1,7 @@
 //! Enums whose variants are the label values of metrics.
 
-/// Defines an enum with `ALL` variants in order and the `name` of each, so that counters and their exporter need no
-/// lists of their own.
+/// Defines an enum with `ALL` variants in order and the `name` of each, so that the counters and their exporter
+/// need no lists of their own.
 macro_rules! labels {
     (
         $(#[$meta:meta])*
@@ -15,13 +15,13 @@ macro_rules! labels {
             /// Every variant, in order.
             pub const ALL: [Self; [$(Self::$Variant),+].len()] = [$(Self::$Variant),+];
 
-            /// The label by which metrics know it.
+            /// Returns the label that metrics use for it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$Variant => $label, )+ }
             }
 
-            /// Its place in `ALL`.
+            /// Returns its index in `ALL`.
             pub(crate) const fn index(self) -> usize {
                 self as usize
             }

@@ -1,10 +1,13 @@
 //! The decisions of a tracker: from a request to its reply.
 //!
-//! Owns what may be asked, by whom, and what is answered: connection ids, address rules, roles, limits, intervals.
-//! The rules that hold for every protocol are in [`policy`], [`address`] and [`refusal`]; [`udp`] applies them to
-//! datagrams, [`http`] to queries, [`webtorrent`] to messages. Must not touch sockets, threads or clocks: time and randomness are arguments, and the
-//! outcome is bytes in the caller's buffer and counts in [`counter`]. Nothing that arrives from the network makes it
-//! panic or allocate.
+//! This crate decides which requests are served, for which clients, and how they are answered: connection ids,
+//! address rules, roles, limits and intervals. The rules that hold for every protocol are in [`policy`],
+//! [`address`] and [`refusal`]. [`udp`] applies them to datagrams, [`http`] to queries and [`webtorrent`] to
+//! messages.
+//!
+//! The crate must not touch sockets, threads or clocks: time and randomness are arguments. The outcome is bytes
+//! in the caller's buffer and counts in [`counter`]. Nothing that arrives from the network makes it panic or
+//! allocate.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,11 +1,11 @@
 //! The time of a batch.
 
-/// What the clocks say, read once for a whole batch by whoever owns the clocks.
+/// The clock readings of one batch. The owner of the clocks reads them once for the whole batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Seconds on a clock that never goes back, from any start: what the ages of peers are counted by.
+    /// Seconds on a clock that never goes back, from an arbitrary start. The ages of peers are measured on it.
     pub monotonic_s: u32,
-    /// Seconds since 1970 on the wall clock, which several nodes share and an operator may set: what connection ids
-    /// are made from.
+    /// Seconds since 1970 on the wall clock. Several nodes share it, and an operator may set it. Connection ids
+    /// are made from it.
     pub unix_s: u64,
 }

@@ -1,39 +1,40 @@
-//! Why a request is not granted: the words for the client and the label for the operator.
+//! Why a request is refused: the text for the client and the label for the operator.
 
 use shoal_store::Rejection;
 
 use crate::label::labels;
 
 labels! {
-    /// Why a request that could be read is not granted.
+    /// Why a well-formed request is refused.
     pub enum Refusal {
-        /// Nobody can be reached at an unspecified, multicast or broadcast address.
+        /// An unspecified, multicast or broadcast address cannot be reached.
         UnusableAddress = "unusable_address",
         /// The operator does not serve private addresses.
         PrivateAddress = "private_address",
-        /// The memory ceiling is reached, and the peer is new.
+        /// The memory ceiling is reached and the peer is new.
         StoreFull = "store_full",
-        /// The memory ceiling comes near, the peer is new, and its address or network has more than its share already.
+        /// The memory ceiling is close, the peer is new, and its address or network already has more than its
+        /// share.
         SourceOverShare = "source_over_share",
-        /// The connection id is not one of ours, of somebody else, or too old.
+        /// The connection id was not issued by this tracker, was issued to another address, or is too old.
         WrongConnectionId = "wrong_connection_id",
-        /// The action is not one of BEP 15.
+        /// BEP 15 does not define the action.
         UnknownAction = "unknown_action",
-        /// A parameter of the query is missing or wrong. The reply says which.
+        /// A parameter of the query is missing or invalid. The reply says which.
         BadQuery = "bad_query",
-        /// A message of a WebTorrent client is no JSON, or lacks something. The reply says what.
+        /// A message of a WebTorrent client is not JSON or lacks a field. The reply says which.
         BadMessage = "bad_message",
-        /// A WebTorrent client elsewhere takes part in the swarm under the same peer id.
+        /// Another WebTorrent client takes part in the swarm with the same peer id.
         PeerIdTaken = "peer_id_taken",
-        /// A WebTorrent client takes part in as many swarms over one connection as the operator allows.
+        /// A WebTorrent client already takes part in as many swarms over one connection as the operator allows.
         TooManyTorrents = "too_many_torrents",
-        /// A trusted proxy does not say for whom it asks.
+        /// A trusted proxy does not name the client that it forwards for.
         ProxyWithoutClient = "proxy_without_client",
-        /// A web page of another site has its visitor's browser ask.
+        /// A web page of another site made its visitor's browser send the request.
         CrossSite = "cross_site",
-        /// The operator does not tell everybody which torrents there are.
+        /// The operator does not publish the list of all torrents.
         FullScrapeOff = "full_scrape_off",
-        /// As many full scrapes as the operator allows are under way.
+        /// The maximum number of concurrent full scrapes that the operator allows is reached.
         TooManyScrapes = "too_many_scrapes",
     }
 }
@@ -48,7 +49,7 @@ impl From<Rejection> for Refusal {
 }
 
 impl Refusal {
-    /// The reason in words, for the client to show.
+    /// Returns the reason as text for the client to show.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -58,7 +59,8 @@ impl Refusal {
             Self::SourceOverShare => {
                 "the tracker is nearly full and has many peers of your network, try again later"
             }
-            // Short, since the reply must not be larger than a scrape of one hash. µTorrent's words, too.
+            // The text is short because the reply must not be larger than a scrape of one hash. µTorrent uses the
+            // same words.
             Self::WrongConnectionId => "bad connection ID",
             Self::UnknownAction => "unknown action",
             Self::BadQuery | Self::BadMessage => "the request cannot be understood",
@@ -73,11 +75,11 @@ impl Refusal {
         }
     }
 
-    /// Minutes after which it is worth to ask again, where time alone may change the answer.
+    /// Returns the number of minutes after which a retry makes sense, if time alone may change the answer.
     #[must_use]
     pub const fn retry_in_minutes(self) -> Option<u32> {
         match self {
-            // In that time expiry has gone a good way through the store.
+            // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes => Some(5),
             _ => None,

@@ -1,4 +1,4 @@
-//! What the operator decides about the engine.
+//! The operator's settings of the engine.
 
 use core::ops::RangeInclusive;
 
@@ -7,47 +7,47 @@ use shoal_wire::udp::{ScrapeEntry, ScrapeHead};
 
 use crate::connection::{ConnectionKey, GRACE_S_MAX};
 
-/// The operator's decisions, as plain values. Defaults are those of a public tracker on the open internet, save
-/// that private addresses are served, since a newcomer tries it at home first.
+/// The operator's settings, as plain values. The defaults suit a public tracker on the open internet, except that
+/// private addresses are served, because newcomers try the tracker at home first.
 ///
-/// Values outside of the ranges below are moved to the nearest end: the configuration refuses them with words, and
-/// here nothing may break.
+/// A value outside of the ranges below is moved to the nearest end. The configuration has already rejected it
+/// with an error text; here it must not break anything.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Seconds after which a client is to announce again, at the least.
+    /// Minimum number of seconds after which a client announces again.
     pub interval_s: u32,
-    /// Most seconds that are added to the interval at random.
+    /// Maximum number of seconds that are added to the interval at random.
     pub interval_jitter_s: u32,
-    /// Seconds that a client is to let pass in any case before it announces again; 0 says nothing of it. Only HTTP can
-    /// carry it, and never more than the interval is said.
+    /// Seconds that a client must wait before any new announce; 0 omits the value from replies. Only HTTP can
+    /// carry it, and a reply never states more than its interval.
     pub min_interval_s: u32,
-    /// Peers handed to a client that does not say how many it wants.
+    /// Number of peers for a client that does not say how many it wants.
     pub numwant_default: u32,
-    /// Most peers handed to any client, as far as a reply has room for them.
+    /// Maximum number of peers for any client, as far as they fit the reply.
     pub numwant_max: u32,
-    /// Most info hashes of a scrape over UDP that are answered, as far as a reply has room for them. Over HTTP all are,
-    /// as the size of a request limits them.
+    /// Maximum number of info hashes that a UDP scrape is answered for, as far as they fit the reply. An HTTP
+    /// scrape is answered for all of them, because the size of a request limits them.
     pub scrape_hashes_max: u32,
-    /// Whether a scrape over HTTP that names no torrent is answered with the counts of all.
+    /// Whether an HTTP scrape that names no torrent is answered with the counts of all torrents.
     pub full_scrape: bool,
     /// Whether peers at private, shared, loopback and link-local addresses are refused.
     pub refuse_private_addresses: bool,
-    /// The secret from which connection ids are made.
+    /// The secret that connection ids are made from.
     pub connection_key: ConnectionKey,
-    /// Seconds for which a connection id is accepted beyond the two minutes of BEP 15.
+    /// Seconds for which a connection id is accepted in addition to the two minutes of BEP 15.
     pub connection_grace_s: u32,
-    /// What a request with a wrong connection id gets.
+    /// The response to a request with a wrong connection id.
     pub wrong_connection_id: WrongConnectionId,
-    /// Most bytes of a datagram sent over IPv4, headers not counted.
+    /// Maximum size in bytes of a datagram sent over IPv4, without headers.
     pub reply_bytes_max_v4: usize,
-    /// Most bytes of a datagram sent over IPv6, headers not counted.
+    /// Maximum size in bytes of a datagram sent over IPv6, without headers.
     pub reply_bytes_max_v6: usize,
 }
 
-/// What a request with a wrong connection id gets.
+/// The response to a request with a wrong connection id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WrongConnectionId {
-    /// Nothing, so that nobody can make the tracker send towards a forged source.
+    /// No reply, so that an attacker cannot make the tracker send to a forged source.
     #[default]
     Silence,
     /// An error that is no larger than the request, so that an honest client reconnects at once.
@@ -55,18 +55,19 @@ pub enum WrongConnectionId {
 }
 
 impl Settings {
-    /// What fits every path of today: the 1280 bytes that IPv6 guarantees, less headers of 40 and 8 bytes, leave
-    /// 1232. Over IPv4 the same figure passes PPPoE, tunnels and tunnels in tunnels, and still holds 202 peers.
+    /// A size that fits every current path: the 1280 bytes that IPv6 guarantees, less headers of 40 and 8 bytes,
+    /// leave 1232. Over IPv4 the same size passes PPPoE, tunnels and nested tunnels, and still holds 202 peers.
     const REPLY_BYTES_MAX_DEFAULT: usize = 1232;
 
-    /// Possible values of `reply_bytes_max_v4` and `reply_bytes_max_v6`: from what every host must take in one piece,
-    /// 576 bytes less headers of 20 and 8 (RFC 791, section 3.1), to what the buffers hold.
+    /// Valid values of `reply_bytes_max_v4` and `reply_bytes_max_v6`. The lower end is the size that every host
+    /// must accept unfragmented, 576 bytes less headers of 20 and 8 (RFC 791, section 3.1). The upper end is the
+    /// size of the buffers.
     pub const REPLY_BYTES: RangeInclusive<usize> = 548..=REPLY_BYTES_MAX;
 
-    /// Possible values of `connection_grace_s`.
+    /// Valid values of `connection_grace_s`.
     pub const CONNECTION_GRACE_S: RangeInclusive<u32> = 0..=GRACE_S_MAX;
 
-    /// The defaults, with the one value that has none.
+    /// Returns the defaults, with the given key, which has no default.
     #[must_use]
     pub const fn new(connection_key: ConnectionKey) -> Self {
         Self {
@@ -87,7 +88,7 @@ impl Settings {
         }
     }
 
-    /// How many torrents fit a scrape reply of `reply_bytes`.
+    /// Returns how many torrents fit a scrape reply of `reply_bytes`.
     #[must_use]
     pub const fn scrape_hashes_in(reply_bytes: usize) -> usize {
         reply_bytes.saturating_sub(size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>()

@@ -1,11 +1,12 @@
 //! Answers datagrams (BEP 15) by the rules of the engine.
 //!
-//! A batch goes through in passes, so that the cache misses of many requests overlap: every request is read, verified
-//! and decided upon; then every swarm is prefetched; then every peer; then all is applied and answered, in the order
-//! of arrival. Whatever needs no swarm is answered in the first pass.
+//! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads,
+//! verifies and decides every request, the next ones prefetch every swarm and every peer, and the last one
+//! applies and answers the requests in the order of arrival. Requests that need no swarm are answered in the
+//! first pass.
 //!
-//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it is
-//! larger than its request.
+//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it
+//! is larger than its request.
 
 mod lookup;
 
@@ -37,14 +38,14 @@ pub struct Responder {
     limits_v6: Limits,
 }
 
-/// What a reply over one family can hold.
+/// The limits of a reply over one family.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     reply_bytes_max: usize,
     scrape_hashes_max: usize,
 }
 
-/// What it takes to count and answer a request.
+/// The data that counting and answering a request needs.
 #[derive(Clone, Copy, Debug)]
 struct Query {
     family: Family,
@@ -52,9 +53,9 @@ struct Query {
     transaction_id: TransactionId,
 }
 
-/// What is to be done about a datagram.
+/// The action to take on a datagram.
 #[derive(Debug)]
-enum Verdict<'b> {
+enum Disposition<'b> {
     Ignore(Family, Drop),
     Connect(Query, ConnectionId),
     Refuse(Query, Refusal),
@@ -64,12 +65,12 @@ enum Verdict<'b> {
 /// A granted request that waits for its swarms.
 #[derive(Debug)]
 struct Pending<'b> {
-    /// Its place in the batch.
+    /// Its index in the batch.
     index: usize,
     query: Query,
     lookup: Lookup<'b>,
-    /// The seed of its sample, which is known so early that the sample can be loaded in advance.
-    dice: u64,
+    /// The seed of its sample. It is drawn this early so that the peers of the sample can be prefetched.
+    sample_seed: u64,
 }
 
 impl Responder {
@@ -89,7 +90,7 @@ impl Responder {
         }
     }
 
-    /// Answers a batch: each exchange is left with its reply, or with a `reply_len` of 0 where there is none.
+    /// Answers a batch. Afterwards, each exchange has its reply, or a `reply_len` of 0 if there is none.
     pub fn serve(&mut self, batch: &mut [Exchange<'_>], now: Now) {
         for chunk in batch.chunks_mut(BATCH_MAX) {
             self.serve_chunk(chunk, now);
@@ -101,16 +102,16 @@ impl Responder {
         let mut pending = ArrayVec::<Pending<'_>, BATCH_MAX>::new();
         for (index, exchange) in chunk.iter_mut().enumerate() {
             exchange.reply_len = 0;
-            match self.judge(exchange.source, exchange.request, now) {
-                Verdict::Ignore(family, reason) => self.tally.drop(family, reason),
-                Verdict::Connect(query, connection_id) => self.connect(exchange, query, connection_id),
-                Verdict::Refuse(query, refusal) => {
+            match self.classify(exchange.source, exchange.request, now) {
+                Disposition::Ignore(family, reason) => self.tally.drop(family, reason),
+                Disposition::Connect(query, connection_id) => self.connect(exchange, query, connection_id),
+                Disposition::Refuse(query, refusal) => {
                     self.tally.request(query.family, query.kind);
                     self.refuse(exchange, query, refusal);
                 }
-                Verdict::Grant(query, lookup) => {
+                Disposition::Grant(query, lookup) => {
                     self.tally.request(query.family, query.kind);
-                    pending.push(Pending { index, query, lookup, dice: self.rng.u64(..) });
+                    pending.push(Pending { index, query, lookup, sample_seed: self.rng.u64(..) });
                 }
             }
         }
@@ -120,27 +121,27 @@ impl Responder {
         for Pending { lookup, .. } in &pending {
             lookup.prefetch_large(&self.store);
         }
-        // What is drawn here is drawn again when the sample is taken.
-        for Pending { lookup, dice, .. } in &pending {
-            lookup.prefetch_peers(&self.store, fastrand::Rng::with_seed(*dice));
+        // Sampling later draws the same peers again.
+        for Pending { lookup, sample_seed, .. } in &pending {
+            lookup.prefetch_peers(&self.store, fastrand::Rng::with_seed(*sample_seed));
         }
-        for Pending { index, query, lookup, dice } in &pending {
-            self.grant(&mut chunk[*index], *query, lookup, now, *dice);
+        for Pending { index, query, lookup, sample_seed } in &pending {
+            self.grant(&mut chunk[*index], *query, lookup, now, *sample_seed);
         }
     }
 
-    /// Reads, verifies and decides, without touching a swarm.
-    fn judge<'b>(&self, source: SocketAddr, request: &'b [u8], now: Now) -> Verdict<'b> {
+    /// Reads and verifies a datagram and decides what to do with it, without touching a swarm.
+    fn classify<'b>(&self, source: SocketAddr, request: &'b [u8], now: Now) -> Disposition<'b> {
         let ip = source.ip().to_canonical();
         let family = Family::of(ip);
         if source.port() == 0 || address::check(ip, false).is_err() {
-            return Verdict::Ignore(family, Drop::UnanswerableSource);
+            return Disposition::Ignore(family, Drop::UnanswerableSource);
         }
         let query = |kind, transaction_id| Query { family, kind, transaction_id };
         let (query, decision) = match Request::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 let connection_id = self.connection_ids.issue(ip, now.unix_s);
-                return Verdict::Connect(query(Kind::Connect, transaction_id), connection_id);
+                return Disposition::Connect(query(Kind::Connect, transaction_id), connection_id);
             }
             Ok(Request::Announce { connection_id, transaction_id, announce, options: _ }) => {
                 let verified = self.verify(ip, connection_id, now);
@@ -149,7 +150,7 @@ impl Responder {
             }
             Ok(Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let verified = self.verify(ip, connection_id, now);
-                // Beyond the limit hashes are left out: entry i of the reply still is that of hash i.
+                // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
                 let answered = info_hashes.len().min(self.limits(family).scrape_hashes_max);
                 let decision = verified.map(|()| Lookup::scrape(family, &info_hashes[..answered]));
                 (query(Kind::Scrape, transaction_id), decision)
@@ -158,14 +159,14 @@ impl Responder {
                 let verified = self.verify(ip, connection_id, now);
                 (query(Kind::Other, transaction_id), verified.and(Err(Refusal::UnknownAction)))
             }
-            Err(RequestError::Truncated(_)) => return Verdict::Ignore(family, Drop::Truncated),
+            Err(RequestError::Truncated(_)) => return Disposition::Ignore(family, Drop::Truncated),
             Err(RequestError::WrongProtocolId { .. }) => {
-                return Verdict::Ignore(family, Drop::WrongProtocolId);
+                return Disposition::Ignore(family, Drop::WrongProtocolId);
             }
         };
         match decision {
-            Ok(lookup) => Verdict::Grant(query, lookup),
-            Err(refusal) => Verdict::Refuse(query, refusal),
+            Ok(lookup) => Disposition::Grant(query, lookup),
+            Err(refusal) => Disposition::Refuse(query, refusal),
         }
     }
 
@@ -178,7 +179,8 @@ impl Responder {
     }
 
     fn decide_announce<'b>(&self, ip: IpAddr, announce: &Announce) -> Result<Lookup<'b>, Refusal> {
-        // The address is that of the datagram; the `ip` field of the announce is nobody's to choose.
+        // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may
+        // not choose it.
         let wish = Wish {
             ip,
             port: announce.port.get(),
@@ -190,7 +192,7 @@ impl Responder {
         Ok(Lookup::announce(&self.store, &announce.info_hash, &wish, grant))
     }
 
-    /// Hands out a connection id. The reply is as large as the smallest request for one.
+    /// Answers with a connection id. The reply is as large as the smallest request for one.
     fn connect(&mut self, exchange: &mut Exchange<'_>, query: Query, connection_id: ConnectionId) {
         self.tally.request(query.family, query.kind);
         let reply = Reply::Connect { transaction_id: query.transaction_id, connection_id };
@@ -198,11 +200,11 @@ impl Responder {
         self.finish(exchange, query, Outcome::Ok, reply_bytes);
     }
 
-    /// Answers with an error, save where the source is unverified and silence is the policy or the error would be
-    /// larger than the request.
+    /// Answers with an error, unless the source is unverified and either the policy is silence or the error would
+    /// be larger than the request.
     fn refuse(&mut self, exchange: &mut Exchange<'_>, query: Query, refusal: Refusal) {
         let reply_bytes_max = self.limits(query.family).reply_bytes_max;
-        let room_bytes = match (refusal, self.wrong_connection_id) {
+        let error_bytes_max = match (refusal, self.wrong_connection_id) {
             (Refusal::WrongConnectionId, WrongConnectionId::Silence) => 0,
             (Refusal::WrongConnectionId, WrongConnectionId::Error) => {
                 exchange.request.len().min(reply_bytes_max)
@@ -211,18 +213,25 @@ impl Responder {
         };
         let message = refusal.message().as_bytes();
         let reply = Reply::Error { transaction_id: query.transaction_id, message };
-        match reply.encode(&mut exchange.reply[..room_bytes]) {
+        match reply.encode(&mut exchange.reply[..error_bytes_max]) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Refused(refusal), reply_bytes),
             Err(_no_room) => self.tally.drop(query.family, Drop::WrongConnectionId),
         }
     }
 
-    /// Last pass: does what was granted. The store may still refuse it.
-    fn grant(&mut self, exchange: &mut Exchange<'_>, query: Query, lookup: &Lookup<'_>, now: Now, dice: u64) {
+    /// Applies and answers a request, in the last pass. The store may still refuse it.
+    fn grant(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        lookup: &Lookup<'_>,
+        now: Now,
+        sample_seed: u64,
+    ) {
         let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
         let interval_s = self.policy.interval_s(&mut self.rng);
         let terms = Terms { transaction_id: query.transaction_id, interval_s };
-        match lookup.answer(&self.store, terms, now, &mut fastrand::Rng::with_seed(dice), out) {
+        match lookup.answer(&self.store, terms, now, &mut fastrand::Rng::with_seed(sample_seed), out) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Ok, reply_bytes),
             Err(refusal) => self.refuse(exchange, query, refusal),
         }

@@ -1,10 +1,12 @@
-//! Answers the messages of WebTorrent clients by the rules of the engine, and relays what they have for each other.
+//! Answers the messages of WebTorrent clients by the rules of the engine, and relays the messages that clients
+//! have for each other.
 //!
-//! Is handed one whole message at a time and who sent it. Whatever is to be said, to its sender or to others, is written
-//! into the post of their connections as whole frames of a WebSocket, ready to be sent; `shoal-connection` fetches it
-//! there. Frames that come in, pings and closing are its business.
+//! This module is given one whole message at a time, and its sender. It writes every reply and every relayed
+//! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be
+//! sent; `shoal-connection` fetches them from there. Incoming frames, pings and closing belong to
+//! `shoal-connection`.
 //!
-//! Peers of both families share a swarm: nobody is dialled by the address that the tracker knows.
+//! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 
 mod claim;
 mod member;
@@ -34,51 +36,51 @@ use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
 use crate::refusal::Refusal;
 use crate::{Now, policy};
 
-/// What stands around an offer and its id in the message by which it is relayed, where no byte of the info hash and the peer
-/// id has to be escaped, with the head of its frame.
+/// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
+/// the info hash or the peer id has to be escaped.
 const OFFER_HEAD_BYTES: usize = 114;
 
 /// Answers the WebTorrent clients of one worker.
 #[derive(Debug)]
 pub struct Responder {
     limits: Limits,
-    /// Where the parts of the message in hand are noted.
+    /// The decoded parts of the current message.
     storage: Storage,
-    desk: Desk,
+    inner: Inner,
 }
 
-/// A responder but for what holds the message in hand.
+/// A responder without the buffers of the current message.
 #[derive(Debug)]
-struct Desk {
+struct Inner {
     settings: Settings,
     swarms: Arc<Swarms>,
-    postroom: Postroom,
+    dispatcher: Postroom,
     tally: Tally,
     rng: fastrand::Rng,
-    /// What waits for other connections to show that they live.
+    /// Announces that wait until another connection has shown whether it is alive.
     claims: Claims,
-    /// The time of the last turn.
+    /// The time of the last poll round.
     now: Now,
-    /// The names of the offers in hand.
+    /// The keys of the current offers.
     offers: Vec<OfferKey>,
-    /// Whom they go to.
+    /// The receivers of the current offers.
     targets: Vec<Target>,
-    /// The torrents of the scrape in hand.
+    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// What is wrong with the message in hand.
-    words: String,
-    /// Whether there was no room for a reply to the message in hand.
+    /// The error text for the current message.
+    error_text: String,
+    /// Whether the reply to the current message did not fit the queue.
     is_reply_lost: bool,
 }
 
 impl Responder {
-    /// A responder on the common `swarms`, which counts into `tally` and draws from `rng`. Each worker needs a seed of its
-    /// own, or they all draw the same peers.
+    /// Creates a responder on the shared `swarms`, which counts into `tally` and draws from `rng`. Each worker
+    /// needs its own seed; otherwise all workers draw the same peers.
     #[must_use]
     pub fn new(
         settings: Settings,
         swarms: Arc<Swarms>,
-        postroom: Postroom,
+        dispatcher: Postroom,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
@@ -87,10 +89,10 @@ impl Responder {
             offer_bytes_max: settings.offer_bytes_max,
             info_hashes_max: settings.scrape_hashes_max,
         };
-        let desk = Desk {
+        let inner = Inner {
             settings,
             swarms,
-            postroom,
+            dispatcher,
             tally,
             rng,
             claims: Claims::default(),
@@ -98,121 +100,124 @@ impl Responder {
             offers: Vec::new(),
             targets: Vec::new(),
             info_hashes: Vec::new(),
-            words: String::new(),
+            error_text: String::new(),
             is_reply_lost: false,
         };
-        Self { limits, storage: Storage::default(), desk }
+        Self { limits, storage: Storage::default(), inner }
     }
 
-    /// A client has connected from `ip`, which is canonical. It is in no swarm before it announces.
+    /// Registers a client that has connected from `ip`, which is canonical. It is in no swarm before it
+    /// announces.
     #[must_use]
     pub fn enter(&self, handle: Handle, ip: IpAddr) -> Member {
-        let Desk { settings, swarms, .. } = &self.desk;
+        let Inner { settings, swarms, .. } = &self.inner;
         Member::new(handle, ip, swarms.source(ip), settings.refuse_private_addresses)
     }
 
-    /// Answers a message. All that is said on it waits in the post afterwards. Returns whether the client may stay: one
-    /// that leaves more replies unread than may wait is to be disconnected.
+    /// Answers a message. Afterwards, everything that results from it is in the outbound queues. Returns whether
+    /// the client may stay: a client that leaves more replies unread than may be queued is to be disconnected.
     pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
-        let Self { limits, storage, desk } = self;
-        desk.is_reply_lost = false;
+        let Self { limits, storage, inner } = self;
+        inner.is_reply_lost = false;
         match wire::decode(message, limits, storage) {
-            Ok(Request::Announce(announce)) => desk.announce(member, &announce, now),
-            Ok(Request::Answer(answer)) => desk.answer(member, &answer, now),
-            Ok(Request::Scrape(info_hashes)) => desk.scrape(member, info_hashes),
-            Err(unreadable) => desk.fail_message(member, &unreadable),
+            Ok(Request::Announce(announce)) => inner.announce(member, &announce, now),
+            Ok(Request::Answer(answer)) => inner.answer(member, &answer, now),
+            Ok(Request::Scrape(info_hashes)) => inner.scrape(member, info_hashes),
+            Err(unreadable) => inner.fail_message(member, &unreadable),
         }
-        !desk.is_reply_lost
+        !inner.is_reply_lost
     }
 
-    /// Has `write` append whole frames to what waits for a client, where it has to be told something else than the answer
-    /// to a message.
+    /// Appends whole frames, written by `write`, to the queue of a client. This is for frames that do not answer
+    /// a message.
     pub fn append(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
-        self.desk.post(member, write);
+        self.inner.queue(member, write);
     }
 
-    /// A client has gone: all its peers leave their swarms.
+    /// Removes a client that has disconnected: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
-        let Desk { swarms, postroom, claims, .. } = &mut self.desk;
-        postroom.forget(member.handle());
+        let Inner { swarms, dispatcher, claims, .. } = &mut self.inner;
+        dispatcher.forget(member.handle());
         if member.claims > 0 {
             claims.forget(&member);
         }
-        let address = member.address(postroom.worker());
+        let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
             swarms.leave(&swarms.locate(info_hash), peer_id, address);
         }
     }
 
-    /// The next connection for which something waits, see [`Postroom::speaker`].
+    /// Returns the next connection with queued messages, see [`Postroom::speaker`].
     pub fn speaker(&mut self) -> Option<Handle> {
-        self.desk.postroom.speaker()
+        self.inner.dispatcher.speaker()
     }
 
-    /// Lets `fetch` see what waits for a connection, where it lies, so that it can be sealed without a copy.
+    /// Calls `fetch` with the queued bytes of a connection, in place, so that they can be encrypted without a
+    /// copy.
     pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        self.desk.postroom.fetch(handle, fetch)
+        self.inner.dispatcher.fetch(handle, fetch)
     }
 
-    /// The socket of a connection has not taken so many bytes of what it was told, see [`Postroom::set_unsent`].
+    /// Records how many written bytes the socket of a connection has not yet accepted, see
+    /// [`Postroom::set_unsent`].
     pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
-        self.desk.postroom.set_unsent(handle, unsent_bytes);
+        self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
-    /// A client has answered a ping: perhaps one by which it was asked whether it lives.
+    /// Handles a pong of a client. It may answer the ping that challenged the client on account of a peer.
     pub fn take_pong(&mut self, member: &Member, payload: &[u8]) {
-        let Desk { swarms, postroom, .. } = &self.desk;
+        let Inner { swarms, dispatcher, .. } = &self.inner;
         if let Some((info_hash, peer_id)) = claim::parse(payload) {
-            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(postroom.worker()));
+            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(dispatcher.worker()));
         }
     }
 
-    /// Decides the claims of a client that have become due, for which its connection was called. To be called before what
-    /// waits for it is fetched.
+    /// Decides the claims of a client that are due. The connection was woken for them. Must be called before the
+    /// queued bytes of the connection are fetched.
     pub fn decide_claims(&mut self, member: &mut Member) {
         while member.claims > 0
-            && let Some(claim) = self.desk.claims.take(member)
+            && let Some(claim) = self.inner.claims.take(member)
         {
-            self.desk.decide(member, &claim);
+            self.inner.decide(member, &claim);
         }
     }
 
-    /// How many bytes wait for a client that does not take what it is told, see [`Postroom::backlog_bytes`].
+    /// Returns how many bytes are queued for a client that does not read them, see [`Postroom::backlog_bytes`].
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
-        self.desk.postroom.backlog_bytes(handle)
+        self.inner.dispatcher.backlog_bytes(handle)
     }
 
-    /// Takes in what the clients of other workers have for those of this one, and calls those of which a claim is due. To
-    /// be called before a turn.
+    /// Collects the messages that clients of other workers have for those of this one, and wakes the connections
+    /// with a claim that is due. Must be called before a poll round.
     pub fn collect(&mut self, now: Now) {
-        let Self { desk, .. } = self;
-        desk.now = now;
-        desk.postroom.collect();
-        while let Some((handle, payload)) = desk.postroom.challenge() {
-            desk.challenge(handle, &payload, now);
+        let Self { inner, .. } = self;
+        inner.now = now;
+        inner.dispatcher.collect();
+        while let Some((handle, payload)) = inner.dispatcher.challenge() {
+            inner.challenge(handle, &payload, now);
         }
-        while let Some(handle) = desk.claims.next_due(now.monotonic_s) {
-            desk.postroom.call(handle);
+        while let Some(handle) = inner.claims.next_due(now.monotonic_s) {
+            inner.dispatcher.call(handle);
         }
-        desk.count_losses();
+        inner.count_losses();
     }
 
-    /// Gives back memory that was not needed since the last call. To be called every few seconds.
+    /// Frees memory that was not needed since the last call. To be called every few seconds.
     pub fn trim(&mut self) {
-        self.desk.postroom.trim();
+        self.inner.dispatcher.trim();
     }
 
-    /// Sends off what is for clients of other workers, and names the workers that are to be woken. To be called after a
-    /// turn.
+    /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be
+    /// called after a poll round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
-        // What this dispatch loses is counted by the next.
-        self.desk.count_losses();
-        self.desk.postroom.dispatch()
+        // The next dispatch counts the messages that this one loses.
+        self.inner.count_losses();
+        self.inner.dispatcher.dispatch()
     }
 }
 
-impl Desk {
+impl Inner {
     fn announce(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
@@ -236,19 +241,21 @@ impl Desk {
         match granted {
             Ok(Counts { seeders, leechers, .. }) => {
                 let interval_s = self.interval_s();
-                self.say(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
+                self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
             }
             Err(refusal) => {
                 let action = Some(wire::Action::Announce);
-                self.say(member, |out| reply::failure(action, Some(info_hash), refusal.message(), out));
+                self.queue_text(member, |out| {
+                    reply::failure(action, Some(info_hash), refusal.message(), out)
+                });
                 self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refusal));
             }
         }
     }
 
-    /// The peer of an announce is that of another connection: asks whether that is alive, and has the announce wait.
-    /// Returns whether it does, or else is to be refused.
+    /// Handles an announce of a peer that belongs to another connection: challenges that connection and lets the
+    /// announce wait. Returns false if the announce cannot wait and is to be refused.
     fn claim(
         &mut self,
         member: &mut Member,
@@ -263,34 +270,35 @@ impl Desk {
             return false;
         }
         let payload = claim::payload(&info_hash, &peer_id);
-        if holder.worker == self.postroom.worker() {
+        if holder.worker == self.dispatcher.worker() {
             self.challenge(holder.handle, &payload, now);
         } else {
-            // Where it is lost the holder is not asked, and keeps its peer.
-            let _ = self.postroom.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
+            // If the message is lost, the holder is not challenged and keeps its peer.
+            let _ = self.dispatcher.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
         }
         true
     }
 
-    /// Asks a connection of this worker for a sign of life on account of a peer. Not where it has not taken what it was
-    /// told before: what others have for it must not make it seem dead, and if it is, that will show by itself.
+    /// Pings a connection of this worker to find out whether it is alive, on account of a peer. A connection that
+    /// has unsent bytes is not pinged: messages from other clients must not make it seem dead, and if it is dead,
+    /// its own timeout will show that.
     fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
         let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
-        let address = Address { worker: self.postroom.worker(), handle };
+        let address = Address { worker: self.dispatcher.worker(), handle };
         let place = self.swarms.locate(&info_hash);
-        if self.postroom.has_unsent(handle)
+        if self.dispatcher.has_unsent(handle)
             || !self.swarms.challenge(&place, &peer_id, address, now.monotonic_s)
         {
             return;
         }
         let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
-        if self.postroom.write(address, Class::Reply, ping).is_err() {
+        if self.dispatcher.write(address, Class::Reply, ping).is_err() {
             self.swarms.vouch(&place, &peer_id, address);
         }
     }
 
-    /// Decides a claim: by now, the connection that had the peer has shown that it lives, or has not. Without offers,
-    /// which the next announce brings.
+    /// Decides a claim. By now, the connection that had the peer has answered the challenge or has not. Offers
+    /// are not relayed; the next announce brings new ones.
     fn decide(&mut self, member: &mut Member, claim: &Claim) {
         let &Claim { info_hash, peer_id, stance, .. } = claim;
         let place = self.swarms.locate(&info_hash);
@@ -299,7 +307,7 @@ impl Desk {
         self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
     }
 
-    /// Has a peer join or refreshes it, and leaves the targets of its offers.
+    /// Adds or refreshes a peer, and stores the targets of its offers in `self.targets`.
     fn join(
         &mut self,
         member: &mut Member,
@@ -315,7 +323,7 @@ impl Desk {
         self.enter(member, &announce.info_hash, announce.peer_id, stance, place, now)
     }
 
-    /// Has a peer join or refreshes it, with the offers that were named.
+    /// Adds or refreshes a peer, with the offers in `self.offers`.
     fn enter(
         &mut self,
         member: &mut Member,
@@ -325,7 +333,7 @@ impl Desk {
         place: &Place,
         now: Now,
     ) -> Result<Counts, Rejected> {
-        let worker = self.postroom.worker();
+        let worker = self.dispatcher.worker();
         let mut announced = self.enter_swarm(member, peer_id, stance, place, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
             announced = self.enter_swarm(member, peer_id, stance, place, now);
@@ -346,7 +354,7 @@ impl Desk {
         now: Now,
     ) -> Result<Announced, Rejection> {
         let announce = shoal_relay::Announce {
-            address: member.address(self.postroom.worker()),
+            address: member.address(self.dispatcher.worker()),
             source: member.source(),
             peer_id,
             stance,
@@ -356,17 +364,18 @@ impl Desk {
         self.swarms.announce(place, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
     }
 
-    /// Takes out a peer of the sender. One of somebody else stays.
+    /// Removes a peer of the sender. A peer of another connection stays.
     fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
-        let address = member.address(self.postroom.worker());
+        let address = member.address(self.dispatcher.worker());
         let left = self.swarms.leave(place, &announce.peer_id, address);
-        // Also where it was forgotten or taken over before, so that it counts no more.
+        // This also applies if the swarm forgot the peer or another connection took it over before, so that it no
+        // longer counts.
         member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
         left.counts
     }
 
-    /// Leaves the names of as many offers as are to be relayed: no more than are wanted, nor than the sender may have
-    /// relayed now, save that the last one may be larger.
+    /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the
+    /// sender's allowance covers now, except that the last offer may exceed it.
     fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, now: Now) {
         let wanted = match announce.numwant {
             Some(numwant @ 0..) => usize::try_from(numwant).unwrap_or(usize::MAX),
@@ -395,7 +404,7 @@ impl Desk {
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += relayed_bytes(&offer);
-            let written = self.postroom.write(target.address, class, |out| {
+            let written = self.dispatcher.write(target.address, class, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
@@ -405,17 +414,22 @@ impl Desk {
         self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
     }
 
-    /// Relays an answer to who awaits it. Its sender hears nothing, whatever becomes of it.
+    /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
     fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
         self.tally.request(member.family, Kind::Answer);
-        let debtor = member.address(self.postroom.worker());
+        let answerer = member.address(self.dispatcher.worker());
         let offer = self.swarms.offer(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
         let place = self.swarms.locate(&answer.info_hash);
-        let settlement =
-            self.swarms.settle(&place, &answer.to_peer_id, (debtor, &answer.peer_id), offer, now.monotonic_s);
-        match settlement {
-            Settlement::Owed(creditor) => {
-                let written = self.postroom.write(creditor, Class::Answer, |out| {
+        let matched = self.swarms.settle(
+            &place,
+            &answer.to_peer_id,
+            (answerer, &answer.peer_id),
+            offer,
+            now.monotonic_s,
+        );
+        match matched {
+            Settlement::Owed(offerer) => {
+                let written = self.dispatcher.write(offerer, Class::Answer, |out| {
                     frame::write_text(out, |out| {
                         reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
                     });
@@ -427,7 +441,7 @@ impl Desk {
         }
     }
 
-    /// Answers a scrape; torrents that nobody announced have zeros.
+    /// Answers a scrape. Torrents without peers get zeros.
     fn scrape(&mut self, member: &Member, info_hashes: &[InfoHash]) {
         if info_hashes.is_empty() {
             return self.refuse_full_scrape(member);
@@ -436,11 +450,11 @@ impl Desk {
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
         named.extend_from_slice(info_hashes);
-        // Each once, as the keys of an object have to be.
+        // Each hash occurs once, because the keys of an object must be unique.
         named.sort_unstable();
         named.dedup();
         let swarms = Arc::clone(&self.swarms);
-        self.say(member, |out| {
+        self.queue_text(member, |out| {
             reply::scrape_begin(out);
             for info_hash in &named {
                 let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
@@ -455,12 +469,15 @@ impl Desk {
     fn refuse_full_scrape(&mut self, member: &Member) {
         let refusal = Refusal::FullScrapeOff;
         self.tally.request(member.family, Kind::FullScrape);
-        self.say(member, |out| reply::failure(Some(wire::Action::Scrape), None, refusal.message(), out));
+        self.queue_text(member, |out| {
+            reply::failure(Some(wire::Action::Scrape), None, refusal.message(), out)
+        });
         self.tally.reply(member.family, Kind::FullScrape, Outcome::Refused(refusal));
     }
 
-    /// Says what is wrong with a message, and what it was about as far as that can be told: clients take an error without
-    /// an action for one of the whole connection, and come back with all their torrents.
+    /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
+    /// are known. Clients take an error without an action as one of the whole connection, and reconnect with all
+    /// their torrents.
     fn fail_message(&mut self, member: &Member, unreadable: &Unreadable) {
         let kind = match unreadable.action {
             Some(wire::Action::Announce) => Kind::Announce,
@@ -468,25 +485,25 @@ impl Desk {
             None => Kind::Other,
         };
         self.tally.request(member.family, kind);
-        let mut words = core::mem::take(&mut self.words);
-        words.clear();
-        write!(words, "{}", unreadable.fault).expect("a string takes everything");
-        self.say(member, |out| {
-            reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &words, out);
+        let mut error_text = core::mem::take(&mut self.error_text);
+        error_text.clear();
+        write!(error_text, "{}", unreadable.fault).expect("writing to a string never fails");
+        self.queue_text(member, |out| {
+            reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &error_text, out);
         });
-        self.words = words;
+        self.error_text = error_text;
         self.tally.reply(member.family, kind, Outcome::Refused(Refusal::BadMessage));
     }
 
-    /// Says something to the client whose message is in hand.
-    fn say(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
-        self.post(member, |out| frame::write_text(out, write));
+    /// Queues a text message for the client that sent the current message.
+    fn queue_text(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+        self.queue(member, |out| frame::write_text(out, write));
     }
 
-    /// Has `write` append to what waits for the client.
-    fn post(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
-        let address = member.address(self.postroom.worker());
-        match self.postroom.write(address, Class::Reply, write) {
+    /// Appends the frames that `write` writes to the queue of the client.
+    fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
+        let address = member.address(self.dispatcher.worker());
+        match self.dispatcher.write(address, Class::Reply, write) {
             Ok(()) => {}
             Err(Unwritten::QueueFull) => {
                 self.is_reply_lost = true;
@@ -501,14 +518,14 @@ impl Desk {
     }
 
     fn count_losses(&mut self) {
-        let losses = self.postroom.losses();
+        let losses = self.dispatcher.losses();
         self.tally.lose(Loss::Gone, losses.gone);
         self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
         self.tally.lose(Loss::QueueFull, losses.queue_full);
     }
 }
 
-/// What a peer has, unless it leaves.
+/// Returns the part that the peer takes in the swarm, or `None` if it leaves.
 const fn stance(action: Action) -> Option<Stance> {
     match action {
         Action::Leech => Some(Stance::Leech),
@@ -518,9 +535,9 @@ const fn stance(action: Action) -> Option<Stance> {
     }
 }
 
-/// Why a peer does not enter a swarm.
+/// Why a peer is not admitted to a swarm.
 enum Rejected {
-    /// This connection has it.
+    /// This connection has the peer.
     Taken(Address),
     For(Refusal),
 }
@@ -551,7 +568,7 @@ const fn loss(unwritten: Unwritten) -> Loss {
     }
 }
 
-/// How many bytes a sender is charged for an offer: those of the message by which it goes to another client.
+/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it.
 const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
     (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
 }

@@ -1,5 +1,5 @@
-//! Nothing is allocated per WebTorrent message once everybody is there. A binary of its own, since it replaces the
-//! allocator.
+//! Nothing is allocated per WebTorrent message once all clients have joined. This is a separate binary, because
+//! it replaces the allocator.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,8 @@ const WORKERS: u16 = 2;
 const CLIENTS: u32 = 60;
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
-/// Room for all that one connection hears in a turn, so that only the responder's own allocations are seen.
+/// Capacity for everything that one connection receives in a round, so that only the responder's own allocations
+/// are seen.
 const OUTPUT_BYTES: usize = 1 << 20;
 
 struct Worker {
@@ -49,9 +50,9 @@ impl World {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let postroom = Postroom::new(number, Arc::clone(&mailboxes));
+            let dispatcher = Postroom::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
-            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), postroom, tally, rng);
+            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), dispatcher, tally, rng);
             let before = shoal_counting_allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
@@ -70,7 +71,7 @@ impl World {
         Self { workers, swarms, rng: fastrand::Rng::with_seed(7), output: Vec::with_capacity(OUTPUT_BYTES) }
     }
 
-    /// Lets somebody say something, and everybody hear what came of it. Returns how much was allocated.
+    /// Sends a message of one client and delivers all results. Returns how much was allocated.
     fn step(&mut self) -> u64 {
         let (number, index) = (self.rng.usize(..self.workers.len()), self.rng.u32(..CLIENTS));
         let message = message(&mut self.rng, number, index);
@@ -99,8 +100,8 @@ fn name(worker: usize, index: u32) -> String {
     format!("-WW0103-{worker}{index:011}")
 }
 
-/// A message drawn at random: an announce with offers, an answer (that may be awaited), a scrape, or a bad one. Offers have
-/// few names, so that answers hit.
+/// Returns a random message: an announce with offers, an answer (which may be awaited), a scrape, or an invalid
+/// one. Offers have few ids, so that answers match.
 fn message(rng: &mut fastrand::Rng, worker: usize, index: u32) -> String {
     // Each client is in one small swarm and in a big one.
     let info_hash = if rng.bool() { "a".repeat(20) } else { format!("{:020}", index % 20) };

@@ -1,4 +1,4 @@
-//! What an operator can do about a fault of the machine, beside the fault itself.
+//! Advice for the operator: errors of the host are reported together with a remedy.
 
 use std::io::ErrorKind;
 
@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use shoal_net::stream::{ListenAddress, ListenError};
 use shoal_net::{BindError, BufferShortfall, Unsupported};
 
-/// A failed bind, with the way out of it.
+/// Adds a remedy to a failed bind.
 pub(crate) fn bind(error: BindError) -> anyhow::Error {
     let BindError::Address { addr, ref source, .. } = error else { return anyhow!(error) };
     let port = addr.port();
@@ -19,13 +19,13 @@ pub(crate) fn bind(error: BindError) -> anyhow::Error {
              AmbientCapabilities=CAP_NET_BIND_SERVICE) or set udp.listen to a port from 1024 on"
         ),
         ErrorKind::AddrNotAvailable => {
-            anyhow!("{error}; `ip address` lists those it has, set udp.listen to some of them")
+            anyhow!("{error}; `ip address` lists the available addresses; set udp.listen to some of them")
         }
         _ => anyhow!(error),
     }
 }
 
-/// A listener that cannot be had, with the way out of it.
+/// Adds a remedy to a listener that cannot be opened.
 pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
     match (&error.address, error.kind()) {
         (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
@@ -38,25 +38,27 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
              AmbientCapabilities=CAP_NET_BIND_SERVICE) or set http.listen or tls.listen to a port from 1024 on"
         ),
         (ListenAddress::Tcp(_), ErrorKind::AddrNotAvailable) => {
-            anyhow!("{error}; `ip address` lists those it has, set http.listen or tls.listen to some of them")
+            anyhow!(
+                "{error}; `ip address` lists the available addresses; set http.listen or tls.listen to some of them"
+            )
         }
         (ListenAddress::Unix(_), ErrorKind::AddrInUse) => anyhow!(
-            "{error}; stop it (`ss -lxp` lists who listens) or set http.listen or tls.listen to another file"
+            "{error}; stop it (`ss -lxp` lists the listening processes) or set http.listen or tls.listen to another file"
         ),
         (ListenAddress::Unix(_), ErrorKind::PermissionDenied | ErrorKind::NotFound) => anyhow!(
-            "{error}; set http.listen or tls.listen to a file in a directory that is there and that this user may write \
+            "{error}; set http.listen or tls.listen to a file in an existing directory that this user may write \
              to (in a systemd unit RuntimeDirectory=shoal makes /run/shoal)"
         ),
-        _ => anyhow!("{error}; set http.listen or tls.listen to another place"),
+        _ => anyhow!("{error}; set http.listen or tls.listen to another address"),
     }
 }
 
-/// A back end that does not work, with the key by which another is chosen.
+/// Adds the key that selects another back end to the error of one that does not work.
 pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
-    anyhow!("{error}; set udp.io to \"auto\" to have the best one that works")
+    anyhow!("{error}; set udp.io to \"auto\" to select the best one that works")
 }
 
-/// Warns, once for each kernel parameter, that socket buffers are smaller than the configuration asks for.
+/// Warns, once for each kernel parameter, that socket buffers are smaller than configured.
 pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s BufferShortfall>) {
     let mut warned: Vec<&str> = Vec::new();
     for shortfall in shortfalls {
@@ -68,7 +70,7 @@ pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s Buffer
         tracing::warn!(
             wanted_bytes,
             granted_bytes,
-            "the kernel grants smaller socket buffers than configured, so that bursts are lost sooner; \
+            "the kernel grants smaller socket buffers than configured, so that datagrams of bursts are lost sooner; \
              `sysctl -w {sysctl}={wanted_bytes}` allows them"
         );
     }

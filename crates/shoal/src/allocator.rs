@@ -1,35 +1,35 @@
-//! The allocator: how it is set up, and when it gives memory back to the system.
+//! The setup of the allocator, and when it returns memory to the system.
 //!
-//! The allocator is that of the C library. Left to itself, glibc raises the size from which on it takes memory from the
-//! system apart to that of the largest piece that was freed; from then on even large buffers lie between small ones, and
-//! their memory stays when they are freed. With the size fixed and what is free given back now and then, little stays
-//! (docs/benchmarking.md has figures, those of other allocators too).
+//! The program uses the allocator of the C library. By default, glibc raises its mmap threshold to the size of
+//! the largest block that was freed. From then on even large buffers lie between small ones, and their memory
+//! stays with the process when they are freed. With a fixed threshold and an occasional trim, little memory stays
+//! (docs/benchmarking.md has figures, also for other allocators).
 #![allow(unsafe_code, reason = "the functions of the C library that set up its allocator")]
 
-/// Size from which on a piece is taken from the system apart, and given back when it is freed.
+/// Size in bytes from which a block is mapped separately, and unmapped when it is freed.
 #[cfg(target_env = "gnu")]
 const APART_BYTES_MIN: i32 = 128 * 1024;
 
-/// Free memory at the end of the heap that is not given back at once, since it may be needed again.
+/// Free bytes at the end of the heap that are not returned at once, because they may be needed again.
 #[cfg(target_env = "gnu")]
 const SPARE_BYTES_MAX: i32 = 1 << 20;
 
-/// Sets the allocator up. To be called before there are other threads.
+/// Configures the allocator. Must be called before other threads start.
 #[cfg(target_env = "gnu")]
 pub(crate) fn prepare() {
     for (parameter, value) in
         [(libc::M_MMAP_THRESHOLD, APART_BYTES_MIN), (libc::M_TRIM_THRESHOLD, SPARE_BYTES_MAX)]
     {
-        // SAFETY: it changes a number under the lock of the allocator, and no memory that is in use.
+        // SAFETY: it changes a parameter under the lock of the allocator, and touches no memory in use.
         let _refused = unsafe { libc::mallopt(parameter, value) };
     }
 }
 
-/// Gives back all pages that hold nothing. Takes time in proportion to the free pieces, during which threads that share
-/// the arena wait: not to be called by a worker, nor often.
+/// Returns all unused pages to the system. It takes time in proportion to the number of free blocks, during which
+/// threads that share the arena wait. Workers must not call it, and nothing should call it often.
 #[cfg(target_env = "gnu")]
 pub(crate) fn trim() {
-    // SAFETY: it gives back only pages that hold no piece in use.
+    // SAFETY: it releases only pages without a block in use.
     let _released = unsafe { libc::malloc_trim(0) };
 }
 

@@ -1,4 +1,5 @@
-//! The certificates of the TLS listeners: read at the start, and again whenever the operator says so.
+//! The certificates of the TLS listeners. They are read at the start, and again whenever the operator asks for
+//! it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use crate::failure::Failure;
 
 const DAY_S: u64 = 86_400;
 
-/// With fewer days left, a renewal that should have come has not: authorities advise to renew with a month to go.
+/// With fewer days left, a renewal is overdue: certificate authorities advise to renew a month before the end.
 const DAYS_LEFT_MIN: u64 = 14;
 
-/// Longest time to read the files at the start.
+/// Maximum time to read the files at the start.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The files, as the operator named them, and what was made of them.
+/// The files, as the operator named them, and the server configuration made from them.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     files: Vec<CertificateFiles>,
@@ -29,7 +30,7 @@ impl Certificates {
     /// Reads the certificates, if any listener needs them.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// Returns which file is unusable, and why.
     pub(crate) async fn load(config: &Config) -> Result<Option<Self>, Failure> {
         if config.tls.listen.is_empty() {
             return Ok(None);
@@ -44,12 +45,13 @@ impl Certificates {
         Ok(Some(loaded))
     }
 
-    /// What workers accept connections with.
+    /// Returns the server configuration with which workers accept connections.
     pub(crate) fn server(&self) -> Server {
         self.server.clone()
     }
 
-    /// Reads the files again. Whatever is wrong with them, connections go on, and new ones get the old certificates.
+    /// Reads the files again. Open connections continue even if the files are unusable, and new connections then
+    /// get the old certificates.
     pub(crate) fn reload(&self) {
         match self.server.reload(&self.files) {
             Ok(()) => {
@@ -63,12 +65,12 @@ impl Certificates {
 
 fn too_slow() -> Failure {
     Failure::Configuration(format!(
-        "the files in tls.certificates and tls.keys could not be read within {} s: is their file system there?",
+        "the files in tls.certificates and tls.keys could not be read within {} s: is their file system available?",
         READ_TIME_MAX.as_secs()
     ))
 }
 
-/// Logs which certificates there are, and which of them clients will refuse for their dates.
+/// Logs the certificates, and warns about those that clients refuse because of their dates.
 fn show(server: &Server) {
     let now_s = clock::unix_s();
     for Certificate { file, names, not_before_unix_s, not_after_unix_s } in server.certificates() {

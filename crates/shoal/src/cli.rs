@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and what it does.
+//! The command line: its arguments and what they do.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -14,13 +14,13 @@ use crate::{log, tls, tracker, version};
 
 /// A BitTorrent tracker.
 ///
-/// Without arguments it serves the UDP tracker protocol and HTTP on port 6969 of all addresses, IPv4 and IPv6, and tells
-/// about itself on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce and
-/// http://HOST:6969/announce; peers of both find each other.
+/// Without arguments it serves the UDP tracker protocol and HTTP on port 6969 of all addresses, IPv4 and IPv6,
+/// and serves health and metrics on http://127.0.0.1:6970/. Clients reach it as udp://HOST:6969/announce and
+/// http://HOST:6969/announce; peers of both protocols find each other.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version = version::LONG, after_help = HELP, args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// Read the configuration from FILE; `shoal config` prints one to begin with
+    /// Read the configuration from FILE; `shoal config` prints one to start from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -30,7 +30,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the default configuration, every key explained
+    /// Print the default configuration with an explanation of every key
     Config {
         #[command(subcommand)]
         action: Option<ConfigAction>,
@@ -44,32 +44,32 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum ConfigAction {
-    /// Tell what is wrong with a configuration file, environment variables included
+    /// Check a configuration file, together with the environment variables
     Check {
         /// The file to check
         file: PathBuf,
     },
 }
 
-/// What `--help` teaches beyond the arguments.
+/// The text that `--help` prints after the arguments.
 const HELP: &str = "\
 Examples:
   shoal                                    start with the defaults
   shoal config > shoal.toml                write a configuration file to edit
   shoal config check shoal.toml            check it
   shoal --config shoal.toml                start with it
-  shoal tls self-signed --name localhost --out tls   make a certificate for trials of HTTPS
+  shoal tls self-signed --name localhost --out tls   make a certificate to try HTTPS with
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
 
 Watching it:
   curl http://127.0.0.1:6970/health        does every worker answer?
-  curl http://127.0.0.1:6970/metrics       numbers for Prometheus
+  curl http://127.0.0.1:6970/metrics       metrics for Prometheus
 
-New certificates: SIGHUP has them read again, without dropping a connection.
-Stopping it: SIGTERM or SIGINT (Ctrl-C) let it finish what is queued; a second one stops it at once.
-Exit codes: 0 stopped as asked, 1 failed, 2 the command line or the configuration is wrong.";
+New certificates: SIGHUP reloads them without dropping a connection.
+Stopping it: SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
+Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
-/// Does what the command line says.
+/// Executes the command line.
 #[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
@@ -87,7 +87,7 @@ fn serve(file: Option<&Path>) -> ExitCode {
         Ok(config) => config,
         Err(failure) => return exit_code(Err(failure)),
     };
-    // Held until the failure, if any, is reported, so that the log ends with it.
+    // The log stays open until the failure, if any, is reported, so that the failure is its last line.
     let _log = log::begin(&config.log);
     exit_code(tracker::run(&config, file))
 }
@@ -107,14 +107,14 @@ fn check(file: &Path) -> Result<(), Failure> {
     print(&format!("{}: no errors\n", file.display()))
 }
 
-/// The configuration from defaults, file and environment.
+/// Reads the configuration from defaults, file and environment.
 fn load(path: Option<&Path>) -> Result<Config, Failure> {
     let Some(path) = path else {
         return Ok(shoal_config::read(None, std::env::vars_os())?);
     };
     let shown = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
-        // Nothing that exists is to be written over.
+        // An existing file must not be overwritten.
         let advice = if error.kind() == ErrorKind::NotFound {
             format!("\n  `shoal config > {shown}` writes one with the defaults")
         } else {
@@ -125,7 +125,7 @@ fn load(path: Option<&Path>) -> Result<Config, Failure> {
     Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
 }
 
-/// Writes to standard output. Whoever closes it early, as `head` does, has seen enough.
+/// Writes to standard output. A reader that closes it early, as `head` does, is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

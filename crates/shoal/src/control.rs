@@ -1,8 +1,9 @@
 //! The control listener: HTTP for operators and their tools.
 //!
-//! It lives on the main thread, in a runtime of its own. It reads what the workers count and asks for signs of life,
-//! but takes no lock that a worker waits for, so that nothing done here can slow down a reply to a client. Every
-//! connection serves one request, in bounded time and memory, and `guard` keeps web pages of other sites out.
+//! It runs on the main thread, in a runtime of its own. It reads the counters of the workers and checks that they
+//! respond, but takes no lock that a worker waits for, so that nothing it does can delay a reply to a client.
+//! Every connection serves one request, in bounded time and memory. `guard` rejects requests from web pages of
+//! other sites.
 
 mod guard;
 mod health;
@@ -28,44 +29,44 @@ use tokio::time::Instant;
 
 pub(crate) use metrics::{Sources, WorkerSources};
 
-/// Most connections at a time. Those beyond wait in the queue of the kernel.
+/// Maximum number of concurrent connections. Further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Longest time for the head of a request, and for the whole connection.
+/// Maximum times for the head of a request, and for the whole connection.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(1);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Most bytes of a request's head: hyper asks for at least 8 KiB.
+/// Maximum size of a request's head: hyper asks for at least 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a worker has to give a sign of life.
+/// Time within which a worker must respond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Pause after a failed accept, which mostly means that the process has no file descriptors left.
+/// Pause after a failed accept, which mostly means that the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A failed accept is logged once in such a time, with how many failed unlogged before.
+/// Minimum time between two log lines about failed accepts. A line states how many accepts failed without one.
 const ACCEPT_LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// What `/` says.
+/// The page at `/`.
 const INDEX: &str = "\
 Shoal, a BitTorrent tracker
 
 /health   200 if every worker answers, else 503
-/metrics  numbers for Prometheus
+/metrics  metrics for Prometheus
 ";
 
 /// Opens the listener.
 pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
-            "the control listener cannot have TCP {address}; stop what uses it (`ss -ltnp` lists it) or set \
-             control.listen to another address, or to \"\" for none"
+            "the control listener cannot bind TCP {address}; stop what uses it (`ss -ltnp` lists it) or set \
+             control.listen to another address, or to \"\" to disable it"
         )
     })
 }
 
-/// Answers operators until it is dropped. Besides addresses and localhost it may be asked by the names in `hosts`.
+/// Answers operators until it is dropped. Requests must name an IP address, localhost or one of `hosts`.
 pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>, hosts: Vec<HostName>) {
     let router = router(sources, hosts);
     let mut failed_accepts = FailedAccepts::default();
@@ -84,16 +85,16 @@ pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>, hosts: V
     }
 }
 
-/// Accepts that failed, of which only some are logged.
+/// Failed accepts, of which only some are logged.
 #[derive(Debug, Default)]
 struct FailedAccepts {
     logged: Option<Instant>,
-    /// How many have failed since then.
+    /// The number of failures since the last one that was logged.
     unlogged: u64,
 }
 
 impl FailedAccepts {
-    /// One more has failed. If it is to be logged, returns how many were not before it.
+    /// Records a failure. If it is to be logged, returns the number of unlogged failures before it.
     fn note(&mut self, now: Instant) -> Option<u64> {
         if self.logged.is_some_and(|logged| now < logged + ACCEPT_LOG_EVERY) {
             self.unlogged += 1;
@@ -124,19 +125,21 @@ fn router(sources: Arc<Sources>, hosts: Vec<HostName>) -> Router {
         .route("/", get(INDEX))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "no such page; / lists them\n") })
-        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
+        .fallback(|| async { (StatusCode::NOT_FOUND, "no such page; / lists all pages\n") })
+        .method_not_allowed_fallback(|| async {
+            (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n")
+        })
         .with_state(sources)
         .layer(middleware::from_fn_with_state(Arc::from(hosts), guard::admit))
 }
 
 async fn health(State(sources): State<Arc<Sources>>) -> Response {
-    let pulses: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.pulse)).collect();
-    let silent = health::silent(&pulses, PATIENCE).await;
+    let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
+    let silent = health::silent(&heartbeats, PATIENCE).await;
     let status = if silent.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({
         "healthy": silent.is_empty(),
-        "workers": pulses.len(),
+        "workers": heartbeats.len(),
         "silent_workers": silent,
     });
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()

@@ -1,25 +1,26 @@
-//! How many file descriptors the process may have open, which is how many connections it can hold.
+//! The limit on open file descriptors, which bounds the number of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors kept for everything that is no connection: the log, the control listener and its clients, files that
-/// are read now and then.
+/// Descriptors that are reserved for everything except connections: the log, the control listener and its
+/// clients, files that are read from time to time.
 const OTHERS: u64 = 128;
 
-/// ... and for each worker beside its sockets: rings, event descriptors, connections that are being refused.
+/// Descriptors that are reserved for each worker in addition to its sockets: rings, event descriptors,
+/// connections that are being refused.
 const OTHERS_PER_WORKER: u64 = 8;
 
-/// Raises the limit as far as this process may, and tells what it is then. The soft limit is low by custom, for the
-/// sake of programs that use select(2); this is none.
+/// Raises the limit as far as this process may, and returns the new limit. The soft limit is traditionally low
+/// for the sake of programs that use select(2), which this one does not.
 pub(crate) fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // Without the right to raise it, the old one is what there is.
+    // If the process may not raise the limit, the old one remains.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many of `limit` descriptors are left for connections, where each of `workers` has so many `sockets`.
+/// Returns how many of `limit` descriptors are left for connections if each of `workers` has this many `sockets`.
 pub(crate) fn for_connections(limit: u64, workers: usize, sockets: usize) -> u64 {
     let per_worker = OTHERS_PER_WORKER.saturating_add(sockets as u64);
     limit.saturating_sub(OTHERS).saturating_sub(per_worker.saturating_mul(workers as u64))

@@ -1,21 +1,21 @@
-//! Why the tracker does not start or had to stop, and the exit code that tells.
+//! Why the tracker does not start or had to stop, and the exit code for it.
 
 use core::fmt;
 use std::process::ExitCode;
 
 use shoal_config::Problems;
 
-/// What ends the program otherwise than by wish.
+/// An error that ends the program.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The configuration cannot be used. The text says which keys and what would be accepted.
+    /// The configuration is invalid. The text names the keys and the accepted values.
     Configuration(String),
-    /// Anything else, with its causes.
+    /// Any other error, with its causes.
     Other(anyhow::Error),
 }
 
 impl Failure {
-    /// 2 for what the operator wrote, 1 for what the machine did.
+    /// Returns the exit code: 2 for a mistake of the operator, 1 for an error of the host.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Configuration(_) => ExitCode::from(2),

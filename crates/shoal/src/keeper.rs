@@ -1,9 +1,9 @@
-//! The keeper: a thread that answers nobody and looks after memory.
+//! The keeper: a thread that serves no requests and manages memory.
 //!
-//! It has the kernel back the store's memory ahead of need, by huge pages: a first touch may take the kernel some
-//! milliseconds, for which no request should wait. It gives memory that the allocator holds for nothing back to the
-//! system. And it watches over `memory.max`: what cannot be accounted for exactly, such as what the allocator adds, it
-//! sees in what is resident, and takes it off what connections may hold.
+//! It asks the kernel to back the store's memory with huge pages ahead of need: a first touch may take the kernel
+//! some milliseconds, for which no request should wait. It returns unused memory of the allocator to the system.
+//! It also enforces `memory.max`: memory that cannot be counted exactly, such as the overhead of the allocator,
+//! shows in the resident memory, and the keeper deducts it from the memory that connections may hold.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -18,24 +18,24 @@ use shoal_store::Store;
 use tokio::sync::oneshot;
 
 use crate::memory::Division;
-use crate::{allocator, crew, process};
+use crate::{allocator, pool, process};
 
-/// How often it looks. A huge page, of which one is ready ahead, holds fifty thousand torrents.
+/// The period of the keeper. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Periods between two looks at what is resident.
+/// Periods between two checks of the resident memory.
 const WATCH_PERIODS: u32 = 5;
 
-/// Looks after which the allocator may be asked to give memory back again, which costs it up to some milliseconds.
-const TRIM_LOOKS: u32 = 20;
+/// Checks after which the allocator may be trimmed again, which may take some milliseconds.
+const TRIM_CHECKS: u32 = 20;
 
-/// What the allocator may hold for nothing before it is asked to give it back: so much, and an eighth of what is in use.
+/// Unused bytes that the allocator may hold before it is trimmed, in addition to an eighth of the memory in use.
 const IDLE_BYTES_MAX: u64 = 1 << 20;
 
-/// The share of the ceiling that is kept free for what is taken between two looks.
+/// The share of the ceiling that stays free for allocations between two checks.
 const RESERVE_SHARE: u64 = 32;
 
-/// The thread, which ends when this is dropped.
+/// The keeper thread, which ends when this is dropped.
 pub(crate) struct Keeper {
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -43,25 +43,25 @@ pub(crate) struct Keeper {
     panicked: oneshot::Receiver<String>,
 }
 
-/// What connections may hold, as far as the keeper decides it.
+/// The memory limits of connections, as far as the keeper sets them.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
     /// The ceiling of the process.
     bytes_max: u64,
-    /// What the connections of a worker may hold at most, and what they may always hold.
+    /// The maximum and minimum of the limit on the memory of a worker's connections.
     held_bytes_max: usize,
     held_bytes_min: usize,
-    /// The least that was resident beside what is accounted for, since the allocator gave back what it could.
+    /// The minimum of resident memory beyond what is accounted for, since the last trim of the allocator.
     floor_bytes: u64,
-    /// Looks since then.
-    looks: u32,
+    /// Checks since then.
+    checks: u32,
 }
 
 impl Keeper {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where the kernel has no thread to give.
+    /// Fails if the kernel provides no more threads.
     pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<Self> {
         let mut periods = 0_u32;
         Self::start_with(move || {
@@ -73,7 +73,7 @@ impl Keeper {
         })
     }
 
-    /// Starts a thread that does `work` once a period.
+    /// Starts a thread that calls `work` once per period.
     fn start_with(mut work: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopping);
@@ -87,14 +87,15 @@ impl Keeper {
             }));
             if let Err(panic) = outcome {
                 // If the receiver is gone, the tracker is stopping anyway.
-                let _ = sender.send(crew::words(&*panic).to_owned());
+                let _ = sender.send(pool::panic_text(&*panic).to_owned());
             }
         };
         let thread = thread::Builder::new().name("keeper".to_owned()).spawn(body)?;
         Ok(Self { stopping, thread: Some(thread), panicked })
     }
 
-    /// Waits until the thread fails, and says why. Without it `memory.max` would not be enforced.
+    /// Waits until the thread fails, and returns the reason. Without the thread, `memory.max` would not be
+    /// enforced.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         match (&mut self.panicked).await {
             Ok(text) => anyhow!("it panicked: {text}").context("the keeper of the memory failed"),
@@ -105,7 +106,7 @@ impl Keeper {
 }
 
 impl Connections {
-    /// Sets what connections may hold from the beginning.
+    /// Sets the initial memory limits of connections.
     pub(crate) fn new(division: &Division, budgets: Vec<Arc<Budget>>) -> Self {
         let workers = std::num::NonZeroUsize::new(budgets.len()).unwrap_or(std::num::NonZeroUsize::MIN);
         let held_bytes_max = division.held_bytes_max(workers);
@@ -118,12 +119,12 @@ impl Connections {
             held_bytes_max,
             held_bytes_min: held_bytes_max / 4,
             floor_bytes: 0,
-            looks: 0,
+            checks: 0,
         }
     }
 
-    /// Looks at what is resident: limits connections where that comes near the ceiling, and has the allocator give back
-    /// what it holds for nothing.
+    /// Checks the resident memory: limits connections if it comes close to the ceiling, and trims the allocator
+    /// if that holds too much unused memory.
     fn watch(&mut self, store: &Store) {
         let resident_bytes = process::resident_bytes();
         let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
@@ -131,17 +132,18 @@ impl Connections {
         for budget in &self.budgets {
             budget.limit(limit);
         }
-        self.looks = self.looks.saturating_add(1);
+        self.checks = self.checks.saturating_add(1);
         let used_bytes = held_bytes + store.v4.totals().bytes + store.v6.totals().bytes;
         self.floor_bytes = self.floor_bytes.min(resident_bytes.saturating_sub(used_bytes));
-        if self.looks >= TRIM_LOOKS && self.is_idle_too_much(resident_bytes, used_bytes) {
+        if self.checks >= TRIM_CHECKS && self.is_idle_too_much(resident_bytes, used_bytes) {
             allocator::trim();
-            self.looks = 0;
+            self.checks = 0;
             self.floor_bytes = process::resident_bytes().saturating_sub(used_bytes);
         }
     }
 
-    /// What the connections of a worker may hold where so much is resident, of which they hold so much.
+    /// Returns the memory limit of a worker's connections for this much resident memory, of which connections
+    /// hold `held_bytes`.
     fn limit(&self, resident_bytes: u64, held_bytes: u64) -> usize {
         let others_bytes = resident_bytes.saturating_sub(held_bytes);
         let left_bytes = (self.bytes_max - self.bytes_max / RESERVE_SHARE).saturating_sub(others_bytes);
@@ -150,7 +152,7 @@ impl Connections {
         share.clamp(self.held_bytes_min, self.held_bytes_max)
     }
 
-    /// Whether more is resident beside what is accounted for than after the last time that memory was given back.
+    /// Returns whether the resident memory beyond what is accounted for has grown too much since the last trim.
     const fn is_idle_too_much(&self, resident_bytes: u64, used_bytes: u64) -> bool {
         let unaccounted_bytes = resident_bytes.saturating_sub(used_bytes);
         unaccounted_bytes > self.floor_bytes + IDLE_BYTES_MAX + used_bytes / 8
@@ -179,7 +181,7 @@ mod tests {
             held_bytes_max: 4 << 20,
             held_bytes_min: 1 << 20,
             floor_bytes: 8 << 20,
-            looks: 0,
+            checks: 0,
         }
     }
 

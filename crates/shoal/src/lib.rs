@@ -1,9 +1,9 @@
-//! The tracker's program: it puts the crates together and owns everything that they must not touch, which is the
-//! clock, the threads, the signals, the log and the operator.
+//! The tracker's program. It connects the other crates and owns everything that they must not touch: the clock,
+//! the threads, the signals, the log and the interaction with the operator.
 //!
-//! [`cli`] is the way in. `tracker` says how a tracker lives, from the configuration to the last worker;
-//! `crew` and `worker` are its data plane, `control` the listener for operators, which never stands
-//! between a request and its reply.
+//! [`cli`] is the entry point. `tracker` controls the life of a tracker, from the configuration to the last
+//! worker. `pool` and `worker` are its data plane. `control` is the listener for operators, which never delays a
+//! request.
 #![deny(unsafe_code)]
 
 mod advice;
@@ -12,16 +12,16 @@ mod certificates;
 pub mod cli;
 mod clock;
 mod control;
-mod crew;
 mod descriptors;
-mod desk;
 mod failure;
+mod heartbeat;
 mod keeper;
 mod log;
 mod memory;
+mod pool;
 mod process;
 mod processors;
-mod pulse;
+mod service;
 mod settings;
 mod signals;
 mod tls;

@@ -1,7 +1,7 @@
-//! The log: what is written to standard error, and how it looks.
+//! The log on standard error, and its format.
 //!
-//! A thread of its own writes it, from a queue that is bounded: where nobody reads standard error, such as on a terminal
-//! that was stopped by Ctrl-S, lines are lost, and the tracker goes on and can be stopped.
+//! A separate thread writes it from a bounded queue. If standard error is not read, for example on a terminal
+//! that was stopped with Ctrl-S, lines are lost, and the tracker continues and can be stopped.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc;
@@ -14,23 +14,23 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 use crate::failure::Failure;
 
-/// Most lines that wait to be written.
+/// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 8192;
 
-/// Longest wait, at the end, for the lines that are still in the queue.
+/// Maximum time to wait, at the end, for the lines that are still in the queue.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// The log while it is open. What waits is written when this is dropped, unless nobody reads it.
+/// The open log. When it is dropped, the queued lines are written, unless standard error is not read.
 pub(crate) struct Log(Option<WorkerGuard>);
 
 impl Drop for Log {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
-        // The guard would wait for a second, which is all the time that an operator is promised for the whole.
+        // The guard would wait for a second, which is the whole time that an operator is promised for a stop.
         let (flushed, wait) = mpsc::channel();
         let flush = move || {
             drop(guard);
-            let _nobody_waits_any_more = flushed.send(());
+            let _receiver_is_gone = flushed.send(());
         };
         if thread::Builder::new().name("log end".to_owned()).spawn(flush).is_ok() {
             let _in_time_or_not = wait.recv_timeout(FLUSH_TIME_MAX);
@@ -38,14 +38,14 @@ impl Drop for Log {
     }
 }
 
-/// Begins to log. To be called once, before anything is logged.
+/// Starts the log. Must be called once, before any line is logged.
 pub(crate) fn begin(settings: &shoal_config::Log) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
     let log = tracing_subscriber::fmt()
         .with_writer(writer)
         .with_max_level(filter(settings.level))
-        // It would tell on standard error that standard error is closed, and panic because of that.
+        // Otherwise it would report on standard error that standard error is closed, and panic because of that.
         .log_internal_errors(false);
     match settings.format {
         LogFormat::Human => log.with_ansi(wants_colour()).with_target(false).init(),
@@ -58,12 +58,12 @@ pub(crate) fn begin(settings: &shoal_config::Log) -> Log {
     Log(Some(guard))
 }
 
-/// Tells why the program ends, in the log if there is one by now.
+/// Reports why the program ends: in the log, if it is open already, or else on standard error.
 pub(crate) fn report(failure: &Failure) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!("{failure}");
     } else {
-        // Where standard error is closed, the exit code has to do.
+        // If standard error is closed, the exit code has to suffice.
         let _ = writeln!(stderr(), "shoal: {failure}");
     }
 }
@@ -78,7 +78,8 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Colour helps people and disturbs files; NO_COLOR, if set and not empty, turns it off (no-color.org).
+/// Returns whether to use colour, which helps people and clutters files. NO_COLOR, if set and not empty, turns it
+/// off (no-color.org).
 fn wants_colour() -> bool {
     stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

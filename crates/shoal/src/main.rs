@@ -1,4 +1,4 @@
-//! The tracker's program. All of it is in the library beside this file, where tests can reach it.
+//! The tracker's program. All its code is in the library beside this file, where tests can reach it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,15 +1,15 @@
-//! How the memory of the process is divided, from the configuration or from what the machine has.
+//! How the memory of the process is divided, based on the configuration or on the memory of the machine.
 //!
-//! Owns the division: one ceiling for the whole process, and the part of it that each consumer may take. The parts are
-//! enforced elsewhere: the store by its arena, the swarms of WebTorrent by a number of peers, connections and queues by
-//! each worker. Must not take memory itself.
+//! This module owns the division: one ceiling for the whole process, and the part of it that each consumer may
+//! take. The parts are enforced elsewhere: the store's by its arena, the WebTorrent swarms' by a number of peers,
+//! those of connections and queues by each worker. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
 //! - a fixed part: [`PROGRAM_BYTES`], and [`WORKER_BYTES`] for each worker;
-//! - the store, of whose part a tenth is left for its lists on the heap (`shoal_store::Settings`);
+//! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
-//! - what connections hold, of whose part a fifth is left for what the allocator adds;
-//! - queues: what one turn of a worker gathers for its connections and for other workers.
+//! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
+//! - queues: the messages that one poll round of a worker collects for its connections and for other workers.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -17,32 +17,32 @@ use std::path::Path;
 
 use shoal_config::{Auto, ByteSize, Config};
 
-/// The ceiling where nothing can be learnt about the machine.
+/// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
 
-/// What the program takes by itself: code and read-only data that are touched, the control listener, the log,
+/// The memory of the program itself: touched code and read-only data, the control listener, the log,
 /// certificates, tables of sources. 6 MiB were measured when idle.
 const PROGRAM_BYTES: u64 = 16 << 20;
 
-/// What a worker takes by itself: its stack, and the receive buffers and texts of its back ends. Up to 3 MiB were
+/// The memory of a worker itself: its stack, and the receive buffers and texts of its back ends. Up to 3 MiB were
 /// measured with io_uring, 1 MiB without.
 const WORKER_BYTES: u64 = 4 << 20;
 
-/// The least parts with which serving makes sense: of the store as its own ceiling, the others for each worker.
+/// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
 const CONNECTIONS_BYTES_MIN: u64 = 1 << 20;
 const QUEUES_BYTES_MIN: u64 = 1 << 20;
 const SWARMS_BYTES_MIN: u64 = 1 << 19;
 
-/// The most that a worker can use for queues: more is never gathered in a turn.
+/// The maximum that a worker can use for queues: a poll round never collects more.
 const QUEUES_BYTES_MAX: u64 = 192 << 20;
 
 /// How the memory of the process is divided. Parts are in bytes, for all workers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// All of it.
+    /// The whole memory.
     pub(crate) max: u64,
-    /// Why it is what it is.
+    /// The reason for this ceiling.
     pub(crate) because: String,
     /// The program and its workers.
     pub(crate) fixed: u64,
@@ -50,31 +50,32 @@ pub(crate) struct Division {
     pub(crate) store: u64,
     /// The swarms of WebTorrent.
     pub(crate) swarms: u64,
-    /// What connections hold, with what the allocator adds.
+    /// The memory of connections, including the overhead of the allocator.
     pub(crate) connections: u64,
     /// Queues of all workers.
     pub(crate) queues: u64,
 }
 
-/// What the operator wants of the division, and what follows from other keys.
-struct Wishes {
+/// The keys that determine the division, and values that follow from other keys.
+struct DivisionInput {
     max: Auto<ByteSize>,
     store: Auto<ByteSize>,
     workers: u64,
-    /// What the swarms of WebTorrent take at most; `Set(0)` where it is not served.
+    /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
     message_max: ByteSize,
 }
 
-/// Divides the memory that the operator allows, or three quarters of what `root` (the root directory, in production) says
-/// there is: a quarter is left for what the kernel keeps of sockets, and for the rest of the machine.
+/// Divides the memory that the operator allows. Without a setting this is three quarters of the memory that
+/// `root` (the root directory, in production) reports: a quarter is left for the kernel's socket buffers and for
+/// the rest of the machine.
 ///
 /// # Errors
-/// What is wrong with the keys, with what would be accepted.
+/// Returns which keys are invalid, and the values that would be accepted.
 pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Result<Division, String> {
     let webtorrent = &config.webtorrent;
-    Wishes {
+    DivisionInput {
         max: config.memory.max,
         store: config.store.memory_max,
         workers: workers.get() as u64,
@@ -90,23 +91,24 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
 }
 
 impl Division {
-    /// What the connections of one worker may hold by their own account.
+    /// Returns how much memory the connections of one worker may hold, by their own count.
     pub(crate) fn held_bytes_max(&self, workers: NonZeroUsize) -> usize {
         as_usize(self.connections / 5 * 4 / workers.get() as u64)
     }
 
-    /// What may wait in all queues of one worker for its connections. Their buffers may take twice as much.
+    /// Returns how many bytes may wait in all queues of one worker for its connections. Their buffers may take
+    /// twice as much.
     pub(crate) fn posts_bytes_max(&self, workers: NonZeroUsize) -> usize {
         as_usize(self.queues / 4 / workers.get() as u64)
     }
 
-    /// What may wait for one worker in its mailbox. As much again is on its way there in batches, and as much is being
-    /// handed out; and a buffer may take twice of what is in it.
+    /// Returns how many bytes may wait for one worker in its mailbox. As much again may be in transit in batches,
+    /// and as much may be in delivery. A buffer may take twice the size of its contents.
     pub(crate) fn mailbox_bytes_max(&self, workers: NonZeroUsize) -> usize {
         as_usize(self.queues / 12 / workers.get() as u64)
     }
 
-    /// Tells the operator.
+    /// Logs the division.
     pub(crate) fn log(&self) {
         let mib = |bytes: u64| ByteSize::mib(bytes >> 20).to_string();
         tracing::info!(
@@ -122,7 +124,7 @@ impl Division {
     }
 }
 
-impl Wishes {
+impl DivisionInput {
     fn divide(&self, root: &Path) -> Result<Division, String> {
         let (max, because) = self.ceiling(root);
         let least_without_store = self.fixed_bytes() + with_lists(STORE_BYTES_MIN) + self.others_min();
@@ -148,7 +150,7 @@ impl Wishes {
         Ok(division)
     }
 
-    /// The ceiling, and why it is what it is.
+    /// Returns the ceiling and the reason for it.
     fn ceiling(&self, root: &Path) -> (u64, String) {
         if let Auto::Set(max) = self.max {
             return (max.0, "memory.max".to_owned());
@@ -161,10 +163,10 @@ impl Wishes {
             Some((bytes, whose)) => (bytes / 4 * 3, format!("three quarters of {whose}")),
             None => (FALLBACK.0, "/proc/meminfo cannot be read".to_owned()),
         };
-        // An operator who has set a part has decided how much is right.
+        // If the operator has set a part, the ceiling follows from it.
         let least = self.least_bytes();
         if max < least && (self.store != Auto::Auto || self.swarms != Auto::Auto) {
-            return (least, "the least beside store.memory_max and webtorrent.peers_max".to_owned());
+            return (least, "the minimum for this store.memory_max and webtorrent.peers_max".to_owned());
         }
         (max, because)
     }
@@ -173,7 +175,7 @@ impl Wishes {
         PROGRAM_BYTES + self.workers * WORKER_BYTES
     }
 
-    /// The least that all but the store and the fixed part may have.
+    /// Returns the minimum of everything except the store and the fixed part.
     fn others_min(&self) -> u64 {
         let queues = if self.has_webtorrent { QUEUES_BYTES_MIN } else { 0 };
         self.swarms_min() + self.workers * (CONNECTIONS_BYTES_MIN + queues)
@@ -186,7 +188,7 @@ impl Wishes {
         }
     }
 
-    /// The least ceiling with these wishes.
+    /// Returns the minimum ceiling for these keys.
     fn least_bytes(&self) -> u64 {
         let store = match self.store {
             Auto::Auto => STORE_BYTES_MIN,
@@ -195,8 +197,8 @@ impl Wishes {
         self.fixed_bytes() + with_lists(store) + self.others_min()
     }
 
-    /// Divides what is left beside the store: each part has its least, and of the rest connections have half, swarms and
-    /// queues a quarter each. What queues cannot use is left over.
+    /// Divides the memory that the store leaves: each part gets its minimum; of the rest, connections get half,
+    /// and swarms and queues a quarter each. Memory that queues cannot use stays free.
     fn others(&self, bytes: u64) -> Others {
         let extra = bytes.saturating_sub(self.others_min());
         let (extra, swarms) = match self.swarms {
@@ -218,8 +220,8 @@ impl Wishes {
         }
         let (message_max, most) = (self.message_max, ByteSize::kib(most >> 10));
         Err(format!(
-            "webtorrent.message_max = {message_max}: two such messages would not fit what connections of a worker may \
-             hold; it accepts at most {most} beside this memory.max ({}), or memory.max has to be larger",
+            "webtorrent.message_max = {message_max}: two such messages would not fit the memory that the connections of \
+             a worker may hold; it accepts at most {most} with this memory.max ({}), or memory.max has to be larger",
             ByteSize::mib(division.max >> 20)
         ))
     }
@@ -228,8 +230,8 @@ impl Wishes {
         let least = ByteSize::mib(self.least_bytes().div_ceil(1 << 20));
         let (max, workers) = (ByteSize::mib(max >> 20), self.workers);
         format!(
-            "memory.max = {max} ({because}): that is too little for {workers} workers and what else is set; it accepts \
-             {least} or more. Fewer workers (workers.count) take {} less each",
+            "memory.max = {max} ({because}): that is too little for {workers} workers and the other settings; it \
+             accepts {least} or more. Fewer workers (workers.count) take {} less each",
             ByteSize::mib((WORKER_BYTES + CONNECTIONS_BYTES_MIN + QUEUES_BYTES_MIN) >> 20)
         )
     }
@@ -237,8 +239,8 @@ impl Wishes {
     fn refuse_store(&self, store: u64, max: u64) -> String {
         let most = without_lists(max - self.fixed_bytes() - self.others_min());
         format!(
-            "store.memory_max = {}: that leaves too little of memory.max ({}) for all else; it accepts at most {}, or \
-             \"auto\"",
+            "store.memory_max = {}: that leaves too little of memory.max ({}) for everything else; it accepts at \
+             most {}, or \"auto\"",
             ByteSize::mib(store >> 20),
             ByteSize::mib(max >> 20),
             ByteSize::mib(most >> 20)
@@ -246,7 +248,7 @@ impl Wishes {
     }
 }
 
-/// The parts beside the store.
+/// The parts other than the store.
 struct Others {
     swarms: u64,
     connections: u64,
@@ -259,12 +261,12 @@ impl Others {
     }
 }
 
-/// A ceiling of the store with the lists that lie beside it.
+/// Returns the memory of a store with this ceiling, including its lists.
 const fn with_lists(store: u64) -> u64 {
     store + store / 10
 }
 
-/// The ceiling of a store that takes so much with its lists.
+/// Returns the ceiling of a store that takes this much memory including its lists.
 const fn without_lists(bytes: u64) -> u64 {
     bytes / 11 * 10
 }
@@ -273,7 +275,8 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// How the kernel grants huge pages: "always", "madvise" or "never". `None` where it does not know them.
+/// Returns how the kernel grants huge pages: "always", "madvise" or "never". Returns `None` if the kernel does
+/// not support them.
 pub(crate) fn huge_pages(root: &Path) -> Option<String> {
     let modes = fs::read_to_string(root.join("sys/kernel/mm/transparent_hugepage/enabled")).ok()?;
     let (_, rest) = modes.split_once('[')?;
@@ -287,7 +290,7 @@ fn machine_bytes(root: &Path) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The smallest limit of the control groups that this process is in, over both versions of cgroups.
+/// Returns the smallest limit of the control groups of this process, in both versions of cgroups.
 fn cgroup_bytes(root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     // Each line is "hierarchy:controllers:path" (cgroups(7), "/proc/pid/cgroup").
@@ -303,11 +306,11 @@ fn cgroup_bytes(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// The smallest limit on the way from the group up to the root of its hierarchy: each limits those below.
+/// Returns the smallest limit from the group up to the root of its hierarchy: each group limits those below it.
 fn lowest_limit(hierarchy: &Path, group: &str, file: &str) -> Option<u64> {
     let group = hierarchy.join(group.trim_start_matches('/'));
     let levels = group.ancestors().take_while(|level| level.starts_with(hierarchy));
-    // "max" stands for no limit, and does not parse.
+    // "max" means no limit, and does not parse.
     levels.filter_map(|level| fs::read_to_string(level.join(file)).ok()?.trim().parse().ok()).min()
 }
 
@@ -317,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine made of these files.
+    /// Creates a machine with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -330,14 +333,14 @@ mod tests {
 
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal:       2097152 kB\nMemFree:  17 kB\n");
 
-    /// The division on a machine, with this configuration.
+    /// Returns the division on a machine with this configuration.
     fn divided(root: &tempfile::TempDir, workers: usize, keys: &[(&str, &str)]) -> Result<Division, String> {
         let variables = keys.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let config = shoal_config::read(None, variables).unwrap();
         divide(&config, NonZeroUsize::new(workers).unwrap(), root.path())
     }
 
-    /// What all parts come to.
+    /// Returns the sum of all parts.
     fn sum(division: &Division) -> u64 {
         let Division { fixed, store, swarms, connections, queues, .. } = division;
         fixed + with_lists(*store) + swarms + connections + queues

@@ -1,11 +1,11 @@
-//! What the kernel says about this process, for the customary `process_…` metrics.
+//! Statistics that the kernel keeps of this process, for the customary `process_…` metrics.
 
 use std::fs;
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// The account of the process at one moment. What cannot be learnt is 0.
+/// The statistics of the process at one moment. A value that cannot be read is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Account {
     pub(crate) cpu_s: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Account {
     pub(crate) descriptors_max: u64,
 }
 
-/// The account as it is now.
+/// Returns the current statistics.
 pub(crate) fn account() -> Account {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
@@ -27,20 +27,20 @@ pub(crate) fn account() -> Account {
     }
 }
 
-/// What of the process is resident, or 0 where it cannot be learnt (proc_pid_statm(5)).
+/// Returns the resident memory of the process, or 0 if it cannot be read (proc_pid_statm(5)).
 pub(crate) fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<u64> = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0) * page_size() as u64
 }
 
-/// The fields of `/proc/self/stat` that are wanted, by their numbers in proc_pid_stat(5).
+/// Parses the needed fields of `/proc/self/stat`, by their numbers in proc_pid_stat(5).
 fn parse_stat(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Account> {
-    // Field 2 is the name, in parentheses, and may itself hold spaces and parentheses.
+    // Field 2 is the name in parentheses. It may itself contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    #[expect(clippy::cast_precision_loss, reason = "a clock tick more or less in a thousand years")]
+    #[expect(clippy::cast_precision_loss, reason = "the error is one clock tick in a thousand years")]
     let cpu_s = (field(14)? + field(15)?) as f64 / ticks_per_second as f64;
     Some(Account {
         cpu_s,

@@ -5,18 +5,19 @@ use std::num::NonZero;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How many workers make full use of what the process may use: affinity mask and cgroup quota count.
+/// Returns how many workers make full use of the processors available to the process, with the affinity mask and
+/// the cgroup quota taken into account.
 pub(crate) fn count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The numbers of the processors in the affinity mask of this thread.
+/// Returns the numbers of the processors in the affinity mask of this thread.
 pub(crate) fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Keeps the calling thread on one processor.
+/// Pins the calling thread to one processor.
 pub(crate) fn pin(processor: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(processor);

@@ -1,4 +1,4 @@
-//! From the configuration of the operator to the settings of the crates.
+//! Converts the operator's configuration to the settings of the crates.
 
 use std::num::NonZeroUsize;
 
@@ -13,13 +13,13 @@ use shoal_relay::{PEER_BYTES, QueueLimits};
 
 use crate::processors;
 
-// What the configuration accepts, the buffers can hold.
+// The buffers can hold everything that the configuration accepts.
 const _: () = {
     assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
-/// How many workers there are.
+/// Returns the number of workers.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
     let count = match config.workers.count {
         Auto::Auto => processors::count(),
@@ -28,7 +28,7 @@ pub(crate) fn workers(config: &Config) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The back end that the operator insists on, if any.
+/// Returns the back end that the operator selected, if any.
 pub(crate) fn backend(config: &Config) -> Option<Backend> {
     match config.udp.io {
         DatagramBackend::Auto => None,
@@ -37,7 +37,7 @@ pub(crate) fn backend(config: &Config) -> Option<Backend> {
     }
 }
 
-/// The sockets of each worker.
+/// Returns the sockets of each worker.
 pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     let socket = |&addr| SocketSettings {
         addr,
@@ -47,13 +47,13 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     config.udp.listen.iter().map(socket).collect()
 }
 
-/// Every listener in the order in which connections know them: plain ones, then those with TLS.
+/// Returns every listener in the order of the connections' listener numbers: plain ones, then those with TLS.
 fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
     let plain = config.http.listen.iter().map(|listen| (listen, false));
     plain.chain(config.tls.listen.iter().map(|listen| (listen, true)))
 }
 
-/// Where connections are accepted.
+/// Returns the addresses at which connections are accepted.
 pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
     let address = |listen: &Listen| match &listen.place {
         Place::Tcp(address) => ListenAddress::Tcp(*address),
@@ -62,7 +62,7 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
     listeners(config).map(|(listen, _)| address(listen)).collect()
 }
 
-/// How connections are spoken on.
+/// Returns the settings of HTTP and WebSocket connections.
 pub(crate) fn connections(config: &Config) -> shoal_connection::Settings {
     let listener = |(listen, tls): (&Listen, bool)| Listener { tls, proxy_protocol: listen.proxy_protocol };
     let network = |trusted: &Trusted| match trusted {
@@ -105,7 +105,7 @@ fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
     }
 }
 
-/// The limits of each worker's connections, where all workers together may have `connections_max`.
+/// Returns the limits of each worker's connections if all workers together may have `connections_max`.
 pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZeroUsize) -> StreamLimits {
     let share = connections_max.div_ceil(workers.get() as u64).max(1);
     let ms = |seconds: u32| u64::from(seconds) * 1000;
@@ -123,7 +123,7 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
     }
 }
 
-/// The rules of the engine, with a random key unless the operator has set one.
+/// Returns the settings of the engine, with a random key unless the operator has set one.
 pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> {
     let key = match config.connection_id.key.0 {
         Some(key) => key,
@@ -150,7 +150,7 @@ pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> 
     })
 }
 
-/// The rules of the engine for WebTorrent.
+/// Returns the settings of the engine for WebTorrent.
 pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings {
     let webtorrent = &config.webtorrent;
     shoal_engine::webtorrent::Settings {
@@ -165,7 +165,7 @@ pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings 
     }
 }
 
-/// The limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
+/// Returns the limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
 pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
     let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
     let peers_max = match config.webtorrent.peers_max {
@@ -181,7 +181,7 @@ pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<s
     })
 }
 
-/// How much waits for each client of WebTorrent.
+/// Returns the limits of the queue of each WebTorrent client.
 pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
     QueueLimits {
         queue_bytes_max: bytes(config.webtorrent.queue_max),
@@ -189,7 +189,7 @@ pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
     }
 }
 
-/// The limits of the store.
+/// Returns the limits of the store.
 pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_store::Settings> {
     let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
     Ok(shoal_store::Settings {
@@ -200,10 +200,10 @@ pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<sh
     })
 }
 
-/// Random bytes that nobody can guess.
+/// Returns random bytes that cannot be guessed.
 pub(crate) fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).context("the kernel gives no random numbers")?;
+    getrandom::fill(&mut bytes).context("the kernel provides no random numbers")?;
     Ok(bytes)
 }
 

@@ -1,4 +1,4 @@
-//! The signals by which an operator stops the tracker, or has it read files again.
+//! The signals with which an operator stops the tracker or makes it read files again.
 
 use core::fmt;
 use std::io;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use tokio::signal::unix::{self, SignalKind};
 
-/// Longest time to read files before the log tells that something is wrong.
+/// Maximum time to read files before the log reports a problem.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The signals that stop, from now on in our hands.
+/// The signals that stop the tracker, handled by this process from now on.
 pub(crate) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
 }
 
-/// SIGHUP, by which files are read again. Without a terminal it means nothing else, and on one it would end programs
-/// that do not know it.
+/// SIGHUP, which makes the tracker read files again. Without a terminal the signal has no other meaning. With a
+/// terminal it ends programs that do not handle it.
 pub(crate) struct Hangups(unix::Signal);
 
 impl Hangups {
@@ -26,12 +26,12 @@ impl Hangups {
         unix::signal(SignalKind::hangup()).map(Self)
     }
 
-    /// Waits for the next one. Those that have come since the last one count as one.
+    /// Waits for the next signal. All signals since the last one count as one.
     async fn next(&mut self) {
         self.0.recv().await;
     }
 
-    /// Has `read` read the files again whenever the signal has come, for ever.
+    /// Calls `read` after every signal, forever.
     pub(crate) async fn obey(mut self, read: impl Fn() + Send + Sync + 'static) {
         let read = Arc::new(read);
         loop {
@@ -41,21 +41,21 @@ impl Hangups {
     }
 }
 
-/// Reads files on a thread of its own and waits for it, so that a file system that hangs stops neither other signals nor
-/// the control listener, and only one reading is under way.
+/// Reads files on a separate thread and waits for it. A file system that hangs therefore blocks neither other
+/// signals nor the control listener, and only one read is in progress.
 async fn read_apart(read: Arc<impl Fn() + Send + Sync + 'static>) {
     let mut reading = tokio::task::spawn_blocking(move || read());
     if tokio::time::timeout(READ_TIME_MAX, &mut reading).await.is_err() {
         tracing::error!(
-            "SIGHUP: the files have not been read within {} s; the tracker goes on with what it has",
+            "SIGHUP: the files could not be read within {} s; the tracker continues with the old ones",
             READ_TIME_MAX.as_secs()
         );
-        // It may still succeed. A thread cannot be ended, and another one would wait for the same.
+        // The read may still succeed. A thread cannot be killed, and another one would wait for the same files.
         let _ = reading.await;
     }
 }
 
-/// A signal that stops.
+/// A signal that stops the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGTERM, from a service manager.
@@ -73,7 +73,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Terminate,
@@ -83,7 +83,7 @@ impl Signals {
 }
 
 impl Signal {
-    /// The exit code that shells know for a process that this signal ended.
+    /// Returns the exit code that shells use for a process that this signal ended.
     pub(crate) fn exit_code(self) -> i32 {
         let kind = match self {
             Self::Terminate => SignalKind::terminate(),
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A reading that does not end lets everything else of the runtime go on.
+    /// A read that does not end leaves the rest of the runtime running.
     #[test]
     fn a_reading_that_hangs_holds_up_nothing_else() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

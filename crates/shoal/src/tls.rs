@@ -1,6 +1,6 @@
 //! `shoal tls`: certificates for trials.
 //!
-//! Owns the files that it writes. What goes into them is the business of `shoal_tls`.
+//! This module owns the files that it writes. `shoal_tls` owns their contents.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Make a certificate that no authority has signed, for trials: valid for a year, with an ECDSA key (P-256)
+    /// Make a self-signed certificate for trials, valid for a year, with an ECDSA key (P-256)
     SelfSigned(SelfSigned),
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct SelfSigned {
     #[arg(long = "name", value_name = "NAME", required = true)]
     names: Vec<String>,
 
-    /// Write DIR/cert.pem and DIR/key.pem, and make DIR if need be; or name both files
+    /// Write DIR/cert.pem and DIR/key.pem, and create DIR if necessary; or name both files
     #[arg(long, value_name = "DIR", required_unless_present = "cert", conflicts_with_all = ["cert", "key"])]
     out: Option<PathBuf>,
 
@@ -38,41 +38,42 @@ pub(crate) struct SelfSigned {
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
-    /// Write the private key to FILE, readable for nobody else
+    /// Write the private key to FILE, readable only by you
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 }
 
-/// Does it, and says what to do next.
+/// Executes the command, and returns the text that says what to do next.
 pub(crate) fn run(action: &Action) -> Result<String, Failure> {
     match action {
-        Action::SelfSigned(wish) => self_signed(wish),
+        Action::SelfSigned(arguments) => self_signed(arguments),
     }
 }
 
-fn self_signed(wish: &SelfSigned) -> Result<String, Failure> {
-    let (certificate, key) = files(wish)?;
+fn self_signed(arguments: &SelfSigned) -> Result<String, Failure> {
+    let (certificate, key) = files(arguments)?;
     let now = UNIX_EPOCH + Duration::from_secs(clock::unix_s());
-    let made = shoal_tls::self_signed_for_a_year(&wish.names, now).map_err(|error| match error {
+    let made = shoal_tls::self_signed_for_a_year(&arguments.names, now).map_err(|error| match error {
         SelfSignedError::Other(_) => Failure::Other(error.into()),
         SelfSignedError::NoName | SelfSignedError::BadName(_) => Failure::Configuration(error.to_string()),
     })?;
-    make_way(&[&certificate, &key], wish.force)?;
+    make_way(&[&certificate, &key], arguments.force)?;
     write(&key, 0o600, &made.key_pem)?;
     write(&certificate, 0o644, &made.certificate_pem)?;
-    Ok(advice(wish, &certificate, &key))
+    Ok(advice(arguments, &certificate, &key))
 }
 
-/// Where to write certificate and key, as paths that are still right when the tracker is started elsewhere.
-fn files(wish: &SelfSigned) -> Result<(PathBuf, PathBuf), Failure> {
-    let (certificate, key) = match (&wish.out, &wish.cert, &wish.key) {
+/// Returns the paths of certificate and key, in a form that stays valid if the tracker is started in another
+/// directory.
+fn files(arguments: &SelfSigned) -> Result<(PathBuf, PathBuf), Failure> {
+    let (certificate, key) = match (&arguments.out, &arguments.cert, &arguments.key) {
         (Some(directory), ..) => {
             fs::create_dir_all(directory)
-                .with_context(|| format!("the directory {} cannot be made", directory.display()))?;
+                .with_context(|| format!("the directory {} cannot be created", directory.display()))?;
             (directory.join("cert.pem"), directory.join("key.pem"))
         }
         (None, Some(certificate), Some(key)) if certificate != key => (certificate.clone(), key.clone()),
@@ -84,7 +85,7 @@ fn files(wish: &SelfSigned) -> Result<(PathBuf, PathBuf), Failure> {
     Ok((absolute(certificate)?, absolute(key)?))
 }
 
-/// Sees to it that none of the files exists, before any is written.
+/// Ensures that none of the files exists, before any of them is written.
 fn make_way(files: &[&Path], is_forced: bool) -> Result<(), Failure> {
     for file in files {
         let shown = file.display();
@@ -92,16 +93,17 @@ fn make_way(files: &[&Path], is_forced: bool) -> Result<(), Failure> {
             Ok(_) if !is_forced => {
                 return Err(Failure::Configuration(format!("{shown} exists; --force replaces it")));
             }
-            // Removed rather than written over, so that nobody who had it open, or links to it, sees the new key.
+            // The file is removed rather than overwritten, so that a process that has it open, or a link to it,
+            // does not see the new key.
             Ok(_) => fs::remove_file(file).with_context(|| format!("{shown} cannot be replaced"))?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => Err(error).with_context(|| format!("{shown} cannot be looked at"))?,
+            Err(error) => Err(error).with_context(|| format!("{shown} cannot be read"))?,
         }
     }
     Ok(())
 }
 
-/// Writes a new file. Its permissions are right from the beginning.
+/// Writes a new file. Its permissions are restricted from the start.
 fn write(file: &Path, mode: u32, text: &str) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
         let mut new: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
@@ -110,28 +112,28 @@ fn write(file: &Path, mode: u32, text: &str) -> Result<(), Failure> {
     written().with_context(|| format!("{} cannot be written", file.display())).map_err(Failure::from)
 }
 
-fn advice(wish: &SelfSigned, certificate: &Path, key: &Path) -> String {
-    let names = wish.names.join(", ");
+fn advice(arguments: &SelfSigned, certificate: &Path, key: &Path) -> String {
+    let names = arguments.names.join(", ");
     let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
     format!(
         "\
 {certificate} is a certificate for {names}, valid for a year; {key} is its private key.
 
-To serve HTTPS with it, put this into the configuration:
+To serve HTTPS with it, add this to the configuration:
 
 [tls]
 listen = [\"0.0.0.0:8443\", \"[::]:8443\"]
 certificates = [{certificate:?}]
 keys = [{key:?}]
 
-No authority has signed it, so clients must be told to trust it, for instance
+It is self-signed, so clients must be told to trust it, for example:
   curl --cacert {certificate} https://{host}:8443/announce
 ",
-        host = url_host(wish.names.first().map_or("", String::as_str)),
+        host = url_host(arguments.names.first().map_or("", String::as_str)),
     )
 }
 
-/// A name as it stands in a URL, where an IPv6 address is in brackets and a star would be any word.
+/// Returns a name as it is written in a URL: an IPv6 address is in brackets, and a star stands for any word.
 fn url_host(name: &str) -> String {
     if name.contains(':') { format!("[{name}]") } else { name.replace('*', "any") }
 }

@@ -1,7 +1,7 @@
 //! The life of a tracker: from the configuration to the end of the last worker.
 //!
-//! Everything that can be refused is refused before the first worker serves: sockets are bound, the store is
-//! reserved and back ends are open when the tracker says that it is ready.
+//! Every possible refusal happens before the first worker serves: when the tracker logs that it is ready, sockets
+//! are bound, the store's memory is reserved and back ends are open.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -18,23 +18,23 @@ use tokio::net::TcpListener;
 
 use crate::certificates::Certificates;
 use crate::control::{self, Sources};
-use crate::crew::{self, Crew, Orders, Place};
 use crate::failure::Failure;
 use crate::keeper::{Connections, Keeper};
 use crate::memory::Division;
+use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::signals::{Hangups, Signals};
 use crate::{advice, allocator, clock, descriptors, memory, processors, settings, version};
 
-/// Longest time for the workers to answer what is queued when the tracker stops.
+/// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
 
-/// The root of the file system, where the kernel tells about the machine.
+/// The root of the file system, under which the kernel describes the machine.
 const ROOT: &str = "/";
 
 /// Runs a tracker until a signal stops it.
 ///
 /// # Errors
-/// Why it could not start, or had to stop.
+/// Returns why it could not start or had to stop.
 pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -42,32 +42,33 @@ pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
         .build()
         .context("cannot start the runtime of the control listener")?;
     let outcome = runtime.block_on(live(config, file));
-    // A thread that still reads a file is not waited for.
+    // The runtime does not wait for a thread that still reads a file.
     runtime.shutdown_background();
     outcome
 }
 
 async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
-    let mut signals = Signals::take().context("cannot take over SIGTERM and SIGINT")?;
+    let mut signals = Signals::take().context("cannot handle SIGTERM and SIGINT")?;
     greet(config, file);
-    // Before the certificates: whoever renews them meanwhile must not end the tracker by telling so.
+    // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end
+    // the tracker.
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
     division.log();
-    let hangups = Hangups::take().context("cannot take over SIGHUP")?;
+    let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let certificates = Certificates::load(config).await?;
-    let Running { mut crew, control, mut keeper } = start(config, &division, certificates.as_ref()).await?;
+    let Running { mut pool, control, mut keeper } = start(config, &division, certificates.as_ref()).await?;
     drop(tokio::spawn(hangups.obey(move || reload(certificates.as_ref()))));
     let signal = tokio::select! {
         signal = signals.next() => signal,
-        error = crew.failure() => return Err(error.into()),
+        error = pool.failure() => return Err(error.into()),
         error = keeper.failure() => return Err(error.into()),
     };
-    tracing::info!(%signal, "stopping: what has arrived is answered, a second signal stops at once");
-    // Nobody is to hear that the tracker is healthy from here on.
+    tracing::info!(%signal, "stopping after queued requests are answered; a second signal stops at once");
+    // From here on the tracker must not be reported as healthy.
     drop(control);
     tokio::select! {
-        stopped = tokio::time::timeout(STOP_TIME_MAX, crew.stop()) => {
+        stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
             stopped.context("a worker did not stop in time")??;
         }
         signal = signals.next() => std::process::exit(signal.exit_code()),
@@ -76,14 +77,14 @@ async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A tracker that serves.
+/// A running tracker.
 struct Running {
-    crew: Crew,
+    pool: WorkerPool,
     control: Option<ControlTask>,
     keeper: Keeper,
 }
 
-/// Reads again what can be read again: the certificates. The configuration is read at the start only.
+/// Reloads the certificates. The rest of the configuration is read only at the start.
 fn reload(certificates: Option<&Certificates>) {
     match certificates {
         Some(certificates) => certificates.reload(),
@@ -91,14 +92,14 @@ fn reload(certificates: Option<&Certificates>) {
     }
 }
 
-/// Brings everything up, in the order in which an operator would look for a mistake.
+/// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
     division: &Division,
     certificates: Option<&Certificates>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
-    // What is left of it on a host that lacks a family.
+    // The configuration that applies on a host that lacks an address family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
     let sockets = bind(config)?;
@@ -115,7 +116,7 @@ async fn start(
         if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, workers, &sockets, &listeners);
-    let orders = Orders {
+    let setup = WorkerSetup {
         backend,
         stream_limits: settings::stream_limits(config, connections_max, workers),
         engine: settings::engine(config)?,
@@ -125,15 +126,15 @@ async fn start(
         webtorrent,
         processors: if config.workers.pin { processors::allowed()? } else { Vec::new() },
     };
-    let places = sockets.into_iter().zip(listeners);
-    let places = places.map(|(sockets, listeners)| Place { sockets, listeners }).collect();
-    let mut crew = Crew::start(places, &orders)?;
-    let connections = Connections::new(division, crew.budgets());
-    let keeper = Keeper::start(Arc::clone(&store), connections)
-        .context("cannot start the thread that looks after memory")?;
-    crew.ready().await?;
+    let all_endpoints = sockets.into_iter().zip(listeners);
+    let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
+    let mut pool = WorkerPool::start(all_endpoints, &setup)?;
+    let connections = Connections::new(division, pool.budgets());
+    let keeper =
+        Keeper::start(Arc::clone(&store), connections).context("cannot start the memory keeper thread")?;
+    pool.ready().await?;
     let sources = Sources {
-        workers: crew.take_sources(),
+        workers: pool.take_sources(),
         store,
         swarms,
         memory: division.clone(),
@@ -145,7 +146,7 @@ async fn start(
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { crew, control, keeper })
+    Ok(Running { pool, control, keeper })
 }
 
 /// How WebTorrent is served.
@@ -153,7 +154,7 @@ fn webtorrent(
     config: &Config,
     workers: NonZeroUsize,
     division: &Division,
-) -> anyhow::Result<crew::WebTorrent> {
+) -> anyhow::Result<pool::WebTorrent> {
     let swarms = settings::swarms(config, division.swarms)?;
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
@@ -161,7 +162,7 @@ fn webtorrent(
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
     let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
     let mailbox_bytes_max = mailbox_bytes_max.min(configured);
-    Ok(crew::WebTorrent {
+    Ok(pool::WebTorrent {
         settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
@@ -170,7 +171,7 @@ fn webtorrent(
     })
 }
 
-/// The first lines of the log: which program, and what it was told.
+/// Writes the first lines of the log: the program and its configuration.
 fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(
         version = version::RELEASE,
@@ -188,12 +189,12 @@ fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(key, "connection ids");
 }
 
-/// The back end that the operator insists on, or else the best that works.
+/// Returns the back end that the operator selected, or else the best one that works.
 fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     let (backend, reason) = match settings::backend(config) {
         Some(backend) => {
             backend.probe().map_err(advice::backend)?;
-            (backend, "udp.io asks for it".to_owned())
+            (backend, "udp.io selects it".to_owned())
         }
         None => {
             let Choice { backend, passed_over } = Backend::choose();
@@ -205,11 +206,11 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
 }
 
 fn why_chosen(passed_over: Option<Unsupported>) -> String {
-    passed_over.map_or("it is the fastest and works here".to_owned(), |other| other.to_string())
+    passed_over.map_or("it is the fastest that works here".to_owned(), |other| other.to_string())
 }
 
-/// Opens the listeners of all workers. Where this host lacks a family that is served by default only, `config` is left
-/// with the other one alone.
+/// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
+/// family from `config`.
 fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
     let by_default = config.http.listen == Http::default().listen;
     loop {
@@ -223,12 +224,12 @@ fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
         if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
             return Err(advice::listen(&error));
         }
-        tracing::warn!(%error, "serving the other family alone; http.listen can say so");
+        tracing::warn!(%error, "serving only the other address family; set http.listen to avoid this warning");
         config.http.listen.retain(|listen| *listen != missing);
     }
 }
 
-/// How many connections all workers together may have.
+/// Returns how many connections all workers together may have.
 fn connections_max(
     config: &Config,
     workers: NonZeroUsize,
@@ -248,11 +249,11 @@ fn connections_max(
             wanted,
             possible,
             open_files_limit = limit,
-            "the limit on open files is too low for http.connections_max: there are no more than possible, and then the \
-             oldest idle one makes room; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
+            "the limit on open files is too low for http.connections_max: the limit allows fewer, and beyond it the \
+             oldest idle connection is closed; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
         );
     }
-    // With more, connections would take the descriptors that health, metrics and certificates need.
+    // With more connections, health, metrics and certificates would lack descriptors.
     let connections_max = wanted.min(possible);
     tracing::info!(connections_max, open_files_limit = limit, "connections");
     connections_max
@@ -260,7 +261,7 @@ fn connections_max(
 
 fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
     let by_default = config.udp.listen == Udp::default().listen;
-    let sockets = crew::bind(&settings::sockets(config), settings::workers(config), by_default)
+    let sockets = pool::bind(&settings::sockets(config), settings::workers(config), by_default)
         .map_err(advice::bind)?;
     let Udp { receive_buffer, send_buffer, .. } = &config.udp;
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
@@ -268,7 +269,8 @@ fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
     Ok(sockets)
 }
 
-/// Where all workers accept connections: plain ones, of which there are `plain`, and those with TLS.
+/// Returns the addresses at which all workers accept connections: the `plain` first ones without TLS, then those
+/// with TLS.
 fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, String) {
     let addresses = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
     let shown: Vec<String> = addresses.map(ToString::to_string).collect();
@@ -276,7 +278,7 @@ fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, Str
     (http.join(", "), tls.join(", "))
 }
 
-/// Where all workers listen.
+/// Returns the addresses at which all workers listen.
 fn addresses(sockets: &[Sockets]) -> String {
     let addresses = sockets.first().map(Sockets::local_addrs).into_iter().flatten();
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
@@ -285,7 +287,7 @@ fn addresses(sockets: &[Sockets]) -> String {
 fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Store>> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let store = Store::new(&settings::store(config, memory_bytes_max)?).with_context(|| {
-        format!("the kernel does not reserve {memory_bytes_max} bytes of address space; lower memory.max")
+        format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
     })?;
     let memory_max = ByteSize::mib(memory_bytes_max >> 20);
     tracing::info!(%memory_max, huge_pages = huge_pages.as_deref().unwrap_or("unknown"), "store");
@@ -298,7 +300,7 @@ fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Stor
     Ok(Arc::new(store))
 }
 
-/// The control listener at work, until it is dropped.
+/// The task of the control listener, which ends when this is dropped.
 struct ControlTask(tokio::task::JoinHandle<()>);
 
 impl ControlTask {

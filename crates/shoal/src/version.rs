@@ -1,4 +1,4 @@
-//! Which program this is.
+//! The version of the program.
 
 /// The version of the release.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
@@ -6,10 +6,10 @@ pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// The commit it was built from, or "unknown" outside of a repository.
 pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
 
-/// How it was built: an operator who wonders about speed should see that it is a debug build.
+/// The build profile, so that an operator who wonders about the speed sees that this is a debug build.
 pub(crate) const PROFILE: &str = if cfg!(debug_assertions) { "debug build" } else { "release build" };
 
-/// What `--version` prints.
+/// The text that `--version` prints.
 pub(crate) const LONG: &str = if cfg!(debug_assertions) {
     concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("BUILD_COMMIT"), ", debug build)")
 } else {

@@ -1,4 +1,5 @@
-//! A worker: one thread that carries requests from bytes in to bytes out, and looks after the store in between.
+//! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the
+//! store's maintenance.
 
 use std::io;
 use std::mem;
@@ -12,95 +13,102 @@ use shoal_relay::Swarms;
 use shoal_store::Store;
 
 use crate::clock;
-use crate::desk::Desk;
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
+use crate::service::WorkerService;
 
-/// Longest wait for traffic: so often a worker without any looks after the store and shows that it lives.
+/// Maximum time to wait for traffic. An idle worker maintains the store and answers heartbeats this often.
 const IDLE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// How often a worker with traffic looks after the store, unless there is more to do than it managed last time.
-/// Each look touches every part of the store, which a request that comes alone should not have to pay for.
+/// How often a busy worker maintains the store, unless the last run did not finish what was due. Each run touches
+/// every part of the store, a cost that a single request should not have to bear.
 const HOUSEKEEPING_MS: u64 = 10;
 
-/// Cache lines that one look spends on each family: about 50 µs if all of them miss the cache. Fifty thousand lines
-/// a second and worker keep up with hundreds of millions of peers.
+/// Cache lines that one run spends on each family: about 50 µs if all of them miss the cache. Fifty thousand
+/// lines a second and worker keep up with hundreds of millions of peers.
 const EXPIRY_LINES: usize = 512;
 
-/// Peers of WebTorrent that one look passes over, which takes about as long.
+/// WebTorrent peers that one run checks, which takes about as long.
 const EXPIRY_PEERS: usize = 1024;
 
-/// How often it gives back memory that is kept for later and was not needed.
+/// How often the worker frees memory that it kept for later use and did not need.
 const TRIM_MS: u64 = 2_000;
 
-/// How a worker that stops divides the time, of which an operator is promised a second: from its beginning on, so long
-/// it answers the datagrams that are queued, then the requests on connections; a flood of either would never end.
+/// The schedule of a worker that stops, out of the second that an operator is promised. Until `DRAIN_MS_MAX` it
+/// answers queued datagrams, then until `ANSWER_MS_MAX` requests on connections; without limits, a flood of
+/// either would never end.
 const DRAIN_MS_MAX: u64 = 150;
 const ANSWER_MS_MAX: u64 = 300;
 
-/// ... until then answers and requests that are half done may come to their end,
+/// Until this time, requests and replies in progress may complete.
 const RETIRE_MS_MAX: u64 = 500;
 
-/// ... and until then those who did not are told so.
+/// Until this time, the remaining clients are told that the tracker stops.
 const FINISH_MS_MAX: u64 = 600;
 
-/// How long a worker that stops waits at a time for what is to come.
+/// Maximum time for which a worker that stops waits for events at once.
 const STOP_WAIT: Duration = Duration::from_millis(10);
 
-/// What a worker needs beside its I/O.
+/// The parts of a worker other than its I/O.
 pub(crate) struct Worker {
-    pub(crate) desk: Desk,
+    pub(crate) service: WorkerService,
     pub(crate) store: Arc<Store>,
-    /// The swarms of WebTorrent, if that is served.
+    /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
-    /// By which all workers are woken, in their order: for those to whom this one has handed something.
+    /// The wakers of all workers, in order. The worker wakes those for which it has queued messages.
     pub(crate) wakers: Arc<[Waker]>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
 impl Worker {
-    /// Serves until it is told to stop, then answers what has arrived. The datagram back end is the one that waits, for
-    /// `streams` as well.
+    /// Serves until it is told to stop, then answers everything that has arrived. The datagram back end waits for
+    /// the events of `streams` as well.
     ///
     /// # Errors
-    /// For faults of this host, with which it cannot go on.
+    /// Returns errors of this host that make it impossible to continue.
     pub(crate) fn serve(
         self,
         datagrams: &mut impl DatagramIo,
-        mut streams: Option<StreamIo<Desk>>,
+        mut streams: Option<StreamIo<WorkerService>>,
     ) -> io::Result<()> {
-        let (mut desk, wakers) = (self.desk, self.wakers);
+        let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping =
             Housekeeping { store: self.store, swarms: self.swarms, last_ms: 0, behind: true };
         let mut streams_busy = true;
         let mut trimmed_ms = 0;
         while !self.stopping.load(Ordering::Acquire) {
             let busy = housekeeping.behind || streams_busy;
-            datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut desk)?;
+            datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
-                streams_busy = turn(streams, now_ms, &mut desk, &wakers)? > 0;
+                streams_busy = poll_streams(streams, now_ms, &mut service, &wakers)? > 0;
                 if now_ms >= trimmed_ms + TRIM_MS {
                     streams.trim();
-                    desk.connections.trim();
+                    service.connections.trim();
                     trimmed_ms = now_ms;
                 }
             } else {
                 streams_busy = false;
             }
-            self.pulse.beat(now_ms);
-            // Whatever the traffic: turns are bounded, so that this has its share under saturation too.
-            housekeeping.carry_on(now_ms);
+            self.heartbeat.beat(now_ms);
+            // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
+            housekeeping.run_if_due(now_ms);
         }
-        stop(datagrams, streams, &mut desk, &wakers)
+        stop(datagrams, streams, &mut service, &wakers)
     }
 }
 
-/// A turn of the connections, with what other workers have handed to this one, and what it hands to them.
-fn turn(streams: &mut StreamIo<Desk>, now_ms: u64, desk: &mut Desk, wakers: &[Waker]) -> io::Result<usize> {
-    desk.connections.collect(clock::now());
-    let seen = streams.turn(now_ms, desk)?;
-    for worker in desk.connections.dispatch() {
+/// Runs a poll round of the connections: collects the messages from other workers before it, and dispatches
+/// messages to them after it.
+fn poll_streams(
+    streams: &mut StreamIo<WorkerService>,
+    now_ms: u64,
+    service: &mut WorkerService,
+    wakers: &[Waker],
+) -> io::Result<usize> {
+    service.connections.collect(clock::now());
+    let seen = streams.turn(now_ms, service)?;
+    for worker in service.connections.dispatch() {
         if let Some(waker) = wakers.get(usize::from(worker)) {
             waker.wake();
         }
@@ -108,43 +116,46 @@ fn turn(streams: &mut StreamIo<Desk>, now_ms: u64, desk: &mut Desk, wakers: &[Wa
     Ok(seen)
 }
 
-/// Answers what has arrived, and ends connections in good order, as far as there is time.
+/// Answers everything that has arrived and closes connections in an orderly way, as far as time permits.
 fn stop(
     datagrams: &mut impl DatagramIo,
-    streams: Option<StreamIo<Desk>>,
-    desk: &mut Desk,
+    streams: Option<StreamIo<WorkerService>>,
+    service: &mut WorkerService,
     wakers: &[Waker],
 ) -> io::Result<()> {
     let begin_ms = clock::monotonic_ms();
     let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;
-    datagrams.drain(desk, || is_within(DRAIN_MS_MAX))?;
+    datagrams.drain(service, || is_within(DRAIN_MS_MAX))?;
     let Some(mut streams) = streams else { return Ok(()) };
-    while turn(&mut streams, clock::monotonic_ms(), desk, wakers)? > 0 && is_within(ANSWER_MS_MAX) {}
-    streams.retire(clock::monotonic_ms(), desk)?;
-    while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
-        let is_busy = streams.turn(clock::monotonic_ms(), desk)? > 0;
-        datagrams.turn(if is_busy { Duration::ZERO } else { STOP_WAIT }, desk)?;
+    while poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX)
+    {
     }
-    while streams.finish(desk) > 0 && is_within(FINISH_MS_MAX) {}
+    streams.retire(clock::monotonic_ms(), service)?;
+    while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
+        let is_busy = streams.turn(clock::monotonic_ms(), service)? > 0;
+        datagrams.turn(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
+    }
+    while streams.finish(service) > 0 && is_within(FINISH_MS_MAX) {}
     if streams.connections() > 0 {
-        // To close some hundred thousand more takes longer than there is time. The kernel does it when the process ends.
+        // Closing a hundred thousand connections takes longer than there is time. The kernel closes them when the
+        // process ends.
         mem::forget(streams);
     }
     Ok(())
 }
 
-/// The worker's share in looking after the store.
+/// The worker's share of the store's maintenance.
 struct Housekeeping {
     store: Arc<Store>,
     swarms: Option<Arc<Swarms>>,
     last_ms: u64,
-    /// Whether more is due already than was done.
+    /// Whether the last run did not finish what was due.
     behind: bool,
 }
 
 impl Housekeeping {
-    /// Does a bounded piece of what is due, if it is time for that.
-    fn carry_on(&mut self, now_ms: u64) {
+    /// Runs a bounded part of the maintenance, if it is due.
+    fn run_if_due(&mut self, now_ms: u64) {
         if !self.behind && now_ms < self.last_ms + HOUSEKEEPING_MS {
             return;
         }

@@ -1,4 +1,4 @@
-//! Whatever comes on a WebSocket, in whatever pieces: nothing breaks, little is kept, and pieces make no difference.
+//! Any bytes on a WebSocket in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
 use shoal_wire::stream::Next;
@@ -10,7 +10,7 @@ use crate::webtorrent::{ALICE, BOB, Client, announce_message, answer, round};
 /// Longest message of these tests.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// More than this is never kept: the fragments of one message, part of a frame, and an input behind it.
+/// Maximum number of buffered bytes: the fragments of one message, part of a frame, and an input after it.
 const KEPT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX + 14 + INPUT_BYTES_MAX;
 
 fn payload() -> impl Strategy<Value = Vec<u8>> {
@@ -45,14 +45,14 @@ fn morsel() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// What came of a conversation.
+/// The outcome of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     said: Vec<u8>,
     next: Next,
 }
 
-/// The body of a fuzz target: hands `bytes` to a WebSocket in pieces of the lengths `cuts`, over and over.
+/// Runs the body of a fuzz target: passes `bytes` to a WebSocket in pieces of the lengths `cuts`, repeatedly.
 fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
     let mut tracker =
         Tracker::with(|settings| settings.websocket.message_bytes_max = MESSAGE_BYTES_MAX, |_| {}, None);
@@ -76,7 +76,7 @@ fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
     tracker.service.expire(&mut client.session, &mut last_words, NOW);
     assert_eq!(last_words.is_empty(), has_ended);
     assert_eq!(client.session.kept_bytes(), 0);
-    // It is over, whatever comes.
+    // The connection has ended, whatever follows.
     assert_eq!(tracker.service.receive(&mut client.session, &mut [0x81], &mut last_words, NOW), Next::Close);
     let next = client.next;
     client.leave(&mut tracker);
@@ -106,7 +106,7 @@ proptest! {
 
 #[test]
 fn the_soup_holds_messages_that_are_granted() {
-    // Or the tests above would say little.
+    // Otherwise the tests above would prove little.
     let bytes = [announce_message(BOB, &[]), announce_message(ALICE, &["one"])]
         .map(|message| frame(TEXT, message.as_bytes()));
     let outcome = converse(&bytes.concat(), &[1]);

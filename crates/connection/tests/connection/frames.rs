@@ -27,7 +27,7 @@ impl Frame {
     }
 }
 
-/// A whole frame of a client.
+/// Returns a whole frame of a client.
 pub(crate) fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     fragment(opcode, true, payload)
 }
@@ -36,7 +36,7 @@ pub(crate) fn text(message: &str) -> Vec<u8> {
     frame(TEXT, message.as_bytes())
 }
 
-/// A frame of a client that may not be the last of its message.
+/// Returns a frame of a client, which may not be the last of its message.
 pub(crate) fn fragment(opcode: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
     let mask = [0x37, 0xfa, 0x21, 0x3d];
     let mut bytes = vec![opcode | if is_last { 0x80 } else { 0 }];
@@ -56,7 +56,7 @@ pub(crate) fn fragment(opcode: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All frames in `bytes`, which must end with the last of them.
+/// Returns all frames in `bytes`, which must end with the last of them.
 pub(crate) fn parse_all(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let [first, second, rest @ ..] = bytes {

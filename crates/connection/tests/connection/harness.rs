@@ -17,7 +17,7 @@ use crate::webtorrent;
 
 pub(crate) const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
-/// Most bytes that a back end hands in at a time.
+/// Maximum number of bytes that a back end passes at a time.
 pub(crate) const INPUT_BYTES_MAX: usize = 16 * 1024;
 
 /// The listeners of every tracker here.
@@ -32,20 +32,20 @@ pub(crate) struct Tracker {
     pub(crate) opened: Cell<u32>,
 }
 
-/// What came of some bytes.
+/// The result of some input.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) output: Vec<u8>,
     pub(crate) next: Next,
 }
 
 impl Tracker {
-    /// With the defaults and without TLS.
+    /// Creates a tracker with the defaults and without TLS.
     pub(crate) fn new() -> Self {
         Self::with(|_| {}, |_| {}, None)
     }
 
-    /// With the defaults, for requests only.
+    /// Creates a tracker with the defaults, for requests only.
     pub(crate) fn without_webtorrent() -> Self {
         Self::assemble(|_| {}, |_| {}, None, None)
     }
@@ -90,14 +90,14 @@ impl Tracker {
         self.service.open(&origin(listener, ip), self.handle())
     }
 
-    /// Of a connection that is to be opened.
+    /// Returns the handle of a connection that is to be opened.
     pub(crate) fn handle(&self) -> Handle {
         let index = self.opened.replace(self.opened.get() + 1);
         Handle { index, generation: index / 2 }
     }
 
-    /// Hands in bytes at once, and goes on as long as there is more.
-    pub(crate) fn say(&mut self, session: &mut Session, bytes: &[u8]) -> Heard {
+    /// Passes all bytes at once, and continues as long as there is more.
+    pub(crate) fn say(&mut self, session: &mut Session, bytes: &[u8]) -> Received {
         let (mut output, mut input) = (Vec::new(), bytes.to_vec());
         let mut next = self.service.receive(session, &mut input, &mut output, NOW);
         while next == Next::More {
@@ -105,36 +105,36 @@ impl Tracker {
             next = self.service.receive(session, &mut [], &mut more, NOW);
             output.append(&mut more);
         }
-        Heard { output, next }
+        Received { output, next }
     }
 
-    /// A whole plain connection of somebody who sends these bytes at once.
-    pub(crate) fn ask(&mut self, bytes: &[u8]) -> Heard {
+    /// Runs a whole plain connection of a client that sends these bytes at once.
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> Received {
         self.ask_from(PLAIN, "192.0.2.1", bytes)
     }
 
-    pub(crate) fn ask_from(&mut self, listener: usize, ip: &str, bytes: &[u8]) -> Heard {
+    pub(crate) fn ask_from(&mut self, listener: usize, ip: &str, bytes: &[u8]) -> Received {
         let mut session = self.open(listener, ip);
-        let heard = self.say(&mut session, bytes);
+        let received = self.say(&mut session, bytes);
         self.service.close(session);
-        heard
+        received
     }
 
-    /// Whether somebody at `ip` is in the swarm of [`announce`].
+    /// Returns whether a client at `ip` is in the swarm of [`announce`].
     pub(crate) fn has(&mut self, ip: &str) -> bool {
         let bytes = match ip.parse().unwrap() {
             IpAddr::V4(ip) => ip.octets().to_vec(),
             IpAddr::V6(ip) => ip.octets().to_vec(),
         };
         let observer = if bytes.len() == 4 { "198.51.100.200" } else { "2001:db8::200" };
-        let heard = self.ask_from(PLAIN, observer, &announce(""));
+        let received = self.ask_from(PLAIN, observer, &announce(""));
         let needle = [&bytes[..], &6881_u16.to_be_bytes()].concat();
-        heard.output.windows(needle.len()).any(|window| window == needle)
+        received.output.windows(needle.len()).any(|window| window == needle)
     }
 }
 
-impl Heard {
-    /// The answers, none of which is to a HEAD.
+impl Received {
+    /// Returns the responses, none of which is to a HEAD.
     pub(crate) fn responses(&self) -> Vec<Response> {
         response::parse_all(&self.output, matches!(self.next, Next::Close | Next::Linger))
     }
@@ -144,13 +144,13 @@ impl Heard {
     }
 }
 
-/// An empty `ip` stands for a Unix socket.
+/// Returns an origin. An empty `ip` stands for a Unix socket.
 pub(crate) fn origin(listener: usize, ip: &str) -> Origin {
     let peer = (!ip.is_empty()).then(|| SocketAddr::new(ip.parse().unwrap(), 40000));
     Origin { listener, peer }
 }
 
-/// An announce, with further header fields if wanted.
+/// Returns an announce, with further header fields if wanted.
 pub(crate) fn announce(fields: &str) -> Vec<u8> {
     request("GET", &announce_target(), "HTTP/1.1", fields)
 }

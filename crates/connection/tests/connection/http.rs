@@ -1,4 +1,4 @@
-//! What is answered to what, and what becomes of the connection then.
+//! Responses to requests, and the state of the connection after them.
 
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
@@ -7,13 +7,13 @@ use shoal_wire::stream::Next;
 use crate::harness::{self, NOW, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
 use crate::response;
 
-/// Asserts what whole requests are answered, and what the connection waits for.
+/// Asserts the responses to whole requests, and what the connection waits for.
 #[track_caller]
 fn assert_answers(bytes: &[u8], statuses: &[u16], next: Next) {
-    let heard = Tracker::new().ask(bytes);
+    let received = Tracker::new().ask(bytes);
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-    assert_eq!((heard.statuses().as_slice(), heard.next), (statuses, next), "{shown}");
-    for response in heard.responses() {
+    assert_eq!((received.statuses().as_slice(), received.next), (statuses, next), "{shown}");
+    for response in received.responses() {
         let is_closing = response.field("connection") == Some("close");
         let is_last = matches!(next, Next::Close | Next::Linger);
         assert_eq!(is_closing, is_last && statuses.len() == 1, "{shown}");
@@ -36,24 +36,24 @@ fn versions_and_the_connection_field_decide_whether_a_connection_is_kept() {
 
 #[test]
 fn a_client_of_http_1_0_is_told_that_its_connection_is_kept() {
-    let heard = Tracker::new().ask(&request("GET", "/scrape", "HTTP/1.0", "Connection: keep-alive\r\n"));
-    assert_eq!(heard.responses()[0].field("connection"), Some("keep-alive"));
+    let received = Tracker::new().ask(&request("GET", "/scrape", "HTTP/1.0", "Connection: keep-alive\r\n"));
+    assert_eq!(received.responses()[0].field("connection"), Some("keep-alive"));
 }
 
 #[test]
 fn the_operator_may_have_every_connection_closed() {
     let mut tracker = Tracker::with(|settings| settings.keep_alive = false, |_| {}, None);
-    let heard = tracker.ask(&announce("Connection: keep-alive\r\n"));
-    assert_eq!((heard.statuses(), heard.next), (vec![200], Next::Close));
-    assert_eq!(heard.responses()[0].field("connection"), Some("close"));
+    let received = tracker.ask(&announce("Connection: keep-alive\r\n"));
+    assert_eq!((received.statuses(), received.next), (vec![200], Next::Close));
+    assert_eq!(received.responses()[0].field("connection"), Some("close"));
 }
 
 #[test]
 fn answers_of_the_tracker_are_bencoded_text() {
     for target in [announce_target().as_str(), "/announce", "/announce?", "/scrape", "/scrape?info_hash=x"] {
-        let heard = Tracker::new().ask(&request("GET", target, "HTTP/1.1", ""));
-        let response = &heard.responses()[0];
-        assert_eq!((response.status, heard.next), (200, Next::Idle), "{target}");
+        let received = Tracker::new().ask(&request("GET", target, "HTTP/1.1", ""));
+        let response = &received.responses()[0];
+        assert_eq!((response.status, received.next), (200, Next::Idle), "{target}");
         assert_eq!(response.field("content-type"), Some("text/plain"), "{target}");
         assert!(response.is_bencoded(), "{target}");
     }
@@ -95,14 +95,14 @@ fn the_last_segment_of_a_path_says_what_is_asked() {
         "/a/b%2fc/announce",
         "/key/announce.php/",
     ] {
-        let heard = Tracker::new().ask(&request("GET", &format!("{path}?{query}"), "HTTP/1.1", ""));
-        assert_eq!((heard.statuses(), heard.next), (vec![200], Next::Idle), "{path}");
-        assert!(heard.responses()[0].body.starts_with(b"d8:complete"), "{path}");
+        let received = Tracker::new().ask(&request("GET", &format!("{path}?{query}"), "HTTP/1.1", ""));
+        assert_eq!((received.statuses(), received.next), (vec![200], Next::Idle), "{path}");
+        assert!(received.responses()[0].body.starts_with(b"d8:complete"), "{path}");
     }
     for path in ["/scrape/", "/scrape.php", "//scrape", "/key/scrape"] {
         let target = format!("{path}?info_hash=aaaaaaaaaaaaaaaaaaaa");
-        let heard = Tracker::new().ask(&request("GET", &target, "HTTP/1.1", ""));
-        assert!(heard.responses()[0].body.starts_with(b"d5:files"), "{path}");
+        let received = Tracker::new().ask(&request("GET", &target, "HTTP/1.1", ""));
+        assert!(received.responses()[0].body.starts_with(b"d5:files"), "{path}");
     }
 }
 
@@ -166,9 +166,9 @@ fn pages_of_other_sites_cannot_announce_their_visitors() {
         ("Origin: null\r\n", 403),
     ] {
         let mut tracker = Tracker::new();
-        let heard = tracker.ask(&announce(fields));
-        assert_eq!((heard.statuses(), heard.next), (vec![status], Next::Idle), "{fields}");
-        assert!(heard.responses()[0].is_bencoded(), "{fields}");
+        let received = tracker.ask(&announce(fields));
+        assert_eq!((received.statuses(), received.next), (vec![status], Next::Idle), "{fields}");
+        assert!(received.responses()[0].is_bencoded(), "{fields}");
         assert_eq!(tracker.has("192.0.2.1"), status == 200, "{fields}");
         let refused = Outcome::Refused(Refusal::CrossSite);
         assert_eq!(
@@ -186,9 +186,9 @@ fn pages_of_other_sites_cannot_announce_their_visitors() {
 #[test]
 fn other_methods_are_told_which_are_served() {
     for method in ["POST", "PUT", "OPTIONS", "DELETE", "get", "BREW"] {
-        let heard = Tracker::new().ask(&request(method, "/announce", "HTTP/1.1", ""));
-        let response = &heard.responses()[0];
-        assert_eq!((response.status, heard.next), (405, Next::Idle), "{method}");
+        let received = Tracker::new().ask(&request(method, "/announce", "HTTP/1.1", ""));
+        let response = &received.responses()[0];
+        assert_eq!((response.status, received.next), (405, Next::Idle), "{method}");
         assert_eq!(response.field("allow"), Some("GET, HEAD"), "{method}");
     }
 }
@@ -240,7 +240,7 @@ fn requests_whose_end_could_be_disputed_end_the_connection() {
         "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
     ] {
-        // What follows must not be taken for a request.
+        // The following bytes must not be taken for a request.
         let bytes = [announce(fields), announce("")].concat();
         assert_answers(&bytes, &[400], Next::Linger);
     }
@@ -269,8 +269,8 @@ fn a_short_body_is_read_past_and_a_long_one_refused() {
 
 #[test]
 fn a_body_that_may_never_come_ends_the_connection() {
-    // A client that is answered before it is told to go on leaves the body out, or does not: what comes is one or the
-    // other, and nobody can tell which.
+    // A client that gets its response before a 100 may omit the body or send it. The tracker cannot tell which
+    // the following bytes are.
     let held_back = announce("Expect: 100-continue\r\nContent-Length: 5\r\n");
     assert_answers(&[&held_back[..], b"xxxxx", &announce("")].concat(), &[200], Next::Linger);
     assert_answers(&[held_back, announce("")].concat(), &[200], Next::Linger);
@@ -304,8 +304,8 @@ fn nothing_is_answered_behind_the_last_answer() {
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     assert_eq!(tracker.say(&mut session, &announce("Connection: close\r\n")).next, Next::Close);
-    let heard = tracker.say(&mut session, &announce(""));
-    assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+    let received = tracker.say(&mut session, &announce(""));
+    assert_eq!((received.output.len(), received.next), (0, Next::Close));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
     let one = b"GET / HTTP/1.1\r\nHost:\r\n\r\n";
     let mut bytes = one.repeat(INPUT_BYTES_MAX / one.len());
     let requests = bytes.len() / one.len();
-    // The last is not whole.
+    // The last request is incomplete.
     bytes.extend_from_slice(b"GET");
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
@@ -108,7 +108,7 @@ fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     let mut output = vec![0; 64 * 1024];
     for _ in 0..100 {
-        // A full output: nothing can be answered.
+        // The output is full: nothing can be answered.
         output.truncate(64 * 1024);
         let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
         if next == Next::Linger {
@@ -117,5 +117,5 @@ fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
         }
         assert!(session.kept_bytes() <= 128 * 1024, "{}", session.kept_bytes());
     }
-    panic!("it was heard for ever");
+    panic!("it was received for ever");
 }

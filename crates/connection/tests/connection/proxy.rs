@@ -1,10 +1,10 @@
-//! Who is taken for the client when proxies are about, and who is not.
+//! Which address counts as the client's behind proxies, and which does not.
 
 use shoal_connection::{ClientHeader, Settings};
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
 use shoal_wire::stream::Next;
 
-use crate::harness::{self, Heard, NOW, PLAIN, PROXIED, Tracker, announce};
+use crate::harness::{self, NOW, PLAIN, PROXIED, Received, Tracker, announce};
 
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
@@ -27,7 +27,7 @@ fn proxy_header(source: &str) -> Vec<u8> {
     bytes
 }
 
-/// Asserts who of all is in the swarm after an announce.
+/// Asserts which of all clients is in the swarm after an announce.
 #[track_caller]
 fn assert_only(tracker: &mut Tracker, expected: &str) {
     for ip in [PROXY, CLIENT, STRANGER, MADE_UP, "2001:db8::9", "fd00::1"] {
@@ -36,19 +36,19 @@ fn assert_only(tracker: &mut Tracker, expected: &str) {
 }
 
 #[track_caller]
-fn assert_refused(heard: &Heard) {
-    let responses = heard.responses();
+fn assert_refused(received: &Received) {
+    let responses = received.responses();
     assert_eq!((responses.len(), responses[0].status), (1, 200));
     assert!(responses[0].is_failure());
 }
 
 #[test]
-fn without_a_header_configured_everybody_is_who_they_are() {
+fn without_a_configured_header_the_source_is_the_client() {
     for ip in [CLIENT, PROXY, "2001:db8::9"] {
         let mut tracker = tracker(None);
-        let heard =
+        let received =
             tracker.ask_from(PLAIN, ip, &announce("X-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\n"));
-        assert_eq!(heard.statuses(), [200]);
+        assert_eq!(received.statuses(), [200]);
         assert_only(&mut tracker, ip);
     }
 }
@@ -69,7 +69,7 @@ fn a_trusted_proxy_names_its_client() {
         (ClientHeader::XRealIp, "X-Real-IP: 203.0.113.9"),
         (ClientHeader::CfConnectingIp, "CF-Connecting-IP: 203.0.113.9"),
         (ClientHeader::Forwarded, "Forwarded: for=6.6.6.6, for=\"203.0.113.9:4711\";proto=https"),
-        // Other headers than the one that is configured say nothing.
+        // Headers other than the configured one are ignored.
         (
             ClientHeader::XRealIp,
             "X-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 203.0.113.9\r\nCF-Connecting-IP: 6.6.6.6",
@@ -90,7 +90,7 @@ fn each_request_of_a_proxied_connection_has_a_client_of_its_own() {
 }
 
 #[test]
-fn nobody_else_is_believed() {
+fn no_other_source_is_trusted() {
     for header in [ClientHeader::XForwardedFor, ClientHeader::XRealIp, ClientHeader::CfConnectingIp] {
         let mut tracker = tracker(Some(header));
         tracker.ask_from(PLAIN, STRANGER, &announce(&format!("{}: {MADE_UP}\r\n", header.name())));
@@ -102,7 +102,7 @@ fn nobody_else_is_believed() {
 }
 
 #[test]
-fn a_trusted_proxy_that_names_nobody_usable_is_refused() {
+fn a_trusted_proxy_that_names_no_usable_address_is_refused() {
     let mut tracker = tracker(Some(ClientHeader::XForwardedFor));
     for field in [
         "",
@@ -111,9 +111,9 @@ fn a_trusted_proxy_that_names_nobody_usable_is_refused() {
         "X-Forwarded-For: unknown\r\n",
         "X-Forwarded-For: 203.0.113.9, \u{fffd}\r\n",
     ] {
-        let heard = tracker.ask_from(PLAIN, PROXY, &announce(field));
-        assert_refused(&heard);
-        assert_eq!(heard.next, Next::Idle, "the proxy may ask for others");
+        let received = tracker.ask_from(PLAIN, PROXY, &announce(field));
+        assert_refused(&received);
+        assert_eq!(received.next, Next::Idle, "the proxy may ask for others");
     }
     assert_only(&mut tracker, "");
 }
@@ -145,8 +145,8 @@ fn the_proxy_protocol_names_the_client_of_a_connection() {
     for source in [CLIENT, "2001:db8::9"] {
         let mut tracker = tracker(None);
         let bytes = [proxy_header(source), announce(""), announce("")].concat();
-        let heard = tracker.ask_from(PROXIED, PROXY, &bytes);
-        assert_eq!((heard.statuses(), heard.next), (vec![200, 200], Next::Idle));
+        let received = tracker.ask_from(PROXIED, PROXY, &bytes);
+        assert_eq!((received.statuses(), received.next), (vec![200, 200], Next::Idle));
         assert_only(&mut tracker, source);
     }
     let mut tracker = tracker(None);
@@ -178,8 +178,8 @@ fn the_header_of_the_proxy_protocol_may_be_cut_anywhere() {
 fn a_listener_for_proxies_hears_no_one_else() {
     for ip in [STRANGER, "2001:db8::9", ""] {
         let mut tracker = tracker(None);
-        let heard = tracker.ask_from(PROXIED, ip, &[proxy_header(CLIENT), announce("")].concat());
-        assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+        let received = tracker.ask_from(PROXIED, ip, &[proxy_header(CLIENT), announce("")].concat());
+        assert_eq!((received.output.len(), received.next), (0, Next::Close));
         assert_only(&mut tracker, "");
     }
 }
@@ -190,8 +190,8 @@ fn a_listener_for_proxies_takes_nothing_without_the_header() {
         [announce(""), b"PROXY TCP4 nonsense\r\n".to_vec(), b"\r\n\r\n\0\r\nQUIX".to_vec(), vec![b'P'; 5000]]
     {
         let mut tracker = tracker(None);
-        let heard = tracker.ask_from(PROXIED, PROXY, &bytes);
-        assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+        let received = tracker.ask_from(PROXIED, PROXY, &bytes);
+        assert_eq!((received.output.len(), received.next), (0, Next::Close));
         assert_only(&mut tracker, "");
     }
 }
@@ -199,8 +199,8 @@ fn a_listener_for_proxies_takes_nothing_without_the_header() {
 #[test]
 fn a_plain_listener_takes_no_header_of_the_proxy_protocol() {
     let mut tracker = tracker(None);
-    let heard = tracker.ask_from(PLAIN, PROXY, &[proxy_header(MADE_UP), announce("")].concat());
-    assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Linger));
+    let received = tracker.ask_from(PLAIN, PROXY, &[proxy_header(MADE_UP), announce("")].concat());
+    assert_eq!((received.statuses(), received.next), (vec![400], Next::Linger));
     assert_only(&mut tracker, "");
 }
 
@@ -212,9 +212,9 @@ fn a_proxy_that_speaks_for_itself_is_answered_but_not_taken_for_a_client() {
         let mut tracker = tracker(Some(ClientHeader::XForwardedFor));
         let check = [header.clone(), harness::request("GET", "/", "HTTP/1.1", "")].concat();
         assert_eq!(tracker.ask_from(PROXIED, PROXY, &check).statuses(), [404]);
-        let heard =
+        let received =
             tracker.ask_from(PROXIED, PROXY, &[header, announce("X-Forwarded-For: 6.6.6.6\r\n")].concat());
-        assert_refused(&heard);
+        assert_refused(&received);
         assert_only(&mut tracker, "");
     }
 }

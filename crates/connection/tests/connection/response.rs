@@ -14,7 +14,7 @@ impl Response {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the body is one bencoded dictionary, as far as its ends tell.
+    /// Returns whether the body is one bencoded dictionary, judged by its ends.
     pub(crate) fn is_bencoded(&self) -> bool {
         self.body.starts_with(b"d") && self.body.ends_with(b"e")
     }
@@ -24,7 +24,7 @@ impl Response {
     }
 }
 
-/// All responses in `bytes`, which must end with the last of them.
+/// Returns all responses in `bytes`, which must end with the last of them.
 pub(crate) fn parse_all(mut bytes: &[u8], is_closed: bool) -> Vec<Response> {
     let mut responses = Vec::new();
     while !bytes.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn parse_all(mut bytes: &[u8], is_closed: bool) -> Vec<Response> {
     responses
 }
 
-/// The head with which `bytes` begins, and the rest.
+/// Returns the head at the beginning of `bytes`, and the rest.
 pub(crate) fn parse_head(bytes: &[u8]) -> (Response, &[u8]) {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head");
     let head = std::str::from_utf8(&bytes[..end]).unwrap();

@@ -1,4 +1,4 @@
-//! Where sources are limited: who is asked for, who is refused, and what a connection counts towards.
+//! Limits of sources: which source is checked, which is refused, and which one a connection counts towards.
 
 use std::net::IpAddr;
 
@@ -54,8 +54,8 @@ fn a_connection_counts_towards_the_client_that_a_proxy_names() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PROXIED, PROXY);
     assert_eq!(claim_of(&tracker, &mut session), None);
-    let heard = tracker.say(&mut session, &[header(CLIENT), announce("")].concat());
-    assert_eq!(heard.statuses(), [200]);
+    let received = tracker.say(&mut session, &[header(CLIENT), announce("")].concat());
+    assert_eq!(received.statuses(), [200]);
     assert_eq!(claim_of(&tracker, &mut session), claim(CLIENT, Class::Http));
     assert_eq!(tracker.say(&mut session, &announce("")).statuses(), [200]);
     assert_eq!(claim_of(&tracker, &mut session), None);
@@ -67,8 +67,8 @@ fn a_connection_counts_towards_the_client_that_a_proxy_names() {
 fn a_named_client_that_has_too_many_is_told_so() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PROXIED, PROXY);
-    let heard = tracker.say(&mut session, &[header(FULL), announce("")].concat());
-    assert_eq!((heard.statuses(), heard.next), (vec![503], Next::Linger));
+    let received = tracker.say(&mut session, &[header(FULL), announce("")].concat());
+    assert_eq!((received.statuses(), received.next), (vec![503], Next::Linger));
     assert_eq!(claim_of(&tracker, &mut session), None);
 }
 
@@ -89,9 +89,9 @@ fn proxies_are_not_limited() {
 fn a_websocket_beyond_the_limit_is_declined_with_words() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PLAIN, FULL);
-    let heard = tracker.say(&mut session, &[upgrade(""), announce("")].concat());
-    assert_eq!((heard.statuses(), heard.next), (vec![503, 200], Next::Idle));
-    assert!(!heard.responses()[0].body.is_empty());
+    let received = tracker.say(&mut session, &[upgrade(""), announce("")].concat());
+    assert_eq!((received.statuses(), received.next), (vec![503, 200], Next::Idle));
+    assert!(!received.responses()[0].body.is_empty());
     assert_eq!(claim_of(&tracker, &mut session), None);
     let mut session = tracker.open(PLAIN, CLIENT);
     assert_eq!(tracker.say(&mut session, &upgrade("")).next, Next::Standing);
@@ -103,8 +103,8 @@ fn a_websocket_counts_towards_the_client_that_a_header_names() {
     let mut tracker = tracker(Some(ClientHeader::XRealIp));
     let mut ask = |client: &str| {
         let mut session = tracker.open(PLAIN, PROXY);
-        let heard = tracker.say(&mut session, &upgrade(&format!("X-Real-IP: {client}\r\n")));
-        (heard.next, claim_of(&tracker, &mut session))
+        let received = tracker.say(&mut session, &upgrade(&format!("X-Real-IP: {client}\r\n")));
+        (received.next, claim_of(&tracker, &mut session))
     };
     assert_eq!(ask(CLIENT), (Next::Standing, claim(CLIENT, Class::WebSocket)));
     assert_eq!(ask(FULL), (Next::Idle, None));

@@ -11,7 +11,7 @@ use crate::tls::Pair;
 use crate::webtorrent::{ALICE, BOB, Client, announce, announce_with, assert_counts, upgrade};
 
 impl Pair {
-    /// One whose WebSocket is open.
+    /// Creates a client with an open WebSocket.
     fn upgraded() -> Self {
         let mut pair = Self::secure();
         pair.write(&upgrade(""), usize::MAX);
@@ -20,14 +20,14 @@ impl Pair {
         pair
     }
 
-    /// Has the client send these bytes, in pieces of at most so many bytes of ciphertext.
+    /// Sends these bytes as the client, in pieces of at most this many bytes of ciphertext.
     fn write(&mut self, bytes: &[u8], piece_bytes: usize) {
         self.client.set_buffer_limit(None);
         self.client.writer().write_all(bytes).unwrap();
         self.run(piece_bytes);
     }
 
-    /// What the client sends for these bytes.
+    /// Returns the ciphertext that the client sends for these bytes.
     fn sealed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.client.writer().write_all(bytes).unwrap();
         let mut wire = Vec::new();
@@ -37,7 +37,7 @@ impl Pair {
         wire
     }
 
-    /// The end of a turn. Returns what is sent, sealed.
+    /// Ends a poll round. Returns the encrypted output.
     fn speak(&mut self) -> Vec<u8> {
         let mut output = Vec::new();
         while self.tracker.service.speaker().is_some() {
@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// How many records there are.
+/// Returns the number of records.
 fn records(mut sealed: &[u8]) -> usize {
     let mut records = 0;
     while let [_, _, _, high, low, rest @ ..] = sealed {
@@ -125,7 +125,7 @@ fn a_message_may_be_longer_than_records_and_inputs() {
             return;
         }
     }
-    panic!("nobody was offered anything");
+    panic!("no offer was relayed");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn who_ends_tls_has_left() {
     pair.client.send_close_notify();
     pair.run(usize::MAX);
     assert_eq!((pair.next, pair.has_ended), (Next::Close, true));
-    // It hears what it asked for before.
+    // It receives the reply to its earlier request.
     assert_counts(&pair.read()[0], 0, 1);
     let mut other = Client::at(&mut pair.tracker, "192.0.2.2");
     assert_counts(&other.ask(&mut pair.tracker, &announce(BOB))[0], 0, 1);

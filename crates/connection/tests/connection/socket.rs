@@ -1,4 +1,4 @@
-//! What becomes of a WebSocket: messages in any pieces, pings, closes, and peers that break the rules.
+//! WebSockets: messages in any pieces, pings, closes, and peers that break the rules.
 
 use shoal_wire::stream::Next;
 
@@ -15,7 +15,7 @@ fn tracker() -> Tracker {
     Tracker::with(|settings| settings.websocket.message_bytes_max = MESSAGE_BYTES_MAX, |_| {}, None)
 }
 
-/// How many peers there are, as somebody hears who comes for that.
+/// Returns the number of peers, as a client that joins to find out receives it.
 #[track_caller]
 fn assert_peers(tracker: &mut Tracker, peers: u32) {
     let mut observer = Client::at(tracker, "198.51.100.200");
@@ -24,7 +24,7 @@ fn assert_peers(tracker: &mut Tracker, peers: u32) {
     observer.leave(tracker);
 }
 
-/// Alice and Bob, who have announced themselves.
+/// Creates Alice and Bob, who have announced themselves.
 fn pair(tracker: &mut Tracker) -> (Client, Client) {
     let (mut alice, mut bob) = (Client::at(tracker, "192.0.2.1"), Client::at(tracker, "192.0.2.2"));
     assert_counts(&alice.ask(tracker, &announce(ALICE))[0], 0, 1);
@@ -100,10 +100,10 @@ fn frames_may_be_cut_anywhere() {
         let mut tracker = tracker();
         let mut client = Client::new(&mut tracker);
         client.say(&mut tracker, &bytes[..cut]);
-        // Between the fragments of the message too, something is awaited.
+        // The connection also waits for input between the fragments of a message.
         let is_within_message = (ends[1] + 1..ends[4]).contains(&cut);
         let is_between_frames = ends.contains(&cut) && !is_within_message;
-        // The first message has come whole by then, so the time of another one begins.
+        // The first message is complete by then, so the time limit of another one begins.
         let awaited = if cut > ends[1] { Next::BusyAnew } else { Next::Busy };
         assert_eq!(client.next, if is_between_frames { Next::Standing } else { awaited }, "{cut}");
         assert_eq!(client.session.kept_bytes() == 0, is_between_frames, "{cut}");
@@ -202,7 +202,7 @@ fn a_ping_is_answered_at_the_end_of_a_turn_and_gives_no_time_for_the_message_tha
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
     client.say(&mut tracker, &fragment(TEXT, false, b"{"));
-    // Whoever is answered at once is waited for anew.
+    // A client that is answered at once gets a new time limit.
     client.say(&mut tracker, &frame(PING, b"?"));
     assert_eq!((client.next, client.read_bytes().len()), (Next::Busy, 0));
     round(&mut tracker, &mut [&mut client]);
@@ -243,7 +243,7 @@ fn a_close_is_answered_by_its_code_and_the_peers_are_gone() {
         let mut client = Client::new(&mut tracker);
         client.ask(&mut tracker, &announce(ALICE));
         assert_peers(&mut tracker, 1);
-        // What follows a close is not heard.
+        // Input after a close is ignored.
         let frames =
             client.ask(&mut tracker, &[frame(CLOSE, payload), announce(ALICE), frame(PING, b"")].concat());
         assert_eq!(frames, [Frame { opcode: CLOSE, payload: payload[..payload.len().min(2)].to_vec() }]);
@@ -253,7 +253,8 @@ fn a_close_is_answered_by_its_code_and_the_peers_are_gone() {
     }
 }
 
-/// Asserts that whoever has announced itself and then says this is told the code, and is not heard any more.
+/// Asserts that a client that announces and then sends this input receives the close code, and that its later
+/// input is ignored.
 #[track_caller]
 fn assert_closed(bytes: &[u8], code: u16) {
     let mut tracker = tracker();
@@ -305,10 +306,10 @@ fn a_message_that_is_too_long_is_known_by_its_head() {
 
     assert_closed(&too_long, 1009);
     assert_closed(&too_long[..14], 1009);
-    // So is one in fragments, by the head of the one that is too much.
+    // A fragmented message is rejected as well, at the head of the fragment that exceeds the limit.
     let half = vec![b' '; MESSAGE_BYTES_MAX / 2 + 1];
     assert_closed(&[fragment(TEXT, false, &half), fragment(CONTINUATION, true, &half)].concat(), 1009);
-    // A length that no memory holds.
+    // The length exceeds any memory.
     assert_closed(b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", 1009);
 }
 
@@ -317,7 +318,7 @@ fn who_is_silent_is_asked_once_and_then_given_up() {
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
     client.ask(&mut tracker, &announce(ALICE));
-    // Whatever comes is a sign of life, be it half a frame.
+    // Any input, even half a frame, shows that the peer is alive.
     let pong = frame(PONG, b"");
     for sign in [&pong[..], &announce(ALICE), &frame(PING, b"?"), &pong[..1], &pong[1..]] {
         client.tend(&mut tracker);
@@ -347,7 +348,7 @@ fn being_spoken_to_is_no_sign_of_life() {
 }
 
 #[test]
-fn at_the_end_everybody_is_told_that_the_tracker_goes() {
+fn at_the_end_every_client_is_told_that_the_tracker_stops() {
     for bytes in [&announce(ALICE)[..], &announce(ALICE)[..30], &fragment(TEXT, false, b"{")] {
         let mut tracker = tracker();
         let mut client = Client::new(&mut tracker);
@@ -371,7 +372,7 @@ fn whose_connection_ends_leaves_at_once() {
 }
 
 #[test]
-fn what_waits_for_somebody_who_has_gone_is_lost() {
+fn messages_for_a_closed_connection_are_lost() {
     let mut tracker = tracker();
     let (mut alice, bob) = pair(&mut tracker);
     alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));

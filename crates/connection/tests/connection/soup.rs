@@ -1,4 +1,4 @@
-//! Whatever comes, in whatever pieces: nothing breaks, little is kept, and pieces make no difference.
+//! Any bytes in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
 use shoal_connection::{ClientHeader, Settings};
@@ -6,10 +6,10 @@ use shoal_wire::stream::Next;
 
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 
-/// More than this is never kept of a connection.
+/// Maximum number of bytes that are buffered for a connection.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
 
-/// What requests are made of, and what nobody would make them of.
+/// Parts of valid and invalid requests.
 const MORSELS: [&[u8]; 30] = [
     b"GET ",
     b"HEAD ",
@@ -61,8 +61,8 @@ fn tracker() -> Tracker {
     Tracker::with(decide, |engine| engine.full_scrape = true, Some(certificate.server()))
 }
 
-/// The body of a fuzz target: hands `bytes` to a connection in pieces of the lengths `cuts`, over and over, and
-/// returns all that was said and what was said last of what it waits for.
+/// Runs the body of a fuzz target: passes `bytes` to a connection in pieces of the lengths `cuts`, repeatedly,
+/// and returns all output and the last state that the connection waited in.
 fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
     let mut tracker = tracker();
     let mut session = tracker.open(listener, "10.0.0.9");
@@ -118,7 +118,7 @@ proptest! {
 
 #[test]
 fn the_soup_holds_requests_that_are_granted() {
-    // Or the tests above would say little.
+    // Otherwise the tests above would prove little.
     let bytes = [MORSELS[0], MORSELS[3], MORSELS[7], MORSELS[15], MORSELS[17]].concat();
     let (said, next) = converse(PLAIN, &bytes, &[1]);
     assert!(said.starts_with(b"HTTP/1.1 200 OK\r\n"));

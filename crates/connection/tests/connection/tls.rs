@@ -1,4 +1,4 @@
-//! HTTPS, by a client of rustls that has no socket either.
+//! HTTPS, with a rustls client that has no socket either.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use shoal_tls::{CertificateFiles, SelfSigned};
 use shoal_wire::proxy::encode_v2;
 use shoal_wire::stream::Next;
 
-use crate::harness::{Heard, INPUT_BYTES_MAX, NOW, SECURE, SECURE_PROXIED, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, NOW, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
 use crate::response;
 
-/// A certificate for `localhost`.
+/// Returns a certificate for `localhost`.
 pub(crate) struct Certificate(SelfSigned);
 
 pub(crate) fn certificate() -> Certificate {
@@ -43,16 +43,16 @@ impl Certificate {
     }
 }
 
-/// A client and the connection that it has.
+/// A client and its connection.
 pub(crate) struct Pair {
     pub(crate) tracker: Tracker,
     pub(crate) session: Session,
     pub(crate) client: ClientConnection,
     /// What the connection waits for.
     pub(crate) next: Next,
-    /// What the client has been told.
+    /// The bytes that the client has received.
     pub(crate) told: Vec<u8>,
-    /// Whether the client knows that nothing more comes.
+    /// Whether the client has received the end of the stream.
     pub(crate) has_ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl Pair {
         pair
     }
 
-    /// Lets both talk, in pieces of at most so many bytes, until neither has anything to say.
+    /// Exchanges bytes in pieces of at most this size, until neither side has more to send.
     pub(crate) fn run(&mut self, piece_bytes: usize) {
         loop {
             let mut wire = Vec::new();
@@ -120,7 +120,7 @@ impl Pair {
         self.told.clear();
         self.client.writer().write_all(request).unwrap();
         self.run(piece_bytes);
-        Heard { output: self.told.clone(), next: self.next }.responses()
+        Received { output: self.told.clone(), next: self.next }.responses()
     }
 }
 
@@ -265,7 +265,7 @@ fn the_proxy_protocol_comes_before_the_handshake() {
     let mut header = Vec::new();
     encode_v2("203.0.113.9:5000".parse().unwrap(), "192.0.2.1:443".parse().unwrap(), &mut header);
     let mut pair = Pair::new(trust, SECURE_PROXIED, "10.0.0.1");
-    // The header and the first flight in one piece.
+    // The header and the first flight arrive in one piece.
     pair.client.write_tls(&mut header).unwrap();
     pair.receive(&header);
     pair.run(usize::MAX);
@@ -277,16 +277,16 @@ fn the_proxy_protocol_comes_before_the_handshake() {
 fn what_is_no_tls_is_told_so() {
     let certificate = certificate();
     let mut tracker = Tracker::with(|_| {}, |_| {}, Some(certificate.server()));
-    let heard = tracker.ask_from(SECURE, "192.0.2.1", &announce(""));
-    assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Linger));
+    let received = tracker.ask_from(SECURE, "192.0.2.1", &announce(""));
+    assert_eq!((received.statuses(), received.next), (vec![400], Next::Linger));
 
-    let heard = tracker.ask_from(SECURE, "192.0.2.1", &[b'x'; 100]);
-    assert_eq!(heard.next, Next::Linger);
-    assert_eq!(heard.output.first(), Some(&21), "an alert");
+    let received = tracker.ask_from(SECURE, "192.0.2.1", &[b'x'; 100]);
+    assert_eq!(received.next, Next::Linger);
+    assert_eq!(received.output.first(), Some(&21), "an alert");
 }
 
 #[test]
 fn without_certificates_a_listener_for_tls_closes() {
-    let heard = Tracker::new().ask_from(SECURE, "192.0.2.1", &announce(""));
-    assert_eq!((heard.output.len(), heard.next), (0, Next::Close));
+    let received = Tracker::new().ask_from(SECURE, "192.0.2.1", &announce(""));
+    assert_eq!((received.output.len(), received.next), (0, Next::Close));
 }

@@ -1,4 +1,4 @@
-//! Which connections become WebSockets, and what those are told that do not.
+//! Which connections become WebSockets, and the responses to the others.
 
 use shoal_connection::{ClientHeader, Origins, Settings};
 use shoal_engine::counter::{Family, Kind, Outcome};
@@ -7,7 +7,7 @@ use shoal_wire::proxy::{encode_v1, encode_v2_local};
 use shoal_wire::stream::Next;
 
 use crate::frames::{Frame, PING, PONG, frame};
-use crate::harness::{self, Heard, PLAIN, PROXIED, Tracker, request};
+use crate::harness::{self, PLAIN, PROXIED, Received, Tracker, request};
 use crate::response;
 use crate::webtorrent::{ALICE, Client, announce, assert_counts, responder, round, upgrade, upgrade_at};
 
@@ -19,17 +19,17 @@ fn tracker_with(decide: impl FnOnce(&mut Settings)) -> Tracker {
     Tracker::with(decide, |_| {}, None)
 }
 
-/// Asserts that a request is declined, and that the connection goes on as HTTP.
+/// Asserts that a request is declined, and that the connection continues with HTTP.
 #[track_caller]
 fn assert_declined(tracker: &mut Tracker, bytes: &[u8], status: u16) -> response::Response {
-    let heard = tracker.ask(&[bytes, &harness::announce("")].concat());
-    assert_eq!((heard.statuses(), heard.next), (vec![status, 200], Next::Idle));
-    let response = heard.responses().swap_remove(0);
+    let received = tracker.ask(&[bytes, &harness::announce("")].concat());
+    assert_eq!((received.statuses(), received.next), (vec![status, 200], Next::Idle));
+    let response = received.responses().swap_remove(0);
     assert!(!response.body.is_empty(), "it says why");
     response
 }
 
-/// Asserts that a connection from `ip` becomes a WebSocket, on which things are heard.
+/// Asserts that a connection from `ip` becomes a WebSocket and handles messages.
 #[track_caller]
 fn assert_granted(tracker: &mut Tracker, listener: usize, ip: &str, bytes: &[u8]) {
     let mut client = Client::unheard(tracker, listener, ip);
@@ -54,12 +54,12 @@ fn a_websocket_may_be_asked_for_on_any_path() {
 fn the_handshake_is_that_of_the_rfc() {
     let extras = "Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Extensions: permessage-deflate\r\n";
     for fields in ["", extras] {
-        let heard = Tracker::new().ask(&upgrade(fields));
-        let (head, rest) = response::parse_head(&heard.output);
-        assert_eq!((head.status, rest.len(), heard.next), (101, 0, Next::Standing));
+        let received = Tracker::new().ask(&upgrade(fields));
+        let (head, rest) = response::parse_head(&received.output);
+        assert_eq!((head.status, rest.len(), received.next), (101, 0, Next::Standing));
         let mut fields = head.fields;
         fields.sort_unstable();
-        // RFC 6455, 1.3: the example. No extension and no subprotocol is agreed on.
+        // RFC 6455, 1.3: the example. Neither an extension nor a subprotocol is negotiated.
         let expected = [
             ("connection", "Upgrade"),
             ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
@@ -77,9 +77,9 @@ fn what_is_no_upgrade_is_a_request_as_any_other() {
         ("HTTP/1.1", format!("Connection: Upgrade\r\n{VERSION}{KEY}")),
         ("HTTP/1.0", format!("Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n{VERSION}{KEY}")),
     ] {
-        let heard = Tracker::new().ask(&request("GET", &harness::announce_target(), version, &fields));
-        assert_eq!((heard.statuses(), heard.next), (vec![200], Next::Idle), "{version} {fields}");
-        assert!(!heard.responses()[0].is_failure());
+        let received = Tracker::new().ask(&request("GET", &harness::announce_target(), version, &fields));
+        assert_eq!((received.statuses(), received.next), (vec![200], Next::Idle), "{version} {fields}");
+        assert!(!received.responses()[0].is_failure());
     }
 }
 
@@ -112,7 +112,7 @@ fn other_versions_are_told_which_one_is_spoken() {
 }
 
 #[test]
-fn without_webtorrent_nobody_is_let_in() {
+fn without_webtorrent_every_upgrade_is_declined() {
     let response = assert_declined(&mut Tracker::without_webtorrent(), &upgrade(""), 404);
     assert!(String::from_utf8(response.body).unwrap().contains("WebTorrent"));
     let other =
@@ -162,25 +162,25 @@ fn a_trusted_proxy_has_to_name_its_client() {
     for fields in ["", "X-Forwarded-For: unknown\r\n", "X-Real-IP: 203.0.113.9\r\n"] {
         let mut tracker = tracker_with(trust);
         let mut session = tracker.open(PLAIN, "10.0.0.1");
-        let heard = tracker.say(&mut session, &upgrade(fields));
-        assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Idle));
-        assert!(String::from_utf8_lossy(&heard.responses()[0].body).contains("proxy"));
+        let received = tracker.say(&mut session, &upgrade(fields));
+        assert_eq!((received.statuses(), received.next), (vec![400], Next::Idle));
+        assert!(String::from_utf8_lossy(&received.responses()[0].body).contains("proxy"));
         let refused = Outcome::Refused(Refusal::ProxyWithoutClient);
         assert_eq!(tracker.counters.replies(Family::V4, Kind::Other, refused), 1);
     }
 }
 
 #[test]
-fn a_client_that_nobody_can_name_is_not_let_in() {
-    // Over a Unix socket, and of a PROXY header that names nobody.
-    let heard = Tracker::new().ask_from(PLAIN, "", &upgrade(""));
-    assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Idle));
+fn a_client_without_an_address_is_declined() {
+    // The client uses a Unix socket, or a PROXY header without an address.
+    let received = Tracker::new().ask_from(PLAIN, "", &upgrade(""));
+    assert_eq!((received.statuses(), received.next), (vec![400], Next::Idle));
     let trust = |settings: &mut Settings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     let mut bytes = Vec::new();
     encode_v2_local(&mut bytes);
     bytes.extend_from_slice(&upgrade(""));
-    let heard = tracker_with(trust).ask_from(PROXIED, "10.0.0.1", &bytes);
-    assert_eq!((heard.statuses(), heard.next), (vec![400], Next::Idle));
+    let received = tracker_with(trust).ask_from(PROXIED, "10.0.0.1", &bytes);
+    assert_eq!((received.statuses(), received.next), (vec![400], Next::Idle));
 
     let mut bytes = Vec::new();
     let (source, here) = ("203.0.113.9:50000".parse().unwrap(), "192.0.2.1:80".parse().unwrap());
@@ -189,7 +189,7 @@ fn a_client_that_nobody_can_name_is_not_let_in() {
     assert_granted(&mut tracker_with(trust), PROXIED, "10.0.0.1", &bytes);
 }
 
-/// The first that `ip` is told about an announce, over a WebSocket opened with these fields.
+/// Returns the first message to `ip` about an announce, over a WebSocket opened with these fields.
 fn told_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
     use shoal_engine::webtorrent::Settings;
     let settings = Settings { refuse_private_addresses: true, ..Settings::default() };
@@ -222,7 +222,7 @@ fn requests_come_before_an_upgrade_and_frames_behind_it() {
     assert_eq!(client.next, Next::Standing);
     let told = client.read_bytes();
     let end = told.windows(13).position(|window| window == b"HTTP/1.1 101 ").unwrap();
-    assert_eq!(Heard { output: told[..end].to_vec(), next: Next::Idle }.statuses(), [200]);
+    assert_eq!(Received { output: told[..end].to_vec(), next: Next::Idle }.statuses(), [200]);
     assert_eq!(response::parse_head(&told[end..]).1, b"");
     assert_eq!(round(&mut tracker, &mut [&mut client]), 1);
     let frames = client.read();
@@ -251,6 +251,6 @@ fn an_upgrade_and_what_follows_may_be_cut_anywhere() {
 fn a_websocket_stands_where_requests_do_not() {
     let mut tracker = tracker_with(|settings| settings.keep_alive = false);
     assert_granted(&mut tracker, PLAIN, "192.0.2.1", &upgrade(""));
-    let heard = tracker.ask(&request("GET", "/", "HTTP/1.1", WEBSOCKET));
-    assert_eq!((heard.statuses(), heard.next), (vec![426], Next::Close));
+    let received = tracker.ask(&request("GET", "/", "HTTP/1.1", WEBSOCKET));
+    assert_eq!((received.statuses(), received.next), (vec![426], Next::Close));
 }

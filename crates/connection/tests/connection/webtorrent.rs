@@ -1,4 +1,4 @@
-//! Clients of WebTorrent, and what they say.
+//! WebTorrent clients and their messages.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use shoal_wire::stream::{Handle, Next};
 use crate::frames::{self, Frame};
 use crate::harness::{NOW, PLAIN, Tracker};
 
-/// A responder for a worker that is alone.
+/// Creates a responder for a single worker.
 pub(crate) fn responder(settings: Settings) -> Responder {
     responder_of(0, settings, &swarms(), &Mailboxes::new(1))
 }
@@ -33,8 +33,8 @@ pub(crate) fn responder_of(
     swarms: &Arc<Swarms>,
     mailboxes: &Arc<Mailboxes>,
 ) -> Responder {
-    let postroom = Postroom::new(worker, Arc::clone(mailboxes));
-    Responder::new(settings, Arc::clone(swarms), postroom, Tally::default(), fastrand::Rng::with_seed(1))
+    let dispatcher = Postroom::new(worker, Arc::clone(mailboxes));
+    Responder::new(settings, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
 }
 
 /// The client of a WebSocket, and the connection that it has.
@@ -43,12 +43,12 @@ pub(crate) struct Client {
     pub(crate) handle: Handle,
     /// What the connection waits for.
     pub(crate) next: Next,
-    /// What it was told and has not read.
+    /// Received bytes that it has not read.
     told: Vec<u8>,
 }
 
 impl Client {
-    /// One whose WebSocket is open.
+    /// Creates a client with an open WebSocket.
     pub(crate) fn new(tracker: &mut Tracker) -> Self {
         Self::at(tracker, "192.0.2.1")
     }
@@ -62,38 +62,38 @@ impl Client {
         client
     }
 
-    /// One that has said nothing.
+    /// Creates a client that has sent nothing.
     pub(crate) fn unheard(tracker: &Tracker, listener: usize, ip: &str) -> Self {
         let handle = tracker.handle();
         let session = tracker.service.open(&crate::harness::origin(listener, ip), handle);
         Self { session, handle, next: Next::Busy, told: Vec::new() }
     }
 
-    /// Says this, and is told what that comes to at once.
+    /// Sends a message and receives the immediate output.
     pub(crate) fn say(&mut self, tracker: &mut Tracker, bytes: &[u8]) {
         let mut output = Vec::new();
         self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output, NOW);
         self.told.append(&mut output);
     }
 
-    /// Says this, and is told all there is for it.
+    /// Sends a message and receives everything that is queued for it.
     pub(crate) fn ask(&mut self, tracker: &mut Tracker, bytes: &[u8]) -> Vec<Frame> {
         self.say(tracker, bytes);
         round(tracker, &mut [self]);
         self.read()
     }
 
-    /// What it was told since it read last.
+    /// Returns the bytes that it received since it last read.
     pub(crate) fn read_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.told)
     }
 
-    /// As frames.
+    /// Returns them as frames.
     pub(crate) fn read(&mut self) -> Vec<Frame> {
         frames::parse_all(&self.read_bytes())
     }
 
-    /// The frames behind the head of the answer to the upgrade.
+    /// Returns the frames after the head of the upgrade response.
     pub(crate) fn read_behind_head(&mut self) -> Vec<Frame> {
         let told = self.read_bytes();
         frames::parse_all(crate::response::parse_head(&told).1)
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// The end of a turn: whoever is to be told something is. Returns how often somebody was spoken to.
+/// Ends a poll round: writes all queued messages. Returns the number of writes.
 pub(crate) fn round(tracker: &mut Tracker, clients: &mut [&mut Client]) -> usize {
     let mut spoken = 0;
     while let Some(handle) = tracker.service.speaker() {
@@ -124,7 +124,7 @@ pub(crate) fn round(tracker: &mut Tracker, clients: &mut [&mut Client]) -> usize
     spoken
 }
 
-/// A request for a WebSocket, with further header fields.
+/// Returns an upgrade request with further header fields.
 pub(crate) fn upgrade(fields: &str) -> Vec<u8> {
     upgrade_at("/announce", fields)
 }
@@ -139,12 +139,12 @@ pub(crate) const TORRENT: &str = "tttttttttttttttttttt";
 pub(crate) const ALICE: &str = "-WW0001-aliceaaaaaaa";
 pub(crate) const BOB: &str = "-WW0001-bobbbbbbbbbb";
 
-/// An announce of a leecher without offers.
+/// Returns an announce of a leecher without offers.
 pub(crate) fn announce(peer_id: &str) -> Vec<u8> {
     announce_with(peer_id, &[])
 }
 
-/// An announce with offers, each of these bytes and an id made of its place.
+/// Returns an announce with offers of this size, each with an id made of its index.
 pub(crate) fn announce_with(peer_id: &str, offers: &[&str]) -> Vec<u8> {
     frames::text(&announce_message(peer_id, offers))
 }
@@ -163,7 +163,7 @@ pub(crate) fn announce_message(peer_id: &str, offers: &[&str]) -> String {
     )
 }
 
-/// The answer to an offer.
+/// Returns the answer to an offer.
 pub(crate) fn answer(peer_id: &str, to_peer_id: &str, offer: u32, sdp: &str) -> Vec<u8> {
     let id = offer_id(offer);
     frames::text(&format!(
@@ -175,7 +175,7 @@ fn offer_id(place: u32) -> String {
     format!("{place:020}")
 }
 
-/// What a client is told first about its announce.
+/// Returns the first message that a client receives about its announce.
 #[track_caller]
 pub(crate) fn assert_counts(frame: &Frame, complete: u32, incomplete: u32) {
     let text = frame.text();

@@ -33,7 +33,7 @@ fn offers_and_answers_cross_from_worker_to_worker() {
     assert!(bob.read()[0].text().contains("the offer"));
 
     bob.say(&mut there, &answer(BOB, ALICE, 0, "the answer"));
-    // Also if nobody asks whom to wake.
+    // This also holds if the caller ignores the workers to wake.
     drop(there.service.dispatch());
     here.service.collect(NOW);
     assert_eq!(round(&mut here, &mut [&mut alice]), 1);

@@ -1,4 +1,4 @@
-//! What sessions say that they hold is what they hold. A binary of its own, since it replaces the allocator.
+//! Sessions hold as much memory as they report. This is a separate binary, because it replaces the allocator.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
-/// Connections of a test.
+/// Number of connections of a test.
 const SESSIONS: u32 = 50;
 
 const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: tracker\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -58,12 +58,13 @@ fn open(service: &Service, index: u32) -> Session {
     service.open(&Origin { listener: 0, peer }, Handle { index, generation: 0 })
 }
 
-/// What sessions say that they hold, and what was allocated for them, when each has been told these inputs.
+/// Returns how much memory sessions report, and how much was allocated for them, after each has received these
+/// inputs.
 fn told_and_counted(inputs: impl Fn(u32) -> Vec<Vec<u8>>) -> (usize, usize) {
     let mut service = service();
     let mut sessions = Vec::with_capacity(SESSIONS as usize);
     let mut output = Vec::with_capacity(1 << 20);
-    // The first one is not counted: it has the service make what it keeps for all.
+    // The first session is not counted: it makes the service allocate its shared buffers.
     let mut before = 0;
     for index in 0..=SESSIONS {
         let mut session = open(&service, index);
@@ -88,7 +89,7 @@ fn assert_near((told, counted): (usize, usize)) {
     assert!(counted > 0 && told.abs_diff(counted) * 10 <= counted, "told {told}, counted {counted}");
 }
 
-/// The beginning of a masked text frame of so many bytes, in pieces.
+/// Returns the beginning of a masked text frame of this size, in pieces.
 fn half_message(bytes: u32, pieces: usize) -> Vec<Vec<u8>> {
     let mut head = vec![0x81, 0xff, 0, 0, 0, 0];
     head.extend_from_slice(&bytes.to_be_bytes());
@@ -107,7 +108,7 @@ fn half_messages_are_accounted_for() {
 
 #[test]
 fn half_fragmented_messages_are_accounted_for() {
-    // Fragments of text that are not the last: FIN is not set on any of them.
+    // None of the text fragments is the last: FIN is not set.
     let fragment = |opcode: u8| {
         let mut frame = vec![opcode, 0xfe, 0x10, 0, 0, 0, 0, 0];
         frame.resize(8 + 0x1000, b' ');
@@ -130,7 +131,7 @@ fn the_compressor_of_a_full_scrape_is_accounted_for() {
     let mut service = service();
     let mut output = Vec::with_capacity(1 << 20);
     let mut session = open(&service, 0);
-    // A store of some thousand torrents does not fit one piece.
+    // A store of some thousand torrents does not fit into one piece.
     for torrent in 0..20_000_u32 {
         let hash: String =
             (0..20).map(|byte| format!("%{:02x}", (torrent >> (byte % 4 * 8)) & 0xff)).collect();
@@ -146,7 +147,7 @@ fn the_compressor_of_a_full_scrape_is_accounted_for() {
         output.clear();
         service.receive(session, &mut request, output, NOW)
     };
-    // Once to the end, so that the service has what it keeps.
+    // The first full scrape runs to its end, so that the service has its shared buffers.
     let mut next = scrape(&mut service, &mut session, &mut output);
     while next == Next::More {
         output.clear();

@@ -1,4 +1,4 @@
-//! Requests, inside of TLS and not.
+//! Requests with and without TLS.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use super::{NOW, open, service};
 
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 
-/// Has `ask` asked for a while, and then counts what is allocated while it is asked on.
+/// Calls `ask` for a while, and then counts the allocations of further calls.
 fn count(mut ask: impl FnMut(u32)) -> u64 {
     (0..20_000).for_each(&mut ask);
     let before = shoal_counting_allocator::allocations();
@@ -72,7 +72,7 @@ fn a_connection_for_each_announce() {
     assert_eq!(allocations, 0);
 }
 
-/// A server for `localhost`, and a client that believes it.
+/// Returns a server for `localhost`, and a client that trusts it.
 fn tls() -> (shoal_tls::Server, ClientConnection) {
     let certificate = shoal_tls::self_signed(&["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! WebSockets that relay offers and answers, of clients that say everything at once or in pieces.
+//! WebSockets that relay offers and answers, of clients that send everything at once or in pieces.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shoal_wire::stream::Next;
 
 use super::{NOW, open, service};
 
-/// A service of WebTorrent.
+/// Creates a WebTorrent service.
 fn webtorrent_service() -> Service {
     let swarms = shoal_relay::Settings {
         peers_max: 1000,
@@ -19,18 +19,18 @@ fn webtorrent_service() -> Service {
         peer_lifetime_s: 600,
         hash_key: [1, 2],
     };
-    let postroom = shoal_relay::Postroom::new(0, shoal_relay::Mailboxes::new(1));
+    let dispatcher = shoal_relay::Postroom::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
         webtorrent::Settings::default(),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
-        postroom,
+        dispatcher,
         Tally::default(),
         fastrand::Rng::with_seed(1),
     );
     service(Some(responder), None)
 }
 
-/// A masked text frame.
+/// Returns a masked text frame.
 fn put_frame(message: &str, out: &mut Vec<u8>) {
     let mask = [1, 2, 3, 4];
     out.extend_from_slice(&[0x81, 0x80 | 126]);
@@ -39,8 +39,8 @@ fn put_frame(message: &str, out: &mut Vec<u8>) {
     out.extend(message.bytes().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
-/// What a client says in a round: an announce with so many offers, and an answer to the one of the round before, made
-/// by the client before it.
+/// Returns the messages of a client in a round: an announce with this many offers, and an answer to the offer
+/// that the previous client made in the round before.
 fn put_messages(client: usize, clients: usize, round: u32, offers: u32, out: &mut Vec<u8>) {
     let (torrent, sdp) = ("t".repeat(20), "s".repeat(2000));
     let mut message = format!(
@@ -66,7 +66,7 @@ fn put_messages(client: usize, clients: usize, round: u32, offers: u32, out: &mu
     );
 }
 
-/// A client whose WebSocket is open.
+/// A client with an open WebSocket.
 fn client(service: &mut Service, index: u32, output: &mut Vec<u8>) -> Session {
     let mut session = open(service, 0, [192, 0, 2, 1], index);
     let mut request = *b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -1,5 +1,5 @@
-//! The peers that an announce is handed: those of the client's own family first, which it surely reaches, and where
-//! these are fewer than it wants, as many of the other.
+//! The peers that an announce is handed. Peers of the client's own family come first, because the client can
+//! surely reach them. If there are fewer than it wants, peers of the other family fill the rest.
 
 use core::net::IpAddr;
 
@@ -11,17 +11,17 @@ use crate::Now;
 use crate::policy::{self, Grant, Wish};
 use crate::refusal::Refusal;
 
-/// Most peers of a reply. A list so long is 18 KiB, of dictionaries 60.
+/// Maximum number of peers of a reply. Such a list takes 18 KiB in compact form, and 60 as dictionaries.
 const PEERS_MAX: usize = 1000;
 
-/// Room for the peers of one reply.
+/// Buffers for the peers of one reply.
 #[derive(Debug)]
 pub(super) struct Handout {
     v4: Box<[PeerV4]>,
     v6: Box<[PeerV6]>,
 }
 
-/// What an announce brought.
+/// The result of an announce.
 #[derive(Debug)]
 pub(super) struct Given<'h> {
     /// The sums over the swarms of both families, after the announce.
@@ -30,7 +30,7 @@ pub(super) struct Given<'h> {
     pub(super) peers_v6: &'h [PeerV6],
 }
 
-/// The same in numbers of peers of the client's family and of the other.
+/// The same result, as numbers of peers of the client's family and of the other.
 struct Joined {
     counts: Counts,
     own: usize,
@@ -38,13 +38,13 @@ struct Joined {
 }
 
 impl Handout {
-    /// Room for as many peers as any reply may have.
+    /// Creates buffers for as many peers as any reply may have.
     pub(super) fn new(numwant_max: u32) -> Self {
         let peers = usize::try_from(numwant_max).unwrap_or(usize::MAX).min(PEERS_MAX);
         Self { v4: vec![PeerV4::new_zeroed(); peers].into(), v6: vec![PeerV6::new_zeroed(); peers].into() }
     }
 
-    /// Announces the client that made the wish, as granted.
+    /// Announces the client that made the request, as decided.
     pub(super) fn announce(
         &mut self,
         store: &Store,
@@ -74,8 +74,8 @@ impl Handout {
     }
 }
 
-/// Announces in the swarm of the client's own family, or only looks into it where the client does not register, and looks
-/// into that of the other. Each comes with the room for its peers.
+/// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads
+/// the swarm of the other family. Each family comes with the buffer for its peers.
 fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     (own, own_out): (&Swarms<P>, &mut [u8]),
     (other, other_out): (&Swarms<Q>, &mut [u8]),
@@ -86,7 +86,7 @@ fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     rng: &mut fastrand::Rng,
 ) -> Result<Joined, Refusal> {
     let place = own.locate(info_hash);
-    // While the one swarm is worked on, the other arrives.
+    // The other swarm loads while this one is processed.
     other.prefetch_swarm(&place);
     let seeds = policy::seeds(announce.action);
     let joined = if registers {

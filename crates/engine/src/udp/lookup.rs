@@ -1,4 +1,4 @@
-//! What a granted request does to the store, step by step, and the reply that comes of it.
+//! The store operations of an accepted request, step by step, and the reply to it.
 
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::counter::Family;
 use crate::policy::{self, Grant, Wish};
 use crate::refusal::Refusal;
 
-/// The request, of the family that its source has.
+/// The request, for the family of its source.
 #[derive(Debug)]
 pub(super) enum Lookup<'b> {
     V4(Step<'b, PeerV4>),
@@ -21,7 +21,7 @@ pub(super) enum Lookup<'b> {
 /// The request to the swarms of one family.
 #[derive(Debug)]
 pub(super) enum Step<'b, P> {
-    /// Where the peer does not register, the swarm is only looked into.
+    /// If the peer does not register, the swarm is only read.
     Announce {
         place: Place,
         announce: Announce<P>,
@@ -32,7 +32,7 @@ pub(super) enum Step<'b, P> {
     },
 }
 
-/// What a reply says that the store does not know.
+/// The parts of a reply that do not come from the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) transaction_id: TransactionId,
@@ -40,7 +40,7 @@ pub(super) struct Terms {
 }
 
 impl<'b> Lookup<'b> {
-    /// An announce by the peer that made the wish.
+    /// Creates the lookup of an announce by the peer that made the request.
     pub(super) fn announce(store: &Store, info_hash: &InfoHash, wish: &Wish, grant: Grant) -> Self {
         match wish.ip {
             IpAddr::V4(ip) => {
@@ -52,7 +52,7 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// A scrape of no more torrents than the reply has room for.
+    /// Creates the lookup of a scrape of no more torrents than fit the reply.
     pub(super) const fn scrape(family: Family, info_hashes: &'b [InfoHash]) -> Self {
         match family {
             Family::V4 => Self::V4(Step::Scrape { info_hashes }),
@@ -60,7 +60,7 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// Starts loading the swarms.
+    /// Starts to load the swarms.
     pub(super) fn prefetch_swarms(&self, store: &Store) {
         match self {
             Self::V4(step) => step.prefetch_swarms(&store.v4),
@@ -68,7 +68,7 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// Starts loading what the swarm is made of, now that its entry is there.
+    /// Starts to load the parts of the swarm, now that its entry is loaded.
     pub(super) fn prefetch_large(&self, store: &Store) {
         match self {
             Self::V4(step) => step.prefetch_large(&store.v4),
@@ -76,7 +76,8 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// Starts loading the announcing peer and those that it will be handed if `answer` is given an equal `rng`.
+    /// Starts to load the announcing peer, and the peers that `answer` will hand out if it is given an equal
+    /// `rng`.
     pub(super) fn prefetch_peers(&self, store: &Store, rng: fastrand::Rng) {
         match self {
             Self::V4(step) => step.prefetch_peers(&store.v4, rng),
@@ -84,7 +85,7 @@ impl<'b> Lookup<'b> {
         }
     }
 
-    /// Does what is asked, writes the reply to the front of `out` and tells its length.
+    /// Executes the request, writes the reply to the front of `out` and returns its length.
     pub(super) fn answer(
         &self,
         store: &Store,

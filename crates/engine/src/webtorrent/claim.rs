@@ -1,9 +1,9 @@
-//! Claims: announces of a peer id that another connection has.
+//! Claims: announces of a peer id that belongs to another connection.
 //!
-//! The connection that has it may be dead without our knowledge: a browser that moved to another network is back before
-//! the tracker misses it. So it is asked for a sign of life, by a ping that names the peer, and the announce waits; where
-//! no pong comes in time the peer is the claimant's, and otherwise it is refused. The address of the claimant is no
-//! matter: neighbours share one, and a client that moves has a new one.
+//! The other connection may be dead without the tracker's knowledge: a browser that moved to another network is
+//! back before the tracker notices. The tracker therefore challenges it with a ping that names the peer, and the
+//! announce waits. If no pong arrives in time, the claimant gets the peer; otherwise the claim is refused. The
+//! address of the claimant is irrelevant: neighbours share one, and a client that moves has a new one.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,23 @@ use shoal_wire::stream::Handle;
 
 use super::member::Member;
 
-/// Most claims that wait for the connections of a worker. More are refused at once.
+/// Maximum number of waiting claims of the connections of a worker. Further claims are refused at once.
 const CLAIMS_MAX: usize = 1024;
 
-/// Most claims that wait for one connection.
+/// Maximum number of waiting claims of one connection.
 const CLAIMS_PER_MEMBER_MAX: u8 = 16;
 
-/// Most claims that wait for the connections of one source, so that one source leaves room for others.
+/// Maximum number of waiting claims of the connections of one source, so that one source leaves room for others.
 const CLAIMS_PER_SOURCE_MAX: u8 = 64;
 
-/// Counters of claims by source, a power of two. Sources that share one share its claims.
+/// Number of counters of claims by source, a power of two. Sources that map to the same counter share its limit.
 const COUNTERS: usize = 1024;
 
-/// Seconds after which a claim is decided. The challenge may take a moment to get to its worker, and seconds are whole.
+/// Seconds after which a claim is decided. The challenge may take a moment to reach its worker, and times are
+/// whole seconds.
 const CLAIM_S: u32 = CHALLENGE_S + 2;
 
-/// An announce that waits.
+/// A waiting announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) handle: Handle,
@@ -40,11 +41,11 @@ pub(super) struct Claim {
 /// The claims of the connections of a worker.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// With the seconds at which they are to be decided, in that order.
+    /// The waiting claims and the second at which each is due, in that order.
     waiting: VecDeque<(u32, Claim)>,
-    /// Those of which the connection has been called.
+    /// The due claims whose connections have been woken.
     due: Vec<Claim>,
-    /// How many claims there are of each source.
+    /// The number of claims of each source.
     of_sources: Box<[u8; COUNTERS]>,
 }
 
@@ -55,7 +56,7 @@ impl Default for Claims {
 }
 
 impl Claims {
-    /// Has a claim of the client wait. Returns whether it does: one that waits already does not wait twice.
+    /// Adds a claim of the client. Returns whether it waits: a claim that already waits is not added twice.
     pub(super) fn add(&mut self, member: &mut Member, claim: Claim, now_s: u32) -> bool {
         let is_same = |other: &Claim| Claim { stance: claim.stance, ..*other } == claim;
         let has_room =
@@ -73,7 +74,7 @@ impl Claims {
         true
     }
 
-    /// The connection of a claim that has become due. It is to be called.
+    /// Returns the connection of the next claim that is due. The caller wakes that connection.
     pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
         if self.waiting.front()?.0 > now_s {
             return None;
@@ -83,16 +84,16 @@ impl Claims {
         Some(claim.handle)
     }
 
-    /// A claim of the client that is to be decided now.
+    /// Takes a claim of the client that is to be decided now.
     pub(super) fn take(&mut self, member: &mut Member) -> Option<Claim> {
         let handle = member.handle();
-        let place = self.due.iter().position(|claim| claim.handle == handle)?;
+        let index = self.due.iter().position(|claim| claim.handle == handle)?;
         member.claims -= 1;
         *self.of_source(member.source()) -= 1;
-        Some(self.due.swap_remove(place))
+        Some(self.due.swap_remove(index))
     }
 
-    /// The client has gone.
+    /// Removes the claims of a client that has disconnected.
     pub(super) fn forget(&mut self, member: &Member) {
         self.waiting.retain(|(_, claim)| claim.handle != member.handle());
         self.due.retain(|claim| claim.handle != member.handle());
@@ -104,7 +105,7 @@ impl Claims {
     }
 }
 
-/// What a challenge on account of a peer consists of, and the pong to it.
+/// Returns the payload of a challenge on account of a peer, which is also that of the pong to it.
 pub(super) fn payload(info_hash: &InfoHash, peer_id: &PeerId) -> [u8; CHALLENGE_BYTES] {
     let mut payload = [0; CHALLENGE_BYTES];
     let (first, second) = payload.split_at_mut(info_hash.0.len());
@@ -113,7 +114,7 @@ pub(super) fn payload(info_hash: &InfoHash, peer_id: &PeerId) -> [u8; CHALLENGE_
     payload
 }
 
-/// The peer on account of which a connection was challenged.
+/// Returns the peer that a challenge with this payload is about.
 pub(super) fn parse(payload: &[u8]) -> Option<(InfoHash, PeerId)> {
     let (info_hash, rest) = payload.split_first_chunk()?;
     Some((InfoHash(*info_hash), PeerId(rest.try_into().ok()?)))

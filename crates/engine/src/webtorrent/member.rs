@@ -1,4 +1,4 @@
-//! What is kept of a connected client.
+//! The state of a connected client.
 
 use core::net::IpAddr;
 
@@ -10,29 +10,30 @@ use crate::address;
 use crate::counter::Family;
 use crate::refusal::Refusal;
 
-/// How many peers are looked at, when there are as many as there may be, to find some that have been forgotten.
+/// How many peers of a full list are checked at a time for peers that the swarms have forgotten.
 const PRUNED_AT_ONCE: usize = 16;
 
-/// A connected client: where it is, whence it came, and which peers it is. Owns no memory before its first announce, and
-/// 40 bytes a peer then.
+/// A connected client: its connection, its source and its peers. It owns no heap memory before its first
+/// announce, and 40 bytes per peer from then on.
 #[derive(Debug)]
 pub struct Member {
     handle: Handle,
     source: Source,
-    /// In no order. Some may have been forgotten by the swarms since, or taken over by another connection.
+    /// The peers, in no order. The swarms may have forgotten some of them, or another connection may have taken
+    /// them over.
     peers: Vec<Peer>,
     pub(super) family: Family,
-    /// Claims of it that wait to be decided.
+    /// The number of its claims that wait for a decision.
     pub(super) claims: u8,
-    /// What it may still have relayed.
+    /// The remaining relay allowance.
     pub(super) bucket: Bucket,
-    /// Why it may enter no swarm.
+    /// The reason, if it may not enter any swarm.
     pub(super) refusal: Option<Refusal>,
 }
 
 const _: () = assert!(size_of::<Member>() <= 48, "there may be a hundred thousand of them");
 
-/// What a client is in one swarm.
+/// A client's identity in one swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) info_hash: InfoHash,
@@ -56,7 +57,7 @@ impl Member {
         Address { worker, handle: self.handle }
     }
 
-    /// The connection of the client.
+    /// Returns the connection of the client.
     #[must_use]
     pub const fn handle(&self) -> Handle {
         self.handle
@@ -66,7 +67,7 @@ impl Member {
         self.source
     }
 
-    /// How much memory the list of its peers takes.
+    /// Returns the memory size of the list of its peers.
     #[must_use]
     pub const fn list_bytes(&self) -> usize {
         self.peers.capacity() * size_of::<Peer>()
@@ -76,30 +77,30 @@ impl Member {
         &self.peers
     }
 
-    /// Notes a peer that the swarms have taken in.
+    /// Records a peer that the swarms have admitted.
     pub(super) fn add(&mut self, peer: Peer) {
         if self.peers.contains(&peer) {
             return;
         }
         if self.peers.len() == self.peers.capacity() {
-            // Most clients are in one swarm only.
+            // Most clients are in only one swarm.
             self.peers.reserve_exact(self.peers.len().max(1));
         }
         self.peers.push(peer);
     }
 
-    /// Notes that a peer has left.
+    /// Removes a peer that has left.
     pub(super) fn remove(&mut self, peer: &Peer) {
-        if let Some(place) = self.peers.iter().position(|other| other == peer) {
-            self.peers.swap_remove(place);
+        if let Some(index) = self.peers.iter().position(|other| other == peer) {
+            self.peers.swap_remove(index);
         }
         if self.peers.is_empty() {
             self.peers = Vec::new();
         }
     }
 
-    /// Looks for peers that are not there any more, among some drawn at random: who is full asks often. Returns whether
-    /// there were any.
+    /// Checks some peers drawn at random and removes those that the swarms have forgotten. It checks only some
+    /// because a full client asks often. Returns whether it removed any.
     pub(super) fn prune(&mut self, swarms: &Swarms, worker: u16, rng: &mut fastrand::Rng) -> bool {
         let address = self.address(worker);
         let before = self.peers.len();
@@ -107,10 +108,10 @@ impl Member {
             if self.peers.is_empty() {
                 break;
             }
-            let place = rng.usize(..self.peers.len());
-            let Peer { info_hash, peer_id } = self.peers[place];
+            let index = rng.usize(..self.peers.len());
+            let Peer { info_hash, peer_id } = self.peers[index];
             if !swarms.has(&swarms.locate(&info_hash), &peer_id, address) {
-                self.peers.swap_remove(place);
+                self.peers.swap_remove(index);
             }
         }
         self.peers.len() < before

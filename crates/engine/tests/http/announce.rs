@@ -1,4 +1,4 @@
-//! What an announce does, and whom it is told of.
+//! Effects of an announce, and the peers in its reply.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -46,7 +46,7 @@ fn peers_of_both_families_find_each_other() {
     assert_eq!(swarm.peers, [at(v4(1), 1001)]);
     let swarm = tracker.announce(v4(2), &leecher(1003));
     assert_eq!(swarm.peers, [at(v4(1), 1001), at(v6(1), 1002)]);
-    // Over UDP there is no place for the other family (BEP 15).
+    // A UDP reply has no field for the other family (BEP 15).
     assert_eq!(tracker.announce_udp(v6(3), 1004, 5), [at(v6(1), 1002)]);
 }
 
@@ -65,7 +65,7 @@ fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
             let swarm = tracker.announce(client(3), &hidden);
             assert_eq!((swarm.complete, swarm.incomplete, &swarm.peers), (1, 1, &peers), "{hidden}");
         }
-        // One that has everything is handed leechers only, and its download is not counted.
+        // A seeder is handed leechers only, and its download is not counted.
         for hidden in [seeder(0), with("event=completed", &leecher(0))] {
             let swarm = tracker.announce(client(3), &hidden);
             assert_eq!((swarm.downloaded, swarm.peers), (0, vec![at(other(2), 1002)]), "{hidden}");
@@ -93,7 +93,7 @@ fn a_client_may_leave_without_saying_its_port() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &leecher(1001));
     let left = tracker.announce(v4(1), &with("event=stopped", &crate::harness::named(&HASH)));
-    assert_eq!((left.incomplete, left.peers), (1, vec![]), "nobody knows which of its peers leaves");
+    assert_eq!((left.incomplete, left.peers), (1, vec![]), "it is unknown which of its peers leaves");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 }
 
 #[test]
-fn nobody_can_stop_another_hosts_peer() {
+fn no_client_can_stop_another_hosts_peer() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &seeder(6881));
     tracker.announce(v4(2), &with("event=stopped", &seeder(6881)));
@@ -237,7 +237,7 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
 }
 
 #[test]
-fn events_that_nobody_knows_are_updates() {
+fn unknown_events_are_updates() {
     for event in ["event=", "event=paused", "event=started", "event=%00", "event"] {
         let mut tracker = Tracker::new(&settings());
         let swarm = tracker.announce(v4(1), &with(event, &leecher(1)));
@@ -285,7 +285,7 @@ fn announces_are_counted_by_family() {
 #[test]
 fn every_info_hash_is_one_of_its_own() {
     let mut tracker = Tracker::new(&settings());
-    // Bytes that mean something in a query, raw and escaped alike.
+    // Bytes with a meaning in a query, raw and escaped.
     let hashes = [InfoHash([b'&'; 20]), InfoHash([b'='; 20]), InfoHash([b'%'; 20]), InfoHash([0; 20])];
     for info_hash in &hashes {
         assert_eq!(tracker.announce(v4(1), &query(info_hash, 1, 0)).complete, 1);

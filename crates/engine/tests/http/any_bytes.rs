@@ -1,11 +1,11 @@
-//! Whatever a query says, the answer is one bencoded dictionary, and no bytes make the responder panic.
+//! For any query, the reply is one bencoded dictionary, and no bytes make the responder panic.
 
 use proptest::prelude::*;
 
 use crate::bencode::Value;
 use crate::harness::{Tracker, leecher, settings, v4, v6};
 
-/// Bytes that are nearly a query.
+/// Generates bytes that are nearly a query.
 fn nearly_a_query() -> impl Strategy<Value = Vec<u8>> {
     let parameter = prop_oneof![
         Just(leecher(6881).into_bytes()),

@@ -1,4 +1,4 @@
-//! Bencoding as its readers see it: strict, and without a word from the tracker's own codec.
+//! A strict bencoding reader, independent of the tracker's own codec.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Reads one value that takes all of `bytes`.
+    /// Reads one value that spans all of `bytes`.
     #[track_caller]
     pub(crate) fn read(bytes: &[u8]) -> Self {
         Self::read_any_order(bytes, true)
     }
 
-    /// As `read`; keys may be unsorted where `sorted` does not insist, but no key comes twice.
+    /// Reads a value like `read`. Keys may be unsorted unless `sorted` is set, but must be unique.
     #[track_caller]
     pub(crate) fn read_any_order(bytes: &[u8], sorted: bool) -> Self {
         let mut reader = Reader { rest: bytes, sorted };
@@ -105,7 +105,7 @@ impl Reader<'_> {
         string.to_vec()
     }
 
-    /// What stands before `end`, which is skipped.
+    /// Returns the bytes before `end`, and skips `end`.
     fn until(&mut self, end: u8) -> String {
         let length = self.rest.iter().position(|&byte| byte == end).unwrap();
         let text = String::from_utf8(self.rest[..length].to_vec()).unwrap();

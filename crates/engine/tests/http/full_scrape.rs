@@ -12,7 +12,7 @@ fn open() -> Settings {
     Settings { full_scrape: true, ..settings() }
 }
 
-/// All pieces put together; `meanwhile` happens before each.
+/// Returns all pieces together; `meanwhile` runs before each.
 fn whole(tracker: &mut Tracker, mut meanwhile: impl FnMut(&mut Tracker)) -> (Value, usize) {
     let mut scrape = tracker.http.begin_full_scrape(v4(9));
     let (mut body, mut pieces) = (Vec::new(), 0);
@@ -23,7 +23,7 @@ fn whole(tracker: &mut Tracker, mut meanwhile: impl FnMut(&mut Tracker)) -> (Val
         pieces += 1;
         assert!(body.len() - before <= PIECE_BYTES_MAX, "a piece is bounded");
         if !has_more {
-            // In the order of the keyed hash: the list is too long to be sorted.
+            // The list is in the order of the keyed hash: it is too long to be sorted.
             return (Value::read_any_order(&body, false), pieces);
         }
     }

@@ -1,4 +1,4 @@
-//! A tracker without sockets or clocks, asked over HTTP and over UDP.
+//! A tracker without sockets or clocks, which answers requests over HTTP and over UDP.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ pub(crate) struct Swarm {
     pub(crate) complete: i64,
     pub(crate) incomplete: i64,
     pub(crate) downloaded: i64,
-    /// Those of IPv4 first.
+    /// Peers of IPv4 come first.
     pub(crate) peers: Vec<SocketAddr>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn hash(number: u16) -> InfoHash {
     InfoHash(bytes)
 }
 
-/// The parameter that names a torrent, every byte escaped.
+/// Returns the parameter that names a torrent, with every byte escaped.
 pub(crate) fn named(info_hash: &InfoHash) -> String {
     info_hash.0.iter().fold("info_hash=".to_owned(), |mut text, byte| {
         write!(text, "%{byte:02x}").unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn named(info_hash: &InfoHash) -> String {
     })
 }
 
-/// The query of a client with this port that lacks so many bytes.
+/// Returns the query of a client with this port and this many bytes left.
 pub(crate) fn query(info_hash: &InfoHash, port: u16, left: u64) -> String {
     let peer_id = "-XX0001-abcdefghijkl";
     format!(
@@ -84,18 +84,18 @@ pub(crate) fn seeder(port: u16) -> String {
     query(&HASH, port, 0)
 }
 
-/// The query with one more parameter.
+/// Returns the query with one more parameter.
 pub(crate) fn with(parameter: &str, query: &str) -> String {
     format!("{query}&{parameter}")
 }
 
-/// The `n`th of many clients over IPv4, each with an address of its own.
+/// Returns the `n`th of many clients over IPv4, each with an address of its own.
 pub(crate) fn v4(n: u16) -> IpAddr {
     let [high, low] = n.to_be_bytes();
     IpAddr::from([77, 1, high, low])
 }
 
-/// The `n`th of many clients over IPv6.
+/// Returns the `n`th of many clients over IPv6.
 pub(crate) fn v6(n: u16) -> IpAddr {
     IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n])
 }
@@ -121,28 +121,28 @@ impl Tracker {
         Self { http, udp, store, counters, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 } }
     }
 
-    /// Announces over HTTP; the reply as it came.
+    /// Announces over HTTP and returns the raw reply.
     #[track_caller]
     pub(crate) fn ask(&mut self, ip: IpAddr, query: &str) -> Value {
-        // What stands in the buffer before is none of the responder's business.
+        // The responder must ignore earlier contents of the buffer.
         let mut body = b"before".to_vec();
         self.http.announce(ip, query.as_bytes(), self.now, &mut body);
         Value::read(body.strip_prefix(b"before").unwrap())
     }
 
-    /// Announces over HTTP with success.
+    /// Announces over HTTP and asserts success.
     #[track_caller]
     pub(crate) fn announce(&mut self, ip: IpAddr, query: &str) -> Swarm {
         swarm_of(&self.ask(ip, query))
     }
 
-    /// Announces over HTTP without success, for the reason returned.
+    /// Announces over HTTP, asserts a refusal and returns its reason.
     #[track_caller]
     pub(crate) fn refusal(&mut self, ip: IpAddr, query: &str) -> String {
         self.ask(ip, query).text("failure reason").to_owned()
     }
 
-    /// Scrapes over HTTP; the reply as it came.
+    /// Scrapes over HTTP and returns the raw reply.
     #[track_caller]
     pub(crate) fn scrape(&mut self, ip: IpAddr, query: &str) -> Value {
         let mut body = Vec::new();
@@ -150,14 +150,14 @@ impl Tracker {
         Value::read(&body)
     }
 
-    /// The counts of one torrent: complete, incomplete, downloaded.
+    /// Returns the counts of one torrent: complete, incomplete, downloaded.
     #[track_caller]
     pub(crate) fn counts(&mut self, info_hash: &InfoHash) -> [i64; 3] {
         let reply = self.scrape(v4(999), &named(info_hash));
         counts_of(&reply, info_hash).expect("the torrent was asked for")
     }
 
-    /// Announces over UDP; whom it is handed.
+    /// Announces over UDP and returns the peers of the reply.
     #[track_caller]
     pub(crate) fn announce_udp(&mut self, ip: IpAddr, port: u16, left: i64) -> Vec<SocketAddr> {
         let announce = Announce {
@@ -225,7 +225,7 @@ pub(crate) fn counts_of(reply: &Value, info_hash: &InfoHash) -> Option<[i64; 3]>
     Some(["complete", "incomplete", "downloaded"].map(|key| file.integer(key)))
 }
 
-/// The peers, of which none comes twice.
+/// Returns the peers, and asserts that they are distinct.
 #[track_caller]
 pub(crate) fn distinct(swarm: &Swarm) -> Vec<SocketAddr> {
     let mut peers = swarm.peers.clone();

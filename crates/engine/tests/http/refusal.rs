@@ -1,4 +1,4 @@
-//! Requests that are not granted: the words for the client, and the counts for the operator.
+//! Refused requests: the text for the client, and the counts for the operator.
 
 use shoal_engine::Settings;
 use shoal_engine::counter::{Family, Kind, Outcome};

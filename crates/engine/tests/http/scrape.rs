@@ -1,4 +1,4 @@
-//! The counts of torrents that are named.
+//! The counts of named torrents.
 
 use shoal_engine::Settings;
 use shoal_engine::counter::{Kind, Outcome};
@@ -26,7 +26,7 @@ fn counts_are_those_of_both_families() {
 }
 
 #[test]
-fn torrents_that_nobody_announced_have_zeros() {
+fn unannounced_torrents_have_zeros() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(v4(1), &seeder(1));
     let reply = tracker.scrape(v4(9), &all_named(&[hash(1), HASH, hash(2)]));
@@ -46,7 +46,7 @@ fn every_number_of_torrents_that_a_request_holds_is_answered() {
         }
     }
     for asked in (1..=10).chain([23, 24, 25, 74, 75, 130, 200, 260]) {
-        // Sorted keys are checked by whoever reads it.
+        // The bencoding reader checks that keys are sorted.
         let reply = tracker.scrape(v4(9), &all_named(&hashes[..asked]));
         assert_eq!(reply.find("files").unwrap().dictionary().len(), asked);
         for (n, info_hash) in hashes[..asked].iter().enumerate() {
@@ -75,7 +75,7 @@ fn a_torrent_that_is_named_twice_comes_once() {
 }
 
 #[test]
-fn a_scrape_of_nothing_is_refused_unless_the_operator_tells_everybody() {
+fn a_scrape_of_nothing_is_refused_unless_the_operator_allows_it() {
     let mut closed = Tracker::new(&settings());
     for query in ["", "x=y", "&&"] {
         assert!(!closed.http.is_full_scrape(query.as_bytes()));

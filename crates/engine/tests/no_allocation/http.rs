@@ -7,9 +7,9 @@ use shoal_engine::Settings;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 
-use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
+use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
 
-/// Room for any reply, so that only the responder's own allocations are seen.
+/// Capacity for any reply, so that only the responder's own allocations are seen.
 const BODY_BYTES: usize = 256 << 10;
 
 fn ip(host: u8, v6: bool) -> IpAddr {
@@ -20,8 +20,8 @@ fn named(torrent: u8) -> String {
     format!("info_hash={}", format!("%{torrent:02x}").repeat(20))
 }
 
-/// A query drawn at random, of an announce in either form or of a scrape; some are cut off. What says who announces
-/// comes before the torrent, so that a query cut off in it says nothing else.
+/// Returns a random query of an announce in either form or of a scrape; some are truncated. The parameters that
+/// identify the client come before the torrent, so that a truncated query has no other meaning.
 fn query(rng: &mut fastrand::Rng, host: u8, scrapes: bool) -> String {
     let left = u8::from(host >= HOSTS / 2);
     let mut query = format!("port=6881&left={left}&{}", named(rng.u8(0..TORRENTS)));
@@ -62,6 +62,6 @@ fn the_steady_state_allocates_nothing() {
         allocations
     };
     run(300_000);
-    assert!(everybody_is_there(&store));
+    assert!(all_have_joined(&store));
     assert_eq!(run(50_000), 0);
 }

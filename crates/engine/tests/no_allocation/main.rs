@@ -1,4 +1,5 @@
-//! Nothing is allocated per request once everybody is there. A binary of its own, since it replaces the allocator.
+//! Nothing is allocated per request once all clients have joined. This is a separate binary, because it replaces
+//! the allocator.
 
 mod http;
 mod udp;
@@ -33,8 +34,8 @@ fn store() -> Arc<Store> {
     Arc::new(Store::new(&settings).expect("address space"))
 }
 
-/// Whether every host of either family has announced every torrent.
-fn everybody_is_there(store: &Store) -> bool {
+/// Whether every host of both families has announced every torrent.
+fn all_have_joined(store: &Store) -> bool {
     let peers = [store.v4.totals(), store.v6.totals()].map(|totals| totals.seeders + totals.leechers);
     peers == [u64::from(TORRENTS) * u64::from(HOSTS); 2]
 }

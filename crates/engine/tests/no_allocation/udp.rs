@@ -11,25 +11,25 @@ use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
-use crate::{HOSTS, KEY, NOW, TORRENTS, everybody_is_there, store};
+use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
 
-/// What clients do while a phase lasts.
+/// The behaviour of clients during a phase.
 #[derive(Clone, Copy)]
 enum Phase {
-    /// They stay what they are.
+    /// Clients keep their state.
     Settled,
-    /// They leave, come back, complete and lose what they had.
+    /// Clients leave, return, complete, and lose their data.
     Churn,
 }
 
-/// The tracker, and the dice by which its clients are drawn.
+/// The tracker, and the random numbers that its clients are drawn with.
 struct World {
     rng: fastrand::Rng,
     responder: Responder,
 }
 
 impl World {
-    /// Sends that many batches of a little of everything, and counts what is allocated while they are served.
+    /// Sends this many mixed batches, and counts the allocations while they are served.
     fn run(&mut self, phase: Phase, batches: u32) -> u64 {
         let mut requests = [[0; 512]; BATCH_MAX];
         let mut replies = [[0; REPLY_BYTES_MAX]; BATCH_MAX];
@@ -61,7 +61,7 @@ fn source(host: u8, v6: bool) -> SocketAddr {
     }
 }
 
-/// Writes a request drawn at random: any kind, some with a wrong connection id, some cut off.
+/// Writes a random request: any kind, some with a wrong connection id, some truncated.
 fn request(rng: &mut fastrand::Rng, phase: Phase, host: u8, source: SocketAddr, out: &mut [u8]) -> usize {
     let transaction_id = TransactionId(rng.u32(..));
     let connection_id = match rng.u32(0..10) {
@@ -104,10 +104,10 @@ fn the_steady_state_allocates_nothing() {
     let mut world = World { rng, responder };
 
     world.run(Phase::Settled, 8000);
-    assert!(everybody_is_there(&store));
+    assert!(all_have_joined(&store));
     assert_eq!(world.run(Phase::Settled, 1000), 0);
 
-    // Swarms that change their form may take memory for it, but that is no matter of single datagrams.
+    // Swarms may allocate when they change their representation, but single datagrams may not.
     world.run(Phase::Churn, 2000);
     let allocations = world.run(Phase::Churn, 1000);
     assert!(allocations < 64, "{allocations} in 64000 datagrams");

@@ -1,4 +1,4 @@
-//! Random datagrams: nothing panics, and nobody gets more than was sent before proving an address.
+//! Random datagrams: nothing panics, and no source gets more bytes than it sent before it has proved its address.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use shoal_wire::udp::{PROTOCOL_ID, Reply};
 
 use crate::harness::{Tracker, client_v4, client_v6, settings};
 
-/// The head of a request: what of it is right is drawn, the rest is random.
+/// Generates the head of a request: some fields are valid, the rest is random.
 #[derive(Clone, Debug)]
 struct Datagram {
     client: u32,

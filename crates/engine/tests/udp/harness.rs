@@ -1,4 +1,4 @@
-//! A tracker without sockets, and clients that ask it.
+//! A tracker without sockets, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) fn store_settings() -> shoal_store::Settings {
     }
 }
 
-/// A leecher that wants as many peers as the tracker thinks fit.
+/// Returns a leecher that leaves the number of peers to the tracker.
 pub(crate) fn leecher(port: u16) -> Announce {
     Announce {
         info_hash: HASH,
@@ -87,7 +87,7 @@ impl Tracker {
 
     /// Sends many datagrams as one batch.
     pub(crate) fn batch(&mut self, datagrams: &[(SocketAddr, Vec<u8>)]) -> Vec<Vec<u8>> {
-        // Left-overs of earlier replies, which must not shine through.
+        // Left-overs of earlier replies, which must not appear in this one.
         let mut replies = vec![[0xee; REPLY_BYTES_MAX]; datagrams.len()];
         let mut exchanges: Vec<Exchange<'_>> = datagrams
             .iter()
@@ -114,23 +114,23 @@ impl Tracker {
         }
     }
 
-    /// Connects and announces; the reply as it came.
+    /// Connects, announces and returns the raw reply.
     pub(crate) fn announce_raw(&mut self, source: SocketAddr, announce: &Announce) -> Vec<u8> {
         let connection_id = self.connect(source);
         self.ask(source, &announce_request(connection_id, announce))
     }
 
-    /// Connects and announces with success.
+    /// Connects, announces and asserts success.
     pub(crate) fn announce(&mut self, source: SocketAddr, announce: &Announce) -> Swarm {
         swarm_of(source, &self.announce_raw(source, announce))
     }
 
-    /// Connects and announces without success, for the reason returned.
+    /// Connects, announces, asserts a refusal and returns its reason.
     pub(crate) fn refusal(&mut self, source: SocketAddr, announce: &Announce) -> String {
         error_of(&self.announce_raw(source, announce))
     }
 
-    /// Connects and scrapes with success: seeders, completed, leechers of each.
+    /// Connects, scrapes and asserts success. Returns seeders, completed and leechers of each torrent.
     pub(crate) fn scrape(&mut self, source: SocketAddr, info_hashes: &[InfoHash]) -> Vec<[u32; 3]> {
         let connection_id = self.connect(source);
         let request = Request::Scrape { connection_id, transaction_id: TRANSACTION, info_hashes };
@@ -203,7 +203,7 @@ pub(crate) fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// The `n`th of many clients, each with an address of its own.
+/// Returns the `n`th of many clients, each with an address of its own.
 pub(crate) fn client_v4(n: u32) -> SocketAddr {
     let [_, b, c, d] = n.to_be_bytes();
     SocketAddr::from(([77, b, c, d], 6881))

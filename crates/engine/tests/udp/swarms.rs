@@ -1,4 +1,4 @@
-//! What verified clients are told about swarms.
+//! Replies to verified clients about swarms.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -133,7 +133,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 }
 
 #[test]
-fn nobody_can_stop_another_hosts_peer() {
+fn no_client_can_stop_another_hosts_peer() {
     let mut tracker = Tracker::new(&settings());
     tracker.announce(client_v4(1), &seeder(6881));
     tracker.announce(client_v4(2), &with_event(Event::Stopped, seeder(6881)));
@@ -298,7 +298,7 @@ fn a_batch_is_applied_in_the_order_of_arrival() {
 
 #[test]
 fn a_nearly_full_store_says_so_and_existing_swarms_go_on() {
-    // The error is one of many that a strict tracker gives, but its cause is not the client.
+    // The error is one of many that a strict tracker gives, but the client did not cause it.
     let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..settings() };
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
     let mut tracker = Tracker::with_store(&settings, &store);
@@ -315,7 +315,7 @@ fn a_nearly_full_store_says_so_and_existing_swarms_go_on() {
     assert_eq!(tracker.replies(Kind::Announce, Outcome::Refused(Refusal::SourceOverShare)), 1);
     let swarm = tracker.announce(client_v4(1), &seeder(6881));
     assert_eq!((swarm.seeders, swarm.leechers), (1, 0));
-    // A new torrent of another source.
+    // A new torrent from another source.
     let announce = Announce { info_hash: InfoHash([0xee; 20]), ..leecher(6881) };
     assert_eq!(tracker.announce(client_v4(1), &announce).leechers, 1);
 }

@@ -1,4 +1,4 @@
-//! Who is answered at all, and how much an unverified source can make the tracker send.
+//! Which requests are answered, and how much an unverified source can make the tracker send.
 
 use shoal_engine::counter::{Drop, Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
@@ -77,7 +77,7 @@ fn a_wrong_id_gets_an_error_if_so_configured_but_never_more_than_was_sent() {
     assert_eq!(tracker.replies(Kind::Scrape, outcome), 1);
     assert_eq!(tracker.drops(Drop::WrongConnectionId), 0);
 
-    // 16 bytes of an unknown action leave no room for words.
+    // 16 bytes of an unknown action leave no room for an error text.
     let bare = [&WRONG.0.to_be_bytes()[..], &[0, 0, 0, 9], &[1, 2, 3, 4]].concat();
     assert!(tracker.datagram(client_v4(1), &bare).is_empty());
     assert_eq!(tracker.drops(Drop::WrongConnectionId), 1);

@@ -1,4 +1,4 @@
-//! What an announce does, and what its sender hears.
+//! Effects of an announce, and the messages that its sender receives.
 
 use shoal_engine::webtorrent::Settings;
 
@@ -23,9 +23,9 @@ fn the_reply_comes_first() {
     let mut tracker = Tracker::new(&settings());
     let mut socket = tracker.newcomer();
     tracker.say(&mut socket, &leecher(1, ""));
-    // Two peers of one socket: the offer comes back over it.
+    // Two peers share one socket: the offer comes back over it.
     tracker.say(&mut socket, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(tracker.heard(&socket), [reply(0, 1), reply(0, 2), offer_heard(2, "x-0")]);
+    assert_eq!(tracker.received(&socket), [reply(0, 1), reply(0, 2), offer_heard(2, "x-0")]);
 }
 
 #[test]
@@ -40,12 +40,12 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
 }
 
 #[test]
-fn events_that_nobody_knows_are_updates() {
+fn unknown_events_are_updates() {
     for event in [r#""paused""#, r#""<regular>""#, r#""started""#, r#""""#, "null", "7"] {
         let mut tracker = Tracker::new(&settings());
         let mut client = tracker.newcomer();
-        let heard = tracker.ask(&mut client, &seeder(1, &format!(r#","event":{event}"#)));
-        assert_eq!(heard, [reply(1, 0)], "{event}");
+        let received = tracker.ask(&mut client, &seeder(1, &format!(r#","event":{event}"#)));
+        assert_eq!(received, [reply(1, 0)], "{event}");
     }
 }
 
@@ -58,7 +58,7 @@ fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
         for _ in 0..3 {
             tracker.say(&mut client, &announce(HASH, 1, &format!(r#"{left}"event":"completed""#)));
         }
-        assert_eq!(tracker.heard(&client)[1..], [reply(1, 0), reply(1, 0), reply(1, 0)]);
+        assert_eq!(tracker.received(&client)[1..], [reply(1, 0), reply(1, 0), reply(1, 0)]);
         assert_eq!(tracker.counts(HASH), [1, 0, 1]);
     }
 }
@@ -69,11 +69,11 @@ fn stopped_leaves_with_a_normal_reply_and_creates_nothing() {
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.say(&mut one, &seeder(1, ""));
     tracker.say(&mut other, &leecher(2, ""));
-    tracker.heard(&one);
-    tracker.heard(&other);
+    tracker.received(&one);
+    tracker.received(&other);
     let stopped = format!(r#","event":"stopped","offers":{}"#, offers("x", 3));
     assert_eq!(tracker.ask(&mut other, &leecher(2, &stopped)), [reply(1, 0)]);
-    assert_eq!(tracker.heard(&one), [""; 0], "its offers go to nobody");
+    assert_eq!(tracker.received(&one), [""; 0], "its offers go to no peer");
     assert_eq!(tracker.ask(&mut other, &leecher(2, &stopped)), [reply(1, 0)], "again");
     assert_eq!(tracker.ask(&mut one, &seeder(1, &stopped)), [reply(0, 0)]);
     assert_eq!(tracker.swarms.totals().swarms, 0);
@@ -107,7 +107,7 @@ fn who_is_silent_is_forgotten_and_may_come_back() {
         tracker.pass(100);
     }
     assert_eq!(tracker.counts(HASH), [0, 1, 0]);
-    tracker.heard(&one);
+    tracker.received(&one);
     assert_eq!(tracker.ask(&mut one, &leecher(1, "")), [reply(0, 2)]);
     tracker.leave(one);
     assert_eq!(tracker.counts(HASH), [0, 1, 0]);
@@ -122,8 +122,9 @@ fn intervals_carry_jitter() {
     let mut client = tracker.newcomer();
     let mut seen = [false; 4];
     for _ in 0..200 {
-        let heard = tracker.ask(&mut client, &leecher(1, "")).remove(0);
-        let interval = heard.split(r#""interval":"#).nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        let received = tracker.ask(&mut client, &leecher(1, "")).remove(0);
+        let interval =
+            received.split(r#""interval":"#).nth(1).and_then(|rest| rest.split(',').next()).unwrap();
         seen[interval.parse::<usize>().unwrap() - 100] = true;
     }
     assert_eq!(seen, [true; 4]);
@@ -155,12 +156,12 @@ fn a_full_tracker_says_so_and_serves_who_is_there() {
     let mut client = tracker.newcomer();
     tracker.say(&mut client, &leecher(1, ""));
     tracker.say(&mut client, &leecher(2, ""));
-    tracker.heard(&client);
+    tracker.received(&client);
     let full = failure("announce", Some(HASH), "the tracker is full, try again later");
     assert_eq!(tracker.ask(&mut client, &leecher(3, "")), [full]);
     assert_eq!(tracker.ask(&mut client, &leecher(2, "")), [reply(0, 2)]);
     tracker.say(&mut client, &leecher(1, r#","event":"stopped""#));
-    tracker.heard(&client);
+    tracker.received(&client);
     assert_eq!(tracker.ask(&mut client, &leecher(3, "")), [reply(0, 2)]);
 }
 
@@ -183,11 +184,11 @@ fn bad_messages_are_told_what_is_wrong_and_about_what() {
         (r#"{"action":"scrape","info_hash":"short"}"#.to_owned(), "scrape", None),
         (format!(r#"{{"action":"scrape","info_hash":"{HASH}""#), "scrape", Some(HASH)),
     ] {
-        let heard = tracker.ask(&mut client, &message);
+        let received = tracker.ask(&mut client, &message);
         let start = failure(action, info_hash, "");
-        assert_eq!(heard.len(), 1, "{message}");
-        assert!(heard[0].starts_with(start.trim_end_matches(r#""}"#)), "{message}: {}", heard[0]);
-        assert!(heard[0].len() > start.len(), "{message}: {} has words", heard[0]);
+        assert_eq!(received.len(), 1, "{message}");
+        assert!(received[0].starts_with(start.trim_end_matches(r#""}"#)), "{message}: {}", received[0]);
+        assert!(received[0].len() > start.len(), "{message}: {} has words", received[0]);
     }
     assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [reply(0, 1)], "the client stays");
 }

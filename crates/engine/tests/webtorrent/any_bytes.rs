@@ -1,4 +1,4 @@
-//! Random messages: nothing panics, and everything but an answer is replied to once.
+//! Random messages: nothing panics, and every message except an answer gets one reply.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use shoal_engine::counter::{Counters, Family, Kind, Outcome};
 
 use crate::harness::{Tracker, announce, answer, leecher, offers, settings};
 
-/// A message that makes sense, or almost.
+/// Generates a valid or nearly valid message.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let good = prop_oneof![
         (0..4_u32, 0..5_usize)
@@ -40,7 +40,7 @@ proptest! {
         let mut clients: Vec<_> = (0..3).map(|_| tracker.newcomer()).collect();
         for (client, message) in messages {
             let answers = |tracker: &Tracker| tracker.count(|counters| counters.requests(Family::V4, Kind::Answer));
-            // A peer id of another client is claimed, and that is decided later.
+            // The message claims the peer id of another client, which is decided later.
             let waiting = |tracker: &Tracker| {
                 let replied = |counters: &Counters| {
                     Outcome::all().map(|outcome| counters.replies(Family::V4, Kind::Announce, outcome)).sum()
@@ -52,7 +52,7 @@ proptest! {
             let is_answer = answers(&tracker) > before;
             let replies: usize = clients
                 .iter()
-                .flat_map(|client| tracker.heard(client))
+                .flat_map(|client| tracker.received(client))
                 .filter(|text| !text.contains(r#""offer":"#) && !text.contains(r#""answer":"#))
                 .count();
             let waits = waiting(&tracker) > waiting_before;

@@ -1,4 +1,4 @@
-//! A tracker without sockets or clocks, and clients that say JSON and hear it.
+//! A tracker without sockets or clocks, and clients that exchange JSON messages with it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use shoal_relay::{Counts, Mailboxes, Postroom, Swarms};
 use shoal_types::InfoHash;
 use shoal_wire::stream::Handle;
 
-/// A torrent, as it stands in messages.
+/// A torrent, as it is written in messages.
 pub(crate) const HASH: &str = "aaaaaaaaaaaaaaaaaaaa";
 pub(crate) const OTHER_HASH: &str = "bbbbbbbbbbbbbbbbbbbb";
 
-/// An offer of a real browser, but for its length.
+/// An offer of a real browser, except for its length.
 pub(crate) const SDP: &str = r#"{"type":"offer","sdp":"v=0\r\no=- 46117317 2 IN IP4 127.0.0.1\r\ns=-\r\n"}"#;
 
 pub(crate) struct Tracker {
@@ -28,9 +28,9 @@ pub(crate) struct Tracker {
 struct Worker {
     responder: Responder,
     counters: Arc<Counters>,
-    /// What its connections have heard, and their tests have not read.
-    heard: BTreeMap<u32, Vec<String>>,
-    /// The payloads of the pings among it.
+    /// Messages that its connections have received and their tests have not read.
+    received: BTreeMap<u32, Vec<String>>,
+    /// The payloads of received pings.
     pings: BTreeMap<u32, Vec<Vec<u8>>>,
 }
 
@@ -55,18 +55,18 @@ pub(crate) fn relay_settings() -> shoal_relay::Settings {
     }
 }
 
-/// The `n`th of many addresses of IPv4.
+/// Returns the `n`th of many IPv4 addresses.
 pub(crate) fn v4(n: u16) -> IpAddr {
     let [high, low] = n.to_be_bytes();
     IpAddr::from([77, 1, high, low])
 }
 
-/// The `n`th of many addresses of IPv6.
+/// Returns the `n`th of many IPv6 addresses.
 pub(crate) fn v6(n: u16) -> IpAddr {
     IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n])
 }
 
-/// A peer id, as it stands in messages.
+/// Returns a peer id, as it is written in messages.
 pub(crate) fn peer_id(n: u32) -> String {
     format!("-WW0103-{n:012}")
 }
@@ -75,19 +75,19 @@ pub(crate) fn hash(text: &str) -> InfoHash {
     InfoHash(text.as_bytes().try_into().unwrap())
 }
 
-/// Offers with ids that begin with `name`, as the value of `offers`.
+/// Returns offers with ids that begin with `name`, as the value of `offers`.
 pub(crate) fn offers(name: &str, count: usize) -> String {
     let offers: Vec<String> =
         (0..count).map(|n| format!(r#"{{"offer":{SDP},"offer_id":"{name}-{n}"}}"#)).collect();
     format!("[{}]", offers.join(","))
 }
 
-/// An announce of a leecher to the usual torrent, with further members.
+/// Returns an announce of a leecher to the usual torrent, with further members.
 pub(crate) fn leecher(n: u32, more: &str) -> String {
     announce(HASH, n, &format!(r#""left":1{more}"#))
 }
 
-/// An announce of a seeder to the usual torrent, with further members.
+/// Returns an announce of a seeder to the usual torrent, with further members.
 pub(crate) fn seeder(n: u32, more: &str) -> String {
     announce(HASH, n, &format!(r#""left":0{more}"#))
 }
@@ -98,7 +98,7 @@ pub(crate) fn announce(info_hash: &str, n: u32, more: &str) -> String {
     format!(r#"{{"action":"announce","info_hash":"{info_hash}","peer_id":"{peer_id}"{comma}{more}}}"#)
 }
 
-/// The answer of peer `n` to an offer of peer `to`.
+/// Returns the answer of peer `n` to an offer of peer `to`.
 pub(crate) fn answer(n: u32, to: u32, offer_id: &str) -> String {
     let (peer_id, to_peer_id) = (peer_id(n), peer_id(to));
     format!(
@@ -106,7 +106,7 @@ pub(crate) fn answer(n: u32, to: u32, offer_id: &str) -> String {
     )
 }
 
-/// The offer of peer `n`, as another hears it.
+/// Returns the offer of peer `n`, as its receiver gets it.
 pub(crate) fn offer_heard(n: u32, offer_id: &str) -> String {
     let peer_id = peer_id(n);
     format!(
@@ -114,7 +114,7 @@ pub(crate) fn offer_heard(n: u32, offer_id: &str) -> String {
     )
 }
 
-/// The answer of peer `n`, as who made the offer hears it.
+/// Returns the answer of peer `n`, as the offerer gets it.
 pub(crate) fn answer_heard(n: u32, offer_id: &str) -> String {
     let peer_id = peer_id(n);
     format!(
@@ -122,7 +122,7 @@ pub(crate) fn answer_heard(n: u32, offer_id: &str) -> String {
     )
 }
 
-/// The reply to an announce to the usual torrent.
+/// Returns the reply to an announce to the usual torrent.
 pub(crate) fn reply(complete: u32, incomplete: u32) -> String {
     format!(
         r#"{{"action":"announce","info_hash":"{HASH}","interval":120,"complete":{complete},"incomplete":{incomplete}}}"#
@@ -135,7 +135,7 @@ pub(crate) fn failure(action: &str, info_hash: Option<&str>, reason: &str) -> St
 }
 
 impl Tracker {
-    /// With one worker and without jitter.
+    /// Creates a tracker with one worker and without jitter.
     pub(crate) fn new(settings: &Settings) -> Self {
         Self::of(1, settings, &relay_settings())
     }
@@ -155,10 +155,10 @@ impl Tracker {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let postroom = Postroom::new(number, Arc::clone(mailboxes));
+            let dispatcher = Postroom::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
-            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), postroom, tally, rng);
-            Worker { responder, counters, heard: BTreeMap::new(), pings: BTreeMap::new() }
+            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), dispatcher, tally, rng);
+            Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
         };
         let workers = (0..workers).map(worker).collect();
         Self { workers, swarms, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 }, connections: 0 }
@@ -175,7 +175,7 @@ impl Tracker {
         Client { worker, handle, member }
     }
 
-    /// A client at an address of its own.
+    /// Creates a client with an address of its own.
     pub(crate) fn newcomer(&mut self) -> Client {
         let n = u16::try_from(self.connections).unwrap();
         self.connect(v4(n))
@@ -193,60 +193,60 @@ impl Tracker {
 
     pub(crate) fn leave(&mut self, client: Client) {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.heard.remove(&client.handle.index);
+        worker.received.remove(&client.handle.index);
         worker.responder.leave(client.member);
     }
 
-    /// A turn of a worker: returns whom it would wake.
+    /// Runs a poll round of a worker, and returns the workers that it would wake.
     pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
-        let Worker { responder, heard, pings, .. } = &mut self.workers[usize::from(worker)];
+        let Worker { responder, received, pings, .. } = &mut self.workers[usize::from(worker)];
         responder.collect(self.now);
         while let Some(speaker) = responder.speaker() {
             let mut out = Vec::new();
             responder.fetch(speaker, |bytes| out.extend_from_slice(bytes));
             let (texts, payloads) = texts(&out);
-            heard.entry(speaker.index).or_default().extend(texts);
+            received.entry(speaker.index).or_default().extend(texts);
             pings.entry(speaker.index).or_default().extend(payloads);
         }
         responder.dispatch().collect()
     }
 
-    /// What the client has heard since it was asked last.
-    pub(crate) fn heard(&mut self, client: &Client) -> Vec<String> {
-        // Once to send off, once to hand out.
+    /// Returns the messages that the client has received since the last call.
+    pub(crate) fn received(&mut self, client: &Client) -> Vec<String> {
+        // The first round dispatches, the second delivers.
         let workers = u16::try_from(self.workers.len()).unwrap();
         for worker in (0..workers).chain(0..workers) {
             self.turn(worker);
         }
-        self.workers[usize::from(client.worker)].heard.remove(&client.handle.index).unwrap_or_default()
+        self.workers[usize::from(client.worker)].received.remove(&client.handle.index).unwrap_or_default()
     }
 
-    /// The payloads of the pings that the client has heard.
+    /// Returns the payloads of the pings that the client has received.
     pub(crate) fn pings(&mut self, client: &Client) -> Vec<Vec<u8>> {
         self.workers[usize::from(client.worker)].pings.remove(&client.handle.index).unwrap_or_default()
     }
 
-    /// The client answers a ping.
+    /// Answers a ping as the client.
     pub(crate) fn pong(&mut self, client: &Client, payload: &[u8]) {
         self.workers[usize::from(client.worker)].responder.take_pong(&client.member, payload);
     }
 
-    /// What the client hears of its claims that are due.
+    /// Returns the messages that the client receives about its claims that are due.
     pub(crate) fn decided(&mut self, client: &mut Client) -> Vec<String> {
-        self.heard(client);
+        self.received(client);
         self.workers[usize::from(client.worker)].responder.decide_claims(&mut client.member);
-        self.heard(client)
+        self.received(client)
     }
 
-    /// The socket of the client has not taken so many bytes.
+    /// Records that the socket of the client has not accepted this many bytes.
     pub(crate) fn set_unsent(&mut self, client: &Client, unsent_bytes: usize) {
         self.workers[usize::from(client.worker)].responder.set_unsent(client.handle, unsent_bytes);
     }
 
-    /// Says something and returns what that client then hears.
+    /// Sends a message and returns the messages that the client then receives.
     pub(crate) fn ask(&mut self, client: &mut Client, message: &str) -> Vec<String> {
         self.say(client, message);
-        self.heard(client)
+        self.received(client)
     }
 
     pub(crate) fn counts(&self, info_hash: &str) -> [u32; 3] {
@@ -255,7 +255,7 @@ impl Tracker {
         [seeders, leechers, completed]
     }
 
-    /// Lets so much time pass, with expiry.
+    /// Lets this much time pass, with expiry.
     pub(crate) fn pass(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.now.monotonic_s += 1;
@@ -263,13 +263,13 @@ impl Tracker {
         }
     }
 
-    /// A sum over the workers.
+    /// Returns a sum over the workers.
     pub(crate) fn count(&self, read: impl Fn(&Counters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(&worker.counters)).sum()
     }
 }
 
-/// The messages in whole, unmasked text frames (RFC 6455, section 5.2), and the payloads of pings.
+/// Returns the messages in whole, unmasked text frames (RFC 6455, section 5.2), and the payloads of pings.
 fn texts(mut bytes: &[u8]) -> (Vec<String>, Vec<Vec<u8>>) {
     let (mut texts, mut pings) = (Vec::new(), Vec::new());
     while let [opcode @ (0x81 | 0x89), length, rest @ ..] = bytes {

@@ -1,4 +1,4 @@
-//! Whose a peer is, and how many a connection may have.
+//! Which connection a peer belongs to, and how many peers a connection may have.
 
 use shoal_engine::webtorrent::Settings;
 
@@ -13,9 +13,9 @@ const TOO_MANY: &str = "this connection has as many torrents as this tracker all
 /// Seconds after which a claim is decided.
 const CLAIM_S: u32 = 7;
 
-/// The pings that a client is to answer, as what stands in them.
+/// Returns the payloads of the pings that a client must answer.
 fn pings(tracker: &mut Tracker, client: &Client) -> Vec<Vec<u8>> {
-    tracker.heard(client);
+    tracker.received(client);
     tracker.pings(client)
 }
 
@@ -29,19 +29,19 @@ fn a_peer_is_not_taken_from_one_that_lives_wherever_the_claimant_is() {
         let asked = pings(&mut tracker, &owner);
         assert_eq!(asked, [[HASH.as_bytes(), peer_id(1).as_bytes()].concat()]);
         tracker.pong(&owner, &asked[0]);
-        // It is asked once for each claim, and a second claim of the same client does not wait.
+        // The holder is challenged once for each claim, and a second claim of the same client does not wait.
         assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [failure("announce", Some(HASH), TAKEN)]);
         assert_eq!(pings(&mut tracker, &owner).len(), 0);
         tracker.pass(CLAIM_S - 1);
-        assert_eq!(tracker.heard(&thief), [""; 0]);
+        assert_eq!(tracker.received(&thief), [""; 0]);
         tracker.pass(1);
-        assert_eq!(tracker.heard(&thief), [""; 0], "it is called first");
+        assert_eq!(tracker.received(&thief), [""; 0], "it is called first");
         assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
         assert_eq!(tracker.ask(&mut thief, &leecher(1, r#","event":"stopped""#)), [reply(1, 0)]);
         assert_eq!(tracker.counts(HASH), [1, 0, 0], "nor does it make it leave");
         tracker.leave(thief);
         assert_eq!(tracker.counts(HASH), [1, 0, 0]);
-        // In another torrent the name is free, and once its owner has gone it is here too.
+        // In another torrent the peer id is free. Here it becomes free once its owner has disconnected.
         let mut next = tracker.connect(v4(3));
         assert!(!tracker.ask(&mut next, &announce(OTHER_HASH, 1, ""))[0].contains("failure"));
         tracker.leave(owner);
@@ -59,7 +59,7 @@ fn an_announce_is_a_sign_of_life_too_and_a_pong_of_another_is_none() {
     tracker.ask(&mut owner, &leecher(1, ""));
     tracker.pass(CLAIM_S);
     assert_eq!(tracker.decided(&mut thief), [failure("announce", Some(HASH), TAKEN)]);
-    // Now it is silent, and the thief cannot answer in its place.
+    // Now the owner is silent, and the claimant cannot answer in its place.
     tracker.say(&mut thief, &leecher(1, ""));
     assert_eq!(pings(&mut tracker, &owner), asked);
     tracker.pong(&thief, &asked[0]);
@@ -76,16 +76,16 @@ fn a_client_that_is_back_gets_its_peer_when_its_dead_connection_does_not_answer(
         let mut other = tracker.connect(v4(2));
         tracker.ask(&mut other, &leecher(2, ""));
         tracker.ask(&mut old, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
-        assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
+        assert_eq!(tracker.received(&other), [offer_heard(1, "x-0")]);
         assert_eq!(tracker.ask(&mut new, &leecher(1, r#","event":"completed""#)), [""; 0]);
-        tracker.heard(&old);
+        tracker.received(&old);
         tracker.pass(CLAIM_S);
         assert_eq!(tracker.decided(&mut new), [reply(1, 1)], "there is still one of it");
-        // Whoever made the offer hears the answer, over the connection that it now has.
+        // The offerer receives the answer over its new connection.
         tracker.say(&mut other, &answer(2, 1, "x-0"));
-        assert_eq!(tracker.heard(&new), [answer_heard(2, "x-0")]);
-        assert_eq!(tracker.heard(&old), [""; 0]);
-        // The end of the old connection does not touch what is the new one's.
+        assert_eq!(tracker.received(&new), [answer_heard(2, "x-0")]);
+        assert_eq!(tracker.received(&old), [""; 0]);
+        // The end of the old connection does not affect the peer of the new one.
         tracker.leave(old);
         assert_eq!(tracker.counts(HASH), [1, 1, 1]);
         tracker.leave(new);
@@ -120,7 +120,7 @@ fn claims_are_bounded_and_go_with_their_connection() {
     let mut next = tracker.newcomer();
     tracker.pass(CLAIM_S);
     assert_eq!(tracker.decided(&mut next), [""; 0]);
-    // Those that were not answered are given away at once now.
+    // Peers of unanswered challenges are now handed over at once.
     assert_eq!(tracker.ask(&mut next, &leecher(3, "")), [reply(0, 20)]);
     assert_eq!(tracker.ask(&mut next, &leecher(18, "")), [""; 0]);
     let mut thieves: Vec<_> = (0..100).map(|_| tracker.newcomer()).collect();
@@ -148,7 +148,7 @@ fn a_source_of_many_claims_leaves_room_for_those_of_others() {
     assert_eq!(waiting(&mut tracker, &mut thieves), 64);
     let mut honest = tracker.connect(v4(7));
     assert_eq!(tracker.ask(&mut honest, &leecher(16, "")), [""; 0], "it waits");
-    // They count no more once they are decided, or their connections have gone.
+    // Claims no longer count once they are decided or their connections have closed.
     for thief in thieves.drain(..2) {
         tracker.leave(thief);
     }
@@ -176,10 +176,10 @@ fn one_socket_may_carry_several_peers_and_torrents() {
         tracker.say(&mut socket, &leecher(n, ""));
         tracker.say(&mut socket, &announce(OTHER_HASH, n, ""));
     }
-    tracker.heard(&socket);
+    tracker.received(&socket);
     assert_eq!((tracker.counts(HASH), tracker.counts(OTHER_HASH)), ([0, 3, 0], [0, 3, 0]));
     tracker.ask(&mut other, &leecher(9, &format!(r#","offers":{}"#, offers("x", 9))));
-    assert_eq!(tracker.heard(&socket).len(), 3, "an offer for each of its peers");
+    assert_eq!(tracker.received(&socket).len(), 3, "an offer for each of its peers");
     tracker.say(&mut socket, &leecher(2, r#","event":"stopped""#));
     assert_eq!(tracker.counts(HASH), [0, 3, 0], "the other two, and the other one");
     tracker.leave(socket);
@@ -199,7 +199,7 @@ fn a_socket_has_no_more_peers_than_the_operator_allows() {
     tracker.ask(&mut client, &announce(OTHER_HASH, 1, r#""event":"stopped""#));
     assert_eq!(tracker.ask(&mut client, &leecher(2, "")), [reply(0, 2)], "one that leaves makes room");
     assert_eq!(tracker.ask(&mut client, &leecher(3, "")), [refused()]);
-    // Those that were forgotten for their silence make room as well, and so do those that were taken over.
+    // Peers that were removed for silence make room as well, and so do peers that were taken over.
     tracker.pass(1000);
     assert_eq!(tracker.ask(&mut client, &leecher(3, "")), [reply(0, 1)]);
     assert_eq!(tracker.ask(&mut client, &leecher(4, "")), [reply(0, 2)]);

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counters.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
     tracker.say(&mut other, r#"{"action":"announce"}"#);
     tracker.say(&mut other, "?");
     tracker.say(&mut other, &answer(2, 1, "x"));
-    // The one that is asked whether it lives says so.
-    tracker.heard(&one);
+    // The challenged client shows that it is alive.
+    tracker.received(&one);
     let ping = tracker.pings(&one).concat();
     tracker.pong(&one, &ping);
     tracker.pass(10);
@@ -77,12 +77,12 @@ fn what_finds_no_room_is_counted() {
     tracker.say(&mut other, &leecher(2, ""));
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers(name, 1))));
-        // What has not been collected fills the mailbox.
+        // Uncollected messages fill the mailbox.
         tracker.turn(0);
     }
     tracker.turn(0);
-    let heard = tracker.heard(&other).len() - 1;
-    assert!((1..8).contains(&heard), "{heard} offers fit");
+    let received = tracker.received(&other).len() - 1;
+    assert!((1..8).contains(&received), "{received} offers fit");
     let lost = tracker.count(|counters| counters.losses(Loss::MailboxFull));
-    assert_eq!(lost, 8 - heard as u64);
+    assert_eq!(lost, 8 - received as u64);
 }

@@ -1,4 +1,4 @@
-//! Offers and answers: who hears them, how many, and what of them.
+//! Offers and answers: their receivers, their number and their contents.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     relay_settings, reply, seeder, settings, v4, v6,
 };
 
-/// So many leechers of a socket each, numbered from 100.
+/// Creates this many leechers with a socket each, numbered from 100.
 fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
     let mut join = |n| {
         let mut client = tracker.newcomer();
@@ -20,9 +20,9 @@ fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
     (100..100 + count).map(&mut join).collect()
 }
 
-/// What all of them have heard.
+/// Returns the messages that all of them have received.
 fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
-    clients.iter().map(|client| tracker.heard(client)).collect()
+    clients.iter().map(|client| tracker.received(client)).collect()
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn numwant_is_obeyed_to_the_number() {
         let mut client = tracker.newcomer();
         let more = format!(r#","numwant":{numwant},"offers":{}"#, offers("x", 12));
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 21)]);
-        let heard = all_heard(&mut tracker, &others);
-        assert!(heard.iter().all(|heard| heard.len() <= 1), "each to another: numwant {numwant}");
-        let offers: BTreeSet<String> = heard.into_iter().flatten().collect();
+        let received = all_heard(&mut tracker, &others);
+        assert!(received.iter().all(|received| received.len() <= 1), "each to another: numwant {numwant}");
+        let offers: BTreeSet<String> = received.into_iter().flatten().collect();
         let first: BTreeSet<String> = (0..expected).map(|n| offer_heard(1, &format!("x-{n}"))).collect();
         assert_eq!(offers, first, "numwant {numwant}");
     }
@@ -51,8 +51,8 @@ fn no_more_offers_than_there_are_or_peers() {
         let mut client = tracker.newcomer();
         let more = format!(r#","numwant":50,"offers":{}"#, offers("x", offered));
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)).len(), 1, "never to itself");
-        let heard: usize = all_heard(&mut tracker, &others).iter().map(Vec::len).sum();
-        assert_eq!(heard, offered.min(others.len()));
+        let received: usize = all_heard(&mut tracker, &others).iter().map(Vec::len).sum();
+        assert_eq!(received, offered.min(others.len()));
     }
 }
 
@@ -76,10 +76,10 @@ fn a_seeder_makes_offers_to_leechers_only_and_a_leecher_to_all() {
     let more = format!(r#","offers":{}"#, offers("x", 9));
     tracker.ask(&mut other, &seeder(2, &more));
     assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.heard(&one), [""; 0]);
+    assert_eq!(tracker.received(&one), [""; 0]);
     tracker.ask(&mut other, &leecher(2, &more));
     assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.heard(&one).len(), 1);
+    assert_eq!(tracker.received(&one).len(), 1);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn offers_and_answers_pass_verbatim() {
         let expected = format!(
             r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_2}","offer_id":"\u00ff\u0041","offer":{object}}}"#
         );
-        assert_eq!(tracker.heard(&one), [expected]);
+        assert_eq!(tracker.received(&one), [expected]);
         let answer = format!(
             r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","to_peer_id":"{peer_id_2}","offer_id":"ÿA","answer":{object}}}"#
         );
@@ -109,7 +109,7 @@ fn offers_and_answers_pass_verbatim() {
         let expected = format!(
             r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","offer_id":"ÿA","answer":{object}}}"#
         );
-        assert_eq!(tracker.heard(&other), [expected]);
+        assert_eq!(tracker.received(&other), [expected]);
     }
 }
 
@@ -125,16 +125,16 @@ fn bad_offers_are_skipped_and_large_ones_too() {
     );
     let more = format!(r#","numwant":2,"offers":[{bad},{}"#, offers("good", 3).trim_start_matches('['));
     assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-    let heard: BTreeSet<String> = all_heard(&mut tracker, &others).concat().into_iter().collect();
-    assert_eq!(heard, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
+    let received: BTreeSet<String> = all_heard(&mut tracker, &others).concat().into_iter().collect();
+    assert_eq!(received, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
 }
 
-/// A client that made an offer, and the one who got it.
+/// Returns a client that made an offer, and the client that received it.
 fn couple(tracker: &mut Tracker) -> [Client; 2] {
     let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
     tracker.ask(&mut other, &leecher(2, ""));
     tracker.ask(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(tracker.heard(&other), [offer_heard(1, "x-0")]);
+    assert_eq!(tracker.received(&other), [offer_heard(1, "x-0")]);
     [one, other]
 }
 
@@ -143,13 +143,13 @@ fn an_answer_comes_to_who_awaits_it_once() {
     let mut tracker = Tracker::new(&settings());
     let [one, mut other] = couple(&mut tracker);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.heard(&one), [answer_heard(2, "x-0")]);
+    assert_eq!(tracker.received(&one), [answer_heard(2, "x-0")]);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.heard(&one), [""; 0], "but once");
+    assert_eq!(tracker.received(&one), [""; 0], "but once");
 }
 
 #[test]
-fn an_answer_that_nobody_awaits_is_dropped() {
+fn an_unawaited_answer_is_dropped() {
     let mut tracker = Tracker::new(&settings());
     let [one, mut other] = couple(&mut tracker);
     let mut stranger = tracker.newcomer();
@@ -157,16 +157,16 @@ fn an_answer_that_nobody_awaits_is_dropped() {
     for (n, to, offer_id) in [(2, 1, "x-1"), (3, 1, "x-0"), (2, 3, "x-0"), (2, 2, "x-0"), (1, 2, "x-0")] {
         tracker.say(&mut other, &answer(n, to, offer_id));
     }
-    // From another connection, under its own name and under that of the one who was asked.
+    // The answer comes from another connection, once with its own peer id and once with that of the answerer.
     tracker.say(&mut stranger, &answer(3, 1, "x-0"));
     tracker.say(&mut stranger, &answer(2, 1, "x-0"));
     let other_torrent = answer(2, 1, "x-0").replace(HASH, "bbbbbbbbbbbbbbbbbbbb");
     tracker.say(&mut other, &other_torrent);
     for client in [&one, &other, &stranger] {
-        assert_eq!(tracker.heard(client), [""; 0]);
+        assert_eq!(tracker.received(client), [""; 0]);
     }
     tracker.say(&mut other, &answer(2, 1, "x-0"));
-    assert_eq!(tracker.heard(&one).len(), 1, "all that has not used the debt up");
+    assert_eq!(tracker.received(&one).len(), 1, "all that has not used the debt up");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn an_answer_changes_nothing_about_its_sender() {
     tracker.say(&mut other, &seeder(2, ""));
     tracker.say(&mut other, &answer(2, 1, "x-0"));
     assert_eq!(tracker.counts(HASH), [1, 1, 0], "it says nothing of what is left");
-    assert_eq!(tracker.heard(&one).len(), 1);
+    assert_eq!(tracker.received(&one).len(), 1);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn an_answer_is_awaited_for_two_minutes() {
         let [one, mut other] = couple(&mut tracker);
         tracker.pass(seconds);
         tracker.say(&mut other, &answer(2, 1, "x-0"));
-        assert_eq!(tracker.heard(&one).len(), comes);
+        assert_eq!(tracker.received(&one).len(), comes);
     }
 }
 
@@ -199,11 +199,11 @@ fn an_answer_to_one_that_has_gone_is_dropped() {
     let [one, mut other] = couple(&mut tracker);
     tracker.leave(one);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    // Nor does one of the same name hear it that comes after.
+    // A later client with the same peer id does not receive it either.
     let mut next = tracker.newcomer();
     tracker.ask(&mut next, &leecher(1, ""));
     tracker.say(&mut other, &answer(2, 1, "x-0"));
-    assert_eq!(tracker.heard(&next), [""; 0]);
+    assert_eq!(tracker.received(&next), [""; 0]);
 }
 
 #[test]
@@ -212,9 +212,10 @@ fn an_answer_that_is_too_large_is_refused() {
     let mut tracker = Tracker::new(&settings);
     let [one, mut other] = couple(&mut tracker);
     let large = format!(r#""{}""#, "x".repeat(SDP.len()));
-    let heard = tracker.ask(&mut other, &answer(2, 1, "x-0").replace(r#""answer"}"#, &format!("{large}}}")));
-    assert_eq!((heard.len(), heard[0].contains("failure reason")), (1, true));
-    assert_eq!(tracker.heard(&one), [""; 0]);
+    let received =
+        tracker.ask(&mut other, &answer(2, 1, "x-0").replace(r#""answer"}"#, &format!("{large}}}")));
+    assert_eq!((received.len(), received[0].contains("failure reason")), (1, true));
+    assert_eq!(tracker.received(&one), [""; 0]);
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
         all_heard(tracker, &others).concat().len()
     };
-    // Eight seconds of the rate, and the last one may be larger.
+    // The allowance is eight seconds of the rate, and the last offer may exceed it.
     let burst = 2400_usize.div_ceil(offer_heard(1, "a-0").len());
     assert!((5..18).contains(&burst));
     let first = announce(&mut tracker, "a");
@@ -278,7 +279,7 @@ fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies()
     assert_eq!(tracker.count(|counters| counters.losses(Loss::QueueFull)), 1);
     assert_eq!(tracker.ask(&mut one, &leecher(1, &more)), [""; 0], "it waits");
     tracker.set_unsent(&one, 0);
-    assert_eq!(tracker.heard(&one), [reply(0, 2)]);
+    assert_eq!(tracker.received(&one), [reply(0, 2)]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn a_scrape_names_one_torrent_or_several() {
     tracker.say(&mut client, &leecher(2, r#","event":"completed""#));
     tracker.say(&mut client, &leecher(3, ""));
     tracker.say(&mut client, &announce(OTHER_HASH, 3, ""));
-    tracker.heard(&client);
+    tracker.received(&client);
     let (first, second) = (file(HASH, [2, 1, 1]), file(OTHER_HASH, [0, 1, 0]));
     let third = file(UNKNOWN, [0, 0, 0]);
     let one = format!(r#"{{"action":"scrape","info_hash":"{HASH}"}}"#);

@@ -15,12 +15,12 @@ fn offers_and_answers_cross_and_each_worker_is_woken_once() {
     tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("y", 1))));
     assert_eq!(tracker.turn(0), [2]);
     assert_eq!(tracker.turn(0), []);
-    assert_eq!(tracker.heard(&one), [reply(0, 2), reply(0, 2)]);
-    assert_eq!(tracker.heard(&other), [reply(0, 1), offer_heard(1, "x-0"), offer_heard(1, "y-0")]);
+    assert_eq!(tracker.received(&one), [reply(0, 2), reply(0, 2)]);
+    assert_eq!(tracker.received(&other), [reply(0, 1), offer_heard(1, "x-0"), offer_heard(1, "y-0")]);
     tracker.say(&mut other, &answer(2, 1, "y-0"));
     tracker.say(&mut other, &answer(2, 1, "x-0"));
     assert_eq!(tracker.turn(2), [0]);
-    assert_eq!(tracker.heard(&one), [answer_heard(2, "y-0"), answer_heard(2, "x-0")]);
+    assert_eq!(tracker.received(&one), [answer_heard(2, "y-0"), answer_heard(2, "x-0")]);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn what_crosses_to_one_that_goes_meanwhile_is_dropped() {
     tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
     assert_eq!(tracker.turn(0), [1]);
     tracker.leave(other);
-    assert_eq!(tracker.heard(&one), [reply(0, 2)]);
+    assert_eq!(tracker.received(&one), [reply(0, 2)]);
     assert_eq!(tracker.ask(&mut one, &leecher(1, "")), [reply(0, 1)]);
 }
 
@@ -43,13 +43,13 @@ fn a_reconnect_may_come_to_another_worker() {
     let mut other = tracker.connect_to(0, v4(2));
     tracker.ask(&mut old, &leecher(1, ""));
     tracker.ask(&mut new, &leecher(1, ""));
-    tracker.heard(&old);
+    tracker.received(&old);
     tracker.pass(10);
     assert_eq!(tracker.decided(&mut new), [reply(0, 1)]);
     tracker.say(&mut other, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(tracker.heard(&new), [offer_heard(2, "x-0")]);
-    assert_eq!(tracker.heard(&old), [""; 0]);
+    assert_eq!(tracker.received(&new), [offer_heard(2, "x-0")]);
+    assert_eq!(tracker.received(&old), [""; 0]);
     tracker.leave(old);
     tracker.say(&mut other, &leecher(2, &format!(r#","offers":{}"#, offers("y", 1))));
-    assert_eq!(tracker.heard(&new), [offer_heard(2, "y-0")]);
+    assert_eq!(tracker.received(&new), [offer_heard(2, "y-0")]);
 }

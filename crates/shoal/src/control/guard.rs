@@ -1,8 +1,8 @@
 //! Which requests the control listener answers.
 //!
-//! It has no password, and browsers on the same host can reach it on its loopback address. A page that leads a name of
-//! its own to that address (DNS rebinding) could read the metrics, so the name by which a browser asks has to be one of
-//! ours. Other pages cannot read what is answered to them, but have no business here either.
+//! The listener has no password, and browsers on the same host can reach it on its loopback address. A page that
+//! resolves a name of its own to that address (DNS rebinding) could read the metrics. Requests must therefore
+//! name a host of ours. Other pages cannot read the responses, but they have no reason to send requests either.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use shoal_config::HostName;
 
-const OTHER_HOST: &str = "this listener does not go by that name: ask for it by an IP address or as localhost, or add the \
+const OTHER_HOST: &str = "this listener does not serve that host name: use an IP address or localhost, or add the \
                           name to control.hosts\n";
 
-const OTHER_SITE: &str = "this listener does not serve pages of other sites; open its address by itself\n";
+const OTHER_SITE: &str = "this listener does not serve pages of other sites; open its address directly\n";
 
-/// Answers a request, or refuses it, in a way that no browser keeps or takes for a page.
+/// Answers a request or refuses it. Browsers neither cache the response nor treat it as a page.
 pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(Authority::as_str);
     let mut response = if !is_ours(&hosts, authority, request.headers()) {
@@ -35,8 +35,8 @@ pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request
     response
 }
 
-/// Whether the host in the target and those in the fields are ours. A request that names none comes from no browser: checks
-/// of load balancers are made like that.
+/// Returns whether the host in the target and those in the header fields are ours. A request without a host does
+/// not come from a browser: health checks of load balancers omit it.
 fn is_ours(hosts: &[HostName], authority: Option<&str>, headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     authority.into_iter().chain(fields).all(|host| is_host(hosts, host))
@@ -51,7 +51,7 @@ fn is_host(hosts: &[HostName], host: &str) -> bool {
         || hosts.iter().any(|host| host.matches(name))
 }
 
-/// Whether a browser says that a page of another site asks (Fetch Metadata).
+/// Returns whether a browser marks the request as made by a page of another site (Fetch Metadata).
 fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get_all("sec-fetch-site").iter().any(|site| site == "cross-site")
 }

@@ -1,23 +1,24 @@
-//! Whether every worker answers.
+//! Whether every worker responds.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
 
-/// How often the answers are looked at. A worker is woken by nothing but traffic and its own timeout, so it takes
-/// some tens of milliseconds to answer anyway.
+/// How often the answers are polled. Only traffic and its own timeout wake a worker, so that it takes some tens
+/// of milliseconds to answer anyway.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The workers that gave no sign of life within `patience` of being asked, by their numbers.
-pub(super) async fn silent(pulses: &[Arc<Pulse>], patience: Duration) -> Vec<usize> {
-    let questions: Vec<u64> = pulses.iter().map(|pulse| pulse.ask()).collect();
+/// Returns the numbers of the workers that did not respond within `patience`.
+pub(super) async fn silent(heartbeats: &[Arc<Heartbeat>], patience: Duration) -> Vec<usize> {
+    let questions: Vec<u64> = heartbeats.iter().map(|heartbeat| heartbeat.ask()).collect();
     let deadline = Instant::now() + patience;
     loop {
-        let silent: Vec<usize> =
-            (0..pulses.len()).filter(|&worker| pulses[worker].answered() < questions[worker]).collect();
+        let silent: Vec<usize> = (0..heartbeats.len())
+            .filter(|&worker| heartbeats[worker].answered() < questions[worker])
+            .collect();
         if silent.is_empty() || Instant::now() >= deadline {
             return silent;
         }
@@ -35,17 +36,18 @@ mod tests {
 
     #[test]
     fn a_worker_that_does_not_answer_is_named() {
-        let pulses = [Arc::new(Pulse::default()), Arc::new(Pulse::default()), Arc::new(Pulse::default())];
+        let heartbeats =
+            [Arc::new(Heartbeat::default()), Arc::new(Heartbeat::default()), Arc::new(Heartbeat::default())];
         let alive = async {
             loop {
-                pulses[0].beat(1);
-                pulses[2].beat(1);
+                heartbeats[0].beat(1);
+                heartbeats[2].beat(1);
                 sleep(Duration::from_millis(1)).await;
             }
         };
         let silent = run(async {
             tokio::select! {
-                silent = silent(&pulses, Duration::from_millis(50)) => silent,
+                silent = silent(&heartbeats, Duration::from_millis(50)) => silent,
                 () = alive => unreachable!(),
             }
         });
@@ -54,18 +56,18 @@ mod tests {
 
     #[test]
     fn a_beat_before_the_question_is_no_answer() {
-        let pulses = [Arc::new(Pulse::default())];
-        pulses[0].beat(1);
-        assert_eq!(run(silent(&pulses, Duration::ZERO)), [0]);
+        let heartbeats = [Arc::new(Heartbeat::default())];
+        heartbeats[0].beat(1);
+        assert_eq!(run(silent(&heartbeats, Duration::ZERO)), [0]);
     }
 
     #[test]
-    fn nobody_is_silent_where_all_answer() {
-        let pulse = Arc::new(Pulse::default());
-        let asked = [Arc::clone(&pulse)];
+    fn no_worker_is_silent_if_all_answer() {
+        let heartbeat = Arc::new(Heartbeat::default());
+        let asked = [Arc::clone(&heartbeat)];
         let beats = async {
             sleep(Duration::from_millis(10)).await;
-            pulse.beat(1);
+            heartbeat.beat(1);
             std::future::pending::<()>().await;
         };
         let silent = run(async {

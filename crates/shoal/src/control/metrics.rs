@@ -1,6 +1,6 @@
-//! The numbers for Prometheus, put together anew for each request from what the workers count.
+//! The metrics for Prometheus, generated for each request from the counters of the workers.
 //!
-//! Nothing is counted here. A series exists from the start, at 0, so that a first increase is seen as one.
+//! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one.
 
 mod page;
 
@@ -18,14 +18,14 @@ use shoal_relay::Swarms;
 use shoal_store::{Store, Totals};
 
 use self::page::{Page, Unit};
+use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
-use crate::pulse::Pulse;
 use crate::{clock, process, version};
 
-/// What the answer calls itself: the text format of OpenMetrics 1.0.
+/// The content type of the page: the text format of OpenMetrics 1.0.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What requests come over. TLS makes no difference to them.
+/// The protocol of a request, with or without TLS.
 #[derive(Clone, Copy, Debug)]
 enum Protocol {
     Udp,
@@ -44,7 +44,7 @@ impl Protocol {
         }
     }
 
-    /// What a worker counts of it.
+    /// Returns a worker's counters of the protocol.
     fn counters(self, worker: &WorkerSources) -> &Counters {
         match self {
             Self::Udp => &worker.udp,
@@ -54,12 +54,12 @@ impl Protocol {
     }
 }
 
-/// Everything that is read.
+/// Everything that the metrics are read from.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) workers: Vec<WorkerSources>,
     pub(crate) store: Arc<Store>,
-    /// The swarms of WebTorrent, if that is served.
+    /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory: Division,
     pub(crate) backend: String,
@@ -67,10 +67,10 @@ pub(crate) struct Sources {
     pub(crate) started_unix_s: u64,
 }
 
-/// What one worker shows of itself.
+/// The counters and the heartbeat of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerSources {
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) udp: Arc<Counters>,
     pub(crate) http: Arc<Counters>,
     pub(crate) webtorrent: Arc<Counters>,
@@ -80,7 +80,7 @@ pub(crate) struct WorkerSources {
     pub(crate) sockets: Vec<SocketProbe>,
 }
 
-/// The text of all metrics.
+/// Returns the text of all metrics.
 pub(super) fn encode(sources: &Arc<Sources>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics(Arc::clone(sources))));
@@ -119,7 +119,7 @@ fn encode_requests(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         let labels = [("protocol", protocol.name()), ("family", family.name()), ("kind", kind.name())];
         (labels, sources.sum(protocol, |counters| counters.requests(family, kind)))
     });
-    page.counters("shoal_requests", "Requests that could be read, whatever became of them.", requests)?;
+    page.counters("shoal_requests", "Well-formed requests, whatever their outcome.", requests)?;
     let replies = kinds().flat_map(|(protocol, family, kind)| {
         Outcome::all().map(move |outcome| {
             let labels = [
@@ -131,25 +131,29 @@ fn encode_requests(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
             (labels, sources.sum(protocol, |counters| counters.replies(family, kind, outcome)))
         })
     });
-    page.counters("shoal_replies", "Replies: as asked (outcome ok), or an error and why.", replies)
+    page.counters("shoal_replies", "Replies by outcome: ok, or the reason for an error.", replies)
 }
 
-/// The account of connections, TLS or not.
+/// Appends the metrics of connections, with and without TLS.
 fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let sum = |read: fn(&StreamCounters) -> u64| -> u64 {
         sources.workers.iter().map(|worker| read(&worker.streams)).sum()
     };
     let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
-    page.counter("shoal_connections_accepted", "Connections accepted, those refused included.", accepted)?;
+    page.counter(
+        "shoal_connections_accepted",
+        "Accepted connections, including those that were then refused.",
+        accepted,
+    )?;
     page.gauge(
         "shoal_connections",
-        "Connections that are open, with TLS or without.",
+        "Open connections, with and without TLS.",
         None,
         accepted.saturating_sub(closed),
     )?;
     page.gauge(
         "shoal_connections_max",
-        "Most connections of all workers together; each has an equal share.",
+        "Maximum number of connections of all workers together; each worker has an equal share.",
         None,
         sources.connections_max,
     )?;
@@ -167,7 +171,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     ];
     page.counters(
         "shoal_connections_ended",
-        "Connections that ended otherwise than by a client that was through, and why.",
+        "Connections that did not end with a regular close by the client, by reason.",
         reasons.map(|(reason, count)| ([("reason", reason)], count)),
     )?;
     let evicted = [
@@ -179,27 +183,27 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     ];
     page.counters(
         "shoal_connections_evicted",
-        "Connections closed to make room for others, by what they waited for.",
+        "Connections closed to make room for others, by the phase that they were in.",
         evicted.map(|(phase, count)| ([("phase", phase)], count)),
     )?;
     page.counter(
         "shoal_connections_evicted_greedy",
-        "Connections closed to make room for others because their source had more than others.",
+        "Connections closed to make room for others because their source had more connections than others.",
         sum(|io| io.evicted.greedy.read()),
     )?;
     page.counter(
         "shoal_connections_refused_named",
-        "Requests for a WebSocket, and clients named by the PROXY protocol, refused because their source has too many.",
+        "WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many.",
         sum(|io| io.refused_named.read()),
     )?;
     page.counter(
         "shoal_accepts_failed",
-        "Accepts that failed, mostly for want of file descriptors.",
+        "Failed accepts, mostly for lack of file descriptors.",
         sum(|io| io.accept_failed.read()),
     )?;
     page.counters(
         "shoal_connection_bytes",
-        "Bytes of connections, TLS included.",
+        "Bytes sent and received on connections, including TLS overhead.",
         [
             ([("direction", "in")], sum(|io| io.received_bytes.read())),
             ([("direction", "out")], sum(|io| io.sent_bytes.read())),
@@ -223,7 +227,7 @@ fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
             .into_iter()
             .chain(unread.map(|(reason, count)| (labels(family, reason), count)))
     });
-    page.counters("shoal_drops", "Datagrams that were received and got no reply, and why.", drops)?;
+    page.counters("shoal_drops", "Received datagrams that got no reply, by reason.", drops)?;
     let send_drops = Family::ALL.into_iter().flat_map(|family| {
         [
             (labels(family, "buffer_full"), sources.sum_io(family, |io| io.send_full.read())),
@@ -231,7 +235,7 @@ fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
             (labels(family, "failed"), sources.sum_io(family, |io| io.send_failed.read())),
         ]
     });
-    page.counters("shoal_reply_drops", "Replies that the kernel did not send, and why.", send_drops)
+    page.counters("shoal_reply_drops", "Replies that the kernel did not send, by reason.", send_drops)
 }
 
 fn encode_datagrams(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -240,10 +244,14 @@ fn encode_datagrams(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     };
     page.counters(
         "shoal_udp_datagrams_received",
-        "Datagrams handed to the workers.",
+        "Datagrams that the workers received.",
         by_family(|io| io.received.read()),
     )?;
-    page.counters("shoal_udp_datagrams_sent", "Replies that the kernel took.", by_family(|io| io.sent.read()))
+    page.counters(
+        "shoal_udp_datagrams_sent",
+        "Replies that the kernel accepted for sending.",
+        by_family(|io| io.sent.read()),
+    )
 }
 
 fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -262,7 +270,7 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.gauges(
         "shoal_udp_receive_queue",
-        "Memory that waiting datagrams take in the receive buffer of the socket.",
+        "Memory of the datagrams that wait in the receive buffer of the socket.",
         Some(Unit::Bytes),
         memories.iter().map(|(labels, memory)| (labels.clone(), u64::from(memory.receive_queue_bytes))),
     )
@@ -271,12 +279,12 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let now_ms = clock::monotonic_ms();
     let ages = sources.numbered().map(|(number, worker)| {
-        let age = Duration::from_millis(now_ms.saturating_sub(worker.pulse.beat_ms()));
+        let age = Duration::from_millis(now_ms.saturating_sub(worker.heartbeat.beat_ms()));
         ([("worker", number)], age.as_secs_f64())
     });
     page.gauges(
         "shoal_worker_heartbeat_age",
-        "Time since the worker last went round its loop.",
+        "Time since the worker's last poll round.",
         Some(Unit::Seconds),
         ages,
     )?;
@@ -285,12 +293,12 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     };
     page.counters(
         "shoal_worker_batches",
-        "Batches of datagrams; datagrams received per batch tell how well batching works.",
+        "Batches of datagrams; the number of datagrams per batch shows how well batching works.",
         by_worker(|io| io.batches.read()),
     )?;
     page.counters(
         "shoal_worker_receive_pool_exhausted",
-        "How often all receive buffers of io_uring were in use at once.",
+        "Number of times that all receive buffers of io_uring were in use at once.",
         by_worker(|io| io.pool_exhausted.read()),
     )
 }
@@ -305,25 +313,25 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
             .map(|(role, count)| ([("family", family.name()), ("role", role)], count))
     });
     page.gauges("shoal_swarms", "Torrents with at least one peer.", None, by_family(|totals| totals.swarms))?;
-    page.gauges("shoal_peers", "Peers of all swarms, by what they are.", None, peers)?;
+    page.gauges("shoal_peers", "Peers of all swarms, by role.", None, peers)?;
     page.counters(
         "shoal_peers_expired",
-        "Peers forgotten because they stopped announcing without a word.",
+        "Peers removed because they stopped announcing without a stopped event.",
         by_family(|totals| totals.expired),
     )?;
     page.counters(
         "shoal_peers_evicted",
-        "Peers forgotten early, because memory was short and their address or network held more than its share.",
+        "Peers removed early, because memory was short and their address or network held more than its share.",
         by_family(|totals| totals.evicted),
     )?;
     page.counters(
         "shoal_peers_unregistered",
-        "Announces answered without registering the peer, because its address had as many in the torrent as it may.",
+        "Announces answered without registering the peer, because its address had the maximum of peers in the torrent.",
         by_family(|totals| totals.unregistered),
     )?;
     page.gauges(
         "shoal_store_memory",
-        "Memory that swarms and peers take.",
+        "Memory of swarms and peers.",
         Some(Unit::Bytes),
         by_family(|totals| totals.bytes),
     )?;
@@ -335,29 +343,29 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The swarms of WebTorrent, and what was relayed in them.
+/// Appends the metrics of WebTorrent: its swarms and the relayed messages.
 fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let totals = sources.swarms.as_ref().map_or_else(shoal_relay::Totals::default, |swarms| swarms.totals());
     page.gauge(
         "shoal_webtorrent_swarms",
-        "Torrents of WebTorrent with at least one peer.",
+        "WebTorrent torrents with at least one peer.",
         None,
         totals.swarms,
     )?;
     page.gauges(
         "shoal_webtorrent_peers",
-        "Peers of WebTorrent, by what they are.",
+        "WebTorrent peers, by role.",
         None,
         [([("role", "seeder")], totals.seeders), ([("role", "leecher")], totals.leechers)],
     )?;
     page.counter(
         "shoal_webtorrent_peers_expired",
-        "Peers of WebTorrent forgotten because they stopped announcing although their connection stood.",
+        "WebTorrent peers removed because they stopped announcing although their connection was open.",
         totals.expired,
     )?;
     page.counter(
         "shoal_webtorrent_peers_evicted",
-        "Peers of WebTorrent forgotten early because room was short and their source had more than its share.",
+        "WebTorrent peers removed early because memory was short and their source had more than its share.",
         totals.evicted,
     )?;
     let sum = |read: &dyn Fn(&Counters) -> u64| sources.sum(Protocol::WebTorrent, read);
@@ -365,12 +373,12 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let lost = Loss::ALL.map(|loss| (loss.name(), sum(&|counters| counters.losses(loss))));
     page.counters(
         "shoal_webtorrent_relays",
-        "Offers and answers that were passed on, and messages that were dropped, and why.",
+        "Relayed offers and answers, and dropped messages, by outcome.",
         relayed.into_iter().chain(lost).map(|(outcome, count)| ([("outcome", outcome)], count)),
     )
 }
 
-/// The account of memory: what each kind takes, and what it may.
+/// Appends the metrics of memory: the usage and the limit of each kind.
 fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
     let store_bytes = sources.store.v4.totals().bytes + sources.store.v6.totals().bytes;
@@ -386,7 +394,7 @@ fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     ];
     page.gauges(
         "shoal_memory",
-        "Memory by what it is for. Other is what is resident beside what is accounted for: program, queues, allocator.",
+        "Memory by use. Other is the resident memory that is not accounted for: program, queues, allocator.",
         Some(Unit::Bytes),
         kinds.map(|(kind, bytes)| ([("kind", kind)], bytes)),
     )?;
@@ -413,31 +421,35 @@ fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         ("io", &*sources.backend),
         ("http_io", "epoll"),
     ];
-    page.info("shoal_build", "Which program this is and how it moves datagrams and connections.", labels)
+    page.info(
+        "shoal_build",
+        "Version of the program, and its I/O back ends for datagrams and connections.",
+        labels,
+    )
 }
 
-/// The names that every Prometheus client uses for the process.
+/// Appends the metrics of the process, under the names that every Prometheus client uses.
 fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let account = process::account();
-    page.seconds_counter("process_cpu", "Processor time spent, user and system.", account.cpu_s)?;
+    page.seconds_counter("process_cpu", "User and system processor time.", account.cpu_s)?;
     let gauges = [
         ("process_resident_memory", "Resident memory.", Some(Unit::Bytes), account.resident_bytes),
         ("process_virtual_memory", "Reserved address space.", Some(Unit::Bytes), account.virtual_bytes),
-        ("process_start_time", "Start, since 1970.", Some(Unit::Seconds), sources.started_unix_s),
+        ("process_start_time", "Start time, since 1970.", Some(Unit::Seconds), sources.started_unix_s),
         ("process_threads", "Threads.", None, account.threads),
         ("process_open_fds", "Open file descriptors.", None, account.descriptors),
-        ("process_max_fds", "Most file descriptors that can be open.", None, account.descriptors_max),
+        ("process_max_fds", "Maximum number of open file descriptors.", None, account.descriptors_max),
     ];
     gauges.into_iter().try_for_each(|(name, help, unit, value)| page.gauge(name, help, unit, value))
 }
 
 impl Sources {
-    /// A count of one protocol, over all workers.
+    /// Returns a count of one protocol, summed over all workers.
     fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(protocol.counters(worker))).sum()
     }
 
-    /// A count of the back ends over one family, over all workers.
+    /// Returns a count of the back ends for one family, summed over all workers.
     fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
         let counters = |io: &shoal_net::Counters| match family {
             Family::V4 => read(&io.v4),
@@ -446,7 +458,7 @@ impl Sources {
         self.workers.iter().map(|worker| counters(&worker.io)).sum()
     }
 
-    /// The workers with their numbers, as labels want them.
+    /// Returns the workers with their numbers as label values.
     fn numbered(&self) -> impl Iterator<Item = (String, &WorkerSources)> {
         self.workers.iter().enumerate().map(|(number, worker)| (number.to_string(), worker))
     }

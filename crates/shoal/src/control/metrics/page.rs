@@ -1,4 +1,4 @@
-//! A page of metrics in the making: one call for each metric, with all its series.
+//! A page of metrics under construction: one call for each metric, with all its series.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ impl<'e> Page<'e> {
         Self { encoder }
     }
 
-    /// A metric that only grows. `_total` is appended to its name.
+    /// Appends a counter. `_total` is appended to its name.
     pub(super) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -32,20 +32,20 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
-    /// A metric that only grows, without labels.
+    /// Appends a counter without labels.
     pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
-    /// A metric that counts seconds and fractions of them, without labels.
+    /// Appends a counter of seconds and fractions of them, without labels.
     pub(super) fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
         ConstCounter::new(seconds).encode(metric)
     }
 
-    /// A metric that goes up and down. The unit is appended to its name.
+    /// Appends a gauge. The unit is appended to its name.
     pub(super) fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -60,13 +60,13 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
-    /// A metric that goes up and down, without labels.
+    /// Appends a gauge without labels.
     pub(super) fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
-    /// A metric that is all labels. `_info` is appended to its name.
+    /// Appends an info metric, which consists of labels only. `_info` is appended to its name.
     pub(super) fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
     }

@@ -1,43 +1,43 @@
-//! Bytes that wait for more of what they belong to.
+//! Partial input: bytes of a request, a frame or a header that is not complete yet.
 
 use std::fmt;
 use std::mem;
 
-/// Most buffers that are kept for later.
+/// Maximum number of buffers that are kept for reuse.
 const SPARES_MAX: usize = 16;
 
-/// Longest buffer that is kept for later.
+/// Maximum capacity of a buffer that is kept for reuse.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 
-/// Up to so many bytes, memory is taken for twice of what has come, so that most messages are put together at once;
-/// beyond, for a quarter more than has come.
+/// Up to this size, a buffer is allocated for twice the bytes that have arrived, so that most messages are put
+/// together with few copies. Beyond it, a buffer is allocated for a quarter more than has arrived.
 const DOUBLED_BYTES_MAX: usize = 64 * 1024;
 
-/// What has come of a request, a frame or a header that is not whole. As wide as a pointer, because nearly all
-/// connections keep nothing nearly all the time.
+/// The received part of a request, a frame or a header. It is as wide as a pointer, because nearly all
+/// connections hold no partial input nearly all the time.
 #[derive(Default)]
-pub(crate) struct Kept(Option<Box<Buffer>>);
+pub(crate) struct PartialInput(Option<Box<Buffer>>);
 
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
 }
 
-/// Buffers of those who keep nothing any more, for those who will. Longer messages than an input are kept in part as a
-/// rule, and memory is not to be asked for with each of them.
+/// Unused buffers for reuse. Messages that are longer than one input are usually buffered in part, and each of
+/// them should not need an allocation.
 #[derive(Default)]
-#[expect(clippy::vec_box, reason = "it is the boxes that are used again")]
+#[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
 pub(crate) struct Spares(Vec<Box<Buffer>>);
 
 impl Spares {
-    /// Gives back all buffers. Those that are needed are made anew.
+    /// Frees all buffers. New ones are allocated as needed.
     pub(crate) fn trim(&mut self) {
         self.0 = Vec::new();
     }
 }
 
-impl Kept {
-    /// Keeps nothing.
+impl PartialInput {
+    /// Creates an empty partial input.
     pub(crate) const fn nothing() -> Self {
         Self(None)
     }
@@ -46,33 +46,33 @@ impl Kept {
         self.0.is_none()
     }
 
-    /// How much memory it holds.
+    /// Returns the capacity of the buffer.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| buffer.bytes.capacity())
     }
 
-    /// The same with the box in which the buffer is.
+    /// Returns the held memory, including the box of the buffer.
     pub(crate) fn held_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| size_of::<Buffer>() + buffer.bytes.capacity())
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| buffer.bytes.len())
     }
 
-    /// Hands out what was kept, so that nothing is.
+    /// Takes all bytes out.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.0.take().map_or_else(Vec::new, |buffer| buffer.bytes)
     }
 
-    /// Keeps these instead of what was kept.
+    /// Replaces the contents by `bytes`.
     pub(crate) fn put(&mut self, bytes: Vec<u8>) {
         self.0 = if bytes.is_empty() { None } else { Some(Box::new(Buffer { bytes })) };
     }
 
-    /// Keeps `input` too. In all there will be `whole_bytes`, as far as that is known: memory is taken for as much at
-    /// most, and in proportion to what has come.
+    /// Appends `input`. The whole will have `whole_bytes`, as far as that is known. The buffer is allocated for
+    /// at most as much, and in proportion to what has arrived.
     pub(crate) fn append(&mut self, input: &[u8], whole_bytes: usize, spares: &mut Spares) {
         if input.is_empty() {
             return;
@@ -87,12 +87,12 @@ impl Kept {
         bytes.extend_from_slice(input);
     }
 
-    /// What is kept, to be read where it lies.
+    /// Returns the bytes, to be read in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.0.as_mut().map_or(&mut [], |buffer| &mut buffer.bytes)
     }
 
-    /// The first bytes are done with. When none is left, the buffer goes to the spares.
+    /// Removes the first `used` bytes. When none is left, the buffer goes to the spares.
     pub(crate) fn consume(&mut self, used: usize, spares: &mut Spares) {
         let Some(buffer) = &mut self.0 else { return };
         buffer.bytes.drain(..used);
@@ -101,7 +101,7 @@ impl Kept {
         }
     }
 
-    /// Keeps nothing any more; the buffer goes to the spares.
+    /// Discards all bytes; the buffer goes to the spares.
     pub(crate) fn spare(&mut self, spares: &mut Spares) {
         let Some(mut buffer) = mem::take(&mut self.0) else { return };
         if spares.0.len() < SPARES_MAX && buffer.bytes.capacity() <= SPARE_BYTES_MAX {
@@ -111,14 +111,14 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
-    /// Without the bytes, which are nobody's business.
+impl fmt::Debug for PartialInput {
+    /// Omits the bytes, which are private to the client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())
     }
 }
 
-const _: () = assert!(size_of::<Kept>() == size_of::<usize>());
+const _: () = assert!(size_of::<PartialInput>() == size_of::<usize>());
 
 #[cfg(test)]
 mod tests {
@@ -126,56 +126,56 @@ mod tests {
 
     #[test]
     fn memory_grows_with_what_comes_up_to_what_will_have_come() {
-        let (mut kept, mut spares) = (Kept::nothing(), Spares::default());
+        let (mut partial, mut spares) = (PartialInput::nothing(), Spares::default());
         let mut reallocations = 0;
         for come in 1..=1000 {
-            let before = kept.capacity_bytes();
-            kept.append(&[7], 1000, &mut spares);
-            let after = kept.capacity_bytes();
+            let before = partial.capacity_bytes();
+            partial.append(&[7], 1000, &mut spares);
+            let after = partial.capacity_bytes();
             assert!((come..=1000.min(2 * come)).contains(&after), "{come}: {after}");
             reallocations += usize::from(after != before);
         }
         assert!(reallocations <= 11, "{reallocations}");
-        assert_eq!(kept.bytes_mut(), [7; 1000]);
-        kept.append(&[8; 24], 1000, &mut spares);
-        assert_eq!(kept.capacity_bytes(), 1024);
+        assert_eq!(partial.bytes_mut(), [7; 1000]);
+        partial.append(&[8; 24], 1000, &mut spares);
+        assert_eq!(partial.capacity_bytes(), 1024);
     }
 
     #[test]
     fn a_long_message_takes_little_more_than_has_come() {
-        let (mut kept, mut spares) = (Kept::nothing(), Spares::default());
+        let (mut partial, mut spares) = (PartialInput::nothing(), Spares::default());
         for piece in 1..=64 {
-            kept.append(&[7; 4096], 1 << 20, &mut spares);
+            partial.append(&[7; 4096], 1 << 20, &mut spares);
             let come = piece * 4096;
-            assert!(kept.capacity_bytes() <= (come + come / 4).max(DOUBLED_BYTES_MAX), "{come}");
+            assert!(partial.capacity_bytes() <= (come + come / 4).max(DOUBLED_BYTES_MAX), "{come}");
         }
     }
 
     #[test]
     fn a_buffer_is_used_again() {
-        let (mut kept, mut spares) = (Kept::nothing(), Spares::default());
-        kept.append(&[1, 2, 3], 100, &mut spares);
-        kept.consume(2, &mut spares);
-        assert_eq!((kept.bytes_mut(), spares.0.len()), (&mut [3][..], 0));
-        kept.consume(1, &mut spares);
-        assert!(kept.is_empty() && spares.0.len() == 1);
-        kept.append(&[4], 100, &mut spares);
-        assert_eq!((kept.bytes_mut(), spares.0.len()), (&mut [4][..], 0));
+        let (mut partial, mut spares) = (PartialInput::nothing(), Spares::default());
+        partial.append(&[1, 2, 3], 100, &mut spares);
+        partial.consume(2, &mut spares);
+        assert_eq!((partial.bytes_mut(), spares.0.len()), (&mut [3][..], 0));
+        partial.consume(1, &mut spares);
+        assert!(partial.is_empty() && spares.0.len() == 1);
+        partial.append(&[4], 100, &mut spares);
+        assert_eq!((partial.bytes_mut(), spares.0.len()), (&mut [4][..], 0));
     }
 
     #[test]
     fn few_buffers_are_spared_and_no_long_ones() {
         let mut spares = Spares::default();
         for _ in 0..2 * SPARES_MAX {
-            let mut kept = Kept::nothing();
-            kept.put(vec![0; 10]);
-            kept.spare(&mut spares);
+            let mut partial = PartialInput::nothing();
+            partial.put(vec![0; 10]);
+            partial.spare(&mut spares);
         }
         assert_eq!(spares.0.len(), SPARES_MAX);
         let mut spares = Spares::default();
-        let mut kept = Kept::nothing();
-        kept.put(vec![0; SPARE_BYTES_MAX + 1]);
-        kept.spare(&mut spares);
-        assert!(spares.0.is_empty() && kept.is_empty());
+        let mut partial = PartialInput::nothing();
+        partial.put(vec![0; SPARE_BYTES_MAX + 1]);
+        partial.spare(&mut spares);
+        assert!(spares.0.is_empty() && partial.is_empty());
     }
 }

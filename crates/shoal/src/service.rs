@@ -1,4 +1,4 @@
-//! Where the back ends of a worker meet those who answer: each gets the time, and nothing else is added.
+//! The service of a worker: passes the requests of its back ends to the responders, together with the time.
 
 use shoal_connection::{Service as Connections, Session};
 use shoal_engine::udp::Responder;
@@ -9,20 +9,20 @@ use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
 use crate::clock;
 
-/// What a worker answers with.
+/// The responders of a worker.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct WorkerService {
     pub(crate) datagrams: Responder,
     pub(crate) connections: Connections,
 }
 
-impl Service for Desk {
+impl Service for WorkerService {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.datagrams.serve(batch, clock::now());
     }
 }
 
-impl StreamService for Desk {
+impl StreamService for WorkerService {
     type Session = Session;
 
     fn open(&mut self, origin: &Origin, handle: Handle) -> Session {

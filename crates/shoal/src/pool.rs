@@ -1,4 +1,4 @@
-//! The crew: all workers of a tracker, from the binding of their sockets to the end of their threads.
+//! The worker pool: all workers of a tracker, from the binding of their sockets to the end of their threads.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -17,41 +17,41 @@ use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
-use crate::desk::Desk;
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
+use crate::service::WorkerService;
 use crate::worker::Worker;
 use crate::{processors, settings};
 
-/// Most that a worker has to tell: that it is ready, and that it ends.
-const NEWS_PER_WORKER_MAX: usize = 2;
+/// Maximum number of notices of a worker: that it is ready, and that it ends.
+const NOTICES_PER_WORKER_MAX: usize = 2;
 
-/// What the workers are to do.
-pub(crate) struct Orders {
+/// The setup that all workers share.
+pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
     pub(crate) stream_limits: StreamLimits,
     pub(crate) engine: shoal_engine::Settings,
     pub(crate) connections: Arc<shoal_connection::Settings>,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
-    /// How WebTorrent is served, if it is.
+    /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
-    /// The processors to pin workers to, or none.
+    /// The processors to pin workers to; empty for no pinning.
     pub(crate) processors: Vec<usize>,
 }
 
-/// How WebTorrent is served.
+/// The setup of WebTorrent.
 #[derive(Debug)]
 pub(crate) struct WebTorrent {
     pub(crate) settings: webtorrent::Settings,
     pub(crate) swarms: Arc<Swarms>,
-    /// One for each worker.
+    /// The mailboxes, one for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) queue_limits: QueueLimits,
-    /// Most bytes that wait for all connections of a worker.
+    /// Maximum number of bytes that wait for all connections of a worker.
     pub(crate) posts_bytes_max: usize,
 }
 
-/// What one worker counts, for each protocol.
+/// The counters of one worker, for each protocol.
 #[derive(Debug, Default)]
 struct Tallies {
     udp: Tally,
@@ -59,85 +59,85 @@ struct Tallies {
     webtorrent: Tally,
 }
 
-/// What one worker has of the outside world.
+/// The sockets and listeners of one worker.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Endpoints {
     pub(crate) sockets: Sockets,
     pub(crate) listeners: StreamListeners,
 }
 
-/// The workers at work.
+/// The running workers.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
     budgets: Vec<Arc<Budget>>,
-    news: Receiver<News>,
+    notices: Receiver<Notice>,
 }
 
-/// What a worker tells of itself.
-struct News {
+/// A notice of a worker about itself.
+struct Notice {
     worker: usize,
     event: Event,
 }
 
 enum Event {
-    /// Its back end is open, and it serves.
+    /// The back end is open, and the worker serves.
     Ready,
-    /// Its thread ends: as it was told to, or for this reason.
+    /// The thread ends, because it was told to or because of this error.
     Ended(anyhow::Result<()>),
 }
 
-impl Crew {
-    /// Starts one worker for each of `places`.
+impl WorkerPool {
+    /// Starts one worker for each of `all_endpoints`.
     ///
     /// # Errors
-    /// Where there are no threads or random numbers to be had.
-    pub(crate) fn start(places: Vec<Place>, orders: &Orders) -> anyhow::Result<Self> {
-        let (sender, news) = channel(NEWS_PER_WORKER_MAX * places.len().max(1));
-        let wakers: Vec<Waker> = places.iter().map(|place| place.sockets.waker()).collect();
+    /// Fails if the host provides no more threads or no random numbers.
+    pub(crate) fn start(all_endpoints: Vec<Endpoints>, setup: &WorkerSetup) -> anyhow::Result<Self> {
+        let (sender, notices) = channel(NOTICES_PER_WORKER_MAX * all_endpoints.len().max(1));
+        let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
         let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
-        let mut crew =
-            Self { stopping: Arc::default(), wakers, sources: Vec::new(), budgets: Vec::new(), news };
-        for (number, place) in places.into_iter().enumerate() {
-            let (tallies, pulse) = (Tallies::default(), Arc::<Pulse>::default());
-            crew.budgets.push(place.listeners.budget());
-            crew.sources.push(WorkerSources {
-                pulse: Arc::clone(&pulse),
+        let mut pool =
+            Self { stopping: Arc::default(), wakers, sources: Vec::new(), budgets: Vec::new(), notices };
+        for (number, endpoints) in all_endpoints.into_iter().enumerate() {
+            let (tallies, heartbeat) = (Tallies::default(), Arc::<Heartbeat>::default());
+            pool.budgets.push(endpoints.listeners.budget());
+            pool.sources.push(WorkerSources {
+                heartbeat: Arc::clone(&heartbeat),
                 udp: tallies.udp.counters(),
                 http: tallies.http.counters(),
                 webtorrent: tallies.webtorrent.counters(),
-                io: place.sockets.counters(),
-                streams: place.listeners.counters(),
-                budget: place.listeners.budget(),
-                sockets: place.sockets.probes().collect(),
+                io: endpoints.sockets.counters(),
+                streams: endpoints.listeners.counters(),
+                budget: endpoints.listeners.budget(),
+                sockets: endpoints.sockets.probes().collect(),
             });
             let worker = Worker {
-                desk: orders.desk(number, tallies, &place.listeners)?,
-                store: Arc::clone(&orders.store),
-                swarms: orders.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
+                service: setup.service(number, tallies, &endpoints.listeners)?,
+                store: Arc::clone(&setup.store),
+                swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: Arc::clone(&wakers_of_all),
-                pulse,
-                stopping: Arc::clone(&crew.stopping),
+                heartbeat,
+                stopping: Arc::clone(&pool.stopping),
             };
-            let station = Station {
-                backend: orders.backend,
-                stream_limits: orders.stream_limits,
-                place,
-                processor: orders.processors.get(number % orders.processors.len().max(1)).copied(),
+            let worker_thread = WorkerThread {
+                backend: setup.backend,
+                stream_limits: setup.stream_limits,
+                endpoints,
+                processor: setup.processors.get(number % setup.processors.len().max(1)).copied(),
             };
-            spawn(number, sender.clone(), move |ready| station.serve(worker, ready))?;
+            spawn(number, sender.clone(), move |ready| worker_thread.serve(worker, ready))?;
         }
-        Ok(crew)
+        Ok(pool)
     }
 
-    /// What the workers show of themselves, once, for whoever watches.
+    /// Takes the counters and heartbeats of the workers, for the control listener. Later calls return nothing.
     pub(crate) fn take_sources(&mut self) -> Vec<WorkerSources> {
         std::mem::take(&mut self.sources)
     }
 
-    /// What the connections of each worker may hold.
+    /// Returns the memory budgets of the workers' connections.
     pub(crate) fn budgets(&self) -> Vec<Arc<Budget>> {
         self.budgets.clone()
     }
@@ -145,56 +145,56 @@ impl Crew {
     /// Waits until every worker serves.
     ///
     /// # Errors
-    /// Why one of them cannot.
+    /// Returns why a worker cannot serve.
     pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
         let mut missing = self.wakers.len();
         while missing > 0 {
             match self.next().await {
-                News { event: Event::Ready, .. } => missing -= 1,
+                Notice { event: Event::Ready, .. } => missing -= 1,
                 ended => return Err(ended.into_error()),
             }
         }
         Ok(())
     }
 
-    /// Waits until a worker ends that was not told to, and says why.
+    /// Waits until a worker ends without being told to, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         loop {
             match self.next().await {
-                News { event: Event::Ready, .. } => {}
+                Notice { event: Event::Ready, .. } => {}
                 ended => return ended.into_error(),
             }
         }
     }
 
-    /// Tells all workers to answer what is queued and to end, and waits for them.
+    /// Tells all workers to answer queued requests and to end, and waits for them.
     ///
     /// # Errors
-    /// Why one of them failed meanwhile.
+    /// Returns why a worker failed in the meantime.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.stopping.store(true, Ordering::Release);
         self.wakers.iter().for_each(Waker::wake);
         let mut serving = self.wakers.len();
         while serving > 0 {
             match self.next().await {
-                News { event: Event::Ready, .. } => {}
-                News { event: Event::Ended(Ok(())), .. } => serving -= 1,
+                Notice { event: Event::Ready, .. } => {}
+                Notice { event: Event::Ended(Ok(())), .. } => serving -= 1,
                 failed => return Err(failed.into_error()),
             }
         }
         Ok(())
     }
 
-    async fn next(&mut self) -> News {
-        match self.news.recv().await {
-            Some(news) => news,
-            // Every thread has told of its end before it let go of its sender.
+    async fn next(&mut self) -> Notice {
+        match self.notices.recv().await {
+            Some(notices) => notices,
+            // Every thread sends a notice of its end before it drops its sender.
             None => std::future::pending().await,
         }
     }
 }
 
-impl News {
+impl Notice {
     fn into_error(self) -> anyhow::Error {
         let cause = match self.event {
             Event::Ended(Err(error)) => error,
@@ -204,26 +204,26 @@ impl News {
     }
 }
 
-/// Where a worker serves.
-struct Station {
+/// The parts that a worker's thread starts with.
+struct WorkerThread {
     backend: Backend,
     stream_limits: StreamLimits,
-    place: Place,
+    endpoints: Endpoints,
     processor: Option<usize>,
 }
 
-impl Station {
-    /// The life of a worker, on its own thread.
+impl WorkerThread {
+    /// Opens the back ends and runs the worker, on its own thread.
     fn serve(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
-        let Self { place: Place { mut sockets, listeners }, .. } = self;
+        let Self { endpoints: Endpoints { mut sockets, listeners }, .. } = self;
         if let Some(processor) = self.processor {
             processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
         }
         let mut streams = None;
         if listeners.local_addresses().next().is_some() {
             let opened = StreamIo::open(listeners, self.stream_limits);
-            let opened = opened.context("cannot watch its listeners")?;
-            sockets.watch(opened.readiness().context("cannot watch its connections")?);
+            let opened = opened.context("cannot poll its listeners")?;
+            sockets.watch(opened.readiness().context("cannot poll its connections")?);
             streams = Some(opened);
         }
         let mut datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
@@ -232,9 +232,14 @@ impl Station {
     }
 }
 
-impl Orders {
-    /// What the worker of this number answers with. Each draws from a seed of its own.
-    fn desk(&self, number: usize, tallies: Tallies, listeners: &StreamListeners) -> anyhow::Result<Desk> {
+impl WorkerSetup {
+    /// Returns the service of the worker with this number. Each responder draws from its own seed.
+    fn service(
+        &self,
+        number: usize,
+        tallies: Tallies,
+        listeners: &StreamListeners,
+    ) -> anyhow::Result<WorkerService> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
         let http = http::Responder::new(&self.engine, Arc::clone(&self.store), tallies.http, rng()?);
@@ -242,7 +247,7 @@ impl Orders {
             Some(webtorrent) => Some(webtorrent.responder(number, tallies.webtorrent, rng()?)?),
             None => None,
         };
-        Ok(Desk {
+        Ok(WorkerService {
             datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), tallies.udp, rng()?),
             connections: shoal_connection::Service::new(
                 Arc::clone(&self.connections),
@@ -263,16 +268,23 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let postroom = Postroom::new(worker, Arc::clone(&self.mailboxes))
+        let dispatcher = Postroom::new(worker, Arc::clone(&self.mailboxes))
             .with_limits(self.queue_limits)
-            // It holds to this limit for each of three kinds, and buffers may have room for twice of what is in them.
+            // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
+            // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
-        Ok(webtorrent::Responder::new(self.settings.clone(), Arc::clone(&self.swarms), postroom, tally, rng))
+        Ok(webtorrent::Responder::new(
+            self.settings.clone(),
+            Arc::clone(&self.swarms),
+            dispatcher,
+            tally,
+            rng,
+        ))
     }
 }
 
-/// Binds the sockets of `workers` workers. Where this host lacks a family that is served `by_default` only, the other
-/// one is served alone.
+/// Binds the sockets of `workers` workers. If this host lacks a family that is served `by_default` only, the
+/// workers serve the other one alone.
 pub(crate) fn bind(
     wanted: &[SocketSettings],
     workers: NonZeroUsize,
@@ -280,7 +292,7 @@ pub(crate) fn bind(
 ) -> Result<Vec<Sockets>, BindError> {
     match Sockets::bind(wanted, workers) {
         Err(error @ BindError::Address { addr, .. }) if by_default && error.is_family_missing() => {
-            tracing::warn!(%error, "serving the other family alone; udp.listen can say so");
+            tracing::warn!(%error, "serving only the other address family; set udp.listen to avoid this warning");
             let rest: Vec<_> = wanted.iter().filter(|socket| socket.addr != addr).copied().collect();
             Sockets::bind(&rest, workers)
         }
@@ -288,46 +300,49 @@ pub(crate) fn bind(
     }
 }
 
-/// Runs `life` on a thread that tells of its end, whatever kind of end it is.
+/// Runs `life` on a thread that sends a notice of its end, even after a panic.
 fn spawn(
     number: usize,
-    sender: Sender<News>,
+    sender: Sender<Notice>,
     life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let tell = move |event| {
-        // The channel has room for all the news of all workers. If nobody listens any more, the tracker is past caring.
-        let _ = sender.try_send(News { worker: number, event });
+        // The channel has capacity for all notices of all workers. If the receiver is gone, the tracker is ending
+        // anyway.
+        let _ = sender.try_send(Notice { worker: number, event });
     };
     let body = move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| life(&mut || tell(Event::Ready))));
-        tell(Event::Ended(outcome.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", words(&*panic))))));
+        tell(Event::Ended(
+            outcome.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", panic_text(&*panic)))),
+        ));
     };
     thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
 }
 
 /// Returns the text of a panic.
-pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Why a crew of one fails, whose worker lives like this.
+    /// Returns why a pool of one worker fails if the worker runs `life`.
     fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
-        let (sender, news) = channel(NEWS_PER_WORKER_MAX);
-        let mut crew = Crew {
+        let (sender, notices) = channel(NOTICES_PER_WORKER_MAX);
+        let mut pool = WorkerPool {
             stopping: Arc::default(),
             wakers: Vec::new(),
             sources: Vec::new(),
             budgets: Vec::new(),
-            news,
+            notices,
         };
         spawn(3, sender, life).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        format!("{:#}", runtime.block_on(crew.failure()))
+        format!("{:#}", runtime.block_on(pool.failure()))
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! Heartbeats of the workers: one side asks and the other answers, without a lock between them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The heartbeat of one worker.
+///
+/// A thread that wants to know whether the worker responds calls [`Heartbeat::ask`] and waits until
+/// [`Heartbeat::answered`] reaches the returned number. The worker answers between its poll rounds. An answer
+/// therefore proves that the loop that serves requests is running, and not merely that the thread exists.
+#[derive(Debug, Default)]
+pub(crate) struct Heartbeat {
+    asked: AtomicU64,
+    answered: AtomicU64,
+    beat_ms: AtomicU64,
+}
+
+impl Heartbeat {
+    /// Asks the worker to respond, and returns the number to wait for.
+    pub(crate) fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the highest number that was answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the worker last finished a poll round, on the monotonic clock.
+    pub(crate) fn beat_ms(&self) -> u64 {
+        self.beat_ms.load(Ordering::Relaxed)
+    }
+
+    /// Answers all questions so far. The worker calls it once per poll round.
+    pub(crate) fn beat(&self, now_ms: u64) {
+        self.beat_ms.store(now_ms, Ordering::Relaxed);
+        self.answered.store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Heartbeat;
+
+    #[test]
+    fn only_a_beat_after_the_question_answers_it() {
+        let heartbeat = Heartbeat::default();
+        heartbeat.beat(1);
+        let question = heartbeat.ask();
+        assert!(heartbeat.answered() < question);
+        heartbeat.beat(2);
+        assert!(heartbeat.answered() >= question);
+        assert_eq!(heartbeat.beat_ms(), 2);
+    }
+}
