@@ -29,6 +29,10 @@ const WATCH_PERIODS: u32 = 5;
 /// Checks after which the allocator may be trimmed again, which may take some milliseconds.
 const TRIM_CHECKS: u32 = 20;
 
+/// Checks after a trim until the next one, which is unconditional: workers return buffers to the allocator some seconds
+/// after a load ends, when the first trim has passed.
+const FOLLOW_UP_CHECKS: u32 = 50;
+
 /// Unused bytes that the allocator may hold before it is trimmed, in addition to an eighth of the memory in use.
 const IDLE_BYTES_MAX: u64 = 1 << 20;
 
@@ -55,6 +59,8 @@ pub(crate) struct Connections {
     floor_bytes: u64,
     /// Checks since then.
     checks: u32,
+    /// Whether another trim is to follow.
+    follow_up: bool,
 }
 
 impl Keeper {
@@ -120,6 +126,7 @@ impl Connections {
             held_bytes_min: held_bytes_max / 4,
             floor_bytes: 0,
             checks: 0,
+            follow_up: false,
         }
     }
 
@@ -135,8 +142,10 @@ impl Connections {
         self.checks = self.checks.saturating_add(1);
         let used_bytes = held_bytes + store.v4.totals().bytes + store.v6.totals().bytes;
         self.floor_bytes = self.floor_bytes.min(resident_bytes.saturating_sub(used_bytes));
-        if self.checks >= TRIM_CHECKS && self.is_idle_too_much(resident_bytes, used_bytes) {
+        let is_due = self.checks >= TRIM_CHECKS && self.is_idle_too_much(resident_bytes, used_bytes);
+        if is_due || self.follow_up && self.checks >= FOLLOW_UP_CHECKS {
             allocator::trim();
+            self.follow_up = is_due;
             self.checks = 0;
             self.floor_bytes = process::resident_bytes().saturating_sub(used_bytes);
         }
@@ -182,6 +191,7 @@ mod tests {
             held_bytes_min: 1 << 20,
             floor_bytes: 8 << 20,
             checks: 0,
+            follow_up: false,
         }
     }
 
