@@ -33,8 +33,9 @@ pub use sources::{Room, SourceLimits, Sources};
 
 use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
 
-/// Most bytes that are taken from a connection at a time.
-pub const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// The maximum number of bytes taken from a connection at a time. An announce with ten offers of a browser fits. With more,
+/// each connection waits longer for its turn behind others that always have input.
+pub const INPUT_BYTES_MAX: usize = 32 * 1024;
 
 /// Most events that a turn sees to before the worker looks after its other duties. Of a listener, one event may be
 /// several connections.
