@@ -214,7 +214,7 @@ mod tests {
         frame::encode(Opcode::Text, b"one", None, &mut unmasked);
         let (mut state, mut output) = (State::default(), Vec::new());
         assert_eq!(WsEcho.on_data(&mut state, &mut unmasked, &mut output), Next::Linger);
-        assert_eq!(output[before.len()..][..4], [0x88, 2 + 33, 0x03, 0xea]);
+        assert_eq!(output[before.len()..][..4], [0x88, 2 + 30, 0x03, 0xea]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn a_tracker_of_another_version_runs_with_a_note() {
     let other = laboratory.describe(
         "other",
         &format!("exec {SERVES}"),
-        "[version]\ncommand = [\"echo\", \"other 2.0.1\"]\nwritten_for = [\"1.\"]",
+        "[version]\narguments = [\"-c\", \"echo other 2.0.1\"]\nwritten_for = [\"1.\"]",
     );
     let (output, _, result) = laboratory.compare(&format!("--trackers other {other}"));
     assert!(output.status.success(), "{}", stderr(&output));

@@ -57,7 +57,7 @@ fn invalid_options_are_refused_with_valid_ones() {
 fn help_explains_the_options() {
     let help = text(&lab(&["load", "ws", "--help"]).output().unwrap().stdout);
     for expected in [
-        "the loop is closed",
+        "the loop is open",
         "--hold-announce",
         "--slow-readers",
         "--sdp-bytes",

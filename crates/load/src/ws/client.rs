@@ -119,6 +119,9 @@ const SLOW_READER_WAIT_NS: u64 = 20_000_000;
 /// The longest time for reading all slow readers.
 const SLOW_READERS_NS_MAX: u64 = 3_000_000_000;
 
+/// The silence after which no more slow readers are expected to be closed. A tracker may wait before it closes one.
+const SLOW_READERS_QUIET_NS: u64 = 1_000_000_000;
+
 impl Client {
     /// Creates the client of worker `index`, on its own thread.
     pub(super) fn open(
@@ -337,7 +340,7 @@ impl Client {
                 polled.revents().is_empty() || !is_at_end(polled, buffer)
             });
             let now_ns = run.now_ns();
-            if now_ns - last_data_ns >= QUIET_NS || now_ns - began_ns >= SLOW_READERS_NS_MAX {
+            if now_ns - last_data_ns >= SLOW_READERS_QUIET_NS || now_ns - began_ns >= SLOW_READERS_NS_MAX {
                 break;
             }
         }
