@@ -120,6 +120,18 @@ impl Service {
         self.sockets.as_mut()?.speaker()
     }
 
+    /// Returns the next connection whose peer may be gone. Must be called at the end of a poll round.
+    pub fn suspect(&mut self) -> Option<Handle> {
+        self.sockets.as_mut()?.suspect()
+    }
+
+    /// Reports that the peer of the last suspect is still receiving earlier output.
+    pub fn vouch(&mut self) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.vouch();
+        }
+    }
+
     /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
     pub fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         if let (Some(sockets), Stage::Socket(socket)) = (&mut self.sockets, &mut session.stage) {

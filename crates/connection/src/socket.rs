@@ -159,6 +159,16 @@ impl Sockets {
         self.responder.speaker()
     }
 
+    /// Returns the next connection whose peer may be gone, see [`Responder::suspect`].
+    pub(crate) fn suspect(&mut self) -> Option<Handle> {
+        self.responder.suspect()
+    }
+
+    /// Reports that the last suspect is still receiving earlier output.
+    pub(crate) fn vouch(&mut self) {
+        self.responder.vouch();
+    }
+
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
     pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
         self.responder.decide_claims(&mut socket.member);

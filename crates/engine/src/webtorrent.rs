@@ -28,7 +28,7 @@ use shoal_wire::webtorrent::{
     self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Request, Storage, Unreadable, reply,
 };
 
-use self::claim::{Claim, Claims};
+use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 pub use self::settings::Settings;
@@ -59,6 +59,8 @@ struct Inner {
     rng: fastrand::Rng,
     /// Announces that wait until another connection has shown whether it is alive.
     claims: Claims,
+    /// Connections that were challenged lately.
+    suspects: Suspects,
     /// The time of the last poll round.
     now: Now,
     /// The keys of the current offers.
@@ -96,6 +98,7 @@ impl Responder {
             tally,
             rng,
             claims: Claims::default(),
+            suspects: Suspects::default(),
             now: Now::default(),
             offers: Vec::new(),
             targets: Vec::new(),
@@ -169,6 +172,22 @@ impl Responder {
         let Inner { swarms, dispatcher, .. } = &self.inner;
         if let Some((info_hash, peer_id)) = claim::parse(payload) {
             swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(dispatcher.worker()));
+        }
+    }
+
+    /// Returns the next connection whose challenge is about to run out. If its peer is still receiving earlier output,
+    /// the ping may not have arrived: the caller then calls [`Responder::vouch`].
+    pub fn suspect(&mut self) -> Option<Handle> {
+        let Inner { suspects, now, .. } = &mut self.inner;
+        suspects.next_due(now.monotonic_s)
+    }
+
+    /// Cancels the challenge of the last suspect, which keeps its peer.
+    pub fn vouch(&mut self) {
+        let Inner { suspects, swarms, dispatcher, .. } = &self.inner;
+        if let Some(Suspect { handle, info_hash, peer_id }) = suspects.last() {
+            let address = Address { worker: dispatcher.worker(), handle };
+            swarms.vouch(&swarms.locate(&info_hash), &peer_id, address);
         }
     }
 
@@ -294,6 +313,8 @@ impl Inner {
         let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
         if self.dispatcher.write(address, Class::Reply, ping).is_err() {
             self.swarms.vouch(&place, &peer_id, address);
+        } else {
+            self.suspects.add(Suspect { handle, info_hash, peer_id }, now.monotonic_s);
         }
     }
 

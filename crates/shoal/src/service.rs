@@ -41,6 +41,14 @@ impl StreamService for WorkerService {
         self.connections.speaker()
     }
 
+    fn suspect(&mut self) -> Option<Handle> {
+        self.connections.suspect()
+    }
+
+    fn vouch(&mut self) {
+        self.connections.vouch();
+    }
+
     fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         self.connections.speak(session, output)
     }

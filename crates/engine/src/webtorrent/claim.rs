@@ -4,6 +4,10 @@
 //! back before the tracker notices. The tracker therefore challenges it with a ping that names the peer, and the
 //! announce waits. If no pong arrives in time, the claimant gets the peer; otherwise the claim is refused. The
 //! address of the claimant is irrelevant: neighbours share one, and a client that moves has a new one.
+//!
+//! On a slow connection, the ping may still be behind output for other reasons, such as the offers of an attacker. A
+//! challenged connection is therefore suspected only: before its time is over, the kernel is asked whether its peer is
+//! still receiving, which a dead one is not.
 
 use std::collections::VecDeque;
 
@@ -102,6 +106,45 @@ impl Claims {
 
     fn of_source(&mut self, source: Source) -> &mut u8 {
         &mut self.of_sources[source.part(COUNTERS)]
+    }
+}
+
+/// Seconds from a challenge to the question whether the peer is still receiving: the last whole second before a peer
+/// can be given away.
+const SUSPECT_S: u32 = CHALLENGE_S - 1;
+
+/// A challenged connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspect {
+    pub(super) handle: Handle,
+    pub(super) info_hash: InfoHash,
+    pub(super) peer_id: PeerId,
+}
+
+/// The challenged connections of a worker. Each waiting claim of any worker has caused at most one challenge, so there
+/// are at most [`CLAIMS_MAX`] times as many as workers.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    /// The suspects and the second at which each is due, in that order.
+    waiting: VecDeque<(u32, Suspect)>,
+    /// The last suspect that was due.
+    last: Option<Suspect>,
+}
+
+impl Suspects {
+    pub(super) fn add(&mut self, suspect: Suspect, now_s: u32) {
+        self.waiting.push_back((now_s.saturating_add(SUSPECT_S), suspect));
+    }
+
+    /// Returns the connection of the next suspect that is due.
+    pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
+        self.last = self.waiting.pop_front_if(|(due_s, _)| *due_s <= now_s).map(|(_, suspect)| suspect);
+        self.last.map(|suspect| suspect.handle)
+    }
+
+    /// Returns the last suspect that was due.
+    pub(super) const fn last(&self) -> Option<Suspect> {
+        self.last
     }
 }
 

@@ -231,6 +231,27 @@ impl Tracker {
         self.workers[usize::from(client.worker)].responder.take_pong(&client.member, payload);
     }
 
+    /// Returns how many connections of a worker are suspected now.
+    pub(crate) fn suspects(&mut self, worker: u16) -> usize {
+        self.each_suspect(worker, |_| {})
+    }
+
+    /// Vouches for all of them.
+    pub(crate) fn vouch(&mut self, worker: u16) -> usize {
+        self.each_suspect(worker, Responder::vouch)
+    }
+
+    fn each_suspect(&mut self, worker: u16, act: impl Fn(&mut Responder)) -> usize {
+        let responder = &mut self.workers[usize::from(worker)].responder;
+        responder.collect(self.now);
+        let mut suspects = 0;
+        while responder.suspect().is_some() {
+            suspects += 1;
+            act(responder);
+        }
+        suspects
+    }
+
     /// Returns the messages that the client receives about its claims that are due.
     pub(crate) fn decided(&mut self, client: &mut Client) -> Vec<String> {
         self.received(client);

@@ -107,6 +107,26 @@ fn a_connection_that_has_not_taken_what_it_was_told_is_not_asked_and_keeps_its_p
 }
 
 #[test]
+fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
+    for is_receiving in [true, false] {
+        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let (mut owner, mut thief) = (tracker.connect(v4(1)), tracker.connect_to(1, v4(9)));
+        tracker.ask(&mut owner, &leecher(1, ""));
+        tracker.ask(&mut thief, &leecher(1, ""));
+        assert_eq!(pings(&mut tracker, &owner).len(), 1);
+        tracker.pass(3);
+        assert_eq!(tracker.suspects(0), 0, "there is still time for a pong");
+        tracker.pass(1);
+        let suspects = if is_receiving { tracker.vouch(0) } else { tracker.suspects(0) };
+        assert_eq!(suspects, 1);
+        assert_eq!(tracker.suspects(0), 0, "each is named once");
+        tracker.pass(CLAIM_S - 4);
+        let expected = if is_receiving { failure("announce", Some(HASH), TAKEN) } else { reply(0, 1) };
+        assert_eq!(tracker.decided(&mut thief), [expected]);
+    }
+}
+
+#[test]
 fn claims_are_bounded_and_go_with_their_connection() {
     let mut tracker = Tracker::new(&settings());
     let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());

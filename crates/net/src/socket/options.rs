@@ -1,6 +1,7 @@
 //! Socket options for which `rustix` has no function.
 #![allow(unsafe_code, reason = "setsockopt and getsockopt take pointers to their values")]
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
@@ -55,6 +56,47 @@ pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno>
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
+/// Returns whether the peer of a connection has yet to receive earlier output, and is still receiving it: the send queue
+/// is not empty, and everything in flight is being acknowledged (`tcp(7)`, SIOCOUTQ and TCP_INFO). A peer whose host is
+/// gone acknowledges nothing.
+pub(crate) fn is_receiving(socket: impl AsFd) -> bool {
+    /// The age in milliseconds from which the last acknowledgement shows nothing. It is below the time from a challenge to
+    /// this question, so that no acknowledgement from before the challenge counts.
+    const ACK_AGE_MS_MAX: u32 = 3000;
+    queued_bytes(&socket).is_ok_and(|queued| queued > 0)
+        && tcp_info(&socket).is_ok_and(|info| {
+            let is_in_flight = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+            !is_in_flight || info.tcpi_last_ack_recv < ACK_AGE_MS_MAX
+        })
+}
+
+/// Returns how many bytes of output are in the send queue, including those in flight (`tcp(7)`, SIOCOUTQ, which is
+/// TIOCOUTQ).
+fn queued_bytes(socket: impl AsFd) -> Result<c_int, Errno> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int to `bytes` before the call returns.
+    let failed = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if failed == 0 { Ok(bytes) } else { Err(last_errno()) }
+}
+
+/// Returns the state of a TCP connection (`tcp(7)`, TCP_INFO).
+fn tcp_info(socket: impl AsFd) -> Result<libc::tcp_info, Errno> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut bytes = socklen_of::<libc::tcp_info>();
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the size of `info`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    // SAFETY: all fields are integers, for which zero and any other bytes are valid.
+    if failed == 0 { Ok(unsafe { info.assume_init() }) } else { Err(last_errno()) }
+}
+
 fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
     set(socket, level, option, 1)
 }
@@ -76,4 +118,60 @@ fn set(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(
 
 fn socklen_of<T>() -> socklen_t {
     socklen_t::try_from(size_of::<T>()).expect("option values have a few bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
+
+    #[test]
+    fn a_peer_with_output_in_flight_is_receiving_and_one_that_has_all_is_not() {
+        let (mut server, mut client) = pair();
+        assert!(!is_receiving(&server));
+        server.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(more) = server.write(&[0; 100_000]) {
+            written += more;
+        }
+        assert!(is_receiving(&server), "{written} bytes are in the queues");
+        client.read_exact(&mut vec![0; written]).unwrap();
+        // The last acknowledgement may take a moment.
+        while is_receiving(&server) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_nothing_is_not_receiving() {
+        let isolated = || {
+            // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root can make a network namespace");
+            let loopback = |state| {
+                let status = Command::new("ip").args(["link", "set", "lo", state]).status();
+                assert!(status.expect("ip is installed").success());
+            };
+            loopback("up");
+            let (mut server, _client) = pair();
+            loopback("down");
+            server.write_all(b"ping").unwrap();
+            assert!(is_receiving(&server), "it may only be slow");
+            thread::sleep(Duration::from_millis(3200));
+            assert!(!is_receiving(&server));
+        };
+        thread::scope(|scope| scope.spawn(isolated).join()).unwrap();
+    }
 }

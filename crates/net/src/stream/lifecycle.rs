@@ -15,6 +15,7 @@ use super::io::StreamIo;
 use super::roster::{Admission, GiveBack, Phase, Refused, Spare};
 use super::slab::Key;
 use super::{StreamCounters, StreamService, TURN_EVENTS_MAX};
+use crate::socket::options::is_receiving;
 
 /// Bytes of the request of a connection that is refused, which are read so that closing does not reset the answer.
 const REFUSED_BYTES_MAX: usize = 2048;
@@ -156,6 +157,15 @@ impl<S: StreamService> StreamIo<S> {
             None => return false,
         }
         true
+    }
+
+    /// Finds out which of the suspects are still receiving output.
+    pub(super) fn check_suspects(&mut self, service: &mut S) {
+        while let Some(key) = service.suspect() {
+            if self.roster.get_mut(key).is_some_and(|connection| is_receiving(&connection.socket)) {
+                service.vouch();
+            }
+        }
     }
 
     /// Lets all those speak who are to. Returns how many there were.

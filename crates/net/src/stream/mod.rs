@@ -78,6 +78,15 @@ pub trait StreamService {
     /// asked for before this is called with zero, and until then it should not name the connection as a speaker.
     fn backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
 
+    /// Returns the next connection whose peer may be gone. Asked for at the end of each poll round.
+    fn suspect(&mut self) -> Option<Handle> {
+        None
+    }
+
+    /// Reports that the peer of the connection that was last returned by [`StreamService::suspect`] is still receiving
+    /// earlier output, so it may not have seen the last of it.
+    fn vouch(&mut self) {}
+
     /// The peer of a standing connection has been silent for as long as it may: it may be asked for a sign of life, for
     /// which it has as much time again, or given up.
     fn tend(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {

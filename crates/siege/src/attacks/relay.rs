@@ -1,8 +1,10 @@
 //! Attacks with messages that WebTorrent relays between clients.
 
+mod identity;
+
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +34,13 @@ const FEW_PEERS: &[Setting] = &[("webtorrent.peers_max", "400")];
 
 /// A hundred torrents on a connection.
 const HUNDRED_TORRENTS: &[Setting] = &[("webtorrent.torrents_per_connection_max", "100")];
+
+/// A tenth of the default, so that the burst is used up soon.
+const LITTLE_RELAYED: &[Setting] = &[("webtorrent.relay_rate_max", "24KiB")];
+
+/// The bytes a second that an address may have relayed with that, and the seconds of it that it may use at once.
+const RELAYED_PER_S: u64 = 8 * (24 << 10);
+const BURST_S: u64 = 8;
 
 const PAIRS_SERVED: &str = "offers and answers of honest pairs arrive";
 
@@ -73,7 +82,19 @@ pub(super) const ATTACKS: &[Attack] = &[
         "peer-id-takeover",
         "a client at the same address announces the peer id of another",
         "offers go to the rightful owner",
-        takeover,
+        identity::take_over,
+    ),
+    relay(
+        "peer-id-takeover-slow",
+        "offers delay the ping to a peer that reads 128 kbit/s, while its peer id is claimed",
+        "the peer keeps its peer id",
+        identity::take_over_slow,
+    ),
+    relay(
+        "claims-hoarding",
+        "ten addresses claim more peer ids than can be decided at a time",
+        "a client that is back on a new connection gets its peer id",
+        identity::hoard_claims,
     ),
     Attack {
         settings: HUNDRED_TORRENTS,
@@ -90,6 +111,15 @@ pub(super) const ATTACKS: &[Attack] = &[
         PAIRS_SERVED,
         unanswered,
     ),
+    Attack {
+        settings: LITTLE_RELAYED,
+        ..relay(
+            "small-offers",
+            "one address sends the smallest offers without a pause from thirty sockets",
+            "no more is relayed than eight times webtorrent.relay_rate_max",
+            small_offers,
+        )
+    },
     Attack {
         settings: FEW_PEERS,
         ..relay(
@@ -236,36 +266,6 @@ fn unsolicited(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Lets another client at the same address claim the peer id, then sends offers to the swarm.
-fn takeover(context: &Context<'_>) -> Result<()> {
-    let (hash, peer) = (random_id(), random_id());
-    let nat = honest_v4(30);
-    let open = |source| WebSocket::open(source, context.http(source), None, TIMEOUT);
-    let (mut owner, mut thief) = (open(nat)?, open(nat)?);
-    owner.send(&announce(&hash, &peer, &[]))?;
-    owner.wait_for(measure::now() + MESSAGE_TIME_MAX, |message| message["interval"].as_u64())?;
-    for _ in 0..20 {
-        let claim = announce(&hash, &peer, &[]);
-        context.spend(1, count(claim.to_string().len()));
-        thief.send(&claim)?;
-        context.sleep_ms(10);
-    }
-    let mut third = open(honest_v4(31))?;
-    let sdp = random_id();
-    let offers: Vec<(String, String)> = (0..5).map(|_| (random_id(), sdp.clone())).collect();
-    third.send(&announce(&hash, &random_id(), &offers))?;
-    let is_offer = |message: &Value| (message["offer"]["sdp"] == *sdp).then_some(());
-    let arrived = owner.wait_for(measure::now() + MESSAGE_TIME_MAX / 2, is_offer);
-    let stolen = thief.wait_for(measure::now() + Duration::from_millis(200), is_offer);
-    let found = format!(
-        "owner {}, other {}",
-        arrived.as_ref().map_or_else(|error| format!("got none ({error:#})"), |()| "got it".to_owned()),
-        if stolen.is_ok() { "got it" } else { "got none" }
-    );
-    context.check("an offer for the owner of a peer id", arrived.is_ok() && stolen.is_err(), found);
-    Ok(())
-}
-
 fn member_of_thousands(context: &Context<'_>) -> Result<()> {
     const LIMIT: usize = 100;
     let mut member = WebSocket::open(hostile_v4(1), context.http(hostile_v4(1)), None, TIMEOUT)?;
@@ -294,6 +294,39 @@ fn unanswered(context: &Context<'_>) -> Result<()> {
         context.wait_for_window();
         is_over.store(true, Ordering::Relaxed);
     });
+    Ok(())
+}
+
+/// Floods ten peers with small offers, and counts the bytes that reach them.
+fn small_offers(context: &Context<'_>) -> Result<()> {
+    let (hash, is_over, began) = (random_id(), AtomicBool::new(false), measure::now());
+    let received = AtomicU64::new(0);
+    thread::scope(|scope| -> Result<()> {
+        for _ in 0..10 {
+            let mut target = crate::websocket::bare(hostile_v4(2), context.http(hostile_v4(2)), TIMEOUT)?;
+            target.write_all(&text(announce(&hash, &random_id(), &[]).to_string().as_bytes()))?;
+            target.set_read_timeout(Some(READ_INTERVAL))?;
+            let (is_over, received) = (&is_over, &received);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 256 << 10];
+                while !is_over.load(Ordering::Relaxed) {
+                    received.fetch_add(count(target.read(&mut buffer).unwrap_or(0)), Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..30 {
+            let (hash, is_over) = (&hash, &is_over);
+            scope.spawn(move || offer_without_pause(context, hostile_v4(1), hash, 1, is_over));
+        }
+        context.wait_for_window();
+        is_over.store(true, Ordering::Relaxed);
+        Ok(())
+    })?;
+    // Allowances are counted in whole seconds.
+    let seconds = BURST_S + (measure::now() - began).as_secs() + 2;
+    let (received, allowed) = (received.into_inner(), RELAYED_PER_S * seconds);
+    let found = format!("{received} bytes relayed, {allowed} allowed");
+    context.check("bytes of small offers", received > 0 && received <= allowed, found);
     Ok(())
 }
 

@@ -8,11 +8,12 @@ use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::Holding;
-use crate::address::{hostile_v4, hostile_v6};
+use crate::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
+use crate::measure;
 use crate::measure::count;
-use crate::websocket::{announce, bare, fragment, random_id, text, upgrade};
+use crate::websocket::{WebSocket, announce, bare, fragment, random_id, text, upgrade};
 
 /// Much less memory than the sockets below would use, without a limit per source.
 const LITTLE_MEMORY: &[Setting] = &[
@@ -46,6 +47,16 @@ pub(super) const ATTACKS: &[Attack] = &[
         ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", |context| {
             half_messages(context, hostile_v6)
         })
+    },
+    Attack {
+        settings: LITTLE_MEMORY,
+        bars: SIXTY_FOUR_MIB,
+        promise: "a client with one long message keeps its connection",
+        ..websocket(
+            "divided-half-messages",
+            "one address divides more than the memory between sockets that hold less than an honest one",
+            divided_half_messages,
+        )
     },
     Attack {
         settings: LITTLE_MEMORY,
@@ -100,6 +111,34 @@ fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()>
         sockets.push(stream);
     }
     context.sleep_ms(300);
+    Ok(())
+}
+
+/// Holds many quarters of a message of one address, while an honest client sends a whole one slowly.
+fn divided_half_messages(context: &Context<'_>) -> Result<()> {
+    let padding = " ".repeat(200 << 10);
+    let message = announce(&random_id(), &random_id(), &[]).to_string();
+    let source = honest_v4(50);
+    let mut honest = WebSocket::open(source, context.http(source), None, TIMEOUT)?;
+    honest.send_raw(&fragment(Opcode::Text, false, padding.as_bytes()))?;
+    let quarter = fragment(Opcode::Text, false, &padding.as_bytes()[..50 << 10]);
+    let mut sockets = Vec::new();
+    for _ in 0..context.pick(1600, 4000) {
+        if context.is_over() {
+            break;
+        }
+        let source = hostile_v4(1);
+        let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
+        if stream.write_all(&quarter).is_ok() {
+            context.spend(1, count(quarter.len()));
+        }
+        sockets.push(stream);
+    }
+    let sent = honest.send_raw(&fragment(Opcode::Continuation, true, message.as_bytes()));
+    let deadline = measure::now() + TIMEOUT;
+    let outcome = sent.and_then(|()| honest.wait_for(deadline, |message| message["interval"].as_u64()));
+    let found = outcome.as_ref().map_or_else(|error| format!("{error:#}"), |_| "answered".to_owned());
+    context.check("a client with one long message", outcome.is_ok(), found);
     Ok(())
 }
 
