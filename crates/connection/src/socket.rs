@@ -156,30 +156,30 @@ impl Sockets {
 
     /// Returns the next connection with queued messages.
     pub(crate) fn speaker(&mut self) -> Option<Handle> {
-        self.responder.speaker()
+        self.responder.next_to_flush()
     }
 
-    /// Returns the next connection whose peer may be gone, see [`Responder::suspect`].
+    /// Returns the next connection whose peer may be gone, see [`Responder::next_suspect`].
     pub(crate) fn suspect(&mut self) -> Option<Handle> {
-        self.responder.suspect()
+        self.responder.next_suspect()
     }
 
     /// Reports that the last suspect is still receiving earlier output.
     pub(crate) fn vouch(&mut self) {
-        self.responder.vouch();
+        self.responder.confirm_alive();
     }
 
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
     pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
         self.responder.decide_claims(&mut socket.member);
-        self.responder.fetch(socket.member.handle(), fetch);
+        self.responder.drain(socket.member.handle(), fetch);
     }
 
     /// Drains the queue of the connection `handle` with `write` before its close frame: it holds the replies to
     /// messages that were complete before the end. A queue longer than an output may be is discarded, because a
     /// peer that reads nothing could otherwise cause much memory to be held.
     pub(crate) fn drain(&mut self, handle: Handle, write: impl FnOnce(&[u8])) {
-        self.responder.fetch(handle, |bytes| {
+        self.responder.drain(handle, |bytes| {
             if bytes.len() <= OUTPUT_BYTES_MAX {
                 write(bytes);
             }
@@ -255,10 +255,10 @@ impl Sockets {
             None => {}
             // Any input shows that the peer is alive. This pong may also answer a challenge on behalf of another
             // client.
-            Some(Event::Pong(payload)) => self.responder.take_pong(&socket.member, payload),
+            Some(Event::Pong(payload)) => self.responder.receive_pong(&socket.member, payload),
             Some(Event::Message(message)) => {
                 self.has_message = true;
-                if !self.responder.hear(&mut socket.member, message, now) {
+                if !self.responder.receive(&mut socket.member, message, now) {
                     frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
                     return Step::End(Next::Linger);
                 }

@@ -17,8 +17,8 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_relay::{
-    Address, Announced, Class, Counts, OfferKey, Place, Postroom, Rejection, Settlement, Stance, Swarms,
-    Target, Unwritten,
+    Address, Announced, AnswerMatch, Counts, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection,
+    Stance, SwarmKey, Swarms, WriteError,
 };
 use shoal_store::Action;
 use shoal_types::{InfoHash, PeerId};
@@ -54,7 +54,7 @@ pub struct Responder {
 struct Inner {
     settings: Settings,
     swarms: Arc<Swarms>,
-    dispatcher: Postroom,
+    dispatcher: Dispatcher,
     tally: Tally,
     rng: fastrand::Rng,
     /// Announces that wait until another connection has shown whether it is alive.
@@ -66,7 +66,7 @@ struct Inner {
     /// The keys of the current offers.
     offers: Vec<OfferKey>,
     /// The receivers of the current offers.
-    targets: Vec<Target>,
+    targets: Vec<OfferTarget>,
     /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
     /// The error text for the current message.
@@ -82,7 +82,7 @@ impl Responder {
     pub fn new(
         settings: Settings,
         swarms: Arc<Swarms>,
-        dispatcher: Postroom,
+        dispatcher: Dispatcher,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Responder {
 
     /// Answers a message. Afterwards, everything that results from it is in the outbound queues. Returns whether
     /// the client may stay: a client that leaves more replies unread than may be queued is to be disconnected.
-    pub fn hear(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
+    pub fn receive(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
         let Self { limits, storage, inner } = self;
         inner.is_reply_lost = false;
         match wire::decode(message, limits, storage) {
@@ -140,54 +140,58 @@ impl Responder {
     /// Removes a client that has disconnected: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
         let Inner { swarms, dispatcher, claims, .. } = &mut self.inner;
-        dispatcher.forget(member.handle());
+        dispatcher.remove(member.handle());
         if member.claims > 0 {
             claims.forget(&member);
         }
         let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
-            swarms.leave(&swarms.locate(info_hash), peer_id, address);
+            swarms.leave(&swarms.swarm_key(info_hash), peer_id, address);
         }
     }
 
-    /// Returns the next connection with queued messages, see [`Postroom::speaker`].
-    pub fn speaker(&mut self) -> Option<Handle> {
-        self.inner.dispatcher.speaker()
+    /// Returns the next connection with queued messages, see [`Dispatcher::next_to_flush`].
+    pub fn next_to_flush(&mut self) -> Option<Handle> {
+        self.inner.dispatcher.next_to_flush()
     }
 
-    /// Calls `fetch` with the queued bytes of a connection, in place, so that they can be encrypted without a
+    /// Calls `read` with the queued bytes of a connection, in place, so that they can be encrypted without a
     /// copy.
-    pub fn fetch<R>(&mut self, handle: Handle, fetch: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        self.inner.dispatcher.fetch(handle, fetch)
+    pub fn drain<R>(&mut self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        self.inner.dispatcher.drain(handle, read)
     }
 
     /// Records how many written bytes the socket of a connection has not yet accepted, see
-    /// [`Postroom::set_unsent`].
+    /// [`Dispatcher::set_unsent`].
     pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
         self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
     /// Handles a pong of a client. It may answer the ping that challenged the client on account of a peer.
-    pub fn take_pong(&mut self, member: &Member, payload: &[u8]) {
+    pub fn receive_pong(&mut self, member: &Member, payload: &[u8]) {
         let Inner { swarms, dispatcher, .. } = &self.inner;
         if let Some((info_hash, peer_id)) = claim::parse(payload) {
-            swarms.vouch(&swarms.locate(&info_hash), &peer_id, member.address(dispatcher.worker()));
+            swarms.confirm_alive(
+                &swarms.swarm_key(&info_hash),
+                &peer_id,
+                member.address(dispatcher.worker()),
+            );
         }
     }
 
     /// Returns the next connection whose challenge is about to run out. If its peer is still receiving earlier output,
-    /// the ping may not have arrived: the caller then calls [`Responder::vouch`].
-    pub fn suspect(&mut self) -> Option<Handle> {
+    /// the ping may not have arrived: the caller then calls [`Responder::confirm_alive`].
+    pub fn next_suspect(&mut self) -> Option<Handle> {
         let Inner { suspects, now, .. } = &mut self.inner;
         suspects.next_due(now.monotonic_s)
     }
 
     /// Cancels the challenge of the last suspect, which keeps its peer.
-    pub fn vouch(&mut self) {
+    pub fn confirm_alive(&mut self) {
         let Inner { suspects, swarms, dispatcher, .. } = &self.inner;
         if let Some(Suspect { handle, info_hash, peer_id }) = suspects.last() {
             let address = Address { worker: dispatcher.worker(), handle };
-            swarms.vouch(&swarms.locate(&info_hash), &peer_id, address);
+            swarms.confirm_alive(&swarms.swarm_key(&info_hash), &peer_id, address);
         }
     }
 
@@ -201,7 +205,7 @@ impl Responder {
         }
     }
 
-    /// Returns how many bytes are queued for a client that does not read them, see [`Postroom::backlog_bytes`].
+    /// Returns how many bytes are queued for a client that does not read them, see [`Dispatcher::backlog_bytes`].
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         self.inner.dispatcher.backlog_bytes(handle)
@@ -213,11 +217,11 @@ impl Responder {
         let Self { inner, .. } = self;
         inner.now = now;
         inner.dispatcher.collect();
-        while let Some((handle, payload)) = inner.dispatcher.challenge() {
+        while let Some((handle, payload)) = inner.dispatcher.next_challenge() {
             inner.challenge(handle, &payload, now);
         }
         while let Some(handle) = inner.claims.next_due(now.monotonic_s) {
-            inner.dispatcher.call(handle);
+            inner.dispatcher.request_flush(handle);
         }
         inner.count_losses();
     }
@@ -240,10 +244,10 @@ impl Inner {
     fn announce(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
-        let place = self.swarms.locate(&announce.info_hash);
+        let key = self.swarms.swarm_key(&announce.info_hash);
         let granted = match stance(policy::action(announce.event, announce.left_bytes)) {
-            None => Ok(self.stop(member, announce, &place)),
-            Some(stance) => match self.join(member, announce, stance, &place, now) {
+            None => Ok(self.stop(member, announce, &key)),
+            Some(stance) => match self.join(member, announce, stance, &key, now) {
                 Err(Rejected::Taken(holder)) if self.claim(member, announce, stance, holder, now) => return,
                 joined => joined.map_err(Rejected::into_refusal),
             },
@@ -293,7 +297,8 @@ impl Inner {
             self.challenge(holder.handle, &payload, now);
         } else {
             // If the message is lost, the holder is not challenged and keeps its peer.
-            let _ = self.dispatcher.write(holder, Class::Challenge, |out| out.extend_from_slice(&payload));
+            let _ =
+                self.dispatcher.write(holder, MessageKind::Challenge, |out| out.extend_from_slice(&payload));
         }
         true
     }
@@ -304,15 +309,15 @@ impl Inner {
     fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
         let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
         let address = Address { worker: self.dispatcher.worker(), handle };
-        let place = self.swarms.locate(&info_hash);
+        let key = self.swarms.swarm_key(&info_hash);
         if self.dispatcher.has_unsent(handle)
-            || !self.swarms.challenge(&place, &peer_id, address, now.monotonic_s)
+            || !self.swarms.challenge(&key, &peer_id, address, now.monotonic_s)
         {
             return;
         }
         let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
-        if self.dispatcher.write(address, Class::Reply, ping).is_err() {
-            self.swarms.vouch(&place, &peer_id, address);
+        if self.dispatcher.write(address, MessageKind::Reply, ping).is_err() {
+            self.swarms.confirm_alive(&key, &peer_id, address);
         } else {
             self.suspects.add(Suspect { handle, info_hash, peer_id }, now.monotonic_s);
         }
@@ -322,9 +327,9 @@ impl Inner {
     /// are not relayed; the next announce brings new ones.
     fn decide(&mut self, member: &mut Member, claim: &Claim) {
         let &Claim { info_hash, peer_id, stance, .. } = claim;
-        let place = self.swarms.locate(&info_hash);
+        let key = self.swarms.swarm_key(&info_hash);
         self.offers.clear();
-        let entered = self.enter(member, &info_hash, peer_id, stance, &place, self.now);
+        let entered = self.enter(member, &info_hash, peer_id, stance, &key, self.now);
         self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
     }
 
@@ -334,14 +339,14 @@ impl Inner {
         member: &mut Member,
         announce: &Announce<'_>,
         stance: Stance,
-        place: &Place,
+        key: &SwarmKey,
         now: Now,
     ) -> Result<Counts, Rejected> {
         if let Some(refusal) = member.refusal {
             return Err(Rejected::For(refusal));
         }
         self.name_offers(member, announce, now);
-        self.enter(member, &announce.info_hash, announce.peer_id, stance, place, now)
+        self.enter(member, &announce.info_hash, announce.peer_id, stance, key, now)
     }
 
     /// Adds or refreshes a peer, with the offers in `self.offers`.
@@ -351,13 +356,13 @@ impl Inner {
         info_hash: &InfoHash,
         peer_id: PeerId,
         stance: Stance,
-        place: &Place,
+        key: &SwarmKey,
         now: Now,
     ) -> Result<Counts, Rejected> {
         let worker = self.dispatcher.worker();
-        let mut announced = self.enter_swarm(member, peer_id, stance, place, now);
+        let mut announced = self.enter_swarm(member, peer_id, stance, key, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, peer_id, stance, place, now);
+            announced = self.enter_swarm(member, peer_id, stance, key, now);
         }
         let Announced { counts, joined } = announced.map_err(rejected)?;
         if joined {
@@ -371,7 +376,7 @@ impl Inner {
         member: &Member,
         peer_id: PeerId,
         stance: Stance,
-        place: &Place,
+        key: &SwarmKey,
         now: Now,
     ) -> Result<Announced, Rejection> {
         let announce = shoal_relay::Announce {
@@ -382,13 +387,13 @@ impl Inner {
             may_join: member.peers().len() < self.settings.torrents_per_socket_max,
             offers: &self.offers,
         };
-        self.swarms.announce(place, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
+        self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
     }
 
     /// Removes a peer of the sender. A peer of another connection stays.
-    fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, place: &Place) -> Counts {
+    fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, key: &SwarmKey) -> Counts {
         let address = member.address(self.dispatcher.worker());
-        let left = self.swarms.leave(place, &announce.peer_id, address);
+        let left = self.swarms.leave(key, &announce.peer_id, address);
         // This also applies if the swarm forgot the peer or another connection took it over before, so that it no
         // longer counts.
         member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
@@ -403,7 +408,7 @@ impl Inner {
             Some(..0) | None => self.settings.numwant_default,
         };
         let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
-        let mut bytes_left = swarms.relay_room_bytes(member.source(), member.bucket, now.monotonic_s);
+        let mut bytes_left = swarms.relay_bytes_available(member.source(), member.bucket, now.monotonic_s);
         self.offers.clear();
         let mut refused = 0;
         for offer in announce.offers.iter().take(wanted.min(self.settings.offers_max)) {
@@ -412,7 +417,7 @@ impl Inner {
                 continue;
             }
             bytes_left = bytes_left.saturating_sub(relayed_bytes(&offer));
-            self.offers.push(swarms.offer(offer.offer_id.bytes(&mut room)));
+            self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
         }
         self.tally.lose(Loss::RateLimited, refused);
     }
@@ -421,11 +426,11 @@ impl Inner {
         if self.targets.is_empty() {
             return;
         }
-        let class = Class::Offer(member.source().group());
+        let kind = MessageKind::Offer(member.source().group());
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += relayed_bytes(&offer);
-            let written = self.dispatcher.write(target.address, class, |out| {
+            let written = self.dispatcher.write(target.address, kind, |out| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
@@ -439,26 +444,26 @@ impl Inner {
     fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
         self.tally.request(member.family, Kind::Answer);
         let answerer = member.address(self.dispatcher.worker());
-        let offer = self.swarms.offer(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
-        let place = self.swarms.locate(&answer.info_hash);
-        let matched = self.swarms.settle(
-            &place,
+        let offer = self.swarms.offer_key(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
+        let key = self.swarms.swarm_key(&answer.info_hash);
+        let matched = self.swarms.match_answer(
+            &key,
             &answer.to_peer_id,
             (answerer, &answer.peer_id),
             offer,
             now.monotonic_s,
         );
         match matched {
-            Settlement::Owed(offerer) => {
-                let written = self.dispatcher.write(offerer, Class::Answer, |out| {
+            AnswerMatch::Offerer(offerer) => {
+                let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {
                     frame::write_text(out, |out| {
                         reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
                     });
                 });
                 count_relayed(&mut self.tally, Relay::Answer, written);
             }
-            Settlement::Unawaited => self.tally.lose(Loss::Unawaited, 1),
-            Settlement::Gone => self.tally.lose(Loss::Gone, 1),
+            AnswerMatch::NotPending => self.tally.lose(Loss::Unawaited, 1),
+            AnswerMatch::PeerGone => self.tally.lose(Loss::Gone, 1),
         }
     }
 
@@ -478,7 +483,7 @@ impl Inner {
         self.queue_text(member, |out| {
             reply::scrape_begin(out);
             for info_hash in &named {
-                let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
+                let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.swarm_key(info_hash));
                 reply::scrape_file(info_hash, seeders, leechers, completed, out);
             }
             reply::scrape_end(out);
@@ -524,13 +529,13 @@ impl Inner {
     /// Appends the frames that `write` writes to the queue of the client.
     fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.address(self.dispatcher.worker());
-        match self.dispatcher.write(address, Class::Reply, write) {
+        match self.dispatcher.write(address, MessageKind::Reply, write) {
             Ok(()) => {}
-            Err(Unwritten::QueueFull) => {
+            Err(WriteError::QueueFull) => {
                 self.is_reply_lost = true;
                 self.tally.lose(Loss::ReplyQueueFull, 1);
             }
-            Err(unwritten) => self.tally.lose(loss(unwritten), 1),
+            Err(error) => self.tally.lose(loss(error), 1),
         }
     }
 
@@ -539,7 +544,7 @@ impl Inner {
     }
 
     fn count_losses(&mut self) {
-        let losses = self.dispatcher.losses();
+        let losses = self.dispatcher.take_losses();
         self.tally.lose(Loss::Gone, losses.gone);
         self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
         self.tally.lose(Loss::QueueFull, losses.queue_full);
@@ -581,11 +586,11 @@ const fn rejected(rejection: Rejection) -> Rejected {
     }
 }
 
-const fn loss(unwritten: Unwritten) -> Loss {
-    match unwritten {
-        Unwritten::Gone => Loss::Gone,
-        Unwritten::QueueFull => Loss::QueueFull,
-        Unwritten::MailboxFull => Loss::MailboxFull,
+const fn loss(error: WriteError) -> Loss {
+    match error {
+        WriteError::Gone => Loss::Gone,
+        WriteError::QueueFull => Loss::QueueFull,
+        WriteError::MailboxFull => Loss::MailboxFull,
     }
 }
 
@@ -594,9 +599,9 @@ const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
     (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
 }
 
-fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), Unwritten>) {
+fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), WriteError>) {
     match written {
         Ok(()) => tally.relay(relay),
-        Err(unwritten) => tally.lose(loss(unwritten), 1),
+        Err(error) => tally.lose(loss(error), 1),
     }
 }

@@ -10,7 +10,7 @@ use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::webtorrent::{Member, Responder, Settings};
-use shoal_relay::{Mailboxes, Postroom, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_wire::stream::Handle;
 
 #[global_allocator]
@@ -50,7 +50,7 @@ impl World {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let dispatcher = Postroom::new(number, Arc::clone(&mailboxes));
+            let dispatcher = Dispatcher::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
             let responder = Responder::new(Settings::default(), Arc::clone(&swarms), dispatcher, tally, rng);
             let before = shoal_counting_allocator::allocations();
@@ -77,13 +77,13 @@ impl World {
         let message = message(&mut self.rng, number, index);
         let before = shoal_counting_allocator::allocations();
         let Worker { responder, members, .. } = &mut self.workers[number];
-        responder.hear(&mut members[index as usize], message.as_bytes(), NOW);
+        responder.receive(&mut members[index as usize], message.as_bytes(), NOW);
         for worker in [number, 1 - number] {
             let responder = &mut self.workers[worker].responder;
             responder.collect(NOW);
-            while let Some(speaker) = responder.speaker() {
+            while let Some(handle) = responder.next_to_flush() {
                 self.output.clear();
-                responder.fetch(speaker, |bytes| self.output.extend_from_slice(bytes));
+                responder.drain(handle, |bytes| self.output.extend_from_slice(bytes));
                 assert!(!self.output.is_empty());
             }
             assert!(responder.dispatch().count() < 2);

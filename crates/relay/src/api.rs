@@ -1,41 +1,43 @@
-//! What is asked of the swarms, and what they answer.
+//! The public interface of the swarms.
 
 use core::fmt;
 
 use shoal_types::PeerId;
+use shoal_wire::stream::Handle;
 
-use crate::address::Address;
 use crate::key::{OfferKey, Source};
+use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;
 
-/// What the operator decides about the swarms.
+/// The operator's settings of the swarms.
 #[derive(Clone)]
 pub struct Settings {
-    /// Most peers of all swarms together. Above half of them, or of the memory, a source is limited to a share that falls
-    /// as room does.
+    /// Maximum number of peers of all swarms together. When more than half of it, or of the memory, is in use, each
+    /// source is limited to a share that falls with the free part.
     pub peers_max: u64,
-    /// Most bytes that they take, as [`Swarms::memory_bytes`](crate::Swarms::memory_bytes) counts them: [`PEER_BYTES`] for
-    /// each, and 12 for each of its offers of the last two minutes that is not answered, of which 64 are remembered. At
-    /// the ceiling nobody new is taken in, and no more offers are remembered, nor relayed, than there is room for.
+    /// Maximum memory in bytes, as [`Swarms::memory_bytes`](crate::Swarms::memory_bytes) counts it: [`PEER_BYTES`] for
+    /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered.
+    /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
+    /// allocated.
     pub memory_bytes_max: u64,
-    /// Most bytes a second that a connection may have relayed as offers, averaged over eight seconds; a source may have
-    /// eight times as many. Zero does not limit them.
+    /// Maximum number of bytes per second that a connection may have relayed as offers, averaged over eight seconds. A
+    /// source may have eight times as many. Zero means no limit.
     pub relay_rate_max: u32,
-    /// Seconds after its last announce at which a peer is forgotten though its connection stands; usually within an
-    /// eighth of that more, at the latest within two.
+    /// Seconds after its last announce at which a peer is forgotten although its connection is open. This usually
+    /// happens within an eighth of the lifetime more, at the latest within two eighths.
     pub peer_lifetime_s: u32,
     /// Secret of the keyed hashing.
     pub hash_key: [u64; 2],
 }
 
-/// Most that a peer takes without its offers: one that is alone in its swarm, right after the tables of its shard have
-/// grown, with two entries of a list of its connection. In a swarm of many a peer takes about 200.
+/// Maximum memory of a peer without its offers: that of a peer alone in its swarm, just after the tables of its shard
+/// have grown, with two entries in the list of its connection. In a large swarm, a peer takes about 200 bytes.
 pub const PEER_BYTES: u64 = 360;
 
-/// Most that a peer takes in all.
-pub const PEER_BYTES_MAX: u64 = PEER_BYTES + crate::debt::DEBTS_BYTES_MAX;
+/// Maximum memory of a peer, including its offers.
+pub const PEER_BYTES_MAX: u64 = PEER_BYTES + PENDING_OFFERS_BYTES_MAX;
 
 impl fmt::Debug for Settings {
-    /// All but the secret.
+    /// Shows all fields but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("peers_max", &self.peers_max)
@@ -46,97 +48,101 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// What an announcing peer has of the torrent.
+/// A connection, among those of all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The worker of the connection.
+    pub worker: u16,
+    /// The handle of the connection within its worker.
+    pub handle: Handle,
+}
+
+/// The part of the torrent that an announcing peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
     /// It is still downloading (a seeder becomes a leecher again).
     Leech,
-    /// It has everything.
+    /// It has the complete torrent.
     Seed,
-    /// It has everything since just now: as `Seed`, and one download is counted, once per peer, also if it leaves and comes
-    /// back within its lifetime, and a few times in that time per source.
+    /// It has just completed its download: as `Seed`, and one download is counted. A peer is counted once, even if it
+    /// leaves and returns within its lifetime, and a source a few times within that time.
     Complete,
 }
 
-/// One announce of a peer that is there. One that leaves is taken out by [`Swarms::leave`](crate::Swarms::leave).
+/// An announce of a peer that is present. A peer that leaves is removed by [`Swarms::leave`](crate::Swarms::leave).
 #[derive(Clone, Copy, Debug)]
 pub struct Announce<'a> {
-    /// By which connection.
+    /// The connection that announces.
     pub address: Address,
-    /// Where the connection comes from.
+    /// The source of the connection.
     pub source: Source,
-    /// What the peer calls itself; with the info hash, its identity.
+    /// The peer id that the client chose. Together with the info hash, it identifies the peer.
     pub peer_id: PeerId,
-    /// What it has.
+    /// The part of the torrent that the peer has.
     pub stance: Stance,
-    /// Whether the connection may have one peer more than it has.
+    /// Whether the connection may have one more peer.
     pub may_join: bool,
-    /// Its offers: each goes to another peer, as far as there are as many.
+    /// The offers of the peer. Each goes to a different peer, as far as there are enough.
     pub offers: &'a [OfferKey],
 }
 
-/// The answer to an announce.
+/// The result of an announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced {
-    /// The swarm after the announce, the announcer included.
+    /// The counts of the swarm after the announce, including the announcer.
     pub counts: Counts,
-    /// Whether the peer was not the connection's before: it is new, or was taken over.
+    /// Whether the peer is new to the connection: it joined, or was taken over from another connection.
     pub joined: bool,
 }
 
-/// Whom an offer goes to.
+/// The receiver of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The connection of the peer.
+pub struct OfferTarget {
+    /// The connection of the receiver.
     pub address: Address,
-    /// Its place in the swarm at that moment.
+    /// The position of the receiver in the swarm at the time of the announce.
     pub(crate) position: u32,
 }
 
-impl Target {
-    pub(crate) fn position(&self) -> usize {
-        usize::try_from(self.position).expect("an address has 32 bits or more")
-    }
-}
-
-/// Why a peer does not enter a swarm. Everything is as before.
+/// The reason why a peer does not enter a swarm. The swarms are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// Another connection has a peer of that name in the swarm. It may be dead without our knowledge: the peer is given
-    /// away when it has left a challenge unanswered, see [`Swarms::challenge`](crate::Swarms::challenge).
+    /// The given connection has a peer with this id in the swarm. That connection may be dead without the tracker's
+    /// knowledge; the peer is given away once it has left a challenge unanswered, see
+    /// [`Swarms::challenge`](crate::Swarms::challenge).
     PeerIdTaken(Address),
-    /// The peer would be new to the connection, which must have no more.
+    /// The peer would be new to the connection, which may not have more peers.
     MayNotJoin,
-    /// As many peers as there may be are there.
+    /// The maximum number of peers, or of bytes, is reached.
     Full,
-    /// Room is short, and the source of the peer has as many peers as it may have then, or more.
+    /// Room is short, and the source of the peer holds its full share.
     OverShare,
 }
 
-/// What became of a peer that was to leave.
+/// The result of removing a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// The swarm without it.
+    /// The counts of the swarm without the peer.
     pub counts: Counts,
-    /// Whether it was there, as a peer of that connection.
-    pub was_there: bool,
+    /// Whether the peer was present as a peer of this connection.
+    pub was_present: bool,
 }
 
-/// Where an answer goes.
+/// The receiver of an answer, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// To the connection of the peer that made the offer.
-    Owed(Address),
-    /// Nowhere: the peer awaits no such answer from there, or no more.
-    Unawaited,
-    /// Nowhere: the peer is not in the swarm.
-    Gone,
+pub enum AnswerMatch {
+    /// The connection of the peer that made the offer.
+    Offerer(Address),
+    /// No receiver: the peer has no such offer pending.
+    NotPending,
+    /// No receiver: the peer is not in the swarm.
+    PeerGone,
 }
 
-/// Counts of one swarm. All zero for a torrent that nobody announced.
+/// Counts of one swarm. All zero for a torrent without announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Peers that have everything.
+    /// Peers that have the complete torrent.
     pub seeders: u32,
     /// Peers that do not.
     pub leechers: u32,
@@ -144,16 +150,16 @@ pub struct Counts {
     pub completed: u32,
 }
 
-/// What one step of expiry did.
+/// The result of one step of expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Peers forgotten, those whose source had more than its share included.
+    /// Number of peers that were forgotten, including those whose source held more than its share.
     pub peers: u64,
-    /// Whether more work is due already, so that the caller should come back soon.
+    /// Whether more work is already due, so that the caller should call again soon.
     pub behind: bool,
 }
 
-/// Sums over all swarms.
+/// Totals of all swarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Swarms with at least one peer.
@@ -162,8 +168,8 @@ pub struct Totals {
     pub seeders: u64,
     /// Leechers of all swarms.
     pub leechers: u64,
-    /// Peers forgotten by expiry since the start, for their silence.
+    /// Peers forgotten by expiry since the start, because they stopped announcing.
     pub expired: u64,
-    /// Peers forgotten by expiry since the start because room was short and their source had more than its share.
+    /// Peers forgotten by expiry since the start, because room was short and their source held more than its share.
     pub evicted: u64,
 }

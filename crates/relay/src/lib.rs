@@ -1,37 +1,38 @@
-//! WebTorrent swarms: who is connected, whose offers go to whom, and who is owed an answer.
+//! The swarms of connected WebTorrent peers, and the messages between their connections.
 //!
-//! Owns the swarms of connected peers ([`Swarms`]), which all workers share, how much of them each source may have, how
-//! much each sender may have relayed ([`Bucket`]), and the post between connections
-//! ([`Postroom`]): what waits for each, and the [`Mailboxes`] by which it crosses from worker to worker. Must not touch
-//! sockets, threads or clocks, nor read or write any message but as bytes: time and randomness are arguments.
+//! This crate owns the swarms ([`Swarms`]), which all workers share: their peers, the offers that wait for an answer,
+//! how many peers each source may have, and how many bytes of offers each sender may have relayed ([`TokenBucket`]).
+//! It also owns the outbound queues of the connections of a worker ([`Dispatcher`]), and the [`Mailboxes`] through
+//! which messages pass from one worker to another. It must not touch sockets, threads or clocks, and it treats messages
+//! as bytes: time and randomness are arguments.
 //!
-//! The swarms are apart from those of `shoal-store`, whose peers are dialled by address and port: a browser can be
-//! reached over its connection only.
+//! These swarms are separate from those of `shoal-store`. A peer there is dialled by its address and port; a browser
+//! can be reached only through its connection to the tracker.
 #![forbid(unsafe_code)]
 
-mod address;
-mod allowance;
 mod api;
-mod debt;
+mod dispatcher;
 mod expiry;
 mod key;
 mod mailbox;
-mod post;
-mod postroom;
+mod message;
+mod pending_offer;
 mod pressure;
+mod queue;
+mod rate_limit;
 mod shard;
 mod swarm;
 mod swarms;
 
-pub use address::Address;
-pub use allowance::Bucket;
 pub use api::{
-    Announce, Announced, Counts, Expired, Left, PEER_BYTES, PEER_BYTES_MAX, Rejection, Settings, Settlement,
-    Stance, Target, Totals,
+    Address, Announce, Announced, AnswerMatch, Counts, Expired, Left, OfferTarget, PEER_BYTES,
+    PEER_BYTES_MAX, Rejection, Settings, Stance, Totals,
 };
-pub use key::{OfferKey, Place, Source};
+pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
+pub use key::{OfferKey, Source, SwarmKey};
 pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
-pub use post::Class;
-pub use postroom::{CHALLENGE_BYTES, Losses, Postroom, QueueLimits, Unwritten};
+pub use message::MessageKind;
+pub use queue::QueueLimits;
+pub use rate_limit::TokenBucket;
 pub use shard::CHALLENGE_S;
 pub use swarms::Swarms;

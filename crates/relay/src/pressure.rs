@@ -1,11 +1,12 @@
-//! How much room is left, and how it is shared between sources when little is.
+//! The room that is left, and how sources share it when it becomes short.
 //!
-//! Owns the sums over all shards that the two ceilings limit, peers and memory, and the number of peers of each source.
-//! Below half of a ceiling it only counts; above, the allowance of a source falls as the room does
-//! ([`shoal_source::allowance`]), and the fuller ceiling decides. A source beyond its allowance is refused new peers,
-//! and the sweep forgets its peers until it is within it; beyond that of memory it may make no more debts either.
+//! This module owns the sums over all shards that the two ceilings limit, peers and memory, and the number of peers of
+//! each source. Below half of a ceiling it only counts. Above that, the allowance of a source falls with the free part
+//! ([`shoal_source::allowance`]), and the fuller ceiling decides. A source over its allowance is refused new peers, and
+//! the sweep removes its peers until it is within the allowance. A source over its allowance of memory gets no memory
+//! for pending offers either.
 //!
-//! Must be told of every peer that comes, goes or is taken over, with the source that it was counted for.
+//! Every peer that joins, leaves or is transferred must be reported, with the source under which it was counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,18 +15,18 @@ use shoal_source::{Sketch, allowance};
 use crate::api::{PEER_BYTES, Rejection, Settings};
 use crate::key::Source;
 
-/// Times the allowance of an address that an IPv6 /48 has, which is a site: as many as a few hosts.
+/// Allowance of an IPv6 /48, which is a site, as a multiple of that of an address: it may hold as much as a few hosts.
 const SITE_SHARES: u64 = 4;
 
-/// Shared by all shards.
+/// The ceilings and what counts towards them. All shards share it.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     peers_max: u64,
     memory_bytes_max: u64,
     /// Peers of all shards.
     peers: AtomicU64,
-    /// Memory of what is owed to them.
-    debt_bytes: AtomicU64,
+    /// Memory of their pending offers.
+    pending_offer_bytes: AtomicU64,
     sketch: Sketch,
 }
 
@@ -36,32 +37,32 @@ impl Pressure {
             peers_max,
             memory_bytes_max,
             peers: AtomicU64::new(0),
-            debt_bytes: AtomicU64::new(0),
+            pending_offer_bytes: AtomicU64::new(0),
             sketch: Sketch::new(peers_max.min(memory_bytes_max / PEER_BYTES)),
         }
     }
 
-    /// The memory that all peers take, at the most.
+    /// Returns the maximum memory that all peers take.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.peers.load(Ordering::Relaxed) * PEER_BYTES + self.debt_bytes.load(Ordering::Relaxed)
+        self.peers.load(Ordering::Relaxed) * PEER_BYTES + self.pending_offer_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what is owed to the peers of a shard that were owed so much before. Called by who holds its lock.
-    pub(crate) fn note_debts(&self, before_bytes: u64, after_bytes: u64) {
+    /// Updates the memory of the pending offers of a shard, whose lock the caller holds.
+    pub(crate) fn update_pending_offers(&self, before_bytes: u64, after_bytes: u64) {
         if after_bytes > before_bytes {
-            self.debt_bytes.fetch_add(after_bytes - before_bytes, Ordering::Relaxed);
+            self.pending_offer_bytes.fetch_add(after_bytes - before_bytes, Ordering::Relaxed);
         } else if after_bytes < before_bytes {
-            self.debt_bytes.fetch_sub(before_bytes - after_bytes, Ordering::Relaxed);
+            self.pending_offer_bytes.fetch_sub(before_bytes - after_bytes, Ordering::Relaxed);
         }
     }
 
-    /// Whether there is memory for more debts to a peer of this source.
+    /// Returns whether memory may be allocated for pending offers of a peer of this source.
     pub(crate) fn may_grow(&self, source: Source) -> bool {
         self.memory_bytes() < self.memory_bytes_max
             && self.memory_allowance().is_none_or(|allowance| !self.holds(source, allowance))
     }
 
-    /// Counts one more peer of this source, if there is room for it.
+    /// Counts one more peer of this source if there is room for it.
     pub(crate) fn admit(&self, source: Source) -> Result<(), Rejection> {
         if self.allowance().is_some_and(|allowance| self.holds(source, allowance)) {
             return Err(Rejection::OverShare);
@@ -76,19 +77,19 @@ impl Pressure {
         Ok(())
     }
 
-    /// Counts a peer no more that was admitted for this source.
+    /// Stops counting a peer that was admitted for this source.
     pub(crate) fn release(&self, source: Source) {
         self.peers.fetch_sub(1, Ordering::Relaxed);
         self.remove(source);
     }
 
-    /// Counts a peer for the source that has taken it over.
-    pub(crate) fn hand_over(&self, from: Source, to: Source) {
+    /// Moves a peer from one source to another.
+    pub(crate) fn transfer(&self, from: Source, to: Source) {
         self.add(to);
         self.remove(from);
     }
 
-    /// How many peers one address may have, if that is limited at the moment.
+    /// Returns the number of peers that one address may have, if there is a limit at present.
     pub(crate) fn allowance(&self) -> Option<u64> {
         let of_peers = allowance(self.peers.load(Ordering::Relaxed), self.peers_max, self.peers_max);
         match (of_peers, self.memory_allowance()) {
@@ -97,12 +98,12 @@ impl Pressure {
         }
     }
 
-    /// Whether a network of the source has more peers than it may.
+    /// Returns whether a network of the source has more peers than allowed.
     pub(crate) fn exceeds(&self, source: Source, allowance: u64) -> bool {
         self.holds(source, allowance.saturating_add(1))
     }
 
-    /// Whether a network of the source has as many peers as it may, or more.
+    /// Returns whether a network of the source has at least as many peers as allowed.
     fn holds(&self, source: Source, allowance: u64) -> bool {
         let has =
             |hash: u64, shares: u64| u64::from(self.sketch.count(hash)) >= allowance.saturating_mul(shares);

@@ -1,4 +1,4 @@
-//! A part of the swarms: what one lock guards.
+//! A shard: the part of the swarms that one lock guards.
 
 use core::num::NonZeroU32;
 
@@ -7,31 +7,30 @@ use hashbrown::hash_table::Entry;
 use shoal_source::Recent;
 use shoal_types::{InfoHash, PeerId};
 
-use crate::address::Address;
-use crate::api::{Announce, Announced, Counts, Left, Rejection, Settlement, Stance, Target};
+use crate::api::{Address, Announce, Announced, AnswerMatch, Counts, Left, OfferTarget, Rejection, Stance};
 use crate::expiry::Sweep;
-use crate::key::{Keys, Name, OfferKey, Place};
+use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
 use crate::pressure::Pressure;
 use crate::swarm::{Peer, Swarm};
 
-/// Seconds after which a peer is given away whose connection has left a challenge unanswered.
+/// Seconds after which a peer is given away if its connection has not answered a challenge.
 pub const CHALLENGE_S: u32 = 5;
 
-/// Completed downloads of a torrent that one source is counted in the time of one lifetime of a peer. Behind one address
-/// there may be several that download the same.
+/// Maximum number of completed downloads of a torrent that are counted for one source within the lifetime of a peer.
+/// Several clients behind one address may download the same torrent.
 const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
-/// Some of the swarms.
+/// The swarms of one shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) swarms: HashTable<Torrent>,
     pub(crate) sweep: Sweep,
-    pub(crate) tally: Tally,
-    /// Who completed what in the last lifetime of a peer.
-    completions: Recent,
+    pub(crate) totals: ShardTotals,
+    /// The downloads that were completed within the last lifetime of a peer.
+    downloads: Recent,
 }
 
-/// A swarm, and of which torrent it is.
+/// A swarm and its torrent.
 #[derive(Debug)]
 pub(crate) struct Torrent {
     info_hash: InfoHash,
@@ -39,54 +38,54 @@ pub(crate) struct Torrent {
     pub(crate) swarm: Swarm,
 }
 
-/// Sums over a shard.
+/// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ShardTotals {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
     pub(crate) expired: u64,
     pub(crate) evicted: u64,
-    /// Memory of what is owed to the peers.
-    pub(crate) debt_bytes: u64,
+    /// Memory of the pending offers of all peers.
+    pub(crate) pending_offer_bytes: u64,
 }
 
-/// An announce with all that was made of it before the lock was taken.
+/// An announce and everything that is computed before the lock is taken.
 #[derive(Debug)]
-pub(crate) struct Call<'a, 'o> {
-    pub(crate) place: &'a Place,
-    pub(crate) name: Name,
+pub(crate) struct PreparedAnnounce<'a, 'o> {
+    pub(crate) swarm: &'a SwarmKey,
+    pub(crate) peer: PeerKey,
     pub(crate) announce: &'a Announce<'o>,
-    /// Whether there is memory for more offers to be remembered.
+    /// Whether memory may be allocated for more pending offers.
     pub(crate) may_grow: bool,
     pub(crate) now_s: u32,
 }
 
-/// An answer, as its sender tells of it.
+/// An answer to an offer, before it is known whether the offer is pending.
 #[derive(Debug)]
-pub(crate) struct Payment<'a> {
-    pub(crate) debtor: Address,
-    pub(crate) debtor_id: &'a PeerId,
+pub(crate) struct Answer<'a> {
+    pub(crate) answerer: Address,
+    pub(crate) answerer_id: &'a PeerId,
     pub(crate) offer: OfferKey,
 }
 
-impl Tally {
-    /// Peers that the sweep has forgotten, for whatever reason.
-    pub(crate) const fn forgotten(&self) -> u64 {
+impl ShardTotals {
+    /// Returns the number of peers that the sweep has removed, for any reason.
+    pub(crate) const fn removed(&self) -> u64 {
         self.expired + self.evicted
     }
 
-    pub(crate) fn of(&mut self, seeds: bool) -> &mut u64 {
+    pub(crate) fn role_mut(&mut self, seeds: bool) -> &mut u64 {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
 }
 
 impl Torrent {
-    fn new(place: &Place) -> Self {
-        Self { info_hash: place.info_hash, hash: place.hash, swarm: Swarm::default() }
+    fn new(key: &SwarmKey) -> Self {
+        Self { info_hash: key.info_hash, hash: key.hash, swarm: Swarm::default() }
     }
 
-    fn is_at(&self, place: &Place) -> bool {
-        self.hash == place.hash && self.info_hash == place.info_hash
+    fn is(&self, key: &SwarmKey) -> bool {
+        self.hash == key.hash && self.info_hash == key.info_hash
     }
 }
 
@@ -95,157 +94,155 @@ impl Shard {
         Self {
             swarms: HashTable::new(),
             sweep: Sweep::default(),
-            tally: Tally::default(),
-            completions: Recent::new(peer_lifetime_s),
+            totals: ShardTotals::default(),
+            downloads: Recent::new(peer_lifetime_s),
         }
     }
 
-    /// Applies an announce, draws whom its offers go to, and notes what is owed for them. Before a peer is taken in that
-    /// is new, `pressure` reserves the room.
+    /// Applies an announce, draws the receivers of its offers, and records these as pending. Before a new peer is added,
+    /// `pressure` reserves room for it.
     pub(crate) fn announce(
         &mut self,
-        call: &Call<'_, '_>,
+        call: &PreparedAnnounce<'_, '_>,
         pressure: &Pressure,
         rng: &mut fastrand::Rng,
-        targets: &mut Vec<Target>,
+        targets: &mut Vec<OfferTarget>,
     ) -> Result<Announced, Rejection> {
-        let Call { place, name, announce, now_s, .. } = call;
-        let Self { swarms, tally, completions, .. } = self;
+        let PreparedAnnounce { swarm: key, peer, announce, now_s, .. } = call;
+        let Self { swarms, totals, downloads, .. } = self;
         let admit = || {
             if !announce.may_join {
                 return Err(Rejection::MayNotJoin);
             }
             pressure.admit(announce.source)
         };
-        let (swarm, found) =
-            match swarms.entry(place.hash, |torrent| torrent.is_at(place), |torrent| torrent.hash) {
-                Entry::Occupied(torrent) => {
-                    let swarm = &mut torrent.into_mut().swarm;
-                    let found = swarm.find(name);
-                    if found.is_none() {
-                        admit()?;
-                    }
-                    (swarm, found)
-                }
-                Entry::Vacant(torrent) => {
+        let (swarm, found) = match swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
+            Entry::Occupied(torrent) => {
+                let swarm = &mut torrent.into_mut().swarm;
+                let found = swarm.find(peer);
+                if found.is_none() {
                     admit()?;
-                    (&mut torrent.insert(Torrent::new(place)).into_mut().swarm, None)
                 }
-            };
+                (swarm, found)
+            }
+            Entry::Vacant(torrent) => {
+                admit()?;
+                (&mut torrent.insert(Torrent::new(key)).into_mut().swarm, None)
+            }
+        };
         let seeds = announce.stance != Stance::Leech;
         let (position, joined) = match found {
             Some(position) => {
                 let joined = claim(swarm.peer_mut(position), announce, pressure, *now_s)?;
-                *tally.of(swarm.seeds(position)) -= 1;
+                *totals.role_mut(swarm.is_seeder(position)) -= 1;
                 (swarm.set_role(position, seeds), joined)
             }
-            None => (swarm.insert(Peer::new(name, announce.address, announce.source), seeds), true),
+            None => (swarm.insert(Peer::new(peer, announce.address, announce.source), seeds), true),
         };
-        *tally.of(seeds) += 1;
-        swarm.peer_mut(position).heard_s = *now_s;
+        *totals.role_mut(seeds) += 1;
+        swarm.peer_mut(position).announced_s = *now_s;
         if announce.stance == Stance::Complete {
-            swarm.complete(position, || counts_download(completions, call));
+            swarm.complete(position, || is_download_counted(downloads, call));
         }
-        tally.debt_bytes -= swarm.peer(position).debts.memory_bytes();
-        send_offers(swarm, position, call, rng, targets);
-        tally.debt_bytes += swarm.peer(position).debts.memory_bytes();
+        totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();
+        draw_receivers(swarm, position, call, rng, targets);
+        totals.pending_offer_bytes += swarm.peer(position).pending_offers.memory_bytes();
         Ok(Announced { counts: swarm.counts(), joined })
     }
 
-    /// Takes out a peer of the connection `address`.
+    /// Removes a peer of the connection `address`.
     pub(crate) fn leave(
         &mut self,
-        place: &Place,
-        name: &Name,
+        key: &SwarmKey,
+        peer: &PeerKey,
         address: Address,
         pressure: &Pressure,
     ) -> Left {
-        let Ok(mut torrent) = self.swarms.find_entry(place.hash, |torrent| torrent.is_at(place)) else {
+        let Ok(mut torrent) = self.swarms.find_entry(key.hash, |torrent| torrent.is(key)) else {
             return Left::default();
         };
         let swarm = &mut torrent.get_mut().swarm;
-        let Some(position) = owned(swarm, name, address) else {
-            return Left { counts: swarm.counts(), was_there: false };
+        let Some(position) = owned(swarm, peer, address) else {
+            return Left { counts: swarm.counts(), was_present: false };
         };
-        *self.tally.of(swarm.seeds(position)) -= 1;
+        *self.totals.role_mut(swarm.is_seeder(position)) -= 1;
         if let Some(peer) = swarm.remove(position) {
-            self.tally.debt_bytes -= peer.debts.memory_bytes();
+            self.totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
             pressure.release(peer.source);
         }
         if swarm.is_empty() {
-            // With its count of downloads, or anybody could fill the tables with swarms of nobody.
+            // Its count of downloads is lost. Otherwise any client could fill the tables with empty swarms.
             torrent.remove();
-            return Left { counts: Counts::default(), was_there: true };
+            return Left { counts: Counts::default(), was_present: true };
         }
-        Left { counts: swarm.counts(), was_there: true }
+        Left { counts: swarm.counts(), was_present: true }
     }
 
-    /// Takes note of an answer to the peer `creditor`.
-    pub(crate) fn settle(
+    /// Matches an answer to a pending offer of the peer `offerer`.
+    pub(crate) fn match_answer(
         &mut self,
-        place: &Place,
-        creditor: &Name,
-        payment: &Payment<'_>,
+        key: &SwarmKey,
+        offerer: &PeerKey,
+        answer: &Answer<'_>,
         now_s: u32,
-    ) -> Settlement {
-        let Some(torrent) = self.swarms.find_mut(place.hash, |torrent| torrent.is_at(place)) else {
-            return Settlement::Gone;
+    ) -> AnswerMatch {
+        let Some(torrent) = self.swarms.find_mut(key.hash, |torrent| torrent.is(key)) else {
+            return AnswerMatch::PeerGone;
         };
-        let Some(position) = torrent.swarm.find(creditor) else { return Settlement::Gone };
+        let Some(position) = torrent.swarm.find(offerer) else { return AnswerMatch::PeerGone };
         let peer = torrent.swarm.peer_mut(position);
-        if peer.debts.settle(payment.offer, payment.debtor_id, payment.debtor, now_s) {
-            Settlement::Owed(peer.address)
+        if peer.pending_offers.take(answer.offer, answer.answerer_id, answer.answerer, now_s) {
+            AnswerMatch::Offerer(peer.address)
         } else {
-            Settlement::Unawaited
+            AnswerMatch::NotPending
         }
     }
 
-    /// Notes that the connection `address` is asked for a sign of life on account of that peer, unless it is not its own,
-    /// or is asked already. Returns whether it is to be asked.
-    pub(crate) fn challenge(&mut self, place: &Place, name: &Name, address: Address, now_s: u32) -> bool {
-        let peer = self.peer_mut(place, name, address).filter(|peer| peer.challenged_s.is_none());
-        let is_asked = peer.is_some();
-        if let Some(peer) = peer {
+    /// Records that the connection `address` is challenged on account of a peer. Returns false if the connection does
+    /// not have the peer, or is challenged already.
+    pub(crate) fn challenge(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address, now_s: u32) -> bool {
+        let peer = self.peer_mut(key, peer, address).filter(|peer| peer.challenged_s.is_none());
+        peer.is_some_and(|peer| {
             peer.challenged_s = NonZeroU32::new(now_s.max(1));
-        }
-        is_asked
+            true
+        })
     }
 
-    /// Notes that the connection `address` has given a sign of life on account of that peer.
-    pub(crate) fn vouch(&mut self, place: &Place, name: &Name, address: Address) {
-        if let Some(peer) = self.peer_mut(place, name, address) {
+    /// Cancels the challenge of the connection `address` on account of a peer.
+    pub(crate) fn confirm_alive(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address) {
+        if let Some(peer) = self.peer_mut(key, peer, address) {
             peer.challenged_s = None;
         }
     }
 
-    fn peer_mut(&mut self, place: &Place, name: &Name, address: Address) -> Option<&mut Peer> {
-        let torrent = self.swarms.find_mut(place.hash, |torrent| torrent.is_at(place))?;
-        let position = owned(&torrent.swarm, name, address)?;
+    fn peer_mut(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address) -> Option<&mut Peer> {
+        let torrent = self.swarms.find_mut(key.hash, |torrent| torrent.is(key))?;
+        let position = owned(&torrent.swarm, peer, address)?;
         Some(torrent.swarm.peer_mut(position))
     }
 
-    /// Whether the connection `address` has that peer.
-    pub(crate) fn has(&self, place: &Place, name: &Name, address: Address) -> bool {
-        self.swarm(place).is_some_and(|swarm| owned(swarm, name, address).is_some())
+    /// Returns whether the connection `address` has the peer.
+    pub(crate) fn has_peer(&self, key: &SwarmKey, peer: &PeerKey, address: Address) -> bool {
+        self.swarm(key).is_some_and(|swarm| owned(swarm, peer, address).is_some())
     }
 
-    pub(crate) fn counts(&self, place: &Place) -> Counts {
-        self.swarm(place).map_or_else(Counts::default, Swarm::counts)
+    pub(crate) fn counts(&self, key: &SwarmKey) -> Counts {
+        self.swarm(key).map_or_else(Counts::default, Swarm::counts)
     }
 
-    fn swarm(&self, place: &Place) -> Option<&Swarm> {
-        self.swarms.find(place.hash, |torrent| torrent.is_at(place)).map(|torrent| &torrent.swarm)
+    fn swarm(&self, key: &SwarmKey) -> Option<&Swarm> {
+        self.swarms.find(key.hash, |torrent| torrent.is(key)).map(|torrent| &torrent.swarm)
     }
 }
 
-/// Where the peer is, if the connection `address` has it.
-fn owned(swarm: &Swarm, name: &Name, address: Address) -> Option<usize> {
-    swarm.find(name).filter(|&position| swarm.peer(position).address == address)
+/// Returns the position of a peer, if it belongs to the connection `address`.
+fn owned(swarm: &Swarm, peer: &PeerKey, address: Address) -> Option<usize> {
+    swarm.find(peer).filter(|&position| swarm.peer(position).address == address)
 }
 
-/// Checks that the peer is the announcer's, or makes it so. Returns whether it was another's: one that has left a
-/// challenge unanswered, and so is dead without our knowledge. Where it comes from is no matter, since neighbours share
-/// addresses, and the owner of a peer id moves from one to another.
+/// Checks that the peer belongs to the announcer, or transfers it from a connection that has not answered a challenge
+/// and is therefore considered dead. Returns whether it was transferred. The address of the announcer is irrelevant:
+/// neighbours share one, and a client that moves to another network has a new one.
 fn claim(
     peer: &mut Peer,
     announce: &Announce<'_>,
@@ -262,45 +259,45 @@ fn claim(
     if !announce.may_join {
         return Err(Rejection::MayNotJoin);
     }
-    // The number of peers stays the same, so the claim is granted whatever share the announcer has.
-    pressure.hand_over(peer.source, announce.source);
+    // The number of peers stays the same, so the claim is granted whatever share the announcer holds.
+    pressure.transfer(peer.source, announce.source);
     (peer.address, peer.source, peer.challenged_s) = (announce.address, announce.source, None);
     Ok(true)
 }
 
-/// Whether the download that the announcer has completed is to be counted.
+/// Returns whether the completed download of the announcer is counted.
 #[cold]
-fn counts_download(completions: &mut Recent, call: &Call<'_, '_>) -> bool {
-    let of_peer = Keys::completion(call.place, &call.name);
-    if completions.is_known(of_peer, call.now_s) {
+fn is_download_counted(downloads: &mut Recent, call: &PreparedAnnounce<'_, '_>) -> bool {
+    let of_peer = KeyHasher::download(call.swarm, &call.peer);
+    if downloads.is_known(of_peer, call.now_s) {
         return false;
     }
-    // First the source: one that is turned away takes no more room of others.
-    let of_source = Keys::completions(call.place, call.announce.source);
-    completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, call.now_s)
-        && completions.admit(of_peer, 1, call.now_s)
+    // The source is checked first. If it is refused, it takes no more slots from others.
+    let of_source = KeyHasher::downloads(call.swarm, call.announce.source);
+    downloads.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, call.now_s)
+        && downloads.admit(of_peer, 1, call.now_s)
 }
 
-/// Finds a peer for each offer, as far as there are as many, and notes what they then owe.
-fn send_offers(
+/// Draws a receiver for each offer, as far as there are enough peers, and records the offers as pending.
+fn draw_receivers(
     swarm: &mut Swarm,
     own: usize,
-    call: &Call<'_, '_>,
+    call: &PreparedAnnounce<'_, '_>,
     rng: &mut fastrand::Rng,
-    targets: &mut Vec<Target>,
+    targets: &mut Vec<OfferTarget>,
 ) {
     let offers = call.announce.offers;
     swarm.draw(own, offers.len(), rng, targets);
     if targets.is_empty() {
         return;
     }
-    // Taken out for a moment, since those who owe stand in the same list.
-    let mut debts = core::mem::take(&mut swarm.peer_mut(own).debts);
-    let room = debts.expect(targets.len(), call.may_grow, call.now_s);
+    // Taken out for a moment, since the receivers are in the same list of peers.
+    let mut pending_offers = core::mem::take(&mut swarm.peer_mut(own).pending_offers);
+    let room = pending_offers.reserve(targets.len(), call.may_grow, call.now_s);
     targets.truncate(room);
     for (target, &offer) in targets.iter().zip(offers) {
-        let debtor_id = &swarm.peer(target.position()).peer_id;
-        debts.record(offer, debtor_id, target.address, call.now_s);
+        let peer_id = &swarm.peer(target.position as usize).peer_id;
+        pending_offers.push(offer, peer_id, target.address, call.now_s);
     }
-    swarm.peer_mut(own).debts = debts;
+    swarm.peer_mut(own).pending_offers = pending_offers;
 }

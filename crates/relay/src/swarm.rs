@@ -1,44 +1,43 @@
 //! One swarm: its peers, leechers before seeders.
 //!
-//! In that order whom a seeder's offers may go to is the front of the list, and a sample is a draw of positions. A small
-//! swarm is searched from end to end; a big one has an index by peer id.
+//! In this order, the possible receivers of a seeder's offers are the front of the list, and a sample is a draw of
+//! positions. A small swarm is searched from end to end; a large one has an index by peer id.
 
 use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 use shoal_types::PeerId;
 
-use crate::address::Address;
-use crate::api::{Counts, Target};
-use crate::debt::Debts;
-use crate::key::{Name, Source};
+use crate::api::{Address, Counts, OfferTarget};
+use crate::key::{PeerKey, Source};
+use crate::pending_offer::PendingOffers;
 
-/// Peers from which on a swarm has an index, and below which it has none again.
-const INDEXED: (usize, usize) = (32, 16);
+/// A swarm of more peers than the second number gets an index; one of fewer than the first loses it.
+const INDEXED: (usize, usize) = (16, 32);
 
-/// Room of a list that is never given back.
-const PEERS_KEPT: usize = 4;
+/// Capacity of a list of peers that is never freed.
+const PEERS_RETAINED: usize = 4;
 
-/// A peer that is connected.
+/// A connected peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
-    /// Whether its download has been counted, or is not to be.
-    pub(crate) counted: bool,
-    /// When it announced last.
-    pub(crate) heard_s: u32,
+    /// Whether it has been decided if its download is counted.
+    pub(crate) is_download_decided: bool,
+    /// The time of its last announce.
+    pub(crate) announced_s: u32,
     pub(crate) address: Address,
-    /// The source that it is counted for.
+    /// The source under which it is counted.
     pub(crate) source: Source,
-    /// When its connection was asked for a sign of life because another one announced the same peer id; none if it has
-    /// given one since.
+    /// The time at which its connection was challenged, because another one announced the same peer id. `None` if the
+    /// connection has shown since that it is alive.
     pub(crate) challenged_s: Option<NonZeroU32>,
-    pub(crate) debts: Debts,
-    /// Of the peer id.
+    pub(crate) pending_offers: PendingOffers,
+    /// The keyed hash of the peer id.
     hash: u64,
 }
 
-const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` supposes");
+const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` assumes");
 
 /// The peers of one torrent.
 #[derive(Debug, Default)]
@@ -46,15 +45,23 @@ pub(crate) struct Swarm {
     peers: Vec<Peer>,
     leechers: usize,
     completed: u32,
-    /// Positions by peer id, in a swarm that is big.
+    /// The positions by peer id, if the swarm is large.
     index: Option<Box<HashTable<u32>>>,
 }
 
 impl Peer {
-    pub(crate) fn new(name: &Name, address: Address, source: Source) -> Self {
-        let Name { peer_id, hash } = *name;
-        let debts = Debts::default();
-        Self { peer_id, counted: false, heard_s: 0, address, source, challenged_s: None, debts, hash }
+    pub(crate) fn new(key: &PeerKey, address: Address, source: Source) -> Self {
+        let PeerKey { peer_id, hash } = *key;
+        Self {
+            peer_id,
+            is_download_decided: false,
+            announced_s: 0,
+            address,
+            source,
+            challenged_s: None,
+            pending_offers: PendingOffers::default(),
+            hash,
+        }
     }
 }
 
@@ -76,11 +83,11 @@ impl Swarm {
         }
     }
 
-    /// Counts a download of the peer, unless that has been decided already or `is_counted` says no.
+    /// Counts a download of the peer if `is_counted` returns true. This is decided once for each peer.
     pub(crate) fn complete(&mut self, position: usize, is_counted: impl FnOnce() -> bool) {
         let peer = &mut self.peers[position];
-        if !peer.counted {
-            peer.counted = true;
+        if !peer.is_download_decided {
+            peer.is_download_decided = true;
             self.completed = self.completed.saturating_add(u32::from(is_counted()));
         }
     }
@@ -93,26 +100,26 @@ impl Swarm {
         &mut self.peers[position]
     }
 
-    pub(crate) fn seeds(&self, position: usize) -> bool {
+    pub(crate) fn is_seeder(&self, position: usize) -> bool {
         position >= self.leechers
     }
 
-    /// Where the peer is, until the next change.
-    pub(crate) fn find(&self, name: &Name) -> Option<usize> {
-        let is_it = |peer: &Peer| peer.hash == name.hash && peer.peer_id == name.peer_id;
+    /// Returns the position of a peer, which is valid until the next change.
+    pub(crate) fn find(&self, key: &PeerKey) -> Option<usize> {
+        let is_it = |peer: &Peer| peer.hash == key.hash && peer.peer_id == key.peer_id;
         match &self.index {
             None => self.peers.iter().position(is_it),
             Some(index) => index
-                .find(name.hash, |&position| is_it(&self.peers[as_usize(position)]))
+                .find(key.hash, |&position| is_it(&self.peers[as_usize(position)]))
                 .map(|&position| as_usize(position)),
         }
     }
 
-    /// Takes in a peer that is not there. Returns where it is.
+    /// Adds a peer that is not present. Returns its position.
     pub(crate) fn insert(&mut self, peer: Peer, seeds: bool) -> usize {
         let position = self.peers.len();
         if position == self.peers.capacity() {
-            // A quarter more, where a vector of its own accord would double.
+            // A quarter more. By default, a vector would double.
             self.peers.reserve_exact(position / 4 + 1);
         }
         let hash = peer.hash;
@@ -121,15 +128,15 @@ impl Swarm {
             Some(index) => {
                 index.insert_unique(hash, as_u32(position), |&other| self.peers[as_usize(other)].hash);
             }
-            None if self.peers.len() > INDEXED.0 => self.build_index(),
+            None if self.peers.len() > INDEXED.1 => self.build_index(),
             None => {}
         }
         if seeds { position } else { self.make_leecher(position) }
     }
 
-    /// Takes the peer out, and returns it. Its position is then that of another, which was behind it, or the end.
+    /// Removes a peer and returns it. A peer from behind it takes its position, unless it was the last.
     pub(crate) fn remove(&mut self, position: usize) -> Option<Peer> {
-        let position = if self.seeds(position) { position } else { self.make_seeder(position) };
+        let position = if self.is_seeder(position) { position } else { self.make_seeder(position) };
         let last = self.peers.len() - 1;
         self.swap(position, last);
         if let Some(index) = &mut self.index {
@@ -143,32 +150,40 @@ impl Swarm {
         peer
     }
 
-    /// Makes the peer what it now is. Returns where it then is.
+    /// Makes the peer a seeder or a leecher. Returns its new position.
     pub(crate) fn set_role(&mut self, position: usize, seeds: bool) -> usize {
-        match (self.seeds(position), seeds) {
+        match (self.is_seeder(position), seeds) {
             (false, true) => self.make_seeder(position),
             (true, false) => self.make_leecher(position),
             (true, true) | (false, false) => position,
         }
     }
 
-    /// Draws up to `wanted` peers for the offers of the peer at `own`, each at most once and all equally likely; never
-    /// itself, and for a seeder leechers only.
-    pub(crate) fn draw(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<Target>) {
-        let seeds = self.seeds(own);
+    /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once and all with
+    /// the same probability. The offers of a seeder go to leechers only.
+    pub(crate) fn draw(
+        &self,
+        own: usize,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<OfferTarget>,
+    ) {
+        let seeds = self.is_seeder(own);
         let others = if seeds { self.leechers } else { self.peers.len() - 1 };
-        // Positions among the others: a leecher is to be left out, a seeder is behind all whom it may meet.
+        // Converts a number among the others to a position: a leecher is left out, a seeder is behind all its receivers.
         let position = |drawn: usize| drawn + usize::from(drawn >= own);
-        let target =
-            |position: usize| Target { address: self.peers[position].address, position: as_u32(position) };
+        let target = |position: usize| OfferTarget {
+            address: self.peers[position].address,
+            position: as_u32(position),
+        };
         if wanted >= others {
             targets.extend((0..others).map(|drawn| target(position(drawn))));
             return;
         }
-        // Floyd's sample (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, and no draw in vain.
+        // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, and none is rejected.
         for last in others - wanted..others {
             let drawn = position(rng.usize(0..=last));
-            let is_new = targets.iter().all(|target| target.position() != drawn);
+            let is_new = targets.iter().all(|target| target.position as usize != drawn);
             targets.push(target(if is_new { drawn } else { position(last) }));
         }
     }
@@ -192,14 +207,13 @@ impl Swarm {
             return;
         }
         if let Some(index) = &mut self.index {
-            let place_of = |position: usize| {
+            let bucket_of = |position: usize| {
                 let hash = self.peers[position].hash;
                 index.find_bucket_index(hash, |&entry| as_usize(entry) == position)
             };
-            // Both are found before either is changed, as the changed entry could be taken for the other.
-            let places = [(place_of(one), other), (place_of(other), one)];
-            for (place, position) in places {
-                if let Some(entry) = place.and_then(|place| index.get_bucket_mut(place)) {
+            // Both are looked up before either is changed, since the changed entry could be confused with the other.
+            for (bucket, position) in [(bucket_of(one), other), (bucket_of(other), one)] {
+                if let Some(entry) = bucket.and_then(|bucket| index.get_bucket_mut(bucket)) {
                     *entry = as_u32(position);
                 }
             }
@@ -216,14 +230,14 @@ impl Swarm {
         self.index = Some(Box::new(index));
     }
 
-    /// Gives back what is no longer needed, with enough left over that a swarm which comes and goes does not do so all
-    /// the time.
+    /// Frees memory that is no longer needed, but retains enough that a swarm of changing size does not do so all the
+    /// time.
     fn shrink(&mut self) {
         let peers = self.peers.len();
-        if self.peers.capacity() > PEERS_KEPT && peers < self.peers.capacity() / 2 {
+        if self.peers.capacity() > PEERS_RETAINED && peers < self.peers.capacity() / 2 {
             self.peers.shrink_to(peers + peers / 4);
         }
-        if peers < INDEXED.1 {
+        if peers < INDEXED.0 {
             self.index = None;
         }
         if let Some(index) = &mut self.index
@@ -248,37 +262,36 @@ mod tests {
 
     use super::*;
 
-    fn name(number: u8, bits: u32) -> Name {
-        // Few bits of hash, so that peers share it.
-        Name { peer_id: PeerId([number; 20]), hash: (u64::from(number) % (1 << bits)) << 57 }
+    fn key(number: u8, bits: u32) -> PeerKey {
+        // The hash has few bits, so that peers share it.
+        PeerKey { peer_id: PeerId([number; 20]), hash: (u64::from(number) % (1 << bits)) << 57 }
     }
 
-    fn insert(swarm: &mut Swarm, name: &Name, seeds: bool) {
-        let handle = Handle { index: u32::from(name.peer_id.0[0]), generation: 0 };
-        let position =
-            swarm.insert(Peer::new(name, Address { worker: 0, handle }, Source::of_hash(1)), seeds);
-        assert_eq!((swarm.peer(position).peer_id, swarm.seeds(position)), (name.peer_id, seeds));
+    fn insert(swarm: &mut Swarm, key: &PeerKey, seeds: bool) {
+        let handle = Handle { index: u32::from(key.peer_id.0[0]), generation: 0 };
+        let position = swarm.insert(Peer::new(key, Address { worker: 0, handle }, Source::of_hash(1)), seeds);
+        assert_eq!((swarm.peer(position).peer_id, swarm.is_seeder(position)), (key.peer_id, seeds));
     }
 
     #[test]
-    fn peers_are_found_whatever_came_and_went_and_changed() {
+    fn peers_are_found_after_any_changes() {
         let mut rng = fastrand::Rng::with_seed(8);
         for (bits, peers) in [(0, 60), (3, 250), (7, 250), (7, 20)] {
             let mut swarm = Swarm::default();
             let mut known = [None; 256];
             for round in 0..6000 {
                 let number = rng.u8(..peers);
-                let (name, seeds) = (name(number, bits), rng.bool());
+                let (key, seeds) = (key(number, bits), rng.bool());
                 // It grows at first, then shrinks, then grows again.
                 let grows = rng.usize(..10) < [8, 2, 7][round / 2000];
-                match (swarm.find(&name), grows) {
+                match (swarm.find(&key), grows) {
                     (None, true) => {
-                        insert(&mut swarm, &name, seeds);
+                        insert(&mut swarm, &key, seeds);
                         known[usize::from(number)] = Some(seeds);
                     }
                     (Some(position), true) => {
                         let position = swarm.set_role(position, seeds);
-                        assert_eq!(swarm.peer(position).peer_id, name.peer_id);
+                        assert_eq!(swarm.peer(position).peer_id, key.peer_id);
                         known[usize::from(number)] = Some(seeds);
                     }
                     (Some(position), false) => {
@@ -287,10 +300,10 @@ mod tests {
                     }
                     (None, false) => {}
                 }
-                assert!(swarm.index.is_some() || swarm.len() <= INDEXED.0);
+                assert!(swarm.index.is_some() || swarm.len() <= INDEXED.1);
                 assert!(swarm.index.as_ref().is_none_or(|index| index.len() == swarm.len()));
                 let checked = rng.u8(..peers);
-                let found = swarm.find(&self::name(checked, bits)).map(|position| swarm.seeds(position));
+                let found = swarm.find(&self::key(checked, bits)).map(|position| swarm.is_seeder(position));
                 assert_eq!(found, known[usize::from(checked)]);
             }
             let seeders = known.iter().filter(|seeds| **seeds == Some(true)).count();
@@ -304,13 +317,13 @@ mod tests {
     fn memory_follows_the_peers() {
         let mut swarm = Swarm::default();
         for number in 0..200 {
-            insert(&mut swarm, &name(number, 7), number % 2 == 0);
+            insert(&mut swarm, &key(number, 7), number % 2 == 0);
             assert!(swarm.peers.capacity() <= swarm.len() * 5 / 4 + 1);
         }
         for number in 0..200 {
-            let position = swarm.find(&name(number, 7)).unwrap();
+            let position = swarm.find(&key(number, 7)).unwrap();
             swarm.remove(position);
-            assert!(swarm.peers.capacity() <= (swarm.len() * 2 + 1).max(PEERS_KEPT));
+            assert!(swarm.peers.capacity() <= (swarm.len() * 2 + 1).max(PEERS_RETAINED));
             assert!(swarm.index.as_ref().is_none_or(|index| index.capacity() <= swarm.len() * 4 + 8));
         }
         assert!(swarm.index.is_none() && swarm.is_empty());

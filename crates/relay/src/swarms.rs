@@ -7,36 +7,35 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use shoal_types::{InfoHash, PeerId};
 
-use crate::address::Address;
-use crate::allowance::{Allowances, Bucket};
 use crate::api::{
-    Announce, Announced, Counts, Expired, Left, Rejection, Settings, Settlement, Target, Totals,
+    Address, Announce, Announced, AnswerMatch, Counts, Expired, Left, OfferTarget, Rejection, Settings,
+    Totals,
 };
-use crate::expiry::Dues;
-use crate::key::{Keys, OfferKey, Place, Source};
+use crate::expiry::ExpiryRules;
+use crate::key::{KeyHasher, OfferKey, Source, SwarmKey};
 use crate::pressure::Pressure;
-use crate::shard::{Call, Payment, Shard};
+use crate::rate_limit::{RateLimiter, TokenBucket};
+use crate::shard::{Answer, PreparedAnnounce, Shard};
 
-/// More than any machine has workers, so that two seldom want the same lock.
+/// Number of shards. No machine has as many workers, so two of them rarely want the same lock.
 const SHARDS: usize = 64;
 
-/// Most budget that is spent under one hold of a lock.
+/// Maximum budget of expiry that is spent while a lock is held.
 const BUDGET_PER_LOCK: usize = 64;
 
-/// The swarms of connected peers. Shared between threads: all methods take `&self`, and lock once for as long as it
-/// takes to look a few peers up.
+/// The swarms of connected peers. Shared between threads: all methods take `&self`, and lock at most one shard at a
+/// time, for as long as it takes to look up a few peers.
 pub struct Swarms {
-    keys: Keys,
+    hasher: KeyHasher,
     peer_lifetime_s: u32,
-    allowances: Allowances,
+    rate_limiter: RateLimiter,
     pressure: Pressure,
-    /// The shard at which the next call of `expire` begins.
-    turn: AtomicUsize,
+    /// Number of calls of `expire`: each begins at the next shard.
+    expiry_calls: AtomicUsize,
     shards: Box<[Cell]>,
 }
 
-/// A shard with its sums beside the lock, where they can be read without it. Lines of their own: no two shards share
-/// one.
+/// A shard, and its totals for reading without the lock. No two shards share a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Cell {
@@ -60,172 +59,177 @@ impl Cell {
         }
     }
 
-    /// Writes the sums beside the lock. Called by who holds it.
+    /// Publishes the totals of the shard, whose lock the caller holds.
     fn publish(&self, shard: &Shard) {
         self.swarms.store(shard.swarms.len() as u64, Ordering::Relaxed);
-        self.seeders.store(shard.tally.seeders, Ordering::Relaxed);
-        self.leechers.store(shard.tally.leechers, Ordering::Relaxed);
-        self.expired.store(shard.tally.expired, Ordering::Relaxed);
-        self.evicted.store(shard.tally.evicted, Ordering::Relaxed);
+        self.seeders.store(shard.totals.seeders, Ordering::Relaxed);
+        self.leechers.store(shard.totals.leechers, Ordering::Relaxed);
+        self.expired.store(shard.totals.expired, Ordering::Relaxed);
+        self.evicted.store(shard.totals.evicted, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for Swarms {
-    /// Sums only: who is in the swarms is nobody's business.
+    /// Shows totals only, since the peers of a swarm are private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.totals().fmt(f)
     }
 }
 
 impl Swarms {
-    /// No swarms yet.
+    /// Creates an empty set of swarms.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
-            keys: Keys::new(settings.hash_key),
+            hasher: KeyHasher::new(settings.hash_key),
             peer_lifetime_s: settings.peer_lifetime_s,
-            allowances: Allowances::new(settings.relay_rate_max),
+            rate_limiter: RateLimiter::new(settings.relay_rate_max),
             pressure: Pressure::new(settings),
-            turn: AtomicUsize::new(0),
+            expiry_calls: AtomicUsize::new(0),
             shards: (0..SHARDS).map(|_| Cell::new(settings.peer_lifetime_s)).collect(),
         }
     }
 
-    /// Hashes an info hash, once for all steps of a request.
+    /// Returns the key of an info hash, which is computed once for all steps of a request.
     #[must_use]
-    pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        self.keys.place(info_hash)
+    pub fn swarm_key(&self, info_hash: &InfoHash) -> SwarmKey {
+        self.hasher.swarm(info_hash)
     }
 
-    /// Hashes where a client comes from, once for all its requests. The address is to be canonical.
+    /// Returns the source of a client, which is computed once for all its requests. The address must be canonical.
     #[must_use]
     pub fn source(&self, ip: IpAddr) -> Source {
-        self.keys.source(ip)
+        self.hasher.source(ip)
     }
 
-    /// Hashes the name of an offer.
+    /// Returns the key of an offer id.
     #[must_use]
-    pub fn offer(&self, offer_id: &[u8]) -> OfferKey {
-        self.keys.offer(offer_id)
+    pub fn offer_key(&self, offer_id: &[u8]) -> OfferKey {
+        self.hasher.offer(offer_id)
     }
 
-    /// Applies an announce at `now_s` (seconds of any clock that never goes back): the peer joins or is refreshed, and
-    /// `targets` is left with whom its offers go to, the first to the first and so on; each of the peers that may be
-    /// chosen is equally likely, and comes once at most.
+    /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds or refreshes the peer, and
+    /// replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each possible
+    /// receiver has the same probability and occurs at most once.
     ///
     /// # Errors
-    /// [`Rejection`] where the peer does not enter the swarm; there are no targets then.
+    /// Fails if the peer does not enter the swarm. `targets` is empty in that case.
     pub fn announce(
         &self,
-        place: &Place,
+        key: &SwarmKey,
         announce: &Announce<'_>,
         now_s: u32,
         rng: &mut fastrand::Rng,
-        targets: &mut Vec<Target>,
+        targets: &mut Vec<OfferTarget>,
     ) -> Result<Announced, Rejection> {
         targets.clear();
         let may_grow = self.pressure.may_grow(announce.source);
-        let call = Call { place, name: self.keys.name(&announce.peer_id), announce, may_grow, now_s };
-        let cell = self.cell(place);
+        let peer = self.hasher.peer(&announce.peer_id);
+        let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, now_s };
+        let cell = self.cell(key);
         let mut shard = cell.shard.lock();
-        let debt_bytes = shard.tally.debt_bytes;
+        let before = shard.totals;
         let announced = shard.announce(&call, &self.pressure, rng, targets);
-        self.pressure.note_debts(debt_bytes, shard.tally.debt_bytes);
+        self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
         cell.publish(&shard);
         announced
     }
 
-    /// Takes a peer out, if it is one of the connection `address`.
-    pub fn leave(&self, place: &Place, peer_id: &PeerId, address: Address) -> Left {
-        let name = self.keys.name(peer_id);
-        let cell = self.cell(place);
+    /// Removes a peer if it belongs to the connection `address`.
+    pub fn leave(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) -> Left {
+        let peer = self.hasher.peer(peer_id);
+        let cell = self.cell(key);
         let mut shard = cell.shard.lock();
-        let debt_bytes = shard.tally.debt_bytes;
-        let left = shard.leave(place, &name, address, &self.pressure);
-        if left.was_there {
-            self.pressure.note_debts(debt_bytes, shard.tally.debt_bytes);
+        let before = shard.totals;
+        let left = shard.leave(key, &peer, address, &self.pressure);
+        if left.was_present {
+            self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
             cell.publish(&shard);
         }
         left
     }
 
-    /// Takes note of an answer by the peer `debtor_id` of the connection `debtor` to an offer of the peer `creditor`, and
-    /// says where it is to go.
-    pub fn settle(
+    /// Matches an answer, sent by the peer `answerer_id` of the connection `answerer`, to a pending offer of the peer
+    /// `offerer`. The offer is pending no longer. Returns the receiver of the answer.
+    pub fn match_answer(
         &self,
-        place: &Place,
-        creditor: &PeerId,
-        (debtor, debtor_id): (Address, &PeerId),
+        key: &SwarmKey,
+        offerer: &PeerId,
+        (answerer, answerer_id): (Address, &PeerId),
         offer: OfferKey,
         now_s: u32,
-    ) -> Settlement {
-        let creditor = self.keys.name(creditor);
-        let payment = Payment { debtor, debtor_id, offer };
-        self.cell(place).shard.lock().settle(place, &creditor, &payment, now_s)
+    ) -> AnswerMatch {
+        let offerer = self.hasher.peer(offerer);
+        let answer = Answer { answerer, answerer_id, offer };
+        self.cell(key).shard.lock().match_answer(key, &offerer, &answer, now_s)
     }
 
-    /// Another connection has announced a peer of the connection `address`, which may be dead. Returns whether it is to be
-    /// asked for a sign of life, after [`CHALLENGE_S`](crate::CHALLENGE_S) without which the peer is given away: not where
-    /// it has no such peer, nor where it has been asked already.
+    /// Records that the connection `address` is challenged, because another connection announced one of its peers. If
+    /// [`confirm_alive`](Self::confirm_alive) is not called within [`CHALLENGE_S`](crate::CHALLENGE_S), the peer is
+    /// given away. Returns false if the connection does not have the peer or is challenged already; it must not be
+    /// pinged then.
     #[must_use]
-    pub fn challenge(&self, place: &Place, peer_id: &PeerId, address: Address, now_s: u32) -> bool {
-        let name = self.keys.name(peer_id);
-        self.cell(place).shard.lock().challenge(place, &name, address, now_s)
+    pub fn challenge(&self, key: &SwarmKey, peer_id: &PeerId, address: Address, now_s: u32) -> bool {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().challenge(key, &peer, address, now_s)
     }
 
-    /// The connection `address` has given a sign of life when it was asked for one on account of that peer.
-    pub fn vouch(&self, place: &Place, peer_id: &PeerId, address: Address) {
-        let name = self.keys.name(peer_id);
-        self.cell(place).shard.lock().vouch(place, &name, address);
+    /// Records that the connection `address` has shown that it is alive after a challenge on account of a peer.
+    pub fn confirm_alive(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().confirm_alive(key, &peer, address);
     }
 
-    /// How many bytes of offers a connection of this source may have relayed now; one that is larger may be the last.
+    /// Returns the number of bytes of offers that a connection of this source may have relayed now. The last message
+    /// may exceed it.
     #[must_use]
-    pub fn relay_room_bytes(&self, source: Source, bucket: Bucket, now_s: u32) -> u64 {
-        self.allowances.room_bytes(source, bucket, now_s)
+    pub fn relay_bytes_available(&self, source: Source, bucket: TokenBucket, now_s: u32) -> u64 {
+        self.rate_limiter.available_bytes(source, bucket, now_s)
     }
 
-    /// Takes note that so many bytes of offers were relayed for a connection of this source.
-    pub fn charge_relay(&self, source: Source, bucket: &mut Bucket, bytes: u64, now_s: u32) {
-        self.allowances.charge(source, bucket, bytes, now_s);
+    /// Records that `bytes` of offers were relayed for a connection of this source.
+    pub fn charge_relay(&self, source: Source, bucket: &mut TokenBucket, bytes: u64, now_s: u32) {
+        self.rate_limiter.charge(source, bucket, bytes, now_s);
     }
 
-    /// The memory that all peers take, at the most, see [`Settings::memory_bytes_max`].
+    /// Returns the maximum memory that all peers take, see [`Settings::memory_bytes_max`].
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.pressure.memory_bytes()
     }
 
-    /// Whether the connection `address` has that peer.
+    /// Returns whether the connection `address` has the peer.
     #[must_use]
-    pub fn has(&self, place: &Place, peer_id: &PeerId, address: Address) -> bool {
-        let name = self.keys.name(peer_id);
-        self.cell(place).shard.lock().has(place, &name, address)
+    pub fn has_peer(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) -> bool {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().has_peer(key, &peer, address)
     }
 
-    /// The counts of one swarm.
+    /// Returns the counts of one swarm.
     #[must_use]
-    pub fn scrape(&self, place: &Place) -> Counts {
-        self.cell(place).shard.lock().counts(place)
+    pub fn scrape(&self, key: &SwarmKey) -> Counts {
+        self.cell(key).shard.lock().counts(key)
     }
 
-    /// Carries expiry on to where it should be at `now_s`, looking at `budget` peers at most. To be called some times a
-    /// second beside the traffic, by any number of threads.
+    /// Advances expiry to where it should be at `now_s`, but visits `budget` peers at most. To be called a few times per
+    /// second between requests, by any number of threads.
     pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
         let mut left = budget;
         let mut expired = Expired::default();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let first = self.expiry_calls.fetch_add(1, Ordering::Relaxed);
         for index in 0..SHARDS {
             let cell = &self.shards[first.wrapping_add(index) % SHARDS];
             let mut is_behind = true;
             while is_behind && left > 0 {
-                // Whoever holds it will let it go before the next turn comes round.
+                // If the lock is taken, a later call comes to this shard.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
-                let (before, given) = (shard.tally, share);
-                is_behind = shard.expire(&Dues::new(&self.pressure, now_s, self.peer_lifetime_s), &mut share);
-                expired.peers += shard.tally.forgotten() - before.forgotten();
-                self.pressure.note_debts(before.debt_bytes, shard.tally.debt_bytes);
+                let (before, given) = (shard.totals, share);
+                let rules = ExpiryRules::new(&self.pressure, now_s, self.peer_lifetime_s);
+                is_behind = shard.expire(&rules, &mut share);
+                expired.peers += shard.totals.removed() - before.removed();
+                self.pressure
+                    .update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
                 cell.publish(&shard);
                 left -= given - share;
             }
@@ -237,7 +241,7 @@ impl Swarms {
         expired
     }
 
-    /// Sums over all swarms, without disturbing the traffic.
+    /// Returns the totals of all swarms, without taking a lock.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shards.iter().fold(Totals::default(), |sum, cell| Totals {
@@ -249,9 +253,9 @@ impl Swarms {
         })
     }
 
-    fn cell(&self, place: &Place) -> &Cell {
-        // Other bits of the hash than those by which a table finds its buckets, and those by which it tells entries apart.
-        let bits = (place.hash >> 32) % SHARDS as u64;
+    fn cell(&self, key: &SwarmKey) -> &Cell {
+        // A table uses the low bits of the hash to find a bucket, and the highest ones to tell entries apart.
+        let bits = (key.hash >> 32) % SHARDS as u64;
         &self.shards[usize::try_from(bits).unwrap_or(0)]
     }
 }

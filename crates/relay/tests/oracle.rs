@@ -1,4 +1,4 @@
-//! Random sequences of operations on the swarms and on a naive model of them must agree.
+//! Random sequences of operations have the same effect on the swarms and on a naive model of them.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -7,21 +7,21 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use shoal_relay::{
-    Address, Announce, Announced, CHALLENGE_S, Counts, Left, OfferKey, Rejection, Settings, Settlement,
-    Source, Stance, Swarms, Target,
+    Address, Announce, Announced, AnswerMatch, CHALLENGE_S, Counts, Left, OfferKey, OfferTarget, Rejection,
+    Settings, Source, Stance, Swarms,
 };
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
 const LIFETIME_S: u32 = 400;
-const DEBT_S: u32 = 120;
-const DEBTS_MAX: usize = 64;
+const PENDING_OFFER_S: u32 = 120;
+const PENDING_OFFERS_MAX: usize = 64;
 const PEERS_MAX: usize = 700;
 
-/// A sweep takes an eighth of the lifetime, and one that misses a peer is followed by one that does not.
+/// A sweep takes an eighth of the lifetime. If one misses a peer, the next one does not.
 const FORGOTTEN_S: u32 = LIFETIME_S + 2 * LIFETIME_S / 8 + 10;
 
-/// Connections of peer n are n, and two more.
+/// Peer n announces from connection n, and from two others.
 const ANOTHER: u32 = 1000;
 const A_THIRD: u32 = 2000;
 
@@ -39,7 +39,7 @@ fn at(connection: u32) -> Address {
     Address { worker: 3, handle: Handle { index: connection, generation: 7 } }
 }
 
-/// Some connections come from one address, all others from one of their own.
+/// Some connections come from the same address, each other one from its own.
 fn is_greedy(connection: u32) -> bool {
     connection.is_multiple_of(7)
 }
@@ -51,7 +51,7 @@ enum Step {
     Leave { swarm: u8, peer: u32, by: u32 },
     ManyLeave { swarm: u8, first: u32, count: u32 },
     Challenge { swarm: u8, peer: u32, by: u32, is_answered: bool },
-    Settle { debt: usize, by: u32, as_another: bool },
+    Answer { offer: usize, by: u32, as_another: bool },
     Scrape { swarm: u8 },
     Pass { seconds: u32 },
 }
@@ -77,17 +77,17 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (swarm.clone(), peer, 1..300_u32)
             .prop_map(|(swarm, first, count)| Step::ManyLeave { swarm, first, count }),
         20 => (any::<usize>(), by(), prop::bool::weighted(0.1))
-            .prop_map(|(debt, by, as_another)| Step::Settle { debt, by, as_another }),
+            .prop_map(|(offer, by, as_another)| Step::Answer { offer, by, as_another }),
         2 => swarm.prop_map(|swarm| Step::Scrape { swarm }),
         2 => (1..150_u32).prop_map(|seconds| Step::Pass { seconds }),
     ]
 }
 
-/// What was owed once, in the model and in the log of what may be tried.
+/// An offer that was relayed: pending in the model, and in the log of offers to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Debt {
+struct PendingOffer {
     offer: u32,
-    debtor: u32,
+    answerer: u32,
     connection: u32,
     until_s: u32,
 }
@@ -96,10 +96,10 @@ struct Debt {
 struct ModelPeer {
     connection: u32,
     seeds: bool,
-    counted: bool,
-    heard_s: u32,
+    is_download_decided: bool,
+    announced_s: u32,
     challenged_s: Option<u32>,
-    debts: Vec<Debt>,
+    pending_offers: Vec<PendingOffer>,
 }
 
 #[derive(Debug, Default)]
@@ -114,8 +114,8 @@ struct World {
     rng: fastrand::Rng,
     now_s: u32,
     offers: u32,
-    /// Swarm and creditor of everything that was ever owed.
-    log: Vec<(u8, u32, Debt)>,
+    /// Swarm and offerer of every offer that was ever relayed.
+    log: Vec<(u8, u32, PendingOffer)>,
 }
 
 impl ModelSwarm {
@@ -153,7 +153,7 @@ impl World {
         self.swarms.source(Ipv4Addr::from(if is_greedy(connection) { 0 } else { connection }).into())
     }
 
-    /// Whether one more peer of the connection would be too many of its source.
+    /// Returns whether one more peer of the connection would exceed the share of its source.
     fn is_over_share(&self, connection: u32) -> bool {
         let peers = || self.model.values().flat_map(|swarm| swarm.peers.values());
         let greedy = peers().filter(|peer| is_greedy(peer.connection)).count() as u64;
@@ -177,9 +177,9 @@ impl World {
             Step::Challenge { swarm, peer, by, is_answered } => {
                 self.challenge(swarm, peer, peer + by, is_answered)
             }
-            Step::Settle { debt, by, as_another } => self.settle(debt, by, as_another),
+            Step::Answer { offer, by, as_another } => self.answer(offer, by, as_another),
             Step::Scrape { swarm } => {
-                let counts = self.swarms.scrape(&self.swarms.locate(&info_hash(swarm)));
+                let counts = self.swarms.scrape(&self.swarms.swarm_key(&info_hash(swarm)));
                 assert_eq!(counts, self.counts(swarm));
             }
             Step::Pass { seconds } => self.pass(seconds),
@@ -188,16 +188,18 @@ impl World {
     }
 
     fn announce(&mut self, swarm: u8, peer: u32, connection: u32, stance: Stance, offers: usize) {
-        let names: Vec<u32> = (self.offers..).take(offers).collect();
+        let first = self.offers;
         self.offers += u32::try_from(offers).unwrap();
-        let keys: Vec<OfferKey> = names.iter().map(|name| self.swarms.offer(&name.to_be_bytes())).collect();
+        let offers: Vec<u32> = (first..self.offers).collect();
+        let keys: Vec<OfferKey> =
+            offers.iter().map(|offer| self.swarms.offer_key(&offer.to_be_bytes())).collect();
         let may_join = self.rng.u32(0..20) != 0;
         let address = at(connection);
         let source = self.source(connection);
         let announce = Announce { address, source, peer_id: peer_id(peer), stance, may_join, offers: &keys };
-        let place = self.swarms.locate(&info_hash(swarm));
+        let key = self.swarms.swarm_key(&info_hash(swarm));
         let mut targets = Vec::new();
-        let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut targets);
+        let answer = self.swarms.announce(&key, &announce, self.now_s, &mut self.rng, &mut targets);
 
         let known = self.model.get(&swarm).and_then(|swarm| swarm.peers.get(&peer));
         let joined = known.is_none_or(|known| known.connection != connection);
@@ -220,76 +222,78 @@ impl World {
         let entry = known.peers.entry(peer).or_insert_with(|| ModelPeer {
             connection,
             seeds: false,
-            counted: false,
-            heard_s: 0,
+            is_download_decided: false,
+            announced_s: 0,
             challenged_s: None,
-            debts: Vec::new(),
+            pending_offers: Vec::new(),
         });
         entry.connection = connection;
         entry.challenged_s = None;
         entry.seeds = stance != Stance::Leech;
-        entry.heard_s = self.now_s;
-        if stance == Stance::Complete && !entry.counted {
-            entry.counted = true;
-            // One that came back, or whose source has had many, is not counted again.
+        entry.announced_s = self.now_s;
+        if stance == Stance::Complete && !entry.is_download_decided {
+            entry.is_download_decided = true;
+            // A peer that returned, or whose source has completed many, is not counted again.
             let completed = answer.as_ref().map_or(0, |answer| answer.counts.completed);
             assert!((known.completed..=known.completed + 1).contains(&completed));
             known.completed = completed;
         }
         assert_eq!(answer, Ok(Announced { counts: known.counts(), joined }));
-        self.check_targets(swarm, peer, &names, &targets);
+        self.check_targets(swarm, peer, &offers, &targets);
     }
 
-    /// The targets are other peers, each once, as many as there are; and they now owe an answer.
-    fn check_targets(&mut self, swarm: u8, peer: u32, names: &[u32], targets: &[Target]) {
+    /// Checks that the targets are other peers, each once and as many as possible, and records the offers as pending.
+    fn check_targets(&mut self, swarm: u8, peer: u32, offers: &[u32], targets: &[OfferTarget]) {
         let peers = &mut self.model.get_mut(&swarm).unwrap().peers;
         let seeds = peers[&peer].seeds;
-        let may_be_chosen = |(id, other): &(&u32, &ModelPeer)| **id != peer && !(seeds && other.seeds);
-        let chosen = peers.iter().filter(may_be_chosen);
-        // No connection has two peers in a swarm here, so that its number tells who was chosen.
-        let mut candidates: BTreeMap<u32, u32> = chosen.map(|(id, other)| (other.connection, *id)).collect();
-        assert_eq!(targets.len(), names.len().min(candidates.len()));
-        let debts = &mut peers.get_mut(&peer).unwrap().debts;
+        let may_be_drawn = |(id, other): &(&u32, &ModelPeer)| **id != peer && !(seeds && other.seeds);
+        let possible = peers.iter().filter(may_be_drawn);
+        // No connection has two peers in a swarm here, so its number identifies the peer.
+        let mut candidates: BTreeMap<u32, u32> =
+            possible.map(|(id, other)| (other.connection, *id)).collect();
+        assert_eq!(targets.len(), offers.len().min(candidates.len()));
+        let pending = &mut peers.get_mut(&peer).unwrap().pending_offers;
         if !targets.is_empty() {
             let now_s = self.now_s;
-            debts.retain(|debt| debt.until_s >= now_s);
-            let excess = (debts.len() + targets.len()).saturating_sub(DEBTS_MAX);
-            debts.drain(..excess);
+            pending.retain(|offer| offer.until_s >= now_s);
+            let excess = (pending.len() + targets.len()).saturating_sub(PENDING_OFFERS_MAX);
+            pending.drain(..excess);
         }
-        for (target, &offer) in targets.iter().zip(names) {
+        for (target, &offer) in targets.iter().zip(offers) {
             let connection = target.address.handle.index;
             assert_eq!(target.address, at(connection));
-            let debtor = candidates.remove(&connection).expect("another peer, and only once");
-            let debt = Debt { offer, debtor, connection, until_s: self.now_s + DEBT_S };
-            debts.push(debt);
-            self.log.push((swarm, peer, debt));
+            let answerer =
+                candidates.remove(&connection).expect("the target is another peer, and occurs once");
+            let offer = PendingOffer { offer, answerer, connection, until_s: self.now_s + PENDING_OFFER_S };
+            pending.push(offer);
+            self.log.push((swarm, peer, offer));
         }
     }
 
     fn leave(&mut self, swarm: u8, peer: u32, connection: u32) {
-        let place = self.swarms.locate(&info_hash(swarm));
-        let left = self.swarms.leave(&place, &peer_id(peer), at(connection));
-        let mut was_there = false;
+        let key = self.swarms.swarm_key(&info_hash(swarm));
+        let left = self.swarms.leave(&key, &peer_id(peer), at(connection));
+        let mut was_present = false;
         if let Some(known) = self.model.get_mut(&swarm) {
-            was_there = known.peers.get(&peer).is_some_and(|peer| peer.connection == connection);
-            if was_there {
+            was_present = known.peers.get(&peer).is_some_and(|peer| peer.connection == connection);
+            if was_present {
                 known.peers.remove(&peer);
             }
         }
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
-        assert_eq!(left, Left { counts: self.counts(swarm), was_there });
-        assert!(!self.swarms.has(&place, &peer_id(peer), at(connection)));
+        assert_eq!(left, Left { counts: self.counts(swarm), was_present });
+        assert!(!self.swarms.has_peer(&key, &peer_id(peer), at(connection)));
     }
 
-    /// A connection is asked whether it lives, and answers at once or not.
+    /// Challenges a connection, which answers at once or not at all.
     fn challenge(&mut self, swarm: u8, peer: u32, connection: u32, is_answered: bool) {
-        let (place, id) = (self.swarms.locate(&info_hash(swarm)), peer_id(peer));
-        let is_asked = self.swarms.challenge(&place, &id, at(connection), self.now_s);
+        let (key, id) = (self.swarms.swarm_key(&info_hash(swarm)), peer_id(peer));
+        let is_challenged = self.swarms.challenge(&key, &id, at(connection), self.now_s);
         let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&peer));
         let known = known.filter(|known| known.connection == connection);
-        assert_eq!(is_asked, known.as_ref().is_some_and(|known| known.challenged_s.is_none()));
+        assert_eq!(is_challenged, known.as_ref().is_some_and(|known| known.challenged_s.is_none()));
         if is_answered {
-            self.swarms.vouch(&place, &id, at(connection));
+            self.swarms.confirm_alive(&key, &id, at(connection));
         }
         if let Some(known) = known {
             let since_s = known.challenged_s.or(Some(self.now_s.max(1)));
@@ -297,40 +301,44 @@ impl World {
         }
     }
 
-    /// Somebody answers what was offered at some time, perhaps not the right one, perhaps not the first time.
-    fn settle(&mut self, debt: usize, by: u32, as_another: bool) {
+    /// Answers an earlier offer, perhaps as the wrong peer, perhaps not for the first time.
+    fn answer(&mut self, number: usize, by: u32, as_another: bool) {
         if self.log.is_empty() {
             return;
         }
-        // Mostly one of the last, which are still awaited.
-        let debt =
-            if debt.is_multiple_of(4) { debt } else { self.log.len() - 1 - debt % self.log.len().min(40) };
-        let (swarm, creditor, debt) = self.log[debt % self.log.len()];
-        // By the connection to which the offer went, if it is not said otherwise.
-        let connection = if by == 0 { debt.connection } else { debt.debtor + by };
-        let debtor = debt.debtor + u32::from(as_another);
-        let place = self.swarms.locate(&info_hash(swarm));
-        let offer = self.swarms.offer(&debt.offer.to_be_bytes());
-        let settlement = self.swarms.settle(
-            &place,
-            &peer_id(creditor),
-            (at(connection), &peer_id(debtor)),
-            offer,
+        // Mostly one of the latest, which are still pending.
+        let number = if number.is_multiple_of(4) {
+            number
+        } else {
+            self.log.len() - 1 - number % self.log.len().min(40)
+        };
+        let (swarm, offerer, offer) = self.log[number % self.log.len()];
+        // From the connection to which the offer went, unless `by` says otherwise.
+        let connection = if by == 0 { offer.connection } else { offer.answerer + by };
+        let answerer = offer.answerer + u32::from(as_another);
+        let key = self.swarms.swarm_key(&info_hash(swarm));
+        let offer_key = self.swarms.offer_key(&offer.offer.to_be_bytes());
+        let matched = self.swarms.match_answer(
+            &key,
+            &peer_id(offerer),
+            (at(connection), &peer_id(answerer)),
+            offer_key,
             self.now_s,
         );
-        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&creditor));
+        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&offerer));
         let Some(known) = known else {
-            assert_eq!(settlement, Settlement::Gone);
+            assert_eq!(matched, AnswerMatch::PeerGone);
             return;
         };
         let now_s = self.now_s;
-        let owed = known.debts.iter().position(|owed| *owed == debt && owed.until_s >= now_s);
-        match owed.filter(|_| connection == debt.connection && !as_another) {
-            Some(owed) => {
-                assert_eq!(settlement, Settlement::Owed(at(known.connection)));
-                known.debts.remove(owed);
+        let position =
+            known.pending_offers.iter().position(|pending| *pending == offer && pending.until_s >= now_s);
+        match position.filter(|_| connection == offer.connection && !as_another) {
+            Some(position) => {
+                assert_eq!(matched, AnswerMatch::Offerer(at(known.connection)));
+                known.pending_offers.remove(position);
             }
-            None => assert_eq!(settlement, Settlement::Unawaited),
+            None => assert_eq!(matched, AnswerMatch::NotPending),
         }
     }
 
@@ -341,14 +349,14 @@ impl World {
         }
         let (swarms, now_s) = (&self.swarms, self.now_s);
         for (&swarm, known) in &mut self.model {
-            let place = swarms.locate(&info_hash(swarm));
+            let key = swarms.swarm_key(&info_hash(swarm));
             known.peers.retain(|&peer, known| {
-                let is_there = swarms.has(&place, &peer_id(peer), at(known.connection));
-                let silent_s = now_s - known.heard_s;
+                let is_present = swarms.has_peer(&key, &peer_id(peer), at(known.connection));
+                let silent_s = now_s - known.announced_s;
                 let may_go = silent_s > LIFETIME_S || is_greedy(known.connection);
-                assert!(is_there || may_go, "{silent_s} seconds are no time");
-                assert!(!is_there || silent_s <= FORGOTTEN_S, "{silent_s} seconds are too long");
-                is_there
+                assert!(is_present || may_go, "removed after {silent_s} seconds");
+                assert!(!is_present || silent_s <= FORGOTTEN_S, "still present after {silent_s} seconds");
+                is_present
             });
         }
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
@@ -369,7 +377,7 @@ proptest! {
     fn the_swarms_agree_with_the_model(seed: u64, steps in prop::collection::vec(step(), 1..150)) {
         let mut world = World::new(seed);
         steps.into_iter().for_each(|step| world.apply(step));
-        // In the end everybody is forgotten, and the room can be taken anew.
+        // In the end all peers are forgotten, and there is room again.
         world.pass(FORGOTTEN_S + 1);
         prop_assert_eq!(world.swarms.totals().swarms, 0);
         for peer in 0..u32::try_from(PEERS_MAX * 2).unwrap() {

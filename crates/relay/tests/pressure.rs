@@ -1,12 +1,12 @@
-//! How room is shared between sources when little is left, and which downloads are counted.
+//! How sources share the room when it becomes short, and which downloads are counted.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use shoal_relay::{
-    Address, Announce, Announced, CHALLENGE_S, OfferKey, PEER_BYTES, Rejection, Settings, Stance, Swarms,
-    Target,
+    Address, Announce, Announced, CHALLENGE_S, OfferKey, OfferTarget, PEER_BYTES, Rejection, Settings,
+    Stance, Swarms,
 };
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
@@ -18,7 +18,7 @@ const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 struct World {
     swarms: Swarms,
     rng: fastrand::Rng,
-    targets: Vec<Target>,
+    targets: Vec<OfferTarget>,
     now_s: u32,
 }
 
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Announces peer `peer`, of the connection of that number, in a swarm of which there are a hundred.
+    /// Announces a peer of the connection with the same number, in one of a hundred swarms.
     fn announce(
         &mut self,
         ip: IpAddr,
@@ -55,8 +55,8 @@ impl World {
             may_join: true,
             offers,
         };
-        let place = self.swarms.locate(&info_hash(peer));
-        self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut self.targets)
+        let key = self.swarms.swarm_key(&info_hash(peer));
+        self.swarms.announce(&key, &announce, self.now_s, &mut self.rng, &mut self.targets)
     }
 
     fn join(&mut self, ip: IpAddr, peer: u32) -> Result<Announced, Rejection> {
@@ -64,17 +64,19 @@ impl World {
     }
 
     fn leave(&mut self, peer: u32) {
-        assert!(self.swarms.leave(&self.swarms.locate(&info_hash(peer)), &peer_id(peer), at(peer)).was_there);
+        assert!(
+            self.swarms.leave(&self.swarms.swarm_key(&info_hash(peer)), &peer_id(peer), at(peer)).was_present
+        );
     }
 
-    /// Has peers come, each from the address that `ip` says, until one is refused. Returns how many came.
+    /// Announces peers, each from the address that `ip` returns, until one is refused. Returns their number.
     fn fill(&mut self, first: u32, ip: impl Fn(u32) -> IpAddr) -> (u32, Rejection) {
         for number in 0.. {
             if let Err(rejection) = self.join(ip(number), first + number) {
                 return (number, rejection);
             }
         }
-        unreachable!("there are as many peers as may be, then");
+        unreachable!("the maximum number of peers is reached before");
     }
 
     fn peers(&self) -> u64 {
@@ -96,17 +98,17 @@ fn peer_id(peer: u32) -> PeerId {
     PeerId(id)
 }
 
-/// One of many IPv4 addresses.
+/// Returns one of many IPv4 addresses.
 fn modest(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-/// One of many /64 networks of one /48.
+/// Returns an address in one of many /64 networks of one /48.
 fn subnet(number: u32) -> IpAddr {
     Ipv6Addr::from(0x2001_0db8_0000_0000_u128 << 64 | u128::from(number % (1 << 16)) << 64 | 1).into()
 }
 
-/// Each ceiling in turn.
+/// Returns a world for each of the two ceilings.
 fn worlds() -> [World; 2] {
     [World::new(PEERS_MAX.into(), u64::MAX), World::new(u64::MAX, u64::from(PEERS_MAX) * PEER_BYTES)]
 }
@@ -115,14 +117,14 @@ fn worlds() -> [World; 2] {
 fn one_address_stops_at_half_and_modest_sources_are_served_up_to_the_ceiling() {
     for mut world in worlds() {
         assert_eq!(world.fill(0, |_| GREEDY), (PEERS_MAX / 2, Rejection::OverShare));
-        world.join(GREEDY, 7).expect("who is in stays in");
+        world.join(GREEDY, 7).expect("a known peer is always accepted");
         assert_eq!(world.fill(PEERS_MAX, modest), (PEERS_MAX / 2, Rejection::Full));
         assert_eq!(world.join(GREEDY, PEERS_MAX - 1), Err(Rejection::OverShare));
     }
 }
 
 #[test]
-fn one_site_of_ipv6_is_one_source() {
+fn an_ipv6_site_is_one_source() {
     for mut world in worlds() {
         let (came, rejection) = world.fill(0, subnet);
         assert_eq!(rejection, Rejection::OverShare);
@@ -132,7 +134,7 @@ fn one_site_of_ipv6_is_one_source() {
 }
 
 #[test]
-fn the_sweep_takes_from_the_greedy_what_the_modest_want() {
+fn the_sweep_makes_room_for_modest_sources() {
     for mut world in worlds() {
         let (greedy, _) = world.fill(0, |_| GREEDY);
         let (came, _) = world.fill(PEERS_MAX, modest);
@@ -145,46 +147,46 @@ fn the_sweep_takes_from_the_greedy_what_the_modest_want() {
         assert!((1..u64::from(greedy)).contains(&totals.evicted), "{totals:?}");
         (PEERS_MAX..PEERS_MAX + came).for_each(|peer| world.leave(peer));
         let left = world.peers();
-        assert_eq!(left, u64::from(greedy) - totals.evicted, "none of the modest was forgotten");
+        assert_eq!(left, u64::from(greedy) - totals.evicted, "no modest peer was removed");
         for peer in 0..greedy {
-            // The last ones may be over the share again.
+            // The last ones may be over their share again.
             let _ = world.join(GREEDY, peer);
         }
-        assert_eq!(world.peers(), u64::from(greedy), "with room for all there is no limit");
+        assert_eq!(world.peers(), u64::from(greedy), "there is no limit while there is room for all");
     }
 }
 
 #[test]
-fn what_is_owed_to_a_greedy_source_does_not_fill_the_memory() {
+fn pending_offers_of_a_greedy_source_do_not_fill_the_memory() {
     let [_, mut world] = worlds();
     let (greedy, _) = world.fill(0, |_| GREEDY);
     for round in 0_u32..8 {
-        let names: Vec<_> = (0_u32..10)
-            .map(|offer| world.swarms.offer(&[round, offer].map(u32::to_be_bytes).concat()))
+        let offers: Vec<_> = (0_u32..10)
+            .map(|offer| world.swarms.offer_key(&[round, offer].map(u32::to_be_bytes).concat()))
             .collect();
         for peer in 0..greedy {
-            world.announce(GREEDY, peer, Stance::Leech, &names).unwrap();
-            assert_eq!(world.targets, [], "no memory for answers that would be awaited");
+            world.announce(GREEDY, peer, Stance::Leech, &offers).unwrap();
+            assert_eq!(world.targets, [], "there is no memory for its pending offers");
         }
     }
     world.join(modest(1), PEERS_MAX).unwrap();
-    let name = world.swarms.offer(b"x");
-    world.announce(modest(1), PEERS_MAX, Stance::Leech, &[name]).unwrap();
-    assert_eq!(world.targets.len(), 1, "those of others are relayed");
+    let offer = world.swarms.offer_key(b"x");
+    world.announce(modest(1), PEERS_MAX, Stance::Leech, &[offer]).unwrap();
+    assert_eq!(world.targets.len(), 1, "the offers of others are relayed");
 }
 
-/// Peers that left, or were taken over, count for their source no more, and those that took them over for theirs.
+/// Peers that have left or were transferred no longer count for their source, and the latter count for the new one.
 #[test]
-fn who_goes_counts_no_more() {
+fn peers_that_left_no_longer_count() {
     let [mut world, _] = worlds();
     let (greedy, _) = world.fill(0, |_| GREEDY);
     for peer in 0..greedy {
-        let place = world.swarms.locate(&info_hash(peer));
-        assert!(world.swarms.challenge(&place, &peer_id(peer), at(peer), 10));
+        let key = world.swarms.swarm_key(&info_hash(peer));
+        assert!(world.swarms.challenge(&key, &peer_id(peer), at(peer), 10));
     }
     world.now_s = 10 + CHALLENGE_S;
     for peer in 0..greedy {
-        let place = world.swarms.locate(&info_hash(peer));
+        let key = world.swarms.swarm_key(&info_hash(peer));
         let announce = Announce {
             address: at(PEERS_MAX + peer),
             source: world.swarms.source(subnet(peer)),
@@ -194,20 +196,20 @@ fn who_goes_counts_no_more() {
             offers: &[],
         };
         let (now_s, rng, targets) = (world.now_s, &mut world.rng, &mut world.targets);
-        assert!(world.swarms.announce(&place, &announce, now_s, rng, targets).unwrap().joined);
+        assert!(world.swarms.announce(&key, &announce, now_s, rng, targets).unwrap().joined);
     }
     assert_eq!(world.join(subnet(1), 2 * PEERS_MAX), Err(Rejection::OverShare));
     let (more, rejection) = world.fill(2 * PEERS_MAX, |_| GREEDY);
     assert_eq!(rejection, Rejection::OverShare);
-    assert!(more > 100, "{more} where the address has none any more");
+    assert!(more > 100, "{more}, although the address has no peers left");
     (2 * PEERS_MAX..2 * PEERS_MAX + more).for_each(|peer| world.leave(peer));
     assert_eq!(world.fill(3 * PEERS_MAX, |_| GREEDY).0, more);
 }
 
 #[test]
-fn a_download_is_counted_once_though_the_peer_leaves_and_comes_back() {
+fn a_download_is_counted_once_even_if_the_peer_returns() {
     let mut world = World::new(PEERS_MAX.into(), u64::MAX);
-    // Another one, so that the swarm lives on.
+    // A peer that stays, so that the swarm remains.
     world.join(modest(9), 0).unwrap();
     let completed = |world: &mut World, ip, peer| {
         let counts = world.announce(ip, peer, Stance::Complete, &[]).unwrap().counts;
@@ -218,9 +220,9 @@ fn a_download_is_counted_once_though_the_peer_leaves_and_comes_back() {
         assert_eq!(completed(&mut world, modest(1), 100), 1);
     }
     assert_eq!(completed(&mut world, modest(2), 200), 2, "another peer is counted");
-    // By other names, one address has a few downloads counted.
+    // With other peer ids, a few downloads of one address are counted.
     let last = (3..60).map(|peer| completed(&mut world, GREEDY, peer * 100)).last();
     assert_eq!(last, Some(2 + 8));
     world.now_s = 3 * LIFETIME_S;
-    assert_eq!(completed(&mut world, modest(1), 100), 11, "much later it may be another download");
+    assert_eq!(completed(&mut world, modest(1), 100), 11, "much later, it may be another download");
 }

@@ -1,4 +1,4 @@
-//! Whom offers go to: every other peer equally likely, none twice, never the one that makes them.
+//! The receivers of offers: all other peers have the same probability, and none is drawn twice.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -15,7 +15,7 @@ struct Swarm {
 }
 
 impl Swarm {
-    /// Leechers numbered from 0, then seeders, who come in any order.
+    /// Creates a swarm. Leechers are numbered from 0, then seeders; they join in random order.
     fn of(leechers: u32, seeders: u32) -> Self {
         let settings = Settings {
             peers_max: 10_000,
@@ -39,18 +39,18 @@ impl Swarm {
         let handle = Handle { index: number, generation: 0 };
         let address = Address { worker: 0, handle };
         let offers: Vec<OfferKey> =
-            (0..offers).map(|offer| self.swarms.offer(&offer.to_be_bytes())).collect();
+            (0..offers).map(|offer| self.swarms.offer_key(&offer.to_be_bytes())).collect();
         let source = self.swarms.source(Ipv4Addr::from(number).into());
         let announce = Announce { address, source, peer_id, stance, may_join: true, offers: &offers };
-        let place = self.swarms.locate(&InfoHash([7; 20]));
+        let key = self.swarms.swarm_key(&InfoHash([7; 20]));
         let mut targets = Vec::new();
-        self.swarms.announce(&place, &announce, 0, &mut self.rng, &mut targets).unwrap();
+        self.swarms.announce(&key, &announce, 0, &mut self.rng, &mut targets).unwrap();
         targets.iter().map(|target| target.address.handle.index).collect()
     }
 }
 
-/// Announces as peer `announcer` many times, and compares how often each of the others was chosen with what chance
-/// allows.
+/// Announces as peer `announcer` many times, and compares the number of times that each other peer was drawn with its
+/// distribution.
 fn check(leechers: u32, seeders: u32, announcer: u32, offers: usize) {
     const ROUNDS: u32 = 4000;
     let mut swarm = Swarm::of(leechers, seeders);
@@ -63,7 +63,7 @@ fn check(leechers: u32, seeders: u32, announcer: u32, offers: usize) {
         let mut sample = swarm.announce(announcer, stance, offers);
         assert_eq!(sample.len(), offers.min(others.len()));
         for other in &sample {
-            *seen.get_mut(other).expect("only others, and no seeders for a seeder") += 1;
+            *seen.get_mut(other).expect("never the announcer, and no seeders for a seeder") += 1;
         }
         sample.sort_unstable();
         sample.dedup();
@@ -87,7 +87,7 @@ fn check(leechers: u32, seeders: u32, announcer: u32, offers: usize) {
 }
 
 #[test]
-fn each_peer_has_the_same_chance() {
+fn all_peers_have_the_same_probability() {
     for offers in [1, 2, 3, 10, 30] {
         check(20, 12, 5, offers);
         check(60, 40, 5, offers);
@@ -99,7 +99,7 @@ fn each_peer_has_the_same_chance() {
 }
 
 #[test]
-fn in_a_small_swarm_everybody_is_chosen() {
+fn in_a_small_swarm_all_peers_are_drawn() {
     let mut swarm = Swarm::of(3, 2);
     for (announcer, stance, expected) in
         [(1, Stance::Leech, &[0, 2, 3, 4][..]), (4, Stance::Seed, &[0, 1, 2])]

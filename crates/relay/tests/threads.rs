@@ -1,4 +1,4 @@
-//! Several workers at once.
+//! Several workers at the same time.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use shoal_relay::{
-    Address, Announce, Class, Losses, Mailboxes, Postroom, Settings, Settlement, Stance, Swarms,
+    Address, Announce, AnswerMatch, Dispatcher, Losses, Mailboxes, MessageKind, Settings, Stance, Swarms,
 };
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
@@ -20,7 +20,7 @@ fn handle(index: u32) -> Handle {
 }
 
 #[test]
-fn workers_that_announce_settle_leave_and_expire_agree_in_the_end() {
+fn concurrent_changes_leave_consistent_totals() {
     let settings = Settings {
         peers_max: 400,
         memory_bytes_max: u64::MAX,
@@ -38,12 +38,12 @@ fn workers_that_announce_settle_leave_and_expire_agree_in_the_end() {
     let mut now_s = 1300;
     while swarms.totals().swarms > 0 {
         now_s += 1;
-        assert!(now_s < 1500, "everybody goes in time: {:?}", swarms.totals());
+        assert!(now_s < 1500, "all peers expire in time: {:?}", swarms.totals());
         while swarms.expire(now_s, 100).behind {}
     }
     let totals = swarms.totals();
     assert_eq!((totals.swarms, totals.seeders, totals.leechers), (0, 0, 0));
-    // Not one too few or too many has been counted: there is room for exactly as many as there may be.
+    // The count of peers is exact: precisely the maximum number fits.
     let mut rng = fastrand::Rng::with_seed(1);
     let mut joined = 0;
     while announce(&swarms, &mut rng, now_s, 0, joined, 0).is_some() {
@@ -52,7 +52,7 @@ fn workers_that_announce_settle_leave_and_expire_agree_in_the_end() {
     assert_eq!(joined, 400);
 }
 
-/// Announces as a peer of its own of the worker, in one of a few swarms, and returns how many targets there were.
+/// Announces a peer of the worker. Returns the receivers of its offers, or `None` if the peer is refused.
 fn announce(
     swarms: &Swarms,
     rng: &mut fastrand::Rng,
@@ -61,7 +61,7 @@ fn announce(
     peer: u32,
     offers: usize,
 ) -> Option<Vec<Address>> {
-    let offers: Vec<_> = (0..offers).map(|offer| swarms.offer(&offer.to_be_bytes())).collect();
+    let offers: Vec<_> = (0..offers).map(|offer| swarms.offer_key(&offer.to_be_bytes())).collect();
     let announce = Announce {
         address: Address { worker, handle: handle(peer) },
         source: swarms.source(Ipv4Addr::from(peer).into()),
@@ -72,7 +72,7 @@ fn announce(
     };
     let mut targets = Vec::new();
     swarms
-        .announce(&swarms.locate(&InfoHash([1; 20])), &announce, now_s, rng, &mut targets)
+        .announce(&swarms.swarm_key(&InfoHash([1; 20])), &announce, now_s, rng, &mut targets)
         .ok()
         .map(|_| targets.iter().map(|target| target.address).collect())
 }
@@ -86,7 +86,7 @@ fn peer_id(worker: u16, peer: u32) -> PeerId {
 
 fn work(swarms: &Swarms, worker: u16) {
     let mut rng = fastrand::Rng::with_seed(u64::from(worker));
-    let place = swarms.locate(&InfoHash([1; 20]));
+    let key = swarms.swarm_key(&InfoHash([1; 20]));
     for round in 0..2000_u32 {
         let now_s = 1000 + round / 10 + u32::from(worker % 2);
         for _ in 0..10 {
@@ -95,107 +95,106 @@ fn work(swarms: &Swarms, worker: u16) {
             for target in announce(swarms, &mut rng, now_s, worker, peer, 5).into_iter().flatten() {
                 assert!(target != own && target.worker < WORKERS && target.handle.index < 150);
             }
-            let offer = swarms.offer(&0_usize.to_be_bytes());
-            let creditor = peer_id(rng.u16(..WORKERS), rng.u32(..150));
-            let debtor = peer_id(worker, peer);
-            let settlement = swarms.settle(&place, &creditor, (own, &debtor), offer, now_s);
-            assert!(settlement != Settlement::Owed(own), "nobody owes to itself");
+            let offer = swarms.offer_key(&0_usize.to_be_bytes());
+            let offerer = peer_id(rng.u16(..WORKERS), rng.u32(..150));
+            let answerer = peer_id(worker, peer);
+            let matched = swarms.match_answer(&key, &offerer, (own, &answerer), offer, now_s);
+            assert!(matched != AnswerMatch::Offerer(own), "no peer receives its own offer");
             let leaver = rng.u32(..150);
             let address = Address { worker, handle: handle(leaver) };
-            let left = swarms.leave(&place, &peer_id(worker, leaver), address);
-            assert!(left.counts.seeders + left.counts.leechers < 400 || !left.was_there);
+            let left = swarms.leave(&key, &peer_id(worker, leaver), address);
+            assert!(left.counts.seeders + left.counts.leechers < 400 || !left.was_present);
         }
         swarms.expire(now_s, 30);
     }
 }
 
-/// Letters that each worker sends to each connection of the others.
-const LETTERS: u32 = 3000;
+/// Number of messages that each worker sends to each connection.
+const MESSAGES: u32 = 3000;
 const CONNECTIONS: u32 = 5;
 
-/// Every letter arrives, whole and in the order in which it was written, and a worker that sleeps until it is woken does
-/// not oversleep.
+/// Every message arrives whole and in order, and a worker that sleeps until it is woken does not sleep too long.
 #[test]
-fn letters_cross_between_workers() {
+fn messages_pass_between_workers() {
     let mailboxes = Mailboxes::new(WORKERS);
-    let (wakers, alarms): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| mpsc::channel()).unzip();
+    let (wakers, wake_ups): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| mpsc::channel()).unzip();
     thread::scope(|scope| {
-        for (worker, alarm) in (0..).zip(alarms) {
-            let postroom = Postroom::new(worker, Arc::clone(&mailboxes));
+        for (worker, wake_ups) in (0..).zip(wake_ups) {
+            let dispatcher = Dispatcher::new(worker, Arc::clone(&mailboxes));
             let wakers = wakers.clone();
-            scope.spawn(move || Correspondent::new(postroom, wakers, alarm).work());
+            scope.spawn(move || Worker::new(dispatcher, wakers, wake_ups).work());
         }
     });
 }
 
-struct Correspondent {
-    postroom: Postroom,
+struct Worker {
+    dispatcher: Dispatcher,
     wakers: Vec<mpsc::Sender<()>>,
-    alarm: mpsc::Receiver<()>,
-    /// How many letters have come from each worker to each own connection.
-    heard: BTreeMap<(u16, u32), u32>,
+    wake_ups: mpsc::Receiver<()>,
+    /// The number of messages received from each worker for each connection of this one.
+    received: BTreeMap<(u16, u32), u32>,
 }
 
-impl Correspondent {
-    fn new(postroom: Postroom, wakers: Vec<mpsc::Sender<()>>, alarm: mpsc::Receiver<()>) -> Self {
-        Self { postroom, wakers, alarm, heard: BTreeMap::new() }
+impl Worker {
+    fn new(dispatcher: Dispatcher, wakers: Vec<mpsc::Sender<()>>, wake_ups: mpsc::Receiver<()>) -> Self {
+        Self { dispatcher, wakers, wake_ups, received: BTreeMap::new() }
     }
 
     fn work(mut self) {
-        let (mut letters, mut sent) = (0, 0);
-        while letters < u32::from(WORKERS) * CONNECTIONS * LETTERS {
-            self.postroom.collect();
-            letters += self.read();
-            // What it says to itself, it reads next time without being woken.
-            let wrote = sent < LETTERS;
+        let (mut messages, mut sent) = (0, 0);
+        while messages < u32::from(WORKERS) * CONNECTIONS * MESSAGES {
+            self.dispatcher.collect();
+            messages += self.read();
+            // It reads its messages to itself in the next round, without being woken.
+            let wrote = sent < MESSAGES;
             if wrote {
                 self.write(sent);
                 sent += 1;
             }
-            let wakes: Vec<u16> = self.postroom.dispatch().collect();
+            let wakes: Vec<u16> = self.dispatcher.dispatch().collect();
             for worker in &wakes {
-                // Who has heard everything is not there any more.
+                // A worker that has received everything has ended.
                 let _ = self.wakers[usize::from(*worker)].send(());
             }
-            let has_heard_all = letters == u32::from(WORKERS) * CONNECTIONS * LETTERS;
-            if sent == LETTERS && !has_heard_all && !wrote {
-                self.alarm.recv().unwrap();
+            let has_received_all = messages == u32::from(WORKERS) * CONNECTIONS * MESSAGES;
+            if sent == MESSAGES && !has_received_all && !wrote {
+                self.wake_ups.recv().unwrap();
             }
         }
-        assert_eq!(sent, LETTERS);
-        assert_eq!(self.postroom.losses(), Losses::default());
+        assert_eq!(sent, MESSAGES);
+        assert_eq!(self.dispatcher.take_losses(), Losses::default());
     }
 
     fn read(&mut self) -> u32 {
-        let mut letters = 0;
-        while let Some(own) = self.postroom.speaker() {
+        let mut messages = 0;
+        while let Some(own) = self.dispatcher.next_to_flush() {
             let mut out = Vec::new();
-            self.postroom.fetch(own, |bytes| out.extend_from_slice(bytes));
-            for letter in out.chunks_exact(10) {
-                let sender = u16::from_be_bytes([letter[0], letter[1]]);
-                let to = u32::from_be_bytes(letter[2..6].try_into().unwrap());
-                let number = u32::from_be_bytes(letter[6..].try_into().unwrap());
+            self.dispatcher.drain(own, |bytes| out.extend_from_slice(bytes));
+            for message in out.chunks_exact(10) {
+                let sender = u16::from_be_bytes([message[0], message[1]]);
+                let to = u32::from_be_bytes(message[2..6].try_into().unwrap());
+                let number = u32::from_be_bytes(message[6..].try_into().unwrap());
                 assert_eq!(to, own.index, "it is for this connection");
-                let next = self.heard.entry((sender, to)).or_default();
-                assert_eq!(number, *next, "in order, and nothing is missing");
+                let next = self.received.entry((sender, to)).or_default();
+                assert_eq!(number, *next, "in order and complete");
                 *next += 1;
-                letters += 1;
+                messages += 1;
             }
         }
-        letters
+        messages
     }
 
     fn write(&mut self, number: u32) {
-        let sender = self.postroom.worker();
+        let sender = self.dispatcher.worker();
         for to in 0..WORKERS {
             for index in 0..CONNECTIONS {
-                let letter = |out: &mut Vec<u8>| {
+                let message = |out: &mut Vec<u8>| {
                     out.extend_from_slice(&sender.to_be_bytes());
                     out.extend_from_slice(&index.to_be_bytes());
                     out.extend_from_slice(&number.to_be_bytes());
                 };
-                self.postroom
-                    .write(Address { worker: to, handle: handle(index) }, Class::Reply, letter)
+                self.dispatcher
+                    .write(Address { worker: to, handle: handle(index) }, MessageKind::Reply, message)
                     .unwrap();
             }
         }

@@ -12,7 +12,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::{http, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
-use shoal_relay::{Mailboxes, Postroom, QueueLimits, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
 use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -268,7 +268,7 @@ impl WebTorrent {
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
-        let dispatcher = Postroom::new(worker, Arc::clone(&self.mailboxes))
+        let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
             .with_limits(self.queue_limits)
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.

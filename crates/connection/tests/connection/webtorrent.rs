@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shoal_connection::Session;
 use shoal_engine::counter::Tally;
 use shoal_engine::webtorrent::{Responder, Settings};
-use shoal_relay::{Mailboxes, Postroom, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_wire::stream::{Handle, Next};
 
 use crate::frames::{self, Frame};
@@ -33,7 +33,7 @@ pub(crate) fn responder_of(
     swarms: &Arc<Swarms>,
     mailboxes: &Arc<Mailboxes>,
 ) -> Responder {
-    let dispatcher = Postroom::new(worker, Arc::clone(mailboxes));
+    let dispatcher = Dispatcher::new(worker, Arc::clone(mailboxes));
     Responder::new(settings, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
 }
 

@@ -46,7 +46,7 @@ fn service() -> Service {
     let messages = webtorrent::Responder::new(
         webtorrent::Settings::default(),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
-        shoal_relay::Postroom::new(0, shoal_relay::Mailboxes::new(1)),
+        shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1)),
         Tally::default(),
         fastrand::Rng::with_seed(1),
     );

@@ -19,7 +19,7 @@ fn webtorrent_service() -> Service {
         peer_lifetime_s: 600,
         hash_key: [1, 2],
     };
-    let dispatcher = shoal_relay::Postroom::new(0, shoal_relay::Mailboxes::new(1));
+    let dispatcher = shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
         webtorrent::Settings::default(),
         Arc::new(shoal_relay::Swarms::new(&swarms)),

@@ -138,7 +138,8 @@ impl Suspects {
 
     /// Returns the connection of the next suspect that is due.
     pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
-        self.last = self.waiting.pop_front_if(|(due_s, _)| *due_s <= now_s).map(|(_, suspect)| suspect);
+        let is_due = self.waiting.front().is_some_and(|(due_s, _)| *due_s <= now_s);
+        self.last = is_due.then(|| self.waiting.pop_front()).flatten().map(|(_, suspect)| suspect);
         self.last.map(|suspect| suspect.handle)
     }
 

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use shoal_relay::{Address, Bucket, Source, Swarms};
+use shoal_relay::{Address, Source, Swarms, TokenBucket};
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::stream::Handle;
 
@@ -26,7 +26,7 @@ pub struct Member {
     /// The number of its claims that wait for a decision.
     pub(super) claims: u8,
     /// The remaining relay allowance.
-    pub(super) bucket: Bucket,
+    pub(super) bucket: TokenBucket,
     /// The reason, if it may not enter any swarm.
     pub(super) refusal: Option<Refusal>,
 }
@@ -48,7 +48,7 @@ impl Member {
             peers: Vec::new(),
             family: Family::of(ip),
             claims: 0,
-            bucket: Bucket::default(),
+            bucket: TokenBucket::default(),
             refusal: address::check(ip, refuse_private_addresses).err(),
         }
     }
@@ -110,7 +110,7 @@ impl Member {
             }
             let index = rng.usize(..self.peers.len());
             let Peer { info_hash, peer_id } = self.peers[index];
-            if !swarms.has(&swarms.locate(&info_hash), &peer_id, address) {
+            if !swarms.has_peer(&swarms.swarm_key(&info_hash), &peer_id, address) {
                 self.peers.swap_remove(index);
             }
         }

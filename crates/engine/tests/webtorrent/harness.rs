@@ -7,7 +7,7 @@ use std::sync::Arc;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::webtorrent::{Member, Responder, Settings};
-use shoal_relay::{Counts, Mailboxes, Postroom, Swarms};
+use shoal_relay::{Counts, Dispatcher, Mailboxes, Swarms};
 use shoal_types::InfoHash;
 use shoal_wire::stream::Handle;
 
@@ -155,7 +155,7 @@ impl Tracker {
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
-            let dispatcher = Postroom::new(number, Arc::clone(mailboxes));
+            let dispatcher = Dispatcher::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
             let responder = Responder::new(settings.clone(), Arc::clone(&swarms), dispatcher, tally, rng);
             Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
@@ -188,7 +188,7 @@ impl Tracker {
 
     pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) -> bool {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.responder.hear(&mut client.member, message, self.now)
+        worker.responder.receive(&mut client.member, message, self.now)
     }
 
     pub(crate) fn leave(&mut self, client: Client) {
@@ -201,12 +201,12 @@ impl Tracker {
     pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
         let Worker { responder, received, pings, .. } = &mut self.workers[usize::from(worker)];
         responder.collect(self.now);
-        while let Some(speaker) = responder.speaker() {
+        while let Some(handle) = responder.next_to_flush() {
             let mut out = Vec::new();
-            responder.fetch(speaker, |bytes| out.extend_from_slice(bytes));
+            responder.drain(handle, |bytes| out.extend_from_slice(bytes));
             let (texts, payloads) = texts(&out);
-            received.entry(speaker.index).or_default().extend(texts);
-            pings.entry(speaker.index).or_default().extend(payloads);
+            received.entry(handle.index).or_default().extend(texts);
+            pings.entry(handle.index).or_default().extend(payloads);
         }
         responder.dispatch().collect()
     }
@@ -228,7 +228,7 @@ impl Tracker {
 
     /// Answers a ping as the client.
     pub(crate) fn pong(&mut self, client: &Client, payload: &[u8]) {
-        self.workers[usize::from(client.worker)].responder.take_pong(&client.member, payload);
+        self.workers[usize::from(client.worker)].responder.receive_pong(&client.member, payload);
     }
 
     /// Returns how many connections of a worker are suspected now.
@@ -237,15 +237,15 @@ impl Tracker {
     }
 
     /// Vouches for all of them.
-    pub(crate) fn vouch(&mut self, worker: u16) -> usize {
-        self.each_suspect(worker, Responder::vouch)
+    pub(crate) fn confirm_alive(&mut self, worker: u16) -> usize {
+        self.each_suspect(worker, Responder::confirm_alive)
     }
 
     fn each_suspect(&mut self, worker: u16, act: impl Fn(&mut Responder)) -> usize {
         let responder = &mut self.workers[usize::from(worker)].responder;
         responder.collect(self.now);
         let mut suspects = 0;
-        while responder.suspect().is_some() {
+        while responder.next_suspect().is_some() {
             suspects += 1;
             act(responder);
         }
@@ -272,7 +272,7 @@ impl Tracker {
 
     pub(crate) fn counts(&self, info_hash: &str) -> [u32; 3] {
         let Counts { seeders, leechers, completed } =
-            self.swarms.scrape(&self.swarms.locate(&hash(info_hash)));
+            self.swarms.scrape(&self.swarms.swarm_key(&hash(info_hash)));
         [seeders, leechers, completed]
     }
 

@@ -117,7 +117,7 @@ fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
         tracker.pass(3);
         assert_eq!(tracker.suspects(0), 0, "there is still time for a pong");
         tracker.pass(1);
-        let suspects = if is_receiving { tracker.vouch(0) } else { tracker.suspects(0) };
+        let suspects = if is_receiving { tracker.confirm_alive(0) } else { tracker.suspects(0) };
         assert_eq!(suspects, 1);
         assert_eq!(tracker.suspects(0), 0, "each is named once");
         tracker.pass(CLAIM_S - 4);

@@ -1,0 +1,155 @@
+//! The outbound queue of one connection, and its limits.
+
+use shoal_wire::stream::Handle;
+
+use crate::dispatcher::WriteError;
+use crate::message::{MessageKind, SOURCE_GROUPS};
+
+/// Limits of the outbound queue of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Number of queued bytes beyond which answers of other peers are dropped. Offers are dropped beyond half of it.
+    /// While the socket has unsent bytes, the limit for offers is a quarter for each group of sources that takes up an
+    /// eighth of the full limit in the queue. The queue can exceed the limit by one answer or offer, so an empty queue
+    /// accepts a message of any size.
+    pub queue_bytes_max: usize,
+    /// Maximum number of queued bytes of replies to the connection's own messages. A connection that leaves more unread
+    /// is to be closed.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { queue_bytes_max: 128 * 1024, reply_bytes_max: 256 * 1024 }
+    }
+}
+
+/// Number of bytes of replies that each connection may queue, however much is queued for other connections.
+const GUARANTEED_REPLY_BYTES: usize = 2 * 1024;
+
+/// The messages that are queued for one connection.
+#[derive(Debug)]
+pub(crate) struct OutboundQueue {
+    pub(crate) to: Handle,
+    /// The queued messages, one after another.
+    pub(crate) bytes: Vec<u8>,
+    /// Number of those bytes that are replies to messages of the connection itself.
+    reply_bytes: usize,
+    /// Number of those bytes that are offers, by the group of their source.
+    offer_bytes: [u32; SOURCE_GROUPS as usize],
+    /// Number of bytes that were written before and that the socket has not accepted. The queue is not flushed until
+    /// this is zero.
+    pub(crate) unsent_bytes: usize,
+    /// Whether the connection is to be flushed even if the queue is empty.
+    pub(crate) is_flush_requested: bool,
+}
+
+/// Number of bytes in all outbound queues of a worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueTotals {
+    /// Replies to connections without unsent bytes.
+    replies: usize,
+    /// Messages of other peers to such connections.
+    relayed: usize,
+    /// All messages to connections with unsent bytes.
+    backlog: usize,
+}
+
+impl QueueTotals {
+    pub(crate) const fn add(&mut self, queue: &OutboundQueue) {
+        if queue.unsent_bytes > 0 {
+            self.backlog += queue.bytes.len();
+        } else {
+            self.replies += queue.reply_bytes;
+            self.relayed += queue.bytes.len() - queue.reply_bytes;
+        }
+    }
+
+    pub(crate) const fn subtract(&mut self, queue: &OutboundQueue) {
+        if queue.unsent_bytes > 0 {
+            self.backlog -= queue.bytes.len();
+        } else {
+            self.replies -= queue.reply_bytes;
+            self.relayed -= queue.bytes.len() - queue.reply_bytes;
+        }
+    }
+}
+
+impl OutboundQueue {
+    pub(crate) const fn new(to: Handle) -> Self {
+        Self {
+            to,
+            bytes: Vec::new(),
+            reply_bytes: 0,
+            offer_bytes: [0; SOURCE_GROUPS as usize],
+            unsent_bytes: 0,
+            is_flush_requested: false,
+        }
+    }
+
+    /// Returns whether the connection is to be flushed.
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.unsent_bytes == 0 && (self.is_flush_requested || !self.bytes.is_empty())
+    }
+
+    /// Returns whether the limits of the queue allow one more message.
+    pub(crate) fn has_room(&self, kind: MessageKind, limits: &QueueLimits) -> bool {
+        let queue_bytes = self.bytes.len() - self.reply_bytes + self.unsent_bytes;
+        match kind {
+            MessageKind::Reply => self.reply_bytes < limits.reply_bytes_max,
+            MessageKind::Answer | MessageKind::Challenge => queue_bytes < limits.queue_bytes_max,
+            MessageKind::Offer(group) => {
+                let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
+                let is_greedy = || group_bytes as usize >= limits.queue_bytes_max / 8;
+                queue_bytes < limits.queue_bytes_max / 4
+                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !is_greedy())
+            }
+        }
+    }
+
+    /// Checks that the limits over all queues allow one more message. A few bytes of replies are always allowed,
+    /// whatever is queued for other connections and by other peers. Connections that leave their messages unread, or
+    /// request much at once, therefore cost others nothing.
+    pub(crate) const fn check_totals(
+        &self,
+        kind: MessageKind,
+        totals: &QueueTotals,
+        bytes_max: usize,
+    ) -> Result<(), WriteError> {
+        let (is_reply, has_unsent) = (matches!(kind, MessageKind::Reply), self.unsent_bytes > 0);
+        let total_bytes = match (has_unsent, is_reply) {
+            (true, _) => totals.backlog,
+            (false, true) => totals.replies,
+            (false, false) => totals.relayed,
+        };
+        if total_bytes < bytes_max || is_reply && self.reply_bytes < GUARANTEED_REPLY_BYTES {
+            Ok(())
+        } else if is_reply && has_unsent {
+            Err(WriteError::QueueFull)
+        } else {
+            Err(WriteError::MailboxFull)
+        }
+    }
+
+    /// Appends a message, whatever the limits.
+    pub(crate) fn push(&mut self, kind: MessageKind, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.bytes.len();
+        write(&mut self.bytes);
+        let written = self.bytes.len() - before;
+        match kind {
+            MessageKind::Reply => self.reply_bytes += written,
+            MessageKind::Offer(group) => {
+                let bytes = &mut self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
+                *bytes = bytes.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
+            }
+            MessageKind::Answer | MessageKind::Challenge => {}
+        }
+    }
+
+    /// Resets everything but the handle and the capacity of the buffer.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.reply_bytes, self.unsent_bytes, self.is_flush_requested) = (0, 0, false);
+        self.offer_bytes = [0; SOURCE_GROUPS as usize];
+    }
+}
