@@ -6,7 +6,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use shoal_wire::datagram::REPLY_BYTES_MAX;
+use shoal_transport::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{

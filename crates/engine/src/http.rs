@@ -2,7 +2,7 @@
 //!
 //! This module is given the part of a request after the `?` and the address of the client. It appends one
 //! bencoded dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, which address to
-//! trust as the client's) belongs to `shoal-connection`.
+//! trust as the client's) belongs to `shoal-session`.
 //!
 //! Unlike UDP, HTTP can carry peers of both families in one reply (BEP 7). A client therefore gets both, and all
 //! counts are sums over both.

@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod connection;
+pub mod connection_id;
 pub mod counter;
 pub mod http;
 mod label;

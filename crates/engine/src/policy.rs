@@ -114,7 +114,7 @@ pub(crate) const fn seeds(action: Action) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::ConnectionKey;
+    use crate::connection_id::ConnectionKey;
 
     fn settings() -> Settings {
         Settings::new(ConnectionKey::new([0; 16]))

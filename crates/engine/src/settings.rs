@@ -2,10 +2,10 @@
 
 use core::ops::RangeInclusive;
 
-use shoal_wire::datagram::REPLY_BYTES_MAX;
+use shoal_transport::datagram::REPLY_BYTES_MAX;
 use shoal_wire::udp::{ScrapeEntry, ScrapeHead};
 
-use crate::connection::{ConnectionKey, GRACE_S_MAX};
+use crate::connection_id::{ConnectionKey, GRACE_S_MAX};
 
 /// The operator's settings, as plain values. The defaults suit a public tracker on the open internet, except that
 /// private addresses are served, because newcomers try the tracker at home first.

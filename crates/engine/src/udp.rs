@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use shoal_store::Store;
-use shoal_wire::datagram::{BATCH_MAX, Exchange};
+use shoal_transport::datagram::{BATCH_MAX, Exchange};
 use shoal_wire::udp::{Announce, ConnectionId, Reply, Request, RequestError, TransactionId};
 
 use self::lookup::{Lookup, Terms};
-use crate::connection::ConnectionIds;
+use crate::connection_id::ConnectionIds;
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::policy::{Policy, Wish};
 use crate::refusal::Refusal;

@@ -3,8 +3,8 @@
 //!
 //! This module is given one whole message at a time, and its sender. It writes every reply and every relayed
 //! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be
-//! sent; `shoal-connection` fetches them from there. Incoming frames, pings and closing belong to
-//! `shoal-connection`.
+//! sent; `shoal-session` fetches them from there. Incoming frames, pings and closing belong to
+//! `shoal-session`.
 //!
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 
@@ -21,8 +21,8 @@ use shoal_relay::{
     Stance, SwarmKey, Swarms, WriteError,
 };
 use shoal_store::Action;
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
     self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Request, Storage, Unreadable, reply,

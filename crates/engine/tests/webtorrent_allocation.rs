@@ -11,7 +11,7 @@ use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::webtorrent::{Member, Responder, Settings};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
-use shoal_wire::stream::Handle;
+use shoal_transport::stream::Handle;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

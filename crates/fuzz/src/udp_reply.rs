@@ -4,13 +4,13 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use shoal_engine::connection::{ConnectionIds, ConnectionKey};
+use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_engine::{Now, Settings, WrongConnectionId};
 use shoal_store::Store;
+use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerV4, PeerV6};
-use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, AnnounceHead, Peers, Reply, Request, RequestError, TransactionId};
 
 use crate::model::Model;

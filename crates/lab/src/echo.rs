@@ -20,6 +20,7 @@ use shoal_load::udp::Echo as UdpEcho;
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
 use shoal_tls::{CertificateFiles, Server, self_signed};
+use shoal_transport::datagram::DatagramService;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::terminal;
@@ -165,12 +166,7 @@ fn on_threads<S: Send>(all: Vec<S>, serve: impl Fn(S) -> Result<()> + Sync) -> R
     })
 }
 
-fn serve(
-    io: Backend,
-    sockets: Sockets,
-    mut service: impl shoal_net::Service,
-    stop: &AtomicBool,
-) -> Result<()> {
+fn serve(io: Backend, sockets: Sockets, mut service: impl DatagramService, stop: &AtomicBool) -> Result<()> {
     let mut io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
     while !stop.load(Ordering::Relaxed) {
         io.turn(POLL_TIMEOUT, &mut service).context("the sockets failed")?;

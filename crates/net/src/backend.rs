@@ -8,8 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use shoal_transport::datagram::DatagramService;
 
-use crate::{DatagramIo, Echo, MmsgIo, Service, SocketSettings, Sockets, UringIo, UringSettings};
+use crate::{DatagramIo, Echo, MmsgIo, SocketSettings, Sockets, UringIo, UringSettings};
 
 /// A kind of back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ impl Backend {
 }
 
 impl DatagramIo for AnyIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         match self {
             Self::Uring(io) => io.turn(timeout, service),
             Self::Mmsg(io) => io.turn(timeout, service),

@@ -1,8 +1,6 @@
 //! The smallest service there is: for tests of the back ends, and to measure what they cost by themselves.
 
-use shoal_wire::datagram::Exchange;
-
-use crate::Service;
+use shoal_transport::datagram::{DatagramService, Exchange};
 
 /// Answers each request with its own bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,7 +10,7 @@ pub struct Echo {
     pub reply_bytes: Option<usize>,
 }
 
-impl Service for Echo {
+impl DatagramService for Echo {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         for exchange in batch {
             let copied = exchange.request.len().min(exchange.reply.len());

@@ -1,7 +1,7 @@
 //! I/O back ends for datagrams behind one short trait; the I/O of streams is in [`stream`].
 //!
-//! Owns sockets and rings, and moves bytes between them and a [`Service`]. It must not look into a datagram, nor
-//! decide anything about its sender: what an answer is, is the business of whoever implements [`Service`].
+//! Owns sockets and rings, and moves bytes between them and a [`DatagramService`]. It must not look into a datagram, nor
+//! decide anything about its sender: what an answer is, is the business of whoever implements [`DatagramService`].
 //!
 //! How a worker comes to its back end:
 //! 1. [`Sockets::bind`] opens the sockets of all workers, where faults of the configuration show;
@@ -9,7 +9,7 @@
 //! 3. each worker thread calls [`Backend::open`] on its own `Sockets`, and [`DatagramIo::turn`] from then on.
 //!
 //! A client, such as a load generator, has the same back ends: [`Sockets::connect`] opens its sockets, a [`Bundler`]
-//! sends from them, and [`DatagramIo::turn`] hands the replies to a [`Service`] that leaves `reply_len` at 0.
+//! sends from them, and [`DatagramIo::turn`] hands the replies to a [`DatagramService`] that leaves `reply_len` at 0.
 //!
 //! `unsafe` lives in the modules that talk to the kernel by pointers, and nowhere else: `shared`,
 //! `ring`, `ring::provided`, `socket::options`, `bundle`, `mmsg::{inbox, outbox}` and `uring::{receive, slot}`.
@@ -30,7 +30,7 @@ mod waker;
 use std::io;
 use std::time::Duration;
 
-use shoal_wire::datagram::Exchange;
+use shoal_transport::datagram::DatagramService;
 
 pub use backend::{AnyIo, Backend, Choice, UnknownBackend, Unsupported};
 pub use bundle::{BUNDLE_MAX, Bundler};
@@ -69,21 +69,19 @@ pub trait DatagramIo {
     ///
     /// # Errors
     /// Only for faults of this host, such as a closed ring; the worker cannot go on.
-    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize>;
+    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize>;
 
     /// Serves what is queued in the sockets, without waiting, until nothing is left or `goes_on`, which is asked after
     /// each turn, says no (a flood never leaves nothing): the last thing a worker does.
     ///
     /// # Errors
     /// As [`DatagramIo::turn`].
-    fn drain(&mut self, service: &mut impl Service, mut goes_on: impl FnMut() -> bool) -> io::Result<()> {
+    fn drain(
+        &mut self,
+        service: &mut impl DatagramService,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> io::Result<()> {
         while self.turn(Duration::ZERO, service)? > 0 && goes_on() {}
         Ok(())
     }
-}
-
-/// Whoever answers datagrams.
-pub trait Service {
-    /// Answers a batch: reads each request, writes each reply or leaves `reply_len` at 0.
-    fn serve(&mut self, batch: &mut [Exchange<'_>]);
 }

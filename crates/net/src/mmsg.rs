@@ -14,10 +14,10 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 use crate::socket::{SOCKETS_MAX, decode_source};
-use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, fault};
+use crate::{DatagramIo, Sockets, TURN_BATCHES_MAX, fault};
 use inbox::Inbox;
 use outbox::{Outbox, Reply};
 
@@ -75,7 +75,7 @@ impl MmsgIo {
     }
 
     /// One batch of one socket. Returns how many datagrams came; fewer than `BATCH_MAX` mean that it is empty now.
-    fn exchange(&mut self, index: usize, service: &mut impl Service) -> io::Result<usize> {
+    fn exchange(&mut self, index: usize, service: &mut impl DatagramService) -> io::Result<usize> {
         let Self { sockets, inbox, replies, outbox } = self;
         let (socket, counters) = (sockets.listeners[index].socket.as_fd(), sockets.family(index));
         let arrived = match inbox.receive(socket) {
@@ -115,7 +115,7 @@ impl MmsgIo {
 }
 
 impl DatagramIo for MmsgIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         let mut ready = self.wait(timeout)?;
         let mut taken = 0;
         for _ in 0..TURN_BATCHES_MAX {

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
-use shoal_wire::datagram::{BATCH_MAX, Exchange};
+use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
 
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
-use crate::{DatagramIo, Service, Sockets, TURN_BATCHES_MAX, TaskRun, fault};
+use crate::{DatagramIo, Sockets, TURN_BATCHES_MAX, TaskRun, fault};
 use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
 use slot::{Slot, SlotPool};
@@ -227,7 +227,7 @@ impl UringIo {
     }
 
     /// Has a batch of the datagrams that wait answered, and queues the replies. Returns how many it took.
-    fn serve(&mut self, service: &mut impl Service) -> usize {
+    fn serve(&mut self, service: &mut impl DatagramService) -> usize {
         let waiting_before = self.waiting.len();
         let mut requests = self.open_requests();
         let taken = waiting_before - self.waiting.len();
@@ -307,7 +307,7 @@ impl UringIo {
 }
 
 impl DatagramIo for UringIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl Service) -> io::Result<usize> {
+    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         let woken = self.collect()?;
         if !woken && !self.can_serve() {
             self.arm();

@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, hear};
-use shoal_net::{
-    DatagramIo, Echo, REQUEST_BYTES_MAX, Service, TURN_BATCHES_MAX, TaskRun, UringIo, UringSettings,
-};
-use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX, TURN_BATCHES_MAX, TaskRun, UringIo, UringSettings};
+use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 over_every_back_end! {
     both_families_at_once,
@@ -41,7 +39,7 @@ const BOTH: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 /// Answers with the length of the request, so that there is an answer to an empty one.
 struct Measure;
 
-impl Service for Measure {
+impl DatagramService for Measure {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         assert!((1..=BATCH_MAX).contains(&batch.len()));
         for exchange in batch {
@@ -58,7 +56,7 @@ struct Listen {
     sources: Vec<SocketAddr>,
 }
 
-impl Service for Listen {
+impl DatagramService for Listen {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.sources.extend(batch.iter().map(|exchange| exchange.source));
     }

@@ -6,10 +6,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use shoal_net::{
-    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, Service, SocketSettings,
-    Sockets,
+    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, SocketSettings, Sockets,
 };
-use shoal_wire::datagram::Exchange;
+use shoal_transport::datagram::{DatagramService, Exchange};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -17,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Listener(Vec<Vec<u8>>);
 
-impl Service for Listener {
+impl DatagramService for Listener {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.0.extend(batch.iter().map(|exchange| exchange.request.to_vec()));
     }

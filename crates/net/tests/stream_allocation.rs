@@ -8,8 +8,8 @@ use std::net::TcpStream;
 
 use common::stream::{LIMITS, addrs, listen};
 use shoal_counting_allocator::{CountingAllocator, allocations};
-use shoal_net::stream::{StreamIo, StreamService};
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_net::stream::StreamIo;
+use shoal_transport::stream::{Handle, Next, Remote, StreamService};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -37,7 +37,7 @@ impl Responder {
 impl StreamService for Responder {
     type Session = ();
 
-    fn open(&mut self, _: &Origin, handle: Handle) {
+    fn open(&mut self, _: &Remote, handle: Handle) {
         self.handles.push(handle);
     }
 
@@ -46,23 +46,23 @@ impl StreamService for Responder {
         self.next
     }
 
-    fn speaker(&mut self) -> Option<Handle> {
+    fn next_to_write(&mut self) -> Option<Handle> {
         self.silent = self.silent.checked_sub(1)?;
         self.handles.get(self.silent).copied()
     }
 
-    fn speak(&mut self, (): &mut (), output: &mut Vec<u8>) -> Next {
+    fn write(&mut self, (): &mut (), output: &mut Vec<u8>) -> Next {
         output.extend_from_slice(&SPEECH);
         self.next
     }
 
     fn expire(&mut self, (): &mut (), _: &mut Vec<u8>) {}
 
-    fn refuse(&mut self, _: &Origin, _: &mut Vec<u8>) {}
+    fn refuse(&mut self, _: &Remote, _: &mut Vec<u8>) {}
 
     fn close(&mut self, (): ()) {}
 
-    fn is_limited(&self, _: &Origin) -> bool {
+    fn is_limited(&self, _: &Remote) -> bool {
         true
     }
 }
@@ -117,7 +117,7 @@ fn connections_allocate_nothing() {
 
 #[test]
 fn speech_allocates_nothing() {
-    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Standing));
+    let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Upgraded));
     let addr = addrs(&listeners)[0];
     let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(addr).unwrap()).collect();

@@ -311,9 +311,9 @@ fn a_connection_counts_towards_what_it_claims() {
         client
     };
     // As many as a source may have, and none of them counts towards it any more.
-    let mut named: Vec<_> = (0..5).map(|_| hears("claim 192.0.2.1\necho named\n", b"named\n")).collect();
+    let mut named: Vec<_> = (0..5).map(|_| hears("quota 192.0.2.1\necho named\n", b"named\n")).collect();
     named.push(hears("release\necho released\n", b"released\n"));
-    let sockets: Vec<_> = (0..5).map(|_| hears("claim-websocket 127.0.0.1\necho up\n", b"up\n")).collect();
+    let sockets: Vec<_> = (0..5).map(|_| hears("quota-websocket 127.0.0.1\necho up\n", b"up\n")).collect();
     let _own: Vec<_> = (0..2).map(|_| hears("echo own\n", b"own\n")).collect();
     hears("echo own\n", FULL);
     drop((named, sockets));

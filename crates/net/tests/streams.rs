@@ -213,8 +213,8 @@ fn both_families() {
     for (index, addr) in server.addrs.iter().enumerate() {
         let mut client = Client::connect(*addr);
         client.ask("echo hello\n", "hello\n");
-        let origin = server.account.origins.lock().unwrap()[index];
-        assert_eq!((origin.listener, origin.peer), (index, Some(client.0.local_addr().unwrap())));
+        let remote = server.account.remotes.lock().unwrap()[index];
+        assert_eq!((remote.listener, remote.peer), (index, Some(client.0.local_addr().unwrap())));
     }
 }
 
@@ -246,7 +246,7 @@ fn unix_sockets() {
     let (path, mut listeners) = listen_unix("one", 1);
     let server = run(listeners.remove(0));
     ask_unix(&path);
-    assert_eq!(server.account.origins.lock().unwrap()[0].peer, None);
+    assert_eq!(server.account.remotes.lock().unwrap()[0].peer, None);
     drop(server);
     assert!(!path.exists());
     std::fs::remove_dir(path.parent().unwrap()).unwrap();

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
+use shoal_transport::stream::Handle;
 use shoal_types::PeerId;
-use shoal_wire::stream::Handle;
 
 use crate::key::{OfferKey, Source};
 use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;

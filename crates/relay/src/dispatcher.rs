@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use shoal_wire::stream::Handle;
+use shoal_transport::stream::Handle;
 
 use crate::api::Address;
 use crate::mailbox::Mailboxes;

@@ -121,8 +121,8 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use shoal_transport::stream::Handle;
     use shoal_types::{InfoHash, PeerId};
-    use shoal_wire::stream::Handle;
 
     use super::*;
     use crate::api::{Address, Announce, Settings, Stance};

@@ -106,7 +106,7 @@ mod tests {
     const ME: PeerId = PeerId([1; 20]);
 
     fn at(index: u32) -> Address {
-        Address { worker: 0, handle: shoal_wire::stream::Handle { index, generation: 0 } }
+        Address { worker: 0, handle: shoal_transport::stream::Handle { index, generation: 0 } }
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn as_usize(position: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use shoal_wire::stream::Handle;
+    use shoal_transport::stream::Handle;
 
     use super::*;
 

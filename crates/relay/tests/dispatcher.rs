@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use shoal_counting_allocator::CountingAllocator;
 use shoal_relay::{Address, Dispatcher, Losses, Mailboxes, MessageKind, QueueLimits, WriteError};
-use shoal_wire::stream::Handle;
+use shoal_transport::stream::Handle;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

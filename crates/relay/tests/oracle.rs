@@ -10,8 +10,8 @@ use shoal_relay::{
     Address, Announce, Announced, AnswerMatch, CHALLENGE_S, Counts, Left, OfferKey, OfferTarget, Rejection,
     Settings, Source, Stance, Swarms,
 };
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 const LIFETIME_S: u32 = 400;
 const PENDING_OFFER_S: u32 = 120;

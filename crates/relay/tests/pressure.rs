@@ -8,8 +8,8 @@ use shoal_relay::{
     Address, Announce, Announced, CHALLENGE_S, OfferKey, OfferTarget, PEER_BYTES, Rejection, Settings,
     Stance, Swarms,
 };
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 const PEERS_MAX: u32 = 8000;
 const LIFETIME_S: u32 = 400;

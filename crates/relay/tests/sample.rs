@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use shoal_relay::{Address, Announce, OfferKey, Settings, Stance, Swarms};
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 struct Swarm {
     swarms: Swarms,

@@ -10,8 +10,8 @@ use std::thread;
 use shoal_relay::{
     Address, Announce, AnswerMatch, Dispatcher, Losses, Mailboxes, MessageKind, Settings, Stance, Swarms,
 };
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 const WORKERS: u16 = 4;
 

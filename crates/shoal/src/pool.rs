@@ -30,7 +30,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
     pub(crate) stream_limits: StreamLimits,
     pub(crate) engine: shoal_engine::Settings,
-    pub(crate) connections: Arc<shoal_connection::Settings>,
+    pub(crate) connections: Arc<shoal_session::Settings>,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
@@ -249,13 +249,13 @@ impl WorkerSetup {
         };
         Ok(WorkerService {
             datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), tallies.udp, rng()?),
-            connections: shoal_connection::Service::new(
+            connections: shoal_session::Service::new(
                 Arc::clone(&self.connections),
                 http,
                 webtorrent,
                 self.tls.clone(),
             )
-            .with_room(Box::new(listeners.room(self.stream_limits.per_source))),
+            .with_source_capacity(Box::new(listeners.source_limiter(self.stream_limits.per_source))),
         })
     }
 }

@@ -1,11 +1,9 @@
 //! The service of a worker: passes the requests of its back ends to the responders, together with the time.
 
-use shoal_connection::{Service as Connections, Session};
 use shoal_engine::udp::Responder;
-use shoal_net::Service;
-use shoal_net::stream::StreamService;
-use shoal_wire::datagram::Exchange;
-use shoal_wire::stream::{Claim, Handle, Held, Next, Origin};
+use shoal_session::{Service as Connections, Session};
+use shoal_transport::datagram::{DatagramService, Exchange};
+use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
 
@@ -16,7 +14,7 @@ pub(crate) struct WorkerService {
     pub(crate) connections: Connections,
 }
 
-impl Service for WorkerService {
+impl DatagramService for WorkerService {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.datagrams.serve(batch, clock::now());
     }
@@ -25,40 +23,40 @@ impl Service for WorkerService {
 impl StreamService for WorkerService {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin, handle: Handle) -> Session {
-        self.connections.open(origin, handle)
+    fn open(&mut self, remote: &Remote, handle: Handle) -> Session {
+        self.connections.open(remote, handle)
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         self.connections.receive(session, input, output, clock::now())
     }
 
-    fn claim(&mut self, session: &mut Session) -> Option<Claim> {
-        self.connections.claim(session)
+    fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {
+        self.connections.changed_quota(session)
     }
 
-    fn speaker(&mut self) -> Option<Handle> {
-        self.connections.speaker()
+    fn next_to_write(&mut self) -> Option<Handle> {
+        self.connections.next_to_write()
     }
 
-    fn suspect(&mut self) -> Option<Handle> {
-        self.connections.suspect()
+    fn next_to_probe(&mut self) -> Option<Handle> {
+        self.connections.next_to_probe()
     }
 
-    fn vouch(&mut self) {
-        self.connections.vouch();
+    fn confirm_alive(&mut self) {
+        self.connections.confirm_alive();
     }
 
-    fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        self.connections.speak(session, output)
+    fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        self.connections.write(session, output)
     }
 
-    fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
-        self.connections.backlog(handle, unsent_bytes);
+    fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.connections.set_backlog(handle, unsent_bytes);
     }
 
-    fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        self.connections.tend(session, output)
+    fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        self.connections.keep_alive(session, output)
     }
 
     fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
@@ -73,15 +71,15 @@ impl StreamService for WorkerService {
         self.connections.held(session)
     }
 
-    fn refuse(&mut self, origin: &Origin, output: &mut Vec<u8>) {
-        self.connections.refuse(origin, output, clock::now());
+    fn refuse(&mut self, remote: &Remote, output: &mut Vec<u8>) {
+        self.connections.refuse(remote, output, clock::now());
     }
 
     fn close(&mut self, session: Session) {
         self.connections.close(session);
     }
 
-    fn is_limited(&self, origin: &Origin) -> bool {
-        self.connections.is_limited(origin)
+    fn is_limited(&self, remote: &Remote) -> bool {
+        self.connections.is_limited(remote)
     }
 }

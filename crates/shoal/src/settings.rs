@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 
 use anyhow::Context;
 use shoal_config::{Auto, Config, DatagramBackend, Listen, Origin, Place, Trusted, WebTorrent};
-use shoal_connection::{ClientHeader, Listener, Origins, WebSocket};
 use shoal_engine::WrongConnectionId;
-use shoal_engine::connection::ConnectionKey;
+use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
+use shoal_session::{ClientHeader, Listener, Origins, WebSocket};
 
 use crate::processors;
 
@@ -63,17 +63,17 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
 }
 
 /// Returns the settings of HTTP and WebSocket connections.
-pub(crate) fn connections(config: &Config) -> shoal_connection::Settings {
+pub(crate) fn connections(config: &Config) -> shoal_session::Settings {
     let listener = |(listen, tls): (&Listen, bool)| Listener { tls, proxy_protocol: listen.proxy_protocol };
     let network = |trusted: &Trusted| match trusted {
         Trusted::Network(network) => Some(*network),
         Trusted::Unix => None,
     };
-    shoal_connection::Settings {
+    shoal_session::Settings {
         listeners: listeners(config).map(listener).collect(),
         keep_alive: config.http.keep_alive,
         cross_site: config.http.cross_site,
-        proxy: shoal_connection::Proxy {
+        proxy: shoal_session::Proxy {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
             header: client_header(config.proxy.header),

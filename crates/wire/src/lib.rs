@@ -4,10 +4,8 @@
 //! decisions. For any input it returns a value or a typed error, and it never panics.
 #![forbid(unsafe_code)]
 
-pub mod datagram;
 pub mod http;
 pub mod proxy;
-pub mod stream;
 pub mod udp;
 pub mod websocket;
 pub mod webtorrent;

@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 
 use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source, Stance};
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 use super::member::Member;
 

@@ -3,8 +3,8 @@
 use core::net::IpAddr;
 
 use shoal_relay::{Address, Source, Swarms, TokenBucket};
+use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
-use shoal_wire::stream::Handle;
 
 use crate::address;
 use crate::counter::Family;

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use shoal_engine::connection::{ConnectionIds, ConnectionKey};
+use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
 use shoal_engine::{Now, Settings, http, udp};
 use shoal_store::Store;
+use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
-use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 
 use crate::bencode::Value;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
-use shoal_engine::connection::ConnectionKey;
+use shoal_engine::connection_id::ConnectionKey;
 use shoal_store::Store;
 
 #[global_allocator]

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_engine::connection::ConnectionIds;
+use shoal_engine::connection_id::ConnectionIds;
 use shoal_engine::counter::Tally;
 use shoal_engine::udp::Responder;
 use shoal_engine::{Settings, WrongConnectionId};
+use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId};
-use shoal_wire::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
 use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};

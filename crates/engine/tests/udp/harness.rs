@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_engine::connection::ConnectionKey;
+use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
 use shoal_engine::udp::Responder;
 use shoal_engine::{Now, Settings};
 use shoal_store::Store;
+use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
-use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, ScrapeEntry, TransactionId};
 
 pub(crate) const TRANSACTION: TransactionId = TransactionId(0x5eed_cafe);

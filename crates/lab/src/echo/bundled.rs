@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use shoal_load::udp::Echo;
-use shoal_net::{Bundler, Service, Sockets};
-use shoal_wire::datagram::Exchange;
+use shoal_net::{Bundler, Sockets};
+use shoal_transport::datagram::{DatagramService, Exchange};
 
 /// Answers like [`Echo`], and sends the replies itself.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl BundledEcho {
     }
 }
 
-impl Service for BundledEcho {
+impl DatagramService for BundledEcho {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.echo.serve(batch);
         for exchange in batch {

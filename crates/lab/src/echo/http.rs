@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
+use shoal_transport::stream::Next;
 use shoal_types::PeerV4;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
-use shoal_wire::stream::Next;
 
 use super::stream::EchoProtocol;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use shoal_net::stream::{SourceLimits, StreamIo, StreamLimits, StreamListeners, StreamService};
+use shoal_net::stream::{SourceLimits, StreamIo, StreamLimits, StreamListeners};
 use shoal_tls::{Server, Session as Tls};
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_transport::stream::{Handle, Next, Remote, StreamService};
 
 /// The protocol of an echo, independent of TLS.
 pub(super) trait EchoProtocol {
@@ -111,7 +111,7 @@ impl<P: EchoProtocol> EchoService<P> {
 impl<P: EchoProtocol> StreamService for EchoService<P> {
     type Session = EchoSession<P::State>;
 
-    fn open(&mut self, _origin: &Origin, _: Handle) -> Self::Session {
+    fn open(&mut self, _remote: &Remote, _: Handle) -> Self::Session {
         EchoSession { tls: self.tls.as_ref().map(Tls::new), state: P::State::default() }
     }
 
@@ -124,11 +124,11 @@ impl<P: EchoProtocol> StreamService for EchoService<P> {
 
     fn expire(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) {}
 
-    fn refuse(&mut self, _origin: &Origin, _output: &mut Vec<u8>) {}
+    fn refuse(&mut self, _remote: &Remote, _output: &mut Vec<u8>) {}
 
     fn close(&mut self, _session: Self::Session) {}
 
-    fn is_limited(&self, _origin: &Origin) -> bool {
+    fn is_limited(&self, _remote: &Remote) -> bool {
         false
     }
 }

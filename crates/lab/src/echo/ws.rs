@@ -2,11 +2,11 @@
 
 use std::mem;
 
+use shoal_transport::stream::Next;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HeaderStorage, RequestHead};
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
-use shoal_wire::stream::Next;
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::handshake::{self, Asked, UPGRADE_REQUIRED_FIELDS};
 use shoal_wire::websocket::{Event, Reader, Role};
@@ -56,8 +56,8 @@ impl EchoProtocol for WsEcho {
         };
         match ended {
             Err(next) => next,
-            Ok(()) if !state.partial.is_empty() || state.reader.is_within_message() => Next::BusyAnew,
-            Ok(()) if state.is_open => Next::Standing,
+            Ok(()) if !state.partial.is_empty() || state.reader.is_within_message() => Next::BusyNew,
+            Ok(()) if state.is_open => Next::Upgraded,
             Ok(()) => Next::Idle,
         }
     }
@@ -184,7 +184,7 @@ mod tests {
             let (first, second) = sent.split_at(cut);
             WsEcho.on_data(&mut state, &mut first.to_vec(), &mut output);
             let next = WsEcho.on_data(&mut state, &mut second.to_vec(), &mut output);
-            assert_eq!((next, &output), (Next::Standing, &expected), "{cut}");
+            assert_eq!((next, &output), (Next::Upgraded, &expected), "{cut}");
             assert!(state.partial.is_empty());
         }
     }
@@ -194,11 +194,11 @@ mod tests {
         let (sent, _) = handshake();
         let (mut state, mut output) = (State::default(), Vec::new());
         assert_eq!(WsEcho.on_data(&mut state, &mut [], &mut output), Next::Idle);
-        assert_eq!(WsEcho.on_data(&mut state, &mut sent[..9].to_vec(), &mut output), Next::BusyAnew);
-        assert_eq!(WsEcho.on_data(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Standing);
+        assert_eq!(WsEcho.on_data(&mut state, &mut sent[..9].to_vec(), &mut output), Next::BusyNew);
+        assert_eq!(WsEcho.on_data(&mut state, &mut sent[9..].to_vec(), &mut output), Next::Upgraded);
         let mut fragment = Vec::new();
         frame::encode_fragment(Opcode::Text, false, b"one", MASK, &mut fragment);
-        assert_eq!(WsEcho.on_data(&mut state, &mut fragment, &mut output), Next::BusyAnew);
+        assert_eq!(WsEcho.on_data(&mut state, &mut fragment, &mut output), Next::BusyNew);
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! Checks replies. A [`Checker`] is the [`Service`] of a client's back end: it takes replies and sends nothing.
+//! Checks replies. A [`Checker`] is the [`DatagramService`] of a client's back end: it takes replies and sends nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
-use shoal_net::Service;
+use shoal_transport::datagram::{DatagramService, Exchange};
 use shoal_types::{PeerV4, PeerV6};
-use shoal_wire::datagram::Exchange;
 use shoal_wire::udp::{ConnectionId, Peers, Reply, TransactionId};
 
 use super::in_flight::{InFlight, Lookup, Pending};
@@ -29,7 +28,7 @@ pub(super) struct Checker<'c> {
     pub(super) now_ns: u64,
 }
 
-impl Service for Checker<'_> {
+impl DatagramService for Checker<'_> {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         // The time is read after the wait and before the replies are checked.
         self.now_ns = self.run.now_ns();

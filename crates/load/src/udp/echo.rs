@@ -1,7 +1,6 @@
 //! The upper limit of the kernel and the back end: a tracker that does nothing.
 
-use shoal_net::Service;
-use shoal_wire::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_transport::datagram::{DatagramService, Exchange, REPLY_BYTES_MAX};
 
 /// A service that replies to each request with the format and size of a tracker's reply.
 ///
@@ -40,7 +39,7 @@ impl Echo {
     }
 }
 
-impl Service for Echo {
+impl DatagramService for Echo {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         for exchange in batch {
             let Some(head) = exchange.request.get(8..CONNECT_BYTES) else { continue };

@@ -1,7 +1,6 @@
 //! The service: as little of HTTP as a client notices.
 
-use shoal_net::stream::StreamService;
-use shoal_wire::stream::{Handle, Next, Origin};
+use shoal_transport::stream::{Handle, Next, Remote, StreamService};
 
 /// What a client asks: an announce as common clients send it.
 pub(crate) const REQUEST: &[u8] = b"GET /announce?info_hash=%124Vx%9A%BC%DE%F1%23Eg%89%AB%CD%EF%124Vx%9A&\
@@ -28,7 +27,7 @@ pub(crate) struct Responder {
 impl StreamService for Responder {
     type Session = ();
 
-    fn open(&mut self, _: &Origin, _: Handle) {}
+    fn open(&mut self, _: &Remote, _: Handle) {}
 
     fn receive(&mut self, (): &mut (), input: &mut [u8], output: &mut Vec<u8>) -> Next {
         // The requests of this load come whole.
@@ -42,11 +41,11 @@ impl StreamService for Responder {
 
     fn expire(&mut self, (): &mut (), _: &mut Vec<u8>) {}
 
-    fn refuse(&mut self, _: &Origin, _: &mut Vec<u8>) {}
+    fn refuse(&mut self, _: &Remote, _: &mut Vec<u8>) {}
 
     fn close(&mut self, (): ()) {}
 
-    fn is_limited(&self, _: &Origin) -> bool {
+    fn is_limited(&self, _: &Remote) -> bool {
         true
     }
 }

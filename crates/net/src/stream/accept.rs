@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use shoal_wire::stream::Origin;
+use shoal_transport::stream::Remote;
 
 use super::listen::StreamListener;
 
@@ -65,7 +65,7 @@ impl Trouble {
 }
 
 /// Takes the next connection that waits at `listener`, which is number `index`.
-pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Origin), Errno> {
+pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Remote), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
     let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
@@ -74,7 +74,7 @@ pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd
         None if listener.is_tcp() => return Err(Errno::NOTCONN),
         _ => None,
     };
-    Ok((socket, Origin { listener: index, peer }))
+    Ok((socket, Remote { listener: index, peer }))
 }
 
 fn canonical(peer: SocketAddr) -> SocketAddr {

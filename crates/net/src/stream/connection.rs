@@ -4,9 +4,8 @@ use std::mem;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
-use shoal_wire::stream::Next;
+use shoal_transport::stream::{Next, StreamService};
 
-use super::StreamService;
 use super::roster::Roster;
 use super::slab::Key;
 
@@ -82,7 +81,7 @@ impl<T> Connection<T> {
 
     /// Whether it may be spoken to: it is not idle, nor at its end.
     pub(super) const fn may_be_told(&self) -> bool {
-        matches!(self.next, Next::Standing | Next::Busy | Next::BusyAnew | Next::More)
+        matches!(self.next, Next::Upgraded | Next::Busy | Next::BusyNew | Next::More)
     }
 
     /// Whether it is heard although not all is sent: others may have had something to say to it, for which its own
@@ -97,8 +96,8 @@ impl<T> Connection<T> {
         S: StreamService<Session = T>,
     {
         let next = match why {
-            Unasked::Speak => service.speak(&mut self.session, output),
-            Unasked::Tend => service.tend(&mut self.session, output),
+            Unasked::Speak => service.write(&mut self.session, output),
+            Unasked::Tend => service.keep_alive(&mut self.session, output),
         };
         let is_end = matches!(next, Next::Close | Next::Linger);
         // Who has more to look at must not be forgotten for what was said in between.
@@ -136,8 +135,8 @@ impl<T> Roster<Connection<T>> {
             }
             connection.next = service.receive(&mut connection.session, &mut [], output);
         }
-        if let Some(claim) = service.claim(&mut connection.session) {
-            self.claim(key, claim);
+        if let Some(quota) = service.changed_quota(&mut connection.session) {
+            self.set_quota(key, quota);
         }
     }
 }

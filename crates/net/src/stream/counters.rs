@@ -73,7 +73,7 @@ impl Evictions {
         let counter = match phase {
             Phase::Idle => &self.idle,
             Phase::Linger => &self.lingering,
-            Phase::Standing => &self.standing,
+            Phase::Upgraded => &self.standing,
             Phase::Send => &self.sending,
             Phase::Request => &self.request,
         };

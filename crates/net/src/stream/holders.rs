@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
-use shoal_wire::stream::Held;
+use shoal_transport::stream::Held;
 
 use super::sources::Network;
 

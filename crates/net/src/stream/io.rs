@@ -15,7 +15,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use shoal_wire::stream::{Next, OUTPUT_BYTES_MAX};
+use shoal_transport::stream::{Next, OUTPUT_BYTES_MAX, StreamService};
 
 use super::accept::{Accepting, accept};
 use super::connection::{Connection, Connections, MORE_MAX, Unasked};
@@ -23,7 +23,7 @@ use super::lifecycle::{Fate, Occasion};
 use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
-use super::{INPUT_BYTES_MAX, StreamLimits, StreamListeners, StreamService, TURN_EVENTS_MAX};
+use super::{INPUT_BYTES_MAX, StreamLimits, StreamListeners, TURN_EVENTS_MAX};
 
 /// Most connections that one listener is accepted from at a time.
 const ACCEPTS_MAX: usize = 64;
@@ -39,7 +39,7 @@ const RETIRE_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 /// - it hands all bytes of a connection to `service` in their order, and sends what the service appends to the output
 ///   in that order; while output waits for the peer to take it, nothing more is read from that connection;
 /// - what the service says unasked is sent in the same order, at the end of each turn, and in one write as far as the
-///   socket has room. What it has no room for waits; the service is told how much that is ([`StreamService::backlog`]),
+///   socket has room. What it has no room for waits; the service is told how much that is ([`StreamService::set_backlog`]),
 ///   and is not asked for more before all is sent. Meanwhile one input is heard at most, or two where replies to the
 ///   first are not among what waits: so a peer that takes nothing cannot have much held for it, and one for which others
 ///   have much to say is heard all the same, at the latest each time when it has taken it;
@@ -203,9 +203,9 @@ impl<S: StreamService> StreamIo<S> {
         for _ in 0..ACCEPTS_MAX {
             let Some(listener) = self.listeners.listeners.get(index) else { break };
             match accept(listener, index) {
-                Ok((socket, origin)) => {
+                Ok((socket, remote)) => {
                     accepted += 1;
-                    if let Some(key) = self.welcome(socket, &origin, now_ms, service)
+                    if let Some(key) = self.welcome(socket, &remote, now_ms, service)
                         && self.read(key, now_ms, service) == Fate::Open
                     {
                         self.watch(key, service);

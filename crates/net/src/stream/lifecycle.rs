@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
-use shoal_wire::stream::{Next, Origin};
+use shoal_transport::stream::{Next, Remote, StreamService};
 
 use super::accept::Trouble;
 use super::connection::{Connection, Unasked};
 use super::io::StreamIo;
 use super::roster::{Admission, GiveBack, Phase, Refused, Spare};
 use super::slab::Key;
-use super::{StreamCounters, StreamService, TURN_EVENTS_MAX};
+use super::{StreamCounters, TURN_EVENTS_MAX};
 use crate::socket::options::is_receiving;
 
 /// Bytes of the request of a connection that is refused, which are read so that closing does not reset the answer.
@@ -55,15 +55,15 @@ impl<S: StreamService> StreamIo<S> {
     pub(super) fn welcome(
         &mut self,
         socket: OwnedFd,
-        origin: &Origin,
+        remote: &Remote,
         now_ms: u64,
         service: &mut S,
     ) -> Option<Key> {
         self.roster.counters().accepted.add(1);
-        match self.admit(origin, service) {
+        match self.admit(remote, service) {
             Ok(admission) => {
                 let handle = self.roster.next_key();
-                let connection = Connection::new(service.open(origin, handle), socket);
+                let connection = Connection::new(service.open(remote, handle), socket);
                 Some(self.roster.insert(admission, connection, now_ms))
             }
             Err(refused) => {
@@ -74,20 +74,20 @@ impl<S: StreamService> StreamIo<S> {
                     Refused::Source => counters.refused_source.add(1),
                     Refused::Memory => counters.refused_memory.add(1),
                 }
-                refuse(&socket, origin, service, counters);
+                refuse(&socket, remote, service, counters);
                 None
             }
         }
     }
 
-    fn admit(&mut self, origin: &Origin, service: &mut S) -> Result<Admission, Refused> {
-        let limited = service.is_limited(origin);
-        let mut admitted = self.roster.admit(origin, limited);
+    fn admit(&mut self, remote: &Remote, service: &mut S) -> Result<Admission, Refused> {
+        let limited = service.is_limited(remote);
+        let mut admitted = self.roster.admit(remote, limited);
         if matches!(admitted, Err(Refused::Full))
-            && let Some(spare) = self.roster.spare_for(origin, limited)
+            && let Some(spare) = self.roster.spare_for(remote, limited)
         {
             self.evict(spare, service);
-            admitted = self.roster.admit(origin, limited);
+            admitted = self.roster.admit(remote, limited);
         }
         // Last, so that no other connection makes room for one that does not enter anyway.
         if let Ok(admission) = &admitted
@@ -126,7 +126,7 @@ impl<S: StreamService> StreamIo<S> {
     /// Closes a connection as its phase demands.
     fn end(&mut self, key: Key, phase: Phase, service: &mut S) {
         match phase {
-            Phase::Idle | Phase::Request | Phase::Standing => self.close_with_words(key, service, S::expire),
+            Phase::Idle | Phase::Request | Phase::Upgraded => self.close_with_words(key, service, S::expire),
             // What it does not take now, it would not take from the kernel later; and an answer that is cut off must not
             // look as if this was its end.
             Phase::Send => self.reset(key, service),
@@ -161,9 +161,9 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Finds out which of the suspects are still receiving output.
     pub(super) fn check_suspects(&mut self, service: &mut S) {
-        while let Some(key) = service.suspect() {
+        while let Some(key) = service.next_to_probe() {
             if self.roster.get_mut(key).is_some_and(|connection| is_receiving(&connection.socket)) {
-                service.vouch();
+                service.confirm_alive();
             }
         }
     }
@@ -171,7 +171,7 @@ impl<S: StreamService> StreamIo<S> {
     /// Lets all those speak who are to. Returns how many there were.
     pub(super) fn have_all_speak(&mut self, now_ms: u64, service: &mut S) -> usize {
         let mut count = 0;
-        while let Some(key) = service.speaker() {
+        while let Some(key) = service.next_to_write() {
             count += 1;
             let is_at_ease = matches!(self.roster.phase(key), Some(Phase::Idle | Phase::Linger));
             let Some(connection) = self.roster.get_mut(key) else { continue };
@@ -193,7 +193,7 @@ impl<S: StreamService> StreamIo<S> {
             && connection.unsent_bytes() > 0
         {
             connection.has_backlog = true;
-            service.backlog(key, connection.unsent_bytes());
+            service.set_backlog(key, connection.unsent_bytes());
         }
     }
 
@@ -221,23 +221,23 @@ impl<S: StreamService> StreamIo<S> {
         }
         if connection.has_backlog {
             connection.has_backlog = false;
-            service.backlog(key, 0);
+            service.set_backlog(key, 0);
         }
         match connection.next {
             Next::Close => return self.close(key, service),
-            Next::Idle | Next::Standing if is_retired => {
+            Next::Idle | Next::Upgraded if is_retired => {
                 return self.close_with_words(key, service, S::expire);
             }
             Next::Idle => roster.enter(key, Phase::Idle, now_ms),
             // What a peer is told does not end its silence.
-            Next::Standing if occasion == Occasion::Told && phase == Some(Phase::Standing) => {}
-            Next::Standing => roster.enter(key, Phase::Standing, now_ms),
+            Next::Upgraded if occasion == Occasion::Told && phase == Some(Phase::Upgraded) => {}
+            Next::Upgraded => roster.enter(key, Phase::Upgraded, now_ms),
             Next::Linger => {
                 // It fails where the peer has gone already, which the next read tells.
                 let _ = shutdown(&connection.socket, Shutdown::Write);
                 roster.enter(key, Phase::Linger, now_ms);
             }
-            Next::BusyAnew => {
+            Next::BusyNew => {
                 // Only once.
                 connection.next = Next::Busy;
                 roster.enter(key, Phase::Request, now_ms);
@@ -311,9 +311,9 @@ impl<S: StreamService> StreamIo<S> {
             let due = at_rest.map(|key| (key, Phase::Idle)).or_else(|| self.roster.overdue(now_ms));
             match due {
                 None => return seen,
-                Some((key, Phase::Standing)) => {
+                Some((key, Phase::Upgraded)) => {
                     // If it stays, its silence is measured anew.
-                    self.roster.enter(key, Phase::Standing, now_ms);
+                    self.roster.enter(key, Phase::Upgraded, now_ms);
                     self.tell(key, Unasked::Tend, now_ms, service);
                 }
                 Some((key, Phase::Send)) => self.delay(key, now_ms, service),
@@ -337,9 +337,9 @@ impl<S: StreamService> StreamIo<S> {
 }
 
 /// Tells someone for whom there is no room.
-fn refuse<S: StreamService>(socket: &OwnedFd, origin: &Origin, service: &mut S, counters: &StreamCounters) {
+fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, counters: &StreamCounters) {
     let mut words = Vec::new();
-    service.refuse(origin, &mut words);
+    service.refuse(remote, &mut words);
     let received = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
     counters.received_bytes.add(received.map_or(0, |(received, _)| received));
     counters.add_write(say(socket, &words));

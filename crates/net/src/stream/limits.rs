@@ -21,7 +21,7 @@ pub struct StreamLimits {
     /// Longest time for the peer to take what one call of the service gave it; six times that where it was said unasked.
     pub send_ms_max: u64,
     /// Longest time, in sum, for the peer to take what several calls gave it without the connection having been idle. It
-    /// does not hold for connections of [`shoal_wire::stream::Class::WebSocket`].
+    /// does not hold for connections of [`shoal_transport::stream::ConnectionKind::WebSocket`].
     pub answer_ms_max: u64,
     /// Longest time for which the peer of a standing connection may be silent before the service has to tend it.
     pub silent_ms_max: u64,

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
 
 use super::socket_file::SocketFile;
-use super::{Budget, Room, SourceLimits, Sources, StreamCounters};
+use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
 use crate::socket::options;
 
 /// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
@@ -108,8 +108,8 @@ impl StreamListeners {
 
     /// By which the service of the worker asks whether a source may have one connection more.
     #[must_use]
-    pub fn room(&self, limits: SourceLimits) -> Room {
-        Room::new(Arc::clone(&self.sources), limits, self.counters())
+    pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
+        SourceLimiter::new(Arc::clone(&self.sources), limits, self.counters())
     }
 
     /// What the worker counts.

@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_wire::stream::{Claim, Class, Held, Origin};
+use shoal_transport::stream::{ConnectionKind, Held, Quota, Remote};
 
 use super::holders::{self, Holders};
 use super::queue::{Chain, Links, Place, Queue};
@@ -36,7 +36,7 @@ pub(super) enum Phase {
     /// The peer, to stop sending.
     Linger,
     /// Either side, to say something.
-    Standing,
+    Upgraded,
     /// The peer, to take what is sent.
     Send,
     /// The rest of a request or handshake.
@@ -49,7 +49,7 @@ impl Phase {
 
     /// All phases, in the order in which their connections can be spared.
     pub(super) const ALL: [Self; Self::COUNT] =
-        [Self::Idle, Self::Linger, Self::Standing, Self::Send, Self::Request];
+        [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
 }
 
 /// Why there is no room for a connection.
@@ -115,7 +115,7 @@ struct Entry<T> {
     /// For how long its peer was taking answers since it was last idle, in milliseconds.
     sending_ms: u32,
     phase: Phase,
-    class: Class,
+    kind: ConnectionKind,
 }
 
 impl<T> Chain for Slab<Entry<T>> {
@@ -138,20 +138,20 @@ impl<T> Entry<T> {
         match self.phase {
             Phase::Request => self.waited_ms = self.waited_ms.saturating_add(waited_ms),
             Phase::Send => self.sending_ms = self.sending_ms.saturating_add(waited_ms),
-            Phase::Idle | Phase::Linger | Phase::Standing => {}
+            Phase::Idle | Phase::Linger | Phase::Upgraded => {}
         }
-        if matches!(next, Phase::Idle | Phase::Standing) {
+        if matches!(next, Phase::Idle | Phase::Upgraded) {
             (self.waited_ms, self.sending_ms) = (0, 0);
         }
     }
 
     /// Whether it has no time left for its phase. A WebSocket may stand for ever anyway.
     fn is_out_of_time(&self, limits: &StreamLimits) -> bool {
-        self.class == Class::Http
+        self.kind == ConnectionKind::Http
             && match self.phase {
                 Phase::Request => u64::from(self.waited_ms) >= limits.request_ms_max,
                 Phase::Send => u64::from(self.sending_ms) >= limits.answer_ms_max,
-                Phase::Idle | Phase::Linger | Phase::Standing => false,
+                Phase::Idle | Phase::Linger | Phase::Upgraded => false,
             }
     }
 }
@@ -189,29 +189,29 @@ impl<T> Roster<T> {
         self.slab.len()
     }
 
-    /// Asks for room for a connection from `origin`, which counts towards its source if `limited`. The limit of the source
+    /// Asks for room for a connection from `remote`, which counts towards its source if `limited`. The limit of the source
     /// comes first, so that no other connection makes room for one that has too many anyway.
-    pub(super) fn admit(&self, origin: &Origin, limited: bool) -> Result<Admission, Refused> {
-        let ip = limited_ip(origin, limited);
-        if ip.is_some_and(|ip| !self.sources.enter(ip, Class::Http, self.limits.per_source)) {
+    pub(super) fn admit(&self, remote: &Remote, limited: bool) -> Result<Admission, Refused> {
+        let ip = limited_ip(remote, limited);
+        if ip.is_some_and(|ip| !self.sources.enter(ip, ConnectionKind::Http, self.limits.per_source)) {
             return Err(Refused::Source);
         }
         if self.len() < self.limits.connections_max {
             return Ok(Admission { ip });
         }
-        networks(ip).for_each(|network| self.sources.leave(network, Class::Http));
+        networks(ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
         Err(Refused::Full)
     }
 
     /// An admitted connection does not enter.
     pub(super) fn withdraw(&self, admission: &Admission) {
-        networks(admission.ip).for_each(|network| self.sources.leave(network, Class::Http));
+        networks(admission.ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
     }
 
-    /// The connection that makes room for one from `origin`, if one does: the first to go, unless the source of `origin` is
+    /// The connection that makes room for one from `remote`, if one does: the first to go, unless the source of `remote` is
     /// as greedy as that of the first to go. Such a source can only replace a connection of its own with nothing half done.
-    pub(super) fn spare_for(&mut self, origin: &Origin, limited: bool) -> Option<Spare> {
-        let ip = limited_ip(origin, limited);
+    pub(super) fn spare_for(&mut self, remote: &Remote, limited: bool) -> Option<Spare> {
+        let ip = limited_ip(remote, limited);
         let greed = self.shares.greed(networks(ip));
         match self.first_to_go() {
             Some(spare) if spare.greed > greed => Some(spare),
@@ -247,7 +247,7 @@ impl<T> Roster<T> {
             waited_ms: 0,
             sending_ms: 0,
             phase,
-            class: Class::Http,
+            kind: ConnectionKind::Http,
         };
         let key = self.slab.insert(entry);
         let place = Place::new(key.index);
@@ -330,15 +330,15 @@ impl<T> Roster<T> {
         self.shares.shift(&mut self.slab, place, before, phase);
     }
 
-    /// From now on the connection counts towards what `claim` says, however many connections that has.
-    pub(super) fn claim(&mut self, key: Key, claim: Claim) {
+    /// From now on the connection counts towards `quota`, however many connections that has.
+    pub(super) fn set_quota(&mut self, key: Key, quota: Quota) {
         self.leave_sources(key);
         let Some(entry) = self.slab.get_mut(key) else { return };
-        entry.class = claim.class;
+        entry.kind = quota.kind;
         let phase = entry.phase;
-        networks(claim.ip).for_each(|network| self.sources.add(network, claim.class));
-        self.holders.transfer(key.index, claim.ip);
-        self.shares.join(&mut self.slab, Place::new(key.index), networks(claim.ip), phase);
+        networks(quota.ip).for_each(|network| self.sources.add(network, quota.kind));
+        self.holders.transfer(key.index, quota.ip);
+        self.shares.join(&mut self.slab, Place::new(key.index), networks(quota.ip), phase);
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
@@ -353,15 +353,15 @@ impl<T> Roster<T> {
 
     /// The connection counts towards no source any more.
     fn leave_sources(&mut self, key: Key) {
-        let Some(&mut Entry { phase, class, .. }) = self.slab.get_mut(key) else { return };
+        let Some(&mut Entry { phase, kind, .. }) = self.slab.get_mut(key) else { return };
         let Self { slab, shares, sources, .. } = self;
-        shares.leave(slab, Place::new(key.index), phase, |network| sources.leave(network, class));
+        shares.leave(slab, Place::new(key.index), phase, |network| sources.leave(network, kind));
     }
 
     /// A connection with nothing half done: the one that has been idle longest, or else the standing one whose peer has
     /// been silent longest.
     pub(super) fn at_rest(&mut self) -> Option<Key> {
-        self.first(Phase::Idle).or_else(|| self.first(Phase::Standing))
+        self.first(Phase::Idle).or_else(|| self.first(Phase::Upgraded))
     }
 
     /// Of all connections the one that can be spared first, and its phase.
@@ -380,7 +380,7 @@ impl<T> Roster<T> {
                     Phase::Idle => self.counters.timed_out_idle.add(1),
                     Phase::Request => self.counters.timed_out_request.add(1),
                     // Whether it is to go is decided elsewhere.
-                    Phase::Send | Phase::Standing | Phase::Linger => {}
+                    Phase::Send | Phase::Upgraded | Phase::Linger => {}
                 }
                 return Some((key, phase));
             }
@@ -392,7 +392,7 @@ impl<T> Roster<T> {
         match phase {
             Phase::Idle => self.limits.idle_ms_max,
             Phase::Request => self.limits.request_ms_max,
-            Phase::Standing => self.limits.silent_ms_max,
+            Phase::Upgraded => self.limits.silent_ms_max,
             Phase::Send => self.limits.send_ms_max,
             Phase::Linger => LINGER_MS_MAX,
         }
@@ -404,9 +404,9 @@ impl<T> Roster<T> {
     }
 }
 
-/// The address whose networks a connection from `origin` counts towards.
-fn limited_ip(origin: &Origin, limited: bool) -> Option<IpAddr> {
-    origin.peer.filter(|_| limited).map(|peer| peer.ip())
+/// The address whose networks a connection from `remote` counts towards.
+fn limited_ip(remote: &Remote, limited: bool) -> Option<IpAddr> {
+    remote.peer.filter(|_| limited).map(|peer| peer.ip())
 }
 
 /// The networks of a source; none where it is not limited.
@@ -433,12 +433,12 @@ mod tests {
         Roster::new(LIMITS, Arc::default(), Arc::default(), Arc::default())
     }
 
-    fn origin(peer: &str) -> Origin {
-        Origin { listener: 0, peer: Some(peer.parse().unwrap()) }
+    fn remote(peer: &str) -> Remote {
+        Remote { listener: 0, peer: Some(peer.parse().unwrap()) }
     }
 
     fn enter(roster: &mut Roster<&'static str>, name: &'static str, peer: &str, now_ms: u64) -> Key {
-        let admission = roster.admit(&origin(peer), true).unwrap();
+        let admission = roster.admit(&remote(peer), true).unwrap();
         roster.insert(admission, name, now_ms)
     }
 
@@ -483,7 +483,7 @@ mod tests {
         let b = enter(&mut roster, "b", "192.0.2.2:1", 0);
         let c = enter(&mut roster, "c", "192.0.2.2:2", 0);
         let spare_for = |roster: &mut Roster<_>, peer, limited| {
-            roster.spare_for(&origin(peer), limited).map(|spare: Spare| spare.key)
+            roster.spare_for(&remote(peer), limited).map(|spare: Spare| spare.key)
         };
         assert_eq!(spare_for(&mut roster, "192.0.2.3:1", true), Some(b));
         assert_eq!(spare_for(&mut roster, "192.0.2.1:2", true), Some(b));
@@ -527,24 +527,24 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_counts_towards_what_it_claims() {
+    fn a_connection_counts_towards_its_quota() {
         let mut roster = roster();
         let keys = [1, 2, 3].map(|port| {
-            let admission = roster.admit(&origin(&format!("192.0.2.1:{port}")), false).unwrap();
+            let admission = roster.admit(&remote(&format!("192.0.2.1:{port}")), false).unwrap();
             roster.insert(admission, "proxied", 0)
         });
         let ip = Some([198, 51, 100, 7].into());
-        keys[..2].iter().for_each(|key| roster.claim(*key, Claim { ip, class: Class::Http }));
+        keys[..2].iter().for_each(|key| roster.set_quota(*key, Quota { ip, kind: ConnectionKind::Http }));
         assert_eq!(roster.first_to_go().unwrap().greed, 2);
-        assert_eq!(roster.admit(&origin("198.51.100.7:1"), true).unwrap_err(), Refused::Source);
-        roster.claim(keys[0], Claim { ip, class: Class::WebSocket });
-        assert_eq!(roster.admit(&origin("198.51.100.7:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Source);
+        roster.set_quota(keys[0], Quota { ip, kind: ConnectionKind::WebSocket });
+        assert_eq!(roster.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Full);
         for key in keys {
             roster.remove(key);
         }
         enter(&mut roster, "1", "198.51.100.7:1", 0);
         enter(&mut roster, "2", "198.51.100.7:2", 0);
-        assert_eq!(roster.admit(&origin("198.51.100.7:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(roster.admit(&remote("198.51.100.7:3"), true).unwrap_err(), Refused::Source);
     }
 
     #[test]
@@ -567,7 +567,7 @@ mod tests {
         // One more millisecond beyond what is free, and its time is used up.
         roster.enter(key, Phase::Request, 1301);
         assert_eq!(roster.overdue(1301), Some((key, Phase::Request)));
-        roster.claim(key, Claim { ip: None, class: Class::WebSocket });
+        roster.set_quota(key, Quota { ip: None, kind: ConnectionKind::WebSocket });
         roster.enter(key, Phase::Request, 1302);
         assert_eq!(roster.overdue(1302), None);
     }
@@ -604,9 +604,9 @@ mod tests {
         roster.remove(asking);
         assert_eq!(roster.overdue(1000), None);
         assert_eq!(roster.overdue(1001), Some((idle, Phase::Idle)));
-        roster.enter(idle, Phase::Standing, 2000);
+        roster.enter(idle, Phase::Upgraded, 2000);
         assert_eq!(roster.overdue(62_000), None);
-        assert_eq!(roster.overdue(62_001), Some((idle, Phase::Standing)));
+        assert_eq!(roster.overdue(62_001), Some((idle, Phase::Upgraded)));
     }
 
     #[test]
@@ -614,15 +614,15 @@ mod tests {
         let mut roster = roster();
         let first = enter(&mut roster, "1", "192.0.2.1:1", 0);
         enter(&mut roster, "2", "192.0.2.1:2", 0);
-        assert_eq!(roster.admit(&origin("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(roster.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
         // A proxy is not limited.
-        assert!(roster.admit(&origin("192.0.2.1:3"), false).is_ok());
+        assert!(roster.admit(&remote("192.0.2.1:3"), false).is_ok());
         enter(&mut roster, "3", "192.0.2.2:1", 0);
-        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
         // One that was refused is not counted.
-        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
-        assert_eq!(roster.admit(&origin("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
-        assert_eq!(roster.admit(&origin("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(roster.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(roster.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
         assert_eq!(roster.remove(first), Some("1"));
         assert_eq!(roster.remove(first), None);
         enter(&mut roster, "4", "192.0.2.1:3", 0);

@@ -5,7 +5,7 @@
 
 use core::mem;
 
-pub(super) use shoal_wire::stream::Handle as Key;
+pub(super) use shoal_transport::stream::Handle as Key;
 
 /// Places are made so many at a time, so that growth never moves those that are in use.
 const CHUNK: usize = 256;

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shoal_wire::stream::{Class, SourceRoom};
+use shoal_transport::stream::{ConnectionKind, SourceCapacity};
 
 use super::StreamCounters;
 
@@ -27,9 +27,9 @@ pub struct Sources {
 /// The most connections that one source may have over all workers. Wider networks may have a few times as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Most connections of [`Class::Http`].
+    /// Most connections of [`ConnectionKind::Http`].
     pub http_max: usize,
-    /// Most connections of [`Class::WebSocket`].
+    /// Most connections of [`ConnectionKind::WebSocket`].
     pub websockets_max: usize,
 }
 
@@ -60,7 +60,7 @@ struct Counts {
 
 /// Answers for a worker whether a source may have one connection more, and counts where it may not.
 #[derive(Debug)]
-pub struct Room {
+pub struct SourceLimiter {
     sources: Arc<Sources>,
     limits: SourceLimits,
     counters: Arc<StreamCounters>,
@@ -104,65 +104,65 @@ impl Network {
 }
 
 impl SourceLimits {
-    const fn max(self, class: Class) -> usize {
-        match class {
-            Class::Http => self.http_max,
-            Class::WebSocket => self.websockets_max,
+    const fn max(self, kind: ConnectionKind) -> usize {
+        match kind {
+            ConnectionKind::Http => self.http_max,
+            ConnectionKind::WebSocket => self.websockets_max,
         }
     }
 
     /// Whether a network that has `counts` may have one connection more.
-    fn allow(self, class: Class, width: Width, counts: Counts) -> bool {
-        (counts.of(class) as usize) < self.max(class).saturating_mul(width.share())
+    fn allow(self, kind: ConnectionKind, width: Width, counts: Counts) -> bool {
+        (counts.of(kind) as usize) < self.max(kind).saturating_mul(width.share())
     }
 }
 
 impl Counts {
-    const fn of(self, class: Class) -> u32 {
-        match class {
-            Class::Http => self.http,
-            Class::WebSocket => self.websockets,
+    const fn of(self, kind: ConnectionKind) -> u32 {
+        match kind {
+            ConnectionKind::Http => self.http,
+            ConnectionKind::WebSocket => self.websockets,
         }
     }
 
-    const fn of_mut(&mut self, class: Class) -> &mut u32 {
-        match class {
-            Class::Http => &mut self.http,
-            Class::WebSocket => &mut self.websockets,
+    const fn of_mut(&mut self, kind: ConnectionKind) -> &mut u32 {
+        match kind {
+            ConnectionKind::Http => &mut self.http,
+            ConnectionKind::WebSocket => &mut self.websockets,
         }
     }
 }
 
 impl Sources {
     /// Counts a connection in, unless one of its networks has as many as it may have.
-    pub(super) fn enter(&self, ip: IpAddr, class: Class, limits: SourceLimits) -> bool {
+    pub(super) fn enter(&self, ip: IpAddr, kind: ConnectionKind, limits: SourceLimits) -> bool {
         for network in Network::all(ip) {
             let mut shard = self.shard(network);
             let counts = shard.entry(network).or_default();
-            if !limits.allow(class, network.width, *counts) {
+            if !limits.allow(kind, network.width, *counts) {
                 if *counts == Counts::default() {
                     shard.remove(&network);
                 }
                 drop(shard);
                 let entered = Network::all(ip).take_while(|entered| *entered != network);
-                entered.for_each(|entered| self.leave(entered, class));
+                entered.for_each(|entered| self.leave(entered, kind));
                 return false;
             }
-            *counts.of_mut(class) += 1;
+            *counts.of_mut(kind) += 1;
         }
         true
     }
 
     /// Counts a connection in, however many its network has.
-    pub(super) fn add(&self, network: Network, class: Class) {
-        *self.shard(network).entry(network).or_default().of_mut(class) += 1;
+    pub(super) fn add(&self, network: Network, kind: ConnectionKind) {
+        *self.shard(network).entry(network).or_default().of_mut(kind) += 1;
     }
 
     /// Counts a connection of a network out that was counted in.
-    pub(super) fn leave(&self, network: Network, class: Class) {
+    pub(super) fn leave(&self, network: Network, kind: ConnectionKind) {
         let mut shard = self.shard(network);
         let Some(counts) = shard.get_mut(&network) else { return };
-        let count = counts.of_mut(class);
+        let count = counts.of_mut(kind);
         *count = count.saturating_sub(1);
         if *counts == Counts::default() {
             shard.remove(&network);
@@ -174,10 +174,10 @@ impl Sources {
         }
     }
 
-    fn has_room(&self, ip: IpAddr, class: Class, limits: SourceLimits) -> bool {
+    fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind, limits: SourceLimits) -> bool {
         Network::all(ip).all(|network| {
             let counts = self.shard(network).get(&network).copied().unwrap_or_default();
-            limits.allow(class, network.width, counts)
+            limits.allow(kind, network.width, counts)
         })
     }
 
@@ -189,7 +189,7 @@ impl Sources {
     }
 }
 
-impl Room {
+impl SourceLimiter {
     pub(super) const fn new(
         sources: Arc<Sources>,
         limits: SourceLimits,
@@ -199,13 +199,13 @@ impl Room {
     }
 }
 
-impl SourceRoom for Room {
-    fn has_room(&self, ip: IpAddr, class: Class) -> bool {
-        let has_room = self.sources.has_room(ip, class, self.limits);
-        if !has_room {
+impl SourceCapacity for SourceLimiter {
+    fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool {
+        let has_capacity = self.sources.has_capacity(ip, kind, self.limits);
+        if !has_capacity {
             self.counters.refused_named.add(1);
         }
-        has_room
+        has_capacity
     }
 }
 
@@ -215,12 +215,12 @@ mod tests {
 
     const LIMITS: SourceLimits = SourceLimits { http_max: 2, websockets_max: 3 };
 
-    fn enter(sources: &Sources, ip: &str, class: Class) -> bool {
-        sources.enter(ip.parse().unwrap(), class, LIMITS)
+    fn enter(sources: &Sources, ip: &str, kind: ConnectionKind) -> bool {
+        sources.enter(ip.parse().unwrap(), kind, LIMITS)
     }
 
-    fn leave(sources: &Sources, ip: &str, class: Class) {
-        Network::all(ip.parse().unwrap()).for_each(|network| sources.leave(network, class));
+    fn leave(sources: &Sources, ip: &str, kind: ConnectionKind) {
+        Network::all(ip.parse().unwrap()).for_each(|network| sources.leave(network, kind));
     }
 
     fn is_empty(sources: &Sources) -> bool {
@@ -231,24 +231,24 @@ mod tests {
     fn a_source_has_so_many_connections_and_no_more() {
         let sources = Sources::default();
         let (one, other) = ("192.0.2.1", "192.0.2.2");
-        assert!(enter(&sources, one, Class::Http) && enter(&sources, one, Class::Http));
-        assert!(!enter(&sources, one, Class::Http));
-        assert!(enter(&sources, other, Class::Http));
-        leave(&sources, one, Class::Http);
-        assert!(enter(&sources, one, Class::Http));
+        assert!(enter(&sources, one, ConnectionKind::Http) && enter(&sources, one, ConnectionKind::Http));
+        assert!(!enter(&sources, one, ConnectionKind::Http));
+        assert!(enter(&sources, other, ConnectionKind::Http));
+        leave(&sources, one, ConnectionKind::Http);
+        assert!(enter(&sources, one, ConnectionKind::Http));
     }
 
     #[test]
     fn websockets_have_a_limit_of_their_own() {
         let sources = Sources::default();
         let ip = "192.0.2.1";
-        assert!((0..3).all(|_| enter(&sources, ip, Class::WebSocket)));
-        assert!(!enter(&sources, ip, Class::WebSocket));
-        assert!(!sources.has_room(ip.parse().unwrap(), Class::WebSocket, LIMITS));
-        assert!(sources.has_room(ip.parse().unwrap(), Class::Http, LIMITS));
-        assert!(enter(&sources, ip, Class::Http) && enter(&sources, ip, Class::Http));
-        (0..3).for_each(|_| leave(&sources, ip, Class::WebSocket));
-        (0..2).for_each(|_| leave(&sources, ip, Class::Http));
+        assert!((0..3).all(|_| enter(&sources, ip, ConnectionKind::WebSocket)));
+        assert!(!enter(&sources, ip, ConnectionKind::WebSocket));
+        assert!(!sources.has_capacity(ip.parse().unwrap(), ConnectionKind::WebSocket, LIMITS));
+        assert!(sources.has_capacity(ip.parse().unwrap(), ConnectionKind::Http, LIMITS));
+        assert!(enter(&sources, ip, ConnectionKind::Http) && enter(&sources, ip, ConnectionKind::Http));
+        (0..3).for_each(|_| leave(&sources, ip, ConnectionKind::WebSocket));
+        (0..2).for_each(|_| leave(&sources, ip, ConnectionKind::Http));
         assert!(is_empty(&sources));
     }
 
@@ -256,10 +256,10 @@ mod tests {
     fn a_source_without_connections_takes_no_memory() {
         let sources = Sources::default();
         for ip in ["192.0.2.1", "2001:db8::1"] {
-            assert!(enter(&sources, ip, Class::Http));
-            assert!(enter(&sources, ip, Class::Http));
-            assert!(!enter(&sources, ip, Class::Http));
-            (0..2).for_each(|_| leave(&sources, ip, Class::Http));
+            assert!(enter(&sources, ip, ConnectionKind::Http));
+            assert!(enter(&sources, ip, ConnectionKind::Http));
+            assert!(!enter(&sources, ip, ConnectionKind::Http));
+            (0..2).for_each(|_| leave(&sources, ip, ConnectionKind::Http));
         }
         assert!(is_empty(&sources));
     }
@@ -268,15 +268,15 @@ mod tests {
     fn room_goes_back_after_a_peak() {
         let sources = Sources::default();
         let ips: Vec<_> = (0..20_000_u32).map(|number| IpAddr::from(number.to_be_bytes())).collect();
-        assert!(ips.iter().all(|ip| sources.enter(*ip, Class::Http, LIMITS)));
+        assert!(ips.iter().all(|ip| sources.enter(*ip, ConnectionKind::Http, LIMITS)));
         let room = || sources.shards.iter().map(|shard| shard.lock().unwrap().capacity()).sum::<usize>();
         assert!(room() >= ips.len());
         for ip in &ips[..19_990] {
-            Network::all(*ip).for_each(|network| sources.leave(network, Class::Http));
+            Network::all(*ip).for_each(|network| sources.leave(network, ConnectionKind::Http));
         }
         assert!(room() <= SHARDS * 2 * KEPT_NETWORKS, "{}", room());
-        assert!(ips[19_990..].iter().all(|ip| sources.enter(*ip, Class::Http, LIMITS)));
-        assert!(!sources.enter(ips[19_995], Class::Http, LIMITS));
+        assert!(ips[19_990..].iter().all(|ip| sources.enter(*ip, ConnectionKind::Http, LIMITS)));
+        assert!(!sources.enter(ips[19_995], ConnectionKind::Http, LIMITS));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
     fn wider_networks_have_more_and_not_without_limit() {
         let count = |ip: fn(u32) -> String| {
             let sources = Sources::default();
-            (0..200).filter(|number| enter(&sources, &ip(*number), Class::Http)).count()
+            (0..200).filter(|number| enter(&sources, &ip(*number), ConnectionKind::Http)).count()
         };
         assert_eq!(count(|number| format!("2001:db8:0:0100::{number:x}")), 2);
         assert_eq!(count(|number| format!("2001:db8:0:01{number:02x}::1")), 2 * Width::Home.share());
@@ -302,9 +302,9 @@ mod tests {
     fn one_that_is_refused_is_counted_nowhere() {
         let sources = Sources::default();
         let full: Vec<_> = (0..16).map(|number| format!("2001:db8:0:{number:02x}00::1")).collect();
-        assert!(full.iter().all(|ip| enter(&sources, ip, Class::Http)));
-        assert!(!enter(&sources, "2001:db8:0:ff00::1", Class::Http));
-        full.iter().for_each(|ip| leave(&sources, ip, Class::Http));
+        assert!(full.iter().all(|ip| enter(&sources, ip, ConnectionKind::Http)));
+        assert!(!enter(&sources, "2001:db8:0:ff00::1", ConnectionKind::Http));
+        full.iter().for_each(|ip| leave(&sources, ip, ConnectionKind::Http));
         assert!(is_empty(&sources));
     }
 }

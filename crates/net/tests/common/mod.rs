@@ -11,9 +11,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use shoal_net::{
-    AnyIo, Backend, BindError, Counters, DatagramIo, Service, SocketSettings, Sockets, TaskRun, UringIo,
+    AnyIo, Backend, BindError, Counters, DatagramIo, SocketSettings, Sockets, TaskRun, UringIo,
     UringSettings, Waker,
 };
+use shoal_transport::datagram::DatagramService;
 
 /// Longer than anything takes here, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,14 +95,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(kind: Kind, addrs: &[&str], service: impl Service + Send + 'static) -> Self {
+    pub(crate) fn start(kind: Kind, addrs: &[&str], service: impl DatagramService + Send + 'static) -> Self {
         Self::run(bind_one(addrs), move |sockets| kind.open(sockets), service)
     }
 
     pub(crate) fn run<Io: DatagramIo>(
         sockets: Sockets,
         open: impl FnOnce(Sockets) -> Io + Send + 'static,
-        mut service: impl Service + Send + 'static,
+        mut service: impl DatagramService + Send + 'static,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (addrs, counters, waker) = (sockets.local_addrs().collect(), sockets.counters(), sockets.waker());

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shoal_net::stream::{
-    ListenAddress, SourceLimits, StreamCounters, StreamIo, StreamLimits, StreamListeners, StreamService,
+    ListenAddress, SourceLimits, StreamCounters, StreamIo, StreamLimits, StreamListeners,
 };
-use shoal_wire::stream::{Claim, Class, Handle, Next, Origin};
+use shoal_transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
 
 use super::PATIENCE;
 
@@ -55,7 +55,7 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
 /// - `echo TEXT` answers with the text, `close TEXT` closes after it, and `linger TEXT` closes one direction;
 /// - `quit` closes without a word, `busy` expects more;
 /// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
-/// - `claim IP` has the connection count towards a source, `claim-websocket IP` as a WebSocket, `release` towards none;
+/// - `quota IP` has the connection count towards a source, `quota-websocket IP` as a WebSocket, `release` towards none;
 /// - `stand` makes a standing connection of it, and `tell N TEXT` says something on the `N`th that was opened.
 ///
 /// What it is to say unasked is told by [`Account::tell`].
@@ -72,7 +72,7 @@ pub(crate) struct Account {
     pub(crate) opened: AtomicUsize,
     pub(crate) closed: AtomicUsize,
     pub(crate) heard_bytes: AtomicUsize,
-    pub(crate) origins: Mutex<Vec<Origin>>,
+    pub(crate) remotes: Mutex<Vec<Remote>>,
     pub(crate) spoken: AtomicUsize,
     /// The last backlog that it was told of, and the largest.
     pub(crate) backlog_bytes: AtomicUsize,
@@ -111,7 +111,7 @@ pub(crate) struct Session {
     handle: Option<Handle>,
     stands: bool,
     was_tended: bool,
-    claim: Option<Claim>,
+    quota: Option<Quota>,
 }
 
 /// The last words of a connection whose time is up.
@@ -127,9 +127,9 @@ pub(crate) const FULL: &[u8] = b"full\n";
 impl StreamService for Script {
     type Session = Session;
 
-    fn open(&mut self, origin: &Origin, handle: Handle) -> Session {
+    fn open(&mut self, remote: &Remote, handle: Handle) -> Session {
         self.account.opened.fetch_add(1, Ordering::Relaxed);
-        self.account.origins.lock().unwrap().push(*origin);
+        self.account.remotes.lock().unwrap().push(*remote);
         self.account.post.lock().unwrap().handles.push(handle);
         Session { handle: Some(handle), ..Session::default() }
     }
@@ -142,15 +142,15 @@ impl StreamService for Script {
         session.go_on(output, &self.account)
     }
 
-    fn claim(&mut self, session: &mut Session) -> Option<Claim> {
-        session.claim.take()
+    fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {
+        session.quota.take()
     }
 
-    fn speaker(&mut self) -> Option<Handle> {
+    fn next_to_write(&mut self) -> Option<Handle> {
         self.account.post.lock().unwrap().speakers.pop_front()
     }
 
-    fn speak(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+    fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         self.account.spoken.fetch_add(1, Ordering::Relaxed);
         let letters = self.account.post.lock().unwrap().letters.remove(&session.handle.unwrap());
         for letter in letters.into_iter().flatten() {
@@ -163,7 +163,7 @@ impl StreamService for Script {
         session.rest()
     }
 
-    fn backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+    fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
         self.account.backlog_bytes.store(unsent_bytes, Ordering::Relaxed);
         self.account.backlog_bytes_max.fetch_max(unsent_bytes, Ordering::Relaxed);
         let mut post = self.account.post.lock().unwrap();
@@ -172,17 +172,17 @@ impl StreamService for Script {
         }
     }
 
-    fn tend(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+    fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         let is_in_vain = mem::replace(&mut session.was_tended, true);
         output.extend_from_slice(if is_in_vain { GONE } else { PING });
-        if is_in_vain { Next::Close } else { Next::Standing }
+        if is_in_vain { Next::Close } else { Next::Upgraded }
     }
 
     fn expire(&mut self, _: &mut Session, output: &mut Vec<u8>) {
         output.extend_from_slice(BYE);
     }
 
-    fn refuse(&mut self, _: &Origin, output: &mut Vec<u8>) {
+    fn refuse(&mut self, _: &Remote, output: &mut Vec<u8>) {
         output.extend_from_slice(FULL);
     }
 
@@ -191,7 +191,7 @@ impl StreamService for Script {
         self.account.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn is_limited(&self, _: &Origin) -> bool {
+    fn is_limited(&self, _: &Remote) -> bool {
         self.is_limited
     }
 }
@@ -200,7 +200,7 @@ impl Session {
     /// What it waits for when all that has come whole is answered.
     fn rest(&self) -> Next {
         match (self.partial.is_empty(), self.stands) {
-            (true, true) => Next::Standing,
+            (true, true) => Next::Upgraded,
             (true, false) => Next::Idle,
             (false, _) => Next::Busy,
         }
@@ -229,11 +229,11 @@ impl Session {
                 "quit" => return Next::Close,
                 "busy" => return Next::Busy,
                 "stand" => self.stands = true,
-                "claim" | "claim-websocket" => {
-                    let class = if word == "claim" { Class::Http } else { Class::WebSocket };
-                    self.claim = Some(Claim { ip: Some(text.trim_end().parse().unwrap()), class });
+                "quota" | "quota-websocket" => {
+                    let kind = if word == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
+                    self.quota = Some(Quota { ip: Some(text.trim_end().parse().unwrap()), kind });
                 }
-                "release" => self.claim = Some(Claim { ip: None, class: Class::Http }),
+                "release" => self.quota = Some(Quota { ip: None, kind: ConnectionKind::Http }),
                 "tell" => {
                     let (number, text) = text.split_once(' ').unwrap();
                     account.tell(number.parse().unwrap(), text);
@@ -248,7 +248,7 @@ impl Session {
             }
         }
         match self.rest() {
-            Next::Busy if was_whole => Next::BusyAnew,
+            Next::Busy if was_whole => Next::BusyNew,
             next => next,
         }
     }

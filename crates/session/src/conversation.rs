@@ -1,0 +1,365 @@
+//! HTTP requests and their responses, in order.
+//!
+//! This module owns how a request is answered: by the engine if it is for the tracker, or else by a status. It
+//! must not know where bytes come from or go to.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_engine::Now;
+use shoal_engine::http::Responder;
+use shoal_engine::refusal::Refusal;
+use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
+use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
+use shoal_wire::http::response::{ResponseHead, Status};
+use shoal_wire::websocket::handshake::{self, Accept};
+
+use crate::answer::{self, Dates};
+use crate::origin;
+use crate::scrape::{Delivery, DeliveryFormat, Slots};
+use crate::service::SCRATCH_BYTES;
+use crate::session::{Session, Stage};
+use crate::settings::Settings;
+use crate::source::{ClientSource, NoClient};
+use crate::upgrade::{self, Upgrade};
+
+/// Maximum size of a body that is skipped. Nothing that is served here needs a body.
+const BODY_BYTES_MAX: u16 = 1024;
+
+/// Handles the HTTP requests of all connections of a worker.
+pub(crate) struct Conversation {
+    settings: Arc<Settings>,
+    responder: Responder,
+    /// Whether a connection may become a WebSocket.
+    upgrades: bool,
+    /// The full scrapes in progress.
+    slots: Slots,
+    /// None if sources are not limited.
+    room: Option<Box<dyn SourceCapacity>>,
+    dates: Dates,
+    /// Scratch buffer for the body of a response.
+    body: Vec<u8>,
+}
+
+/// The routes that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Announce,
+    Scrape,
+}
+
+/// The next step after the requests of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The connection waits for this.
+    Wait(Next),
+    /// The following bytes are frames of a WebSocket of the client at this address.
+    Upgrade(IpAddr),
+}
+
+/// How a request is answered.
+enum Decision {
+    /// With this status and the body that was written.
+    Answer(Status),
+    /// With a full scrape for the client at this address.
+    FullScrape(IpAddr),
+    /// With an upgrade to a WebSocket for the client at this address.
+    Upgrade(Accept, IpAddr),
+}
+
+impl Conversation {
+    /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to
+    /// become WebSockets.
+    pub(crate) fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
+        let slots = Slots::new(settings.full_scrapes_max);
+        Self { settings, responder, upgrades, slots, room: None, dates: Dates::new(), body: Vec::new() }
+    }
+
+    /// Sets `room`, which decides whether a source may have one more connection.
+    pub(crate) fn set_source_capacity(&mut self, room: Box<dyn SourceCapacity>) {
+        self.room = Some(room);
+    }
+
+    /// Returns whether `source` may have one more connection of a kind.
+    pub(crate) fn has_capacity(&self, source: ClientSource, kind: ConnectionKind) -> bool {
+        match (&self.room, self.settings.proxy.limited_ip(source)) {
+            (Some(room), Some(ip)) => room.has_capacity(ip, kind),
+            _ => true,
+        }
+    }
+
+    /// Answers the complete requests at the beginning of `input`. Returns how many bytes were consumed, and what
+    /// follows.
+    pub(crate) fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> (usize, After) {
+        let mut rest = input;
+        loop {
+            match self.step(session, &mut rest, out, now) {
+                None => {}
+                Some(after @ After::Wait(Next::Close | Next::Linger)) => return (input.len(), after),
+                Some(after) => return (input.len() - rest.len(), after),
+            }
+        }
+    }
+
+    /// Frees memory of the scratch buffer if it has become large.
+    pub(crate) fn trim(&mut self) {
+        self.body.shrink_to(SCRATCH_BYTES);
+    }
+
+    /// Frees the slot of a full scrape that was cut off.
+    pub(crate) fn forget_delivery(&mut self, handle: Handle) {
+        self.slots.free(handle);
+    }
+
+    /// Continues the response in progress, or answers the next request. Returns what follows, unless it is
+    /// another step.
+    fn step(
+        &mut self,
+        session: &mut Session,
+        rest: &mut &[u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Option<After> {
+        if matches!(session.stage, Stage::Delivery(_)) {
+            return self.deliver(session, rest, out).map(After::Wait);
+        }
+        *rest = session.skip(rest);
+        // RFC 9112, 2.2: empty lines before a request are to be ignored.
+        *rest = &rest[head::empty_lines_bytes(rest)..];
+        if session.skip_bytes > 0 {
+            return Some(After::Wait(Next::Busy));
+        }
+        if rest.is_empty() {
+            return Some(After::Wait(Next::Idle));
+        }
+        if out.len() >= OUTPUT_BYTES_MAX {
+            return Some(After::Wait(Next::More));
+        }
+        let mut storage = HeaderStorage::new();
+        match RequestHead::decode(rest, &mut storage) {
+            Ok(None) => Some(After::Wait(Next::Busy)),
+            Err(error) => {
+                let text = format!("{error}\n");
+                answer::last(error.status(), &text, now, out);
+                Some(After::Wait(Next::Linger))
+            }
+            Ok(Some(request)) => {
+                *rest = &rest[request.bytes..];
+                self.answer(session, &request, rest, out, now)
+            }
+        }
+    }
+
+    /// Writes the next part of a full scrape. A full scrape that has lost its slot is cut off; without its end,
+    /// the client cannot take it for complete.
+    fn deliver(&mut self, session: &mut Session, rest: &[u8], out: &mut Vec<u8>) -> Option<Next> {
+        let Stage::Delivery(delivery) = &mut session.stage else { return None };
+        let Some(slot) = self.slots.of(session.handle) else { return Some(Next::Close) };
+        let bytes_before = out.len();
+        let has_more = delivery.write_next(&self.responder, &mut self.body, out);
+        slot.add_sent(out.len() - bytes_before);
+        if has_more {
+            return Some(Next::More);
+        }
+        let stays_open = delivery.keeps_alive();
+        session.stage = Stage::Http;
+        self.slots.free(session.handle);
+        if stays_open { None } else { Some(close_mode(session, rest)) }
+    }
+
+    /// Answers a request that is followed by `rest`, or begins to. Returns what follows, unless it is another
+    /// step.
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        request: &RequestHead<'_, '_>,
+        rest: &[u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Option<After> {
+        let skippable_bytes = skippable_bytes(request.body);
+        // A body that is too long is not awaited, but the client is sending it.
+        session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
+        let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
+        let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
+        self.body.clear();
+        let stays_open = match self.decide(session, request, now) {
+            Decision::Answer(status) => {
+                self.respond(status, request, keep_alive, out, now);
+                keep_alive
+            }
+            Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out, now),
+            Decision::Upgrade(accept, ip) => {
+                handshake::respond(&accept, out);
+                return Some(After::Upgrade(ip));
+            }
+        };
+        if stays_open { None } else { Some(After::Wait(close_mode(session, rest))) }
+    }
+
+    /// Decides how to answer a request. The body must be empty before the call.
+    fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
+        let websocket = self.upgrades.then_some(&self.settings.websocket);
+        match upgrade::consider(websocket, request, || self.client(session, request)) {
+            Upgrade::Unasked => {}
+            Upgrade::Granted(accept, ip)
+                if self.has_capacity(ClientSource::Ip(ip), ConnectionKind::WebSocket) =>
+            {
+                return Decision::Upgrade(accept, ip);
+            }
+            Upgrade::Granted(..) => {
+                self.body.extend_from_slice(answer::TOO_MANY_WEBSOCKETS.as_bytes());
+                return Decision::Answer(Status::ServiceUnavailable);
+            }
+            Upgrade::Declined(status, text) => {
+                self.body.extend_from_slice(text.as_bytes());
+                return Decision::Answer(status);
+            }
+            Upgrade::Unnamed => {
+                self.refuse_unnamed();
+                return Decision::Answer(Status::BadRequest);
+            }
+        }
+        match (request.method, route(request.path)) {
+            (Method::Other, _) => Decision::Answer(Status::MethodNotAllowed),
+            _ if skippable_bytes(request.body).is_none() => Decision::Answer(Status::ContentTooLarge),
+            (_, None) => Decision::Answer(Status::NotFound),
+            (_, Some(route)) => self.answer_route(session, request, route, now),
+        }
+    }
+
+    /// Writes a response with the body, or with a default text for the status if the body is empty.
+    fn respond(
+        &mut self,
+        status: Status,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        out: &mut Vec<u8>,
+        now: Now,
+    ) {
+        if self.body.is_empty() {
+            let text = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
+            self.body.extend_from_slice(text.as_bytes());
+        }
+        let head = ResponseHead {
+            status,
+            version: request.version,
+            keep_alive,
+            framing: answer::length(&self.body),
+            date: self.dates.at(now),
+            fields: answer::fields(status),
+        };
+        head.encode(out);
+        if request.method != Method::Head {
+            out.extend_from_slice(&self.body);
+        }
+    }
+
+    /// Passes a request to the engine, which writes the reply to the body.
+    fn answer_route(
+        &mut self,
+        session: &Session,
+        request: &RequestHead<'_, '_>,
+        route: Route,
+        now: Now,
+    ) -> Decision {
+        let Ok(ip) = self.client(session, request) else {
+            self.refuse_unnamed();
+            return Decision::Answer(Status::Ok);
+        };
+        if !self.settings.cross_site && origin::is_cross_site(request) {
+            self.responder.refuse(Some(ip), Refusal::CrossSite, &mut self.body);
+            return Decision::Answer(Status::Forbidden);
+        }
+        match route {
+            Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
+            Route::Scrape if !self.responder.is_full_scrape(request.query) => {
+                self.responder.scrape(ip, request.query, &mut self.body);
+            }
+            Route::Scrape if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
+            Route::Scrape => {
+                self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
+                return Decision::Answer(Status::ServiceUnavailable);
+            }
+        }
+        Decision::Answer(Status::Ok)
+    }
+
+    fn begin_delivery(
+        &mut self,
+        session: &mut Session,
+        request: &RequestHead<'_, '_>,
+        ip: IpAddr,
+        keep_alive: bool,
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> bool {
+        let format = DeliveryFormat::new(request, keep_alive);
+        format.encode_head(self.dates.at(now), out);
+        // The request is counted here even if its body is not sent, like that of an announce.
+        let scrape = self.responder.begin_full_scrape(ip);
+        if request.method == Method::Head {
+            self.slots.free(session.handle);
+            return format.keeps_alive();
+        }
+        session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
+        // The end of the delivery decides whether the connection stays open.
+        true
+    }
+
+    /// Writes the error for a trusted proxy that does not name its client.
+    fn refuse_unnamed(&mut self) {
+        self.responder.refuse(None, Refusal::ProxyWithoutClient, &mut self.body);
+    }
+
+    /// Returns the address of the client.
+    fn client(&self, session: &Session, request: &RequestHead<'_, '_>) -> Result<IpAddr, NoClient> {
+        match (self.settings.proxy.header, session.source) {
+            (Some(header), _) if session.is_trusted => {
+                self.settings.proxy.client(header, request.header(header.name()))
+            }
+            (_, ClientSource::Ip(ip)) => Ok(ip),
+            (_, ClientSource::Unix | ClientSource::Unnamed) => Err(NoClient),
+        }
+    }
+}
+
+/// Returns the length of a body, if it is short enough to be skipped.
+fn skippable_bytes(body: Body) -> Option<u16> {
+    match body {
+        Body::None => Some(0),
+        Body::Bytes(bytes) => u16::try_from(bytes).ok().filter(|bytes| *bytes <= BODY_BYTES_MAX),
+        Body::Chunked => None,
+    }
+}
+
+/// Returns how a connection ends after its last response.
+const fn close_mode(session: &Session, rest: &[u8]) -> Next {
+    // Unread input makes the kernel reset the connection, and the response may be lost with it.
+    if rest.is_empty() && session.skip_bytes == 0 { Next::Close } else { Next::Linger }
+}
+
+/// Returns the route of a path, if it has one. Torrents name trackers by various paths whose last segment names
+/// the request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`.
+fn route(path: &[u8]) -> Option<Route> {
+    match path {
+        b"/announce" => Some(Route::Announce),
+        b"/scrape" => Some(Route::Scrape),
+        [b'/', segments @ ..] => {
+            let end = segments.iter().rposition(|&byte| byte != b'/')? + 1;
+            let last = segments[..end].rsplit(|&byte| byte == b'/').next()?;
+            match last.strip_suffix(b".php").unwrap_or(last) {
+                b"announce" => Some(Route::Announce),
+                b"scrape" => Some(Route::Scrape),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,255 @@
+//! A full scrape in progress: all torrents in pieces, framed, and compressed if the client accepts that.
+//!
+//! This module also decides which clients may have one. The slots for full scrapes are few. A source therefore
+//! holds one of them at most, and if all are taken, a slow reader loses its slot to a newcomer. The back end
+//! limits the total time of a full scrape.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use shoal_engine::Now;
+use shoal_engine::http::{FullScrape, Responder};
+use shoal_transport::stream::Handle;
+use shoal_wire::http::Version;
+use shoal_wire::http::date::Date;
+use shoal_wire::http::head::RequestHead;
+use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ResponseHead, Status};
+
+/// A reader is slow if it has read fewer bytes per second than this since it began. Bytes in the kernel's buffers
+/// count as read.
+const RATE_BYTES_MIN: u64 = 64 * 1024;
+
+/// Seconds for which no reader counts as slow.
+const GRACE_S: u32 = 10;
+
+/// The full scrapes of a worker in progress.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    taken: Vec<Slot>,
+    count_max: usize,
+}
+
+/// A full scrape in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    handle: Handle,
+    ip: IpAddr,
+    since_s: u32,
+    sent_bytes: u64,
+}
+
+/// Memory of a compressor (flate2 with its fastest setting), as measured by `tests/held`.
+const ENCODER_BYTES: usize = 320 * 1024;
+
+/// The format in which a full scrape is delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeliveryFormat {
+    version: Version,
+    gzip: bool,
+    /// Whether the connection stays open after it.
+    keep_alive: bool,
+}
+
+/// The rest of a full scrape.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    scrape: FullScrape,
+    format: DeliveryFormat,
+    /// Holds compressed bytes that are not sent yet.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Slots {
+    pub(crate) const fn new(count_max: usize) -> Self {
+        Self { taken: Vec::new(), count_max }
+    }
+
+    /// Takes a slot for the client at `ip` on a connection. Returns whether it got one.
+    pub(crate) fn take(&mut self, handle: Handle, ip: IpAddr, now: Now) -> bool {
+        if self.taken.iter().any(|slot| source(slot.ip) == source(ip)) {
+            return false;
+        }
+        if self.taken.len() >= self.count_max {
+            let slowest = self.taken.iter().enumerate().filter(|(_, slot)| slot.is_slow(now));
+            let Some((index, _)) = slowest.min_by_key(|(_, slot)| slot.rate_bytes(now)) else { return false };
+            self.taken.swap_remove(index);
+        }
+        self.taken.push(Slot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
+        true
+    }
+
+    /// Returns the slot of a connection, unless it has lost it.
+    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut Slot> {
+        self.taken.iter_mut().find(|slot| slot.handle == handle)
+    }
+
+    /// Frees the slot of a connection, if it still has one.
+    pub(crate) fn free(&mut self, handle: Handle) {
+        self.taken.retain(|slot| slot.handle != handle);
+    }
+}
+
+impl Slot {
+    /// Records that this many more bytes were sent.
+    pub(crate) fn add_sent(&mut self, bytes: usize) {
+        self.sent_bytes = self.sent_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// Returns the bytes per second since the beginning.
+    fn rate_bytes(&self, now: Now) -> u64 {
+        self.sent_bytes / u64::from(now.monotonic_s.saturating_sub(self.since_s).max(1))
+    }
+
+    fn is_slow(&self, now: Now) -> bool {
+        now.monotonic_s.saturating_sub(self.since_s) >= GRACE_S && self.rate_bytes(now) < RATE_BYTES_MIN
+    }
+}
+
+/// Returns the source of an address: an IPv4 address, or an IPv6 /64.
+fn source(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
+        }
+    }
+}
+
+impl DeliveryFormat {
+    /// Returns the format for a request, on a connection that may stay open or not.
+    pub(crate) fn new(request: &RequestHead<'_, '_>, keep_alive: bool) -> Self {
+        let is_chunked = request.version == Version::Http11;
+        Self { version: request.version, gzip: request.accepts_gzip(), keep_alive: keep_alive && is_chunked }
+    }
+
+    /// Writes the head of the response.
+    pub(crate) fn encode_head(self, date: &Date, out: &mut Vec<u8>) {
+        let head = ResponseHead {
+            status: Status::Ok,
+            version: self.version,
+            keep_alive: self.keep_alive,
+            framing: if self.is_chunked() { Framing::Chunked } else { Framing::Close },
+            date,
+            // RFC 9110, 12.5.5: a cache must not hand a compressed response to clients that cannot decompress it.
+            fields: if self.gzip {
+                &[("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
+            } else {
+                &[("Vary", "Accept-Encoding")]
+            },
+        };
+        head.encode(out);
+    }
+
+    pub(crate) const fn keeps_alive(self) -> bool {
+        self.keep_alive
+    }
+
+    /// Returns whether the body is sent in chunks. HTTP/1.0 has none: the body ends with the connection.
+    const fn is_chunked(self) -> bool {
+        matches!(self.version, Version::Http11)
+    }
+}
+
+impl Delivery {
+    /// Creates the part after the head.
+    pub(crate) fn new(scrape: FullScrape, format: DeliveryFormat) -> Self {
+        // The fastest setting suffices: info hashes are random, so only the bytes between them compress.
+        let encoder = format.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
+        Self { scrape, format, encoder }
+    }
+
+    /// Returns how much memory it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let encoder = self.encoder.as_ref().map_or(0, |encoder| ENCODER_BYTES + encoder.get_ref().capacity());
+        size_of::<Self>() + self.scrape.held_bytes() + encoder
+    }
+
+    pub(crate) const fn keeps_alive(&self) -> bool {
+        self.format.keeps_alive()
+    }
+
+    /// Appends the next part to `out`, using the buffer `piece`. Returns whether there is more.
+    pub(crate) fn write_next(
+        &mut self,
+        responder: &Responder,
+        piece: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        // The encoder may retain some pieces.
+        let (mut has_more, start) = (true, out.len());
+        while has_more && out.len() == start {
+            piece.clear();
+            has_more = self.scrape.next(responder, piece);
+            self.compress(has_more, piece);
+            self.frame(piece, out);
+        }
+        if !has_more && self.format.is_chunked() {
+            out.extend_from_slice(END_OF_CHUNKS);
+        }
+        has_more
+    }
+
+    /// Replaces `piece` by the compressed bytes that are available.
+    fn compress(&mut self, has_more: bool, piece: &mut Vec<u8>) {
+        let Some(encoder) = &mut self.encoder else { return };
+        encoder.write_all(piece).expect("writing to a vector never fails");
+        if !has_more {
+            encoder.try_finish().expect("writing to a vector never fails");
+        }
+        piece.clear();
+        piece.append(encoder.get_mut());
+    }
+
+    fn frame(&self, piece: &[u8], out: &mut Vec<u8>) {
+        let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
+        out.extend_from_slice(piece);
+        if let Some(chunk) = chunk {
+            chunk.end(out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(monotonic_s: u32) -> Now {
+        Now { monotonic_s, unix_s: 0 }
+    }
+
+    const fn handle(index: u32) -> Handle {
+        Handle { index, generation: 0 }
+    }
+
+    fn take(slots: &mut Slots, index: u32, ip: &str, now_s: u32) -> bool {
+        slots.take(handle(index), ip.parse().unwrap(), at(now_s))
+    }
+
+    #[test]
+    fn a_source_has_one_slot() {
+        let mut slots = Slots::new(3);
+        assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "2001:db8::1", 0));
+        assert!(!take(&mut slots, 3, "192.0.2.1", 0) && !take(&mut slots, 3, "2001:db8::2", 0));
+        slots.free(handle(1));
+        assert!(take(&mut slots, 3, "192.0.2.1", 0));
+    }
+
+    #[test]
+    fn a_slow_reader_loses_its_slot_to_a_newcomer() {
+        let mut slots = Slots::new(2);
+        assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "192.0.2.2", 0));
+        let rate_bytes_min = usize::try_from(RATE_BYTES_MIN).unwrap();
+        slots.of(handle(1)).unwrap().add_sent(10 * rate_bytes_min);
+        slots.of(handle(2)).unwrap().add_sent(10 * rate_bytes_min - 1);
+        assert!(!take(&mut slots, 3, "192.0.2.3", GRACE_S - 1));
+        assert!(take(&mut slots, 3, "192.0.2.3", GRACE_S));
+        assert!(slots.of(handle(1)).is_some() && slots.of(handle(2)).is_none());
+        // The newcomer has time to begin.
+        assert!(!take(&mut slots, 4, "192.0.2.4", GRACE_S));
+        slots.free(handle(2));
+        assert_eq!(slots.taken.len(), 2);
+    }
+}

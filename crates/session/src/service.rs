@@ -1,0 +1,528 @@
+//! The stages of a connection.
+//!
+//! This module owns how a connection begins and ends, and which layer handles its bytes: the PROXY header is
+//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::conversation`].
+
+use core::mem;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_engine::{Now, http, webtorrent};
+use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
+use shoal_wire::http::response::Status;
+use shoal_wire::proxy::{self, Decoded};
+
+use crate::answer;
+use crate::conversation::{After, Conversation};
+use crate::partial::PartialInput;
+use crate::session::{Session, Stage};
+use crate::settings::{Listener, Settings};
+use crate::socket::{self, Sockets};
+use crate::source::ClientSource;
+
+/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
+/// with requests whose responses have to be sent first. A client that sends more has not waited for them.
+const PARTIAL_BYTES_MAX: usize = 128 * 1024;
+
+/// Capacity that a scratch buffer retains when it is trimmed.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Serves the connections of one worker.
+pub struct Service {
+    settings: Arc<Settings>,
+    tls: Option<shoal_tls::Server>,
+    conversation: Conversation,
+    /// None if WebTorrent is not served.
+    sockets: Option<Sockets>,
+    /// Scratch buffer for decrypted input.
+    plaintext: Vec<u8>,
+    /// Scratch buffer for output that is to be encrypted.
+    reply: Vec<u8>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
+    /// if they are served. `tls` is required for TLS listeners.
+    #[must_use]
+    pub fn new(
+        settings: Arc<Settings>,
+        http: http::Responder,
+        webtorrent: Option<webtorrent::Responder>,
+        tls: Option<shoal_tls::Server>,
+    ) -> Self {
+        let conversation = Conversation::new(Arc::clone(&settings), http, webtorrent.is_some());
+        let sockets = webtorrent.map(|responder| Sockets::new(settings.websocket.clone(), responder));
+        Self { settings, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
+    }
+
+    /// Sets `room`, which decides whether a source may have one more connection when a connection comes to count
+    /// towards another source or limit than at first.
+    #[must_use]
+    pub fn with_source_capacity(mut self, room: Box<dyn SourceCapacity>) -> Self {
+        self.conversation.set_source_capacity(room);
+        self
+    }
+
+    /// Creates the session of an accepted connection, which the back end calls `handle`.
+    #[must_use]
+    pub fn open(&self, remote: &Remote, handle: Handle) -> Session {
+        let listener = self.listener(remote);
+        let source = ClientSource::of(remote);
+        let is_trusted = self.settings.proxy.trusts(source);
+        let stage = if !listener.proxy_protocol {
+            Stage::Http
+        } else if is_trusted {
+            Stage::Proxy
+        } else {
+            Stage::Over
+        };
+        Session::new(stage, listener.tls, source, is_trusted, handle)
+    }
+
+    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns what
+    /// the connection waits for. After [`Next::More`] it is called with an empty input to continue.
+    pub fn receive(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        let next = match session.stage {
+            Stage::Proxy => self.receive_header(session, input, output, now),
+            Stage::Http | Stage::Delivery(_) | Stage::Socket(_) => {
+                self.receive_payload(session, input, output, now)
+            }
+            Stage::Over => Next::Close,
+        };
+        self.end_if(next, session)
+    }
+
+    /// Returns the source and limit that the connection counts towards from now on, if they have changed since
+    /// the last call: a proxy has named its client, or the connection has become a WebSocket.
+    pub fn changed_quota(&self, session: &mut Session) -> Option<Quota> {
+        if !mem::take(&mut session.quota_changed) {
+            return None;
+        }
+        let kind = if matches!(session.stage, Stage::Socket(_)) {
+            ConnectionKind::WebSocket
+        } else {
+            ConnectionKind::Http
+        };
+        Some(Quota { ip: self.settings.proxy.limited_ip(session.source), kind })
+    }
+
+    /// Returns the next connection with queued messages.
+    pub fn next_to_write(&mut self) -> Option<Handle> {
+        self.sockets.as_mut()?.speaker()
+    }
+
+    /// Returns the next connection whose peer may be gone. Must be called at the end of a poll round.
+    pub fn next_to_probe(&mut self) -> Option<Handle> {
+        self.sockets.as_mut()?.suspect()
+    }
+
+    /// Reports that the peer of the last suspect is still receiving earlier output.
+    pub fn confirm_alive(&mut self) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.vouch();
+        }
+    }
+
+    /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
+    pub fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        if let (Some(sockets), Stage::Socket(socket)) = (&mut self.sockets, &mut session.stage) {
+            sockets.fetch(socket, |bytes| match &mut session.tls {
+                // All bytes are sealed together, in as few records as possible.
+                Some(tls) => tls.seal(bytes, output),
+                None => output.extend_from_slice(bytes),
+            });
+        }
+        let next = session.awaits();
+        self.end_if(next, session)
+    }
+
+    /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile,
+    /// within limits.
+    pub fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.set_unsent(handle, unsent_bytes);
+        }
+    }
+
+    /// Returns how much memory a connection holds, including the queued bytes that it does not read.
+    #[must_use]
+    pub fn held(&self, session: &Session) -> Held {
+        let mut held = session.held();
+        if let (Some(sockets), Stage::Socket(_)) = (&self.sockets, &session.stage) {
+            held.variable += sockets.backlog_bytes(session.handle);
+        }
+        held
+    }
+
+    /// Handles a peer that has been silent for the maximum time: pings it, or closes the connection if it was
+    /// pinged before. The peer would not receive a reason.
+    pub fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let next = match &mut session.stage {
+            Stage::Socket(socket) if !socket.is_silent() => {
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
+                session.awaits()
+            }
+            _ => Next::Close,
+        };
+        self.end_if(next, session)
+    }
+
+    /// Collects the messages from other workers. Must be called at the beginning of a poll round.
+    pub fn collect(&mut self, now: Now) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.collect(now);
+        }
+    }
+
+    /// Dispatches the messages for connections of other workers, and returns the workers to be woken. Must be
+    /// called at the end of a poll round.
+    pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        // The dispatch happens at once, even if the caller does not iterate over the workers.
+        self.sockets.as_mut().map(Sockets::dispatch).into_iter().flatten()
+    }
+
+    /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets
+    /// an error.
+    pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+        match session.stage {
+            Stage::Http | Stage::Socket(_) => self.write_close(session, output, now),
+            // A truncated response must not look complete. Before the first request there is nothing to write.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
+        }
+        self.end(session);
+    }
+
+    /// Ends a connection that holds more memory than others when there is not enough, with an error for the
+    /// client.
+    pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+        match session.stage {
+            Stage::Http | Stage::Socket(_) => {
+                let is_within_request = !session.partial.is_empty();
+                let is_socket = matches!(session.stage, Stage::Socket(_));
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| {
+                    if is_socket {
+                        socket::write_shed(bytes);
+                    } else if is_within_request {
+                        answer::last(Status::ServiceUnavailable, answer::OUT_OF_MEMORY, now, bytes);
+                    }
+                });
+                if let Some(tls) = &mut session.tls {
+                    tls.close(output);
+                }
+            }
+            // The same as in `expire`.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
+        }
+        self.end(session);
+    }
+
+    /// Frees memory of scratch buffers that have become large. To be called every few seconds.
+    pub fn trim(&mut self) {
+        for scratch in [&mut self.plaintext, &mut self.reply] {
+            scratch.shrink_to(SCRATCH_BYTES);
+        }
+        self.conversation.trim();
+        if let Some(sockets) = &mut self.sockets {
+            sockets.trim();
+        }
+    }
+
+    /// Refuses a connection from `remote` for lack of capacity. The client gets an error, unless TLS would have
+    /// to come first.
+    pub fn refuse(&self, remote: &Remote, output: &mut Vec<u8>, now: Now) {
+        if !self.listener(remote).tls {
+            answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
+        }
+    }
+
+    /// Removes a closed connection.
+    pub fn close(&mut self, mut session: Session) {
+        self.end(&mut session);
+    }
+
+    /// Returns whether connections from `remote` count towards the limit of their source. Those of proxies do
+    /// not.
+    #[must_use]
+    pub fn is_limited(&self, remote: &Remote) -> bool {
+        let source = ClientSource::of(remote);
+        source != ClientSource::Unix && !self.settings.proxy.trusts(source)
+    }
+
+    fn listener(&self, remote: &Remote) -> Listener {
+        self.settings.listeners.get(remote.listener).copied().unwrap_or_default()
+    }
+
+    /// Runs the first stage: reads which source the proxy names.
+    fn receive_header(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        if session.partial.is_empty() {
+            return self.take_header(session, input, output, now);
+        }
+        let mut partial = session.partial.take();
+        partial.extend_from_slice(input);
+        self.take_header(session, &mut partial, output, now)
+    }
+
+    fn take_header(
+        &mut self,
+        session: &mut Session,
+        bytes: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        match proxy::decode(bytes) {
+            Decoded::Incomplete => {
+                session.partial.put(bytes.to_vec());
+                Next::Busy
+            }
+            // The peer does not use the PROXY protocol, so there is no known protocol for an error.
+            Decoded::Malformed => Next::Close,
+            Decoded::Header { bytes: header_bytes, source } => {
+                session.source = source.map_or(ClientSource::Unnamed, |source| ClientSource::Ip(source.ip()));
+                session.is_trusted = self.settings.proxy.trusts(session.source);
+                session.stage = Stage::Http;
+                session.quota_changed = session.source != ClientSource::Unnamed;
+                if !self.conversation.has_capacity(session.source, ConnectionKind::Http) {
+                    session.quota_changed = false;
+                    return refuse_named(session, output, now);
+                }
+                self.receive_payload(session, &mut bytes[header_bytes..], output, now)
+            }
+        }
+    }
+
+    /// Runs the second stage: requests and frames, which may have to be decrypted.
+    fn receive_payload(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        if session.is_tls {
+            self.receive_tls(session, input, output, now)
+        } else {
+            self.handle_input(session, input, output, now)
+        }
+    }
+
+    fn receive_tls(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        if session.tls.is_none() {
+            let Some(server) = &self.tls else { return Next::Close };
+            session.tls = Some(Box::new(shoal_tls::Session::new(server)));
+        }
+        let Some(mut tls) = session.tls.take() else { return Next::Close };
+        let mut plaintext = mem::take(&mut self.plaintext);
+        let next = match tls.open(input, &mut plaintext, output) {
+            Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
+            Ok(()) => match self.handle_plaintext(session, &mut tls, &mut plaintext, output, now) {
+                // The rest of a record must arrive as soon as that of a request.
+                Next::Idle | Next::Upgraded if tls.is_within_record() => {
+                    if plaintext.is_empty() {
+                        Next::Busy
+                    } else {
+                        Next::BusyNew
+                    }
+                }
+                next => next,
+            },
+            Err(failure) => {
+                if matches!(failure, shoal_tls::Failure::PlainHttp) {
+                    answer::last(Status::BadRequest, answer::PLAIN_HTTP, now, output);
+                }
+                Next::Linger
+            }
+        };
+        plaintext.clear();
+        self.plaintext = plaintext;
+        session.tls = Some(tls);
+        next
+    }
+
+    fn handle_plaintext(
+        &mut self,
+        session: &mut Session,
+        tls: &mut shoal_tls::Session,
+        plaintext: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        let mut reply = mem::take(&mut self.reply);
+        let mut next = self.handle_input(session, plaintext, &mut reply, now);
+        tls.seal(&reply, output);
+        reply.clear();
+        self.reply = reply;
+        // All earlier input was answered, and no more will arrive.
+        if tls.is_closed() && matches!(next, Next::Idle | Next::Upgraded | Next::Busy | Next::BusyNew) {
+            next = Next::Close;
+            if let Some(sockets) = &mut self.sockets {
+                sockets.drain(session.handle, |bytes| tls.seal(bytes, output));
+            }
+        }
+        if matches!(next, Next::Close | Next::Linger) {
+            tls.close(output);
+        }
+        next
+    }
+
+    /// Runs the third stage: handles requests, or the frames of a WebSocket.
+    fn handle_input(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        match session.stage {
+            Stage::Socket(_) => self.handle_frames(session, input, output, now),
+            _ => self.handle_requests(session, input, output, now),
+        }
+    }
+
+    /// Answers the requests in the partial input and in `input`, and buffers the rest.
+    fn handle_requests(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        if session.partial.is_empty() {
+            // Most requests arrive in one piece and are read in place.
+            let (used, after) = self.conversation.serve(session, input, output, now);
+            let rest = &mut input[used..];
+            return match after {
+                After::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
+                After::Wait(next) => {
+                    session.partial.put(rest.to_vec());
+                    next
+                }
+            };
+        }
+        if session.partial.len() + input.len() > PARTIAL_BYTES_MAX {
+            return Next::Linger;
+        }
+        let mut partial = session.partial.take();
+        partial.extend_from_slice(input);
+        let (used, after) = self.conversation.serve(session, &partial, output, now);
+        match after {
+            After::Upgrade(ip) => self.upgrade(session, ip, &mut partial[used..], output, now),
+            After::Wait(next) => {
+                partial.drain(..used);
+                partial.shrink_to(2 * partial.len());
+                session.partial.put(partial);
+                next
+            }
+        }
+    }
+
+    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
+    /// frames.
+    fn upgrade(
+        &mut self,
+        session: &mut Session,
+        ip: IpAddr,
+        rest: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        let Some(sockets) = &self.sockets else { return Next::Close };
+        session.stage = Stage::Socket(Box::new(sockets.enter(session.handle, ip)));
+        (session.source, session.quota_changed) = (ClientSource::Ip(ip), true);
+        self.handle_frames(session, rest, output, now)
+    }
+
+    fn handle_frames(
+        &mut self,
+        session: &mut Session,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        match (&mut self.sockets, &mut session.stage) {
+            (Some(sockets), Stage::Socket(socket)) => {
+                sockets.receive(socket, &mut session.partial, input, output, now)
+            }
+            _ => Next::Close,
+        }
+    }
+
+    fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+        write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
+            Stage::Socket(_) => socket::write_close(bytes),
+            _ if !session.partial.is_empty() => {
+                answer::last(Status::RequestTimeout, answer::TOO_SLOW, now, bytes);
+            }
+            _ => {}
+        });
+        if let Some(tls) = &mut session.tls {
+            tls.close(output);
+        }
+    }
+
+    fn end_if(&mut self, next: Next, session: &mut Session) -> Next {
+        if matches!(next, Next::Close | Next::Linger) {
+            self.end(session);
+        }
+        next
+    }
+
+    /// Ends a session: it reads no more input and holds no memory.
+    fn end(&mut self, session: &mut Session) {
+        match (session.finish(), &mut self.sockets) {
+            (Stage::Delivery(_), _) => self.conversation.forget_delivery(session.handle),
+            (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.partial),
+            _ => {}
+        }
+        session.partial = PartialInput::nothing();
+        session.tls = None;
+    }
+}
+
+/// Ends the connection of a client that a proxy names and that has too many connections. The client gets an
+/// error, unless TLS would have to come first.
+fn refuse_named(session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
+    if session.is_tls {
+        return Next::Close;
+    }
+    answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
+    Next::Linger
+}
+
+/// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
+/// for TLS.
+fn write_through_tls(
+    tls: &mut Option<Box<shoal_tls::Session>>,
+    reply: &mut Vec<u8>,
+    output: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    let Some(tls) = tls else { return write(output) };
+    write(reply);
+    tls.seal(reply, output);
+    reply.clear();
+}

@@ -1,0 +1,123 @@
+//! The state of a connection between two calls.
+
+use core::mem;
+
+use shoal_transport::stream::{Handle, Held, Next};
+
+use crate::partial::PartialInput;
+use crate::scrape::Delivery;
+use crate::socket::Socket;
+use crate::source::ClientSource;
+
+/// The state of a connection. An idle one over plain HTTP owns no memory beyond this.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) stage: Stage,
+    /// The received part of the next request or frame, or input that is not yet read while a response is in
+    /// progress.
+    pub(crate) partial: PartialInput,
+    /// None before the first bytes of a handshake.
+    pub(crate) tls: Option<Box<shoal_tls::Session>>,
+    /// The back end's name for the connection.
+    pub(crate) handle: Handle,
+    pub(crate) source: ClientSource,
+    /// Whether the source is a trusted proxy.
+    pub(crate) is_trusted: bool,
+    /// Whether it was accepted by a listener for TLS.
+    pub(crate) is_tls: bool,
+    /// Whether it counts towards another source or limit than the back end knows.
+    pub(crate) quota_changed: bool,
+    /// Number of bytes of the last request's body that are still to be skipped.
+    pub(crate) skip_bytes: u16,
+}
+
+/// The stage of a connection: the input that is expected next.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The header of the PROXY protocol.
+    Proxy,
+    /// Requests, inside of TLS or not.
+    Http,
+    /// The end of the full scrape in progress; then requests.
+    Delivery(Box<Delivery>),
+    /// Frames of a WebSocket, inside of TLS or not.
+    Socket(Box<Socket>),
+    /// Nothing: the session has ended.
+    Over,
+}
+
+impl Session {
+    pub(crate) const fn new(
+        stage: Stage,
+        is_tls: bool,
+        source: ClientSource,
+        is_trusted: bool,
+        handle: Handle,
+    ) -> Self {
+        let partial = PartialInput::nothing();
+        Self {
+            stage,
+            partial,
+            tls: None,
+            handle,
+            source,
+            is_trusted,
+            is_tls,
+            quota_changed: false,
+            skip_bytes: 0,
+        }
+    }
+
+    /// Skips the rest of the body of the last request.
+    pub(crate) fn skip<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
+        let skipped = input.len().min(self.skip_bytes.into());
+        self.skip_bytes -= u16::try_from(skipped).expect("no more than a u16 are skipped");
+        &input[skipped..]
+    }
+
+    /// Returns how many received bytes it holds, not counting those inside of TLS.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let within_message = match &self.stage {
+            Stage::Socket(socket) => socket.kept_bytes(),
+            _ => 0,
+        };
+        self.partial.capacity_bytes() + within_message
+    }
+
+    /// Returns how much memory it holds in addition to itself.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let (mut fixed, mut variable) = match &self.stage {
+            Stage::Socket(socket) => (size_of::<Socket>(), socket.kept_bytes() + socket.list_bytes()),
+            Stage::Delivery(delivery) => (0, delivery.held_bytes()),
+            Stage::Proxy | Stage::Http | Stage::Over => (0, 0),
+        };
+        variable += self.partial.held_bytes();
+        if let Some(tls) = &self.tls {
+            fixed += tls.idle_bytes();
+            variable += tls.pending_bytes();
+        }
+        Held { fixed, variable }
+    }
+
+    /// Returns what it waits for if it is a WebSocket. All other stages have nothing to wait for between two
+    /// calls.
+    pub(crate) fn awaits(&self) -> Next {
+        let Stage::Socket(socket) = &self.stage else { return Next::Close };
+        match &self.tls {
+            Some(tls) if tls.is_closed() => Next::Close,
+            Some(tls) if tls.is_within_record() => Next::Busy,
+            _ => socket.awaits(&self.partial),
+        }
+    }
+
+    /// Ends the session: no more input is read.
+    pub(crate) const fn finish(&mut self) -> Stage {
+        mem::replace(&mut self.stage, Stage::Over)
+    }
+}
+
+// There may be a hundred thousand of these at the same time. They should be small compared with the kernel's
+// state of a connection.
+const _: () = assert!(size_of::<Session>() <= 64);

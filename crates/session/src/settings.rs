@@ -1,0 +1,101 @@
+//! The operator's settings of connections.
+
+use ipnet::IpNet;
+
+pub use crate::origin::Origins;
+
+/// The operator's settings, as plain values.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The listeners, in the order of their numbers in [`shoal_transport::stream::Remote::listener`].
+    pub listeners: Vec<Listener>,
+    /// Whether a connection stays open for further requests if the client agrees.
+    pub keep_alive: bool,
+    /// Whether the tracker serves announces and scrapes that browsers send on behalf of pages of other sites.
+    pub cross_site: bool,
+    /// The trusted proxies, and how they name their clients.
+    pub proxy: Proxy,
+    /// Maximum number of concurrent full scrapes of a worker. Each holds about half a mebibyte while it is
+    /// compressed.
+    pub full_scrapes_max: usize,
+    /// The settings of WebSockets.
+    pub websocket: WebSocket,
+}
+
+/// The settings of WebSockets.
+#[derive(Clone, Debug)]
+pub struct WebSocket {
+    /// The sites whose pages may connect.
+    pub origins: Origins,
+    /// Maximum size of a message. A larger one closes the WebSocket as soon as its size is known.
+    pub message_bytes_max: usize,
+}
+
+/// The protocols on the connections of a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listener {
+    /// Whether the listener serves HTTPS rather than HTTP.
+    pub tls: bool,
+    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a
+    /// trusted proxy are then closed without reading any input.
+    pub proxy_protocol: bool,
+}
+
+/// Which proxies are trusted to name their clients.
+#[derive(Clone, Debug, Default)]
+pub struct Proxy {
+    /// The networks of trusted proxies.
+    pub networks: Vec<IpNet>,
+    /// Whether every client of a Unix socket is a trusted proxy.
+    pub unix: bool,
+    /// The header with which trusted proxies name their client. If set, they must send it.
+    pub header: Option<ClientHeader>,
+}
+
+/// A header with which a proxy names its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientHeader {
+    /// A list of all hops, to which each proxy appends the address that it was contacted from.
+    XForwardedFor,
+    /// One address.
+    XRealIp,
+    /// A list like that of `X-Forwarded-For`, in the syntax of RFC 7239.
+    Forwarded,
+    /// One address.
+    CfConnectingIp,
+}
+
+impl Default for Settings {
+    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
+    /// other sites, allow one full scrape at a time, and serve WebSockets for the pages of all sites.
+    fn default() -> Self {
+        Self {
+            listeners: Vec::new(),
+            keep_alive: true,
+            cross_site: false,
+            proxy: Proxy::default(),
+            full_scrapes_max: 1,
+            websocket: WebSocket::default(),
+        }
+    }
+}
+
+impl Default for WebSocket {
+    /// Serves pages of all sites, and messages large enough for the offers of any real client.
+    fn default() -> Self {
+        Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }
+    }
+}
+
+impl ClientHeader {
+    /// Returns the name of the header, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::XRealIp => "x-real-ip",
+            Self::Forwarded => "forwarded",
+            Self::CfConnectingIp => "cf-connecting-ip",
+        }
+    }
+}

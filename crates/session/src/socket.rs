@@ -1,0 +1,299 @@
+//! WebSockets: from frames to messages, and the control frames.
+//!
+//! This module owns how a WebSocket continues and ends (RFC 6455): pings, closes, and the reaction to a peer that
+//! breaks the rules. The engine handles the contents of messages. Its replies do not come back here: they wait in
+//! its outbound queues, together with messages from other clients, until the connection is asked to write. The
+//! module must not know where bytes come from or go to.
+
+use std::net::IpAddr;
+
+use shoal_engine::Now;
+use shoal_engine::webtorrent::{Member, Responder};
+use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
+use shoal_wire::websocket::frame::{self, Opcode};
+use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
+
+use crate::partial::{PartialInput, Spares};
+use crate::settings::WebSocket;
+
+/// The state of a WebSocket in addition to the session. An idle one owns no memory beyond this and the engine's
+/// list of its torrents.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    reader: Reader,
+    member: Member,
+    /// Whether it was pinged and has sent nothing since.
+    is_pinged: bool,
+}
+
+// There may be a hundred thousand idle ones.
+const _: () = assert!(size_of::<Socket>() <= 88);
+
+/// Handles all WebSockets of a worker.
+pub(crate) struct Sockets {
+    settings: WebSocket,
+    responder: Responder,
+    spares: Spares,
+    /// Whether this call has read a whole message.
+    has_message: bool,
+}
+
+/// The close reason for a client that leaves more replies unread than may be queued.
+const REPLIES_UNREAD: &str = "too many replies are left unread";
+
+/// The next step after a frame.
+enum Step {
+    /// The next frame is read.
+    Continue,
+    /// The frame is still incomplete.
+    Wait,
+    /// The last frame was written.
+    End(Next),
+}
+
+impl Socket {
+    /// Returns how much memory it holds of a fragmented message.
+    pub(crate) const fn kept_bytes(&self) -> usize {
+        self.reader.kept_bytes()
+    }
+
+    /// Returns the memory size of the list of its torrents.
+    pub(crate) const fn list_bytes(&self) -> usize {
+        self.member.list_bytes()
+    }
+
+    /// Returns what the connection waits for if the buffered bytes are no whole frame.
+    pub(crate) const fn awaits(&self, partial: &PartialInput) -> Next {
+        if partial.is_empty() && !self.reader.is_within_message() { Next::Upgraded } else { Next::Busy }
+    }
+
+    /// Returns the same, right after a whole message.
+    const fn awaits_next(&self, partial: &PartialInput) -> Next {
+        match self.awaits(partial) {
+            Next::Busy => Next::BusyNew,
+            next => next,
+        }
+    }
+
+    /// Returns whether it was pinged and has sent nothing since.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_pinged
+    }
+
+    /// Writes a ping.
+    pub(crate) fn ping(&mut self, out: &mut Vec<u8>) {
+        self.is_pinged = true;
+        frame::encode(Opcode::Ping, &[], None, out);
+    }
+}
+
+/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops.
+pub(crate) fn write_close(out: &mut Vec<u8>) {
+    frame::close(CloseCode::GoingAway, "", None, out);
+}
+
+/// Writes the close frame for a WebSocket that there is not enough memory for.
+pub(crate) fn write_shed(out: &mut Vec<u8>) {
+    frame::close(CloseCode::TryAgainLater, "", None, out);
+}
+
+impl Sockets {
+    pub(crate) fn new(settings: WebSocket, responder: Responder) -> Self {
+        Self { settings, responder, spares: Spares::default(), has_message: false }
+    }
+
+    /// Registers the connection `handle` of the client at `ip` as a WebSocket.
+    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> Socket {
+        Socket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
+    }
+
+    /// Removes a WebSocket that has ended.
+    pub(crate) fn leave(&mut self, socket: Socket, partial: &mut PartialInput) {
+        partial.spare(&mut self.spares);
+        self.responder.leave(socket.member);
+    }
+
+    /// Reads the frames in the partial input and in `input`, and buffers the rest.
+    pub(crate) fn receive(
+        &mut self,
+        socket: &mut Socket,
+        partial: &mut PartialInput,
+        input: &mut [u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Next {
+        (socket.is_pinged, self.has_message) = (false, false);
+        let end = self.read_all(socket, partial, input, out, now);
+        end.unwrap_or_else(|| {
+            if self.has_message { socket.awaits_next(partial) } else { socket.awaits(partial) }
+        })
+    }
+
+    fn read_all(
+        &mut self,
+        socket: &mut Socket,
+        partial: &mut PartialInput,
+        mut input: &mut [u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Option<Next> {
+        // Only the bytes of the frame that has begun are copied together; all others are read in place.
+        while !partial.is_empty() && !input.is_empty() {
+            let missing_bytes = whole_bytes(partial.bytes_mut()).saturating_sub(partial.len()).max(1);
+            let (missing, rest) = input.split_at_mut(missing_bytes.min(input.len()));
+            self.keep(partial, missing);
+            let (used, end) = self.read(socket, partial.bytes_mut(), out, now);
+            partial.consume(used, &mut self.spares);
+            if end.is_some() {
+                return end;
+            }
+            input = rest;
+        }
+        let (used, end) = self.read(socket, input, out, now);
+        self.keep(partial, &input[used..]);
+        end
+    }
+
+    /// Returns the next connection with queued messages.
+    pub(crate) fn speaker(&mut self) -> Option<Handle> {
+        self.responder.next_to_flush()
+    }
+
+    /// Returns the next connection whose peer may be gone, see [`Responder::next_suspect`].
+    pub(crate) fn suspect(&mut self) -> Option<Handle> {
+        self.responder.next_suspect()
+    }
+
+    /// Reports that the last suspect is still receiving earlier output.
+    pub(crate) fn vouch(&mut self) {
+        self.responder.confirm_alive();
+    }
+
+    /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
+    pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
+        self.responder.decide_claims(&mut socket.member);
+        self.responder.drain(socket.member.handle(), fetch);
+    }
+
+    /// Drains the queue of the connection `handle` with `write` before its close frame: it holds the replies to
+    /// messages that were complete before the end. A queue longer than an output may be is discarded, because a
+    /// peer that reads nothing could otherwise cause much memory to be held.
+    pub(crate) fn drain(&mut self, handle: Handle, write: impl FnOnce(&[u8])) {
+        self.responder.drain(handle, |bytes| {
+            if bytes.len() <= OUTPUT_BYTES_MAX {
+                write(bytes);
+            }
+        });
+    }
+
+    /// Records how many written bytes the socket of a connection has not yet accepted.
+    pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
+        self.responder.set_unsent(handle, unsent_bytes);
+    }
+
+    /// Returns how many bytes are queued for a connection that does not read them.
+    pub(crate) fn backlog_bytes(&self, handle: Handle) -> usize {
+        self.responder.backlog_bytes(handle)
+    }
+
+    /// Frees memory that is kept for later use.
+    pub(crate) fn trim(&mut self) {
+        self.spares.trim();
+        self.responder.trim();
+    }
+
+    /// Collects the messages from other workers.
+    pub(crate) fn collect(&mut self, now: Now) {
+        self.responder.collect(now);
+    }
+
+    /// Dispatches the messages for other workers. Returns the workers to wake.
+    pub(crate) fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+        self.responder.dispatch()
+    }
+
+    /// Reads all whole frames of `bytes`. Returns how many bytes were consumed, and how the WebSocket ends if it
+    /// does.
+    fn read(
+        &mut self,
+        socket: &mut Socket,
+        bytes: &mut [u8],
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> (usize, Option<Next>) {
+        let mut used = 0;
+        loop {
+            match self.step(socket, bytes, &mut used, out, now) {
+                Step::Continue => {}
+                Step::Wait => return (used, None),
+                Step::End(next) => return (bytes.len(), Some(next)),
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        socket: &mut Socket,
+        bytes: &mut [u8],
+        used: &mut usize,
+        out: &mut Vec<u8>,
+        now: Now,
+    ) -> Step {
+        let rest = &mut bytes[*used..];
+        let read = match socket.reader.read(rest, Role::Server, self.settings.message_bytes_max) {
+            Ok(read) => read,
+            Err(violation) => {
+                self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
+                frame::close(violation.close_code(), violation.reason(), None, out);
+                // The peer may be in the middle of a long message.
+                return Step::End(Next::Linger);
+            }
+        };
+        match read.event {
+            None if read.used == 0 => return Step::Wait,
+            // A fragment.
+            None => {}
+            // Any input shows that the peer is alive. This pong may also answer a challenge on behalf of another
+            // client.
+            Some(Event::Pong(payload)) => self.responder.receive_pong(&socket.member, payload),
+            Some(Event::Message(message)) => {
+                self.has_message = true;
+                if !self.responder.receive(&mut socket.member, message, now) {
+                    frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
+                    return Step::End(Next::Linger);
+                }
+            }
+            // The pong is queued rather than written at once: a write would extend the time limit of a peer that
+            // is in the middle of a message.
+            Some(Event::Ping(payload)) => self
+                .responder
+                .append(&socket.member, |queue| frame::encode(Opcode::Pong, payload, None, queue)),
+            Some(Event::Close(code)) => {
+                self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
+                // RFC 6455, 5.5.1 and 7.1.1: the close is answered, and then the server closes first.
+                frame::answer_close(code, None, out);
+                return Step::End(Next::Close);
+            }
+        }
+        *used += read.used;
+        Step::Continue
+    }
+
+    /// Buffers `input`, which is the rest of a frame that has begun, or the beginning of one. The reader has
+    /// accepted the head of the frame, so it is no longer than a message may be.
+    fn keep(&mut self, partial: &mut PartialInput, input: &[u8]) {
+        let whole_bytes = whole_bytes(if partial.is_empty() { input } else { partial.bytes_mut() });
+        partial.append(input, whole_bytes, &mut self.spares);
+    }
+}
+
+/// Returns the length of the frame that begins like this, including its head, or the maximum length of a head if
+/// it is incomplete.
+fn whole_bytes(begun: &[u8]) -> usize {
+    match frame::decode(begun, Role::Server) {
+        Ok(Some(head)) => {
+            usize::try_from(head.payload_bytes).unwrap_or(usize::MAX).saturating_add(head.head_bytes)
+        }
+        Ok(None) | Err(_) => frame::HEAD_BYTES_MAX,
+    }
+}

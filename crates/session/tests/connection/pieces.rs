@@ -1,0 +1,121 @@
+//! Bytes come in any pieces; requests come in any number.
+
+use shoal_transport::stream::Next;
+
+use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, Tracker, announce, request};
+
+#[test]
+fn a_request_may_be_cut_anywhere() {
+    let bytes = announce("X-Filler: some\r\nAccept: */*\r\n");
+    let whole = Tracker::new().ask(&bytes).output;
+    for cut in 1..bytes.len() {
+        let mut tracker = Tracker::new();
+        let mut session = tracker.open(PLAIN, "192.0.2.1");
+        let first = tracker.say(&mut session, &bytes[..cut]);
+        assert_eq!((first.output.len(), first.next), (0, Next::Busy), "{cut}");
+        assert!(session.kept_bytes() >= cut, "{cut}");
+        let second = tracker.say(&mut session, &bytes[cut..]);
+        assert_eq!((second.output, second.next), (whole.clone(), Next::Idle), "{cut}");
+        assert_eq!(session.kept_bytes(), 0, "an idle connection holds nothing");
+    }
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let bytes = [announce(""), announce("Content-Length: 2\r\n"), b"xx".to_vec(), announce("")].concat();
+    let whole = Tracker::new().ask(&bytes);
+    assert_eq!(whole.statuses(), [200; 3]);
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    let mut output = Vec::new();
+    for byte in &bytes {
+        output.append(&mut tracker.say(&mut session, &[*byte]).output);
+    }
+    assert_eq!(output, whole.output);
+    assert_eq!(session.kept_bytes(), 0);
+}
+
+#[test]
+fn a_head_without_an_end_is_not_kept_for_ever() {
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    let mut next = tracker.say(&mut session, b"GET /announce HTTP/1.1\r\n").next;
+    for sent in (0..).step_by(10) {
+        if next != Next::Busy {
+            break;
+        }
+        assert!(sent < 8 * 1024);
+        assert!(session.kept_bytes() <= 16 * 1024);
+        next = tracker.say(&mut session, b"X: 45678\r\n").next;
+    }
+    assert_eq!((next, session.kept_bytes()), (Next::Linger, 0));
+}
+
+#[test]
+fn whole_requests_are_answered_together_and_in_order() {
+    let mut bytes = Vec::new();
+    for number in 0..100 {
+        let target = if number % 3 == 0 { "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa" } else { "/nothing" };
+        bytes.extend_from_slice(&request("GET", target, "HTTP/1.1", ""));
+    }
+    assert!(bytes.len() <= INPUT_BYTES_MAX);
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    let mut output = Vec::new();
+    let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
+    assert_eq!(next, Next::Idle);
+    assert_eq!(session.kept_bytes(), 0);
+    let statuses: Vec<u16> =
+        crate::response::parse_all(&output, false).iter().map(|response| response.status).collect();
+    let expected: Vec<u16> = (0..100).map(|number| if number % 3 == 0 { 200 } else { 404 }).collect();
+    assert_eq!(statuses, expected);
+}
+
+#[test]
+fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
+    let one = b"GET / HTTP/1.1\r\nHost:\r\n\r\n";
+    let mut bytes = one.repeat(INPUT_BYTES_MAX / one.len());
+    let requests = bytes.len() / one.len();
+    // The last request is incomplete.
+    bytes.extend_from_slice(b"GET");
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    let (mut total, mut input) = (Vec::new(), bytes);
+    let mut rounds = 0;
+    loop {
+        let mut output = Vec::new();
+        let next = tracker.service.receive(&mut session, &mut input, &mut output, NOW);
+        assert!(output.len() < 64 * 1024 + 1024, "{}", output.len());
+        assert!(session.kept_bytes() <= INPUT_BYTES_MAX, "{}", session.kept_bytes());
+        total.append(&mut output);
+        input.clear();
+        rounds += 1;
+        if next != Next::More {
+            assert_eq!(next, Next::Busy);
+            break;
+        }
+    }
+    assert!(rounds > 1, "the test must reach the limit");
+    assert_eq!(crate::response::parse_all(&total, false).len(), requests);
+    assert!(session.kept_bytes() < 100, "{}", session.kept_bytes());
+}
+
+#[test]
+fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
+    let one = b"GET / HTTP/1.1\r\nHost:\r\n\r\n";
+    let bytes = one.repeat(INPUT_BYTES_MAX / one.len());
+    let mut tracker = Tracker::new();
+    let mut session = tracker.open(PLAIN, "192.0.2.1");
+    let mut output = vec![0; 64 * 1024];
+    for _ in 0..100 {
+        // The output is full: nothing can be answered.
+        output.truncate(64 * 1024);
+        let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
+        if next == Next::Linger {
+            assert_eq!(session.kept_bytes(), 0);
+            return;
+        }
+        assert!(session.kept_bytes() <= 128 * 1024, "{}", session.kept_bytes());
+    }
+    panic!("it was received for ever");
+}

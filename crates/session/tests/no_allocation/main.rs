@@ -1,0 +1,52 @@
+//! Nothing is allocated per announce or message in the steady state. A binary of its own, since it replaces the
+//! allocator.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod requests;
+mod websocket;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal_counting_allocator::CountingAllocator;
+use shoal_engine::Now;
+use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::counter::Tally;
+use shoal_engine::http::Responder;
+use shoal_engine::webtorrent;
+use shoal_session::{ClientHeader, Listener, Service, Session, Settings};
+use shoal_store::Store;
+use shoal_transport::stream::{Handle, Remote};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+
+fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Server>) -> Service {
+    let mut settings = Settings {
+        listeners: vec![
+            Listener { tls: false, proxy_protocol: false },
+            Listener { tls: false, proxy_protocol: true },
+            Listener { tls: true, proxy_protocol: false },
+        ],
+        ..Settings::default()
+    };
+    settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
+    settings.proxy.header = Some(ClientHeader::XForwardedFor);
+    let store = shoal_store::Settings {
+        memory_bytes_max: 64 << 20,
+        peer_timeout_s: 2700,
+        peers_per_source_max: 64,
+        hash_key: [1, 2, 3, 4],
+    };
+    let store = Arc::new(Store::new(&store).unwrap());
+    let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
+    let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
+    Service::new(Arc::new(settings), responder, webtorrent, tls)
+}
+
+fn open(service: &Service, listener: usize, ip: [u8; 4], index: u32) -> Session {
+    let peer = Some(SocketAddr::from((ip, 40000)));
+    service.open(&Remote { listener, peer }, Handle { index, generation: 0 })
+}

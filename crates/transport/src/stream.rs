@@ -1,0 +1,191 @@
+//! The contract for streams: connections over TCP and Unix sockets.
+//!
+//! The I/O side accepts connections, moves their bytes, keeps time, and enforces limits. The [`StreamService`] keeps a
+//! session for each connection and decides what is sent and what is awaited. For a connection, the calls come in this
+//! order:
+//!
+//! 1. [`open`](StreamService::open) once, or [`refuse`](StreamService::refuse) if there is no capacity;
+//! 2. [`receive`](StreamService::receive) for each input, and [`changed_quota`](StreamService::changed_quota) after it;
+//! 3. [`write`](StreamService::write) for output that no input of this connection has caused,
+//!    [`keep_alive`](StreamService::keep_alive) after a long silence, and
+//!    [`set_backlog`](StreamService::set_backlog) as the peer reads;
+//! 4. [`expire`](StreamService::expire) or [`shed`](StreamService::shed) if the I/O side ends the connection while it
+//!    may still be sent something;
+//! 5. [`close`](StreamService::close) once.
+//!
+//! After each call that may change the session, the I/O side asks how much memory it holds
+//! ([`held`](StreamService::held)). At the end of each poll round it asks which peers may be gone
+//! ([`next_to_probe`](StreamService::next_to_probe)) and which connections have output
+//! ([`next_to_write`](StreamService::next_to_write)).
+
+use core::net::{IpAddr, SocketAddr};
+
+/// The output size in bytes from which a session should return [`Next::More`] instead of continuing. The last reply may
+/// exceed it.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// The listener and the peer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The index of the listener in the configuration.
+    pub listener: usize,
+    /// The other end of the TCP connection; `None` for a Unix socket. An IPv4-mapped address is given as IPv4.
+    pub peer: Option<SocketAddr>,
+}
+
+/// A connection of a worker. A handle is not reused for a long time. Its index is dense: a new connection takes the
+/// index of one that has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// The index among the connections of the worker.
+    pub index: u32,
+    /// The number of earlier connections with this index, modulo 2^31.
+    pub generation: u32,
+}
+
+impl Handle {
+    /// Generations have 31 bits, so that a back end can use the highest bit to distinguish other values from handles.
+    pub const GENERATION_MAX: u32 = u32::MAX >> 1;
+}
+
+/// The number of bytes that a connection holds, in addition to the fixed size of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Memory that every connection of this kind needs, such as the state of TLS.
+    pub fixed: usize,
+    /// Memory that depends on the peer: incomplete input, output that the peer has not read, and lists.
+    pub variable: usize,
+}
+
+/// The kind of a connection, which decides the limit that it counts towards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionKind {
+    /// A connection for HTTP requests and replies. Every connection begins as one.
+    #[default]
+    Http,
+    /// A WebSocket, which stays open for hours.
+    WebSocket,
+}
+
+/// The quota that a connection counts towards: that of its source, for connections of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The source: the client's address, whether the client is the other end or a proxy names it. `None` is unlimited,
+    /// as a proxy is.
+    pub ip: Option<IpAddr>,
+    /// The kind of the connection.
+    pub kind: ConnectionKind,
+}
+
+/// Decides how many connections a source may still open, over all workers.
+pub trait SourceCapacity: core::fmt::Debug + Send {
+    /// Returns whether the source of `ip` may open one more connection of this kind. Counts a refusal if it may not.
+    fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool;
+}
+
+/// The state of a connection: the event for which it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next request, if any; nothing is in progress. The connection may wait for long, and is the first to be
+    /// closed when capacity is needed.
+    Idle,
+    /// Nothing in particular, for hours: either side may send at any time, as on a WebSocket. Of the connections of its
+    /// source, it is closed to free capacity only if none is [`Next::Idle`]. It receives a keep-alive when its peer has
+    /// been silent for long.
+    Upgraded,
+    /// The rest of a request or handshake, which must arrive soon.
+    Busy,
+    /// The rest of another request than before, so its time starts now. The previous request has arrived completely,
+    /// although it may still be without a reply.
+    BusyNew,
+    /// Another call once all output so far has been sent: there is more to write, or more input to process.
+    More,
+    /// Nothing, and no more input is expected: the connection closes once all output has been sent.
+    Close,
+    /// Nothing, but the peer may still send data that will not be read. Once all output has been sent, only the sending
+    /// direction closes, and input is discarded for a moment, so that no reset overtakes the output.
+    Linger,
+}
+
+/// Serves the connections of a worker.
+///
+/// The methods with a default body are duties of services that serve WebSockets or share sources with other workers. A
+/// service without these can leave them out.
+pub trait StreamService {
+    /// The state of a connection between two calls.
+    type Session;
+
+    /// Creates the session of an accepted connection, which is called `handle` until it is closed.
+    fn open(&mut self, remote: &Remote, handle: Handle) -> Self::Session;
+
+    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns the event for
+    /// which the connection waits. The service may overwrite `input`. After [`Next::More`] it is called with an empty
+    /// input to continue.
+    fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next;
+
+    /// Returns the quota that the connection counts towards from now on, if that has changed since the last call. Called
+    /// after each [`receive`](StreamService::receive). At first, a connection counts towards the quota of its peer, if
+    /// that is limited ([`is_limited`](StreamService::is_limited)). The new quota is not refused, so the service asks
+    /// [`SourceCapacity`] beforehand.
+    fn changed_quota(&mut self, _session: &mut Self::Session) -> Option<Quota> {
+        None
+    }
+
+    /// Returns the next connection with output that no input of its own has caused. Called at the end of each poll
+    /// round until it returns `None`, so that everything queued for a connection by then leaves in one write. A
+    /// connection that has not read its earlier output is put off, see [`set_backlog`](StreamService::set_backlog). The
+    /// output of a connection is lost if it has closed, is idle or lingers.
+    fn next_to_write(&mut self) -> Option<Handle> {
+        None
+    }
+
+    /// Appends the queued output of the connection to `output`, and returns the event for which it waits now. The write
+    /// neither extends the time of a request nor ends the silence of an upgraded connection.
+    fn write(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
+        Next::Upgraded
+    }
+
+    /// Reports how many bytes of earlier output the peer has not yet accepted. Until this is called with zero,
+    /// [`write`](StreamService::write) is not called, and the service should not return the connection from
+    /// [`next_to_write`](StreamService::next_to_write).
+    fn set_backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
+
+    /// Returns the next connection whose peer may be gone. Called at the end of each poll round until it returns `None`.
+    fn next_to_probe(&mut self) -> Option<Handle> {
+        None
+    }
+
+    /// Reports that the peer of the connection that [`next_to_probe`](StreamService::next_to_probe) returned last is
+    /// alive: it is still receiving earlier output, so it may not have seen the last of it.
+    fn confirm_alive(&mut self) {}
+
+    /// Handles an upgraded connection whose peer has been silent for the maximum time. The service may ping the peer, which
+    /// then has as much time again, or give the connection up.
+    fn keep_alive(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {
+        Next::Close
+    }
+
+    /// Ends a connection whose time is up, or because the tracker stops. May append a last message; the connection closes
+    /// afterwards.
+    fn expire(&mut self, session: &mut Self::Session, output: &mut Vec<u8>);
+
+    /// Ends a connection because it holds more memory than others when there is not enough. May append a last message;
+    /// the connection closes afterwards.
+    fn shed(&mut self, session: &mut Self::Session, output: &mut Vec<u8>) {
+        self.expire(session, output);
+    }
+
+    /// Returns how much memory the connection holds in addition to the fixed size of its session.
+    fn held(&self, _session: &Self::Session) -> Held {
+        Held::default()
+    }
+
+    /// Refuses a connection for lack of capacity. May append a message, which is sent as far as it fits one packet.
+    fn refuse(&mut self, remote: &Remote, output: &mut Vec<u8>);
+
+    /// Removes a connection that has closed, for any reason.
+    fn close(&mut self, session: Self::Session);
+
+    /// Returns whether connections from `remote` count towards the limit of their source. Those of a proxy should not.
+    fn is_limited(&self, remote: &Remote) -> bool;
+}
