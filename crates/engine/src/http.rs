@@ -14,8 +14,8 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_store::{Counts, Store};
-use shoal_types::InfoHash;
+use shoal_store::Store;
+use shoal_types::{Counts, InfoHash};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
 

@@ -3,8 +3,7 @@
 
 use core::net::IpAddr;
 
-use shoal_store::Action;
-use shoal_types::Event;
+use shoal_types::{Action, Event};
 
 use crate::refusal::Refusal;
 use crate::{Settings, address};

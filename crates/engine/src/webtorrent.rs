@@ -17,12 +17,11 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_relay::{
-    Address, Announced, AnswerMatch, Counts, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection,
-    Stance, SwarmKey, Swarms, WriteError,
+    Address, Announced, AnswerMatch, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection, SwarmKey,
+    Swarms, WriteError,
 };
-use shoal_store::Action;
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
     self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Request, Storage, Unreadable, reply,
@@ -245,10 +244,10 @@ impl Inner {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
         let key = self.swarms.swarm_key(&announce.info_hash);
-        let granted = match stance(policy::action(announce.event, announce.left_bytes)) {
-            None => Ok(self.stop(member, announce, &key)),
-            Some(stance) => match self.join(member, announce, stance, &key, now) {
-                Err(Rejected::Taken(holder)) if self.claim(member, announce, stance, holder, now) => return,
+        let granted = match policy::action(announce.event, announce.left_bytes) {
+            Action::Stop => Ok(self.stop(member, announce, &key)),
+            action => match self.join(member, announce, action, &key, now) {
+                Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => return,
                 joined => joined.map_err(Rejected::into_refusal),
             },
         };
@@ -283,12 +282,12 @@ impl Inner {
         &mut self,
         member: &mut Member,
         announce: &Announce<'_>,
-        stance: Stance,
+        action: Action,
         holder: Address,
         now: Now,
     ) -> bool {
         let &Announce { info_hash, peer_id, .. } = announce;
-        let claim = Claim { handle: member.handle(), info_hash, peer_id, stance };
+        let claim = Claim { handle: member.handle(), info_hash, peer_id, action };
         if !self.claims.add(member, claim, now.monotonic_s) {
             return false;
         }
@@ -326,10 +325,10 @@ impl Inner {
     /// Decides a claim. By now, the connection that had the peer has answered the challenge or has not. Offers
     /// are not relayed; the next announce brings new ones.
     fn decide(&mut self, member: &mut Member, claim: &Claim) {
-        let &Claim { info_hash, peer_id, stance, .. } = claim;
+        let &Claim { info_hash, peer_id, action, .. } = claim;
         let key = self.swarms.swarm_key(&info_hash);
         self.offers.clear();
-        let entered = self.enter(member, &info_hash, peer_id, stance, &key, self.now);
+        let entered = self.enter(member, &info_hash, peer_id, action, &key, self.now);
         self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
     }
 
@@ -338,7 +337,7 @@ impl Inner {
         &mut self,
         member: &mut Member,
         announce: &Announce<'_>,
-        stance: Stance,
+        action: Action,
         key: &SwarmKey,
         now: Now,
     ) -> Result<Counts, Rejected> {
@@ -346,7 +345,7 @@ impl Inner {
             return Err(Rejected::For(refusal));
         }
         self.name_offers(member, announce, now);
-        self.enter(member, &announce.info_hash, announce.peer_id, stance, key, now)
+        self.enter(member, &announce.info_hash, announce.peer_id, action, key, now)
     }
 
     /// Adds or refreshes a peer, with the offers in `self.offers`.
@@ -355,14 +354,14 @@ impl Inner {
         member: &mut Member,
         info_hash: &InfoHash,
         peer_id: PeerId,
-        stance: Stance,
+        action: Action,
         key: &SwarmKey,
         now: Now,
     ) -> Result<Counts, Rejected> {
         let worker = self.dispatcher.worker();
-        let mut announced = self.enter_swarm(member, peer_id, stance, key, now);
+        let mut announced = self.enter_swarm(member, peer_id, action, key, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, peer_id, stance, key, now);
+            announced = self.enter_swarm(member, peer_id, action, key, now);
         }
         let Announced { counts, joined } = announced.map_err(rejected)?;
         if joined {
@@ -375,7 +374,7 @@ impl Inner {
         &mut self,
         member: &Member,
         peer_id: PeerId,
-        stance: Stance,
+        action: Action,
         key: &SwarmKey,
         now: Now,
     ) -> Result<Announced, Rejection> {
@@ -383,7 +382,7 @@ impl Inner {
             address: member.address(self.dispatcher.worker()),
             source: member.source(),
             peer_id,
-            stance,
+            action,
             may_join: member.peers().len() < self.settings.torrents_per_socket_max,
             offers: &self.offers,
         };
@@ -548,16 +547,6 @@ impl Inner {
         self.tally.lose(Loss::Gone, losses.gone);
         self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
         self.tally.lose(Loss::QueueFull, losses.queue_full);
-    }
-}
-
-/// Returns the part that the peer takes in the swarm, or `None` if it leaves.
-const fn stance(action: Action) -> Option<Stance> {
-    match action {
-        Action::Leech => Some(Stance::Leech),
-        Action::Seed => Some(Stance::Seed),
-        Action::Complete => Some(Stance::Complete),
-        Action::Stop => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use shoal_transport::stream::Handle;
-use shoal_types::PeerId;
+use shoal_types::{Action, Counts, PeerId};
 
 use crate::key::{OfferKey, Source};
 use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;
@@ -14,7 +14,7 @@ pub struct Settings {
     /// Maximum number of peers of all swarms together. When more than half of it, or of the memory, is in use, each
     /// source is limited to a share that falls with the free part.
     pub peers_max: u64,
-    /// Maximum memory in bytes, as [`Swarms::memory_bytes`](crate::Swarms::memory_bytes) counts it: [`PEER_BYTES`] for
+    /// Maximum memory in bytes, as [`Totals::bytes`](shoal_types::Totals::bytes) counts it: [`PEER_BYTES`] for
     /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered.
     /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
     /// allocated.
@@ -57,19 +57,7 @@ pub struct Address {
     pub handle: Handle,
 }
 
-/// The part of the torrent that an announcing peer has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
-    /// It is still downloading (a seeder becomes a leecher again).
-    Leech,
-    /// It has the complete torrent.
-    Seed,
-    /// It has just completed its download: as `Seed`, and one download is counted. A peer is counted once, even if it
-    /// leaves and returns within its lifetime, and a source a few times within that time.
-    Complete,
-}
-
-/// An announce of a peer that is present. A peer that leaves is removed by [`Swarms::leave`](crate::Swarms::leave).
+/// An announce, as the swarms see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Announce<'a> {
     /// The connection that announces.
@@ -78,8 +66,9 @@ pub struct Announce<'a> {
     pub source: Source,
     /// The peer id that the client chose. Together with the info hash, it identifies the peer.
     pub peer_id: PeerId,
-    /// The part of the torrent that the peer has.
-    pub stance: Stance,
+    /// The change of its state. A download is counted once for each peer, even if it leaves and returns within its
+    /// lifetime, and a few times for each source within that time. A peer of another connection cannot be stopped.
+    pub action: Action,
     /// Whether the connection may have one more peer.
     pub may_join: bool,
     /// The offers of the peer. Each goes to a different peer, as far as there are enough.
@@ -137,39 +126,4 @@ pub enum AnswerMatch {
     NotPending,
     /// No receiver: the peer is not in the swarm.
     PeerGone,
-}
-
-/// Counts of one swarm. All zero for a torrent without announces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Peers that have the complete torrent.
-    pub seeders: u32,
-    /// Peers that do not.
-    pub leechers: u32,
-    /// Downloads completed since the swarm was created.
-    pub completed: u32,
-}
-
-/// The result of one step of expiry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expired {
-    /// Number of peers that were forgotten, including those whose source held more than its share.
-    pub peers: u64,
-    /// Whether more work is already due, so that the caller should call again soon.
-    pub behind: bool,
-}
-
-/// Totals of all swarms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Swarms with at least one peer.
-    pub swarms: u64,
-    /// Seeders of all swarms.
-    pub seeders: u64,
-    /// Leechers of all swarms.
-    pub leechers: u64,
-    /// Peers forgotten by expiry since the start, because they stopped announcing.
-    pub expired: u64,
-    /// Peers forgotten by expiry since the start, because room was short and their source held more than its share.
-    pub evicted: u64,
 }

@@ -122,10 +122,10 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use shoal_transport::stream::Handle;
-    use shoal_types::{InfoHash, PeerId};
+    use shoal_types::{Action, InfoHash, PeerId};
 
     use super::*;
-    use crate::api::{Address, Announce, Settings, Stance};
+    use crate::api::{Address, Announce, Settings};
     use crate::key::{KeyHasher, Source};
     use crate::shard::PreparedAnnounce;
 
@@ -153,7 +153,7 @@ mod tests {
         let address = Address { worker: 0, handle: Handle { index: peer, generation: 0 } };
         let source = Source::of_hash(peer);
         let announce =
-            Announce { address, source, peer_id, stance: Stance::Leech, may_join: true, offers: &[] };
+            Announce { address, source, peer_id, action: Action::Leech, may_join: true, offers: &[] };
         let (swarm, peer) = (hasher.swarm(&info_hash), hasher.peer(&peer_id));
         let call = PreparedAnnounce { swarm: &swarm, peer, announce: &announce, may_grow: true, now_s };
         let mut rng = fastrand::Rng::with_seed(1);

@@ -25,8 +25,8 @@ mod swarm;
 mod swarms;
 
 pub use api::{
-    Address, Announce, Announced, AnswerMatch, Counts, Expired, Left, OfferTarget, PEER_BYTES,
-    PEER_BYTES_MAX, Rejection, Settings, Stance, Totals,
+    Address, Announce, Announced, AnswerMatch, Left, OfferTarget, PEER_BYTES, PEER_BYTES_MAX, Rejection,
+    Settings,
 };
 pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
 pub use key::{OfferKey, Source, SwarmKey};

@@ -5,9 +5,9 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_source::Recent;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerId};
 
-use crate::api::{Address, Announce, Announced, AnswerMatch, Counts, Left, OfferTarget, Rejection, Stance};
+use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection};
 use crate::expiry::Sweep;
 use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
 use crate::pressure::Pressure;
@@ -130,7 +130,7 @@ impl Shard {
                 (&mut torrent.insert(Torrent::new(key)).into_mut().swarm, None)
             }
         };
-        let seeds = announce.stance != Stance::Leech;
+        let seeds = matches!(announce.action, Action::Seed | Action::Complete);
         let (position, joined) = match found {
             Some(position) => {
                 let joined = claim(swarm.peer_mut(position), announce, pressure, *now_s)?;
@@ -141,7 +141,7 @@ impl Shard {
         };
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = *now_s;
-        if announce.stance == Stance::Complete {
+        if announce.action == Action::Complete {
             swarm.complete(position, || is_download_counted(downloads, call));
         }
         totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();

@@ -6,9 +6,9 @@
 use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
-use shoal_types::PeerId;
+use shoal_types::{Counts, PeerId};
 
-use crate::api::{Address, Counts, OfferTarget};
+use crate::api::{Address, OfferTarget};
 use crate::key::{PeerKey, Source};
 use crate::pending_offer::PendingOffers;
 

@@ -5,12 +5,9 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
-use crate::api::{
-    Address, Announce, Announced, AnswerMatch, Counts, Expired, Left, OfferTarget, Rejection, Settings,
-    Totals,
-};
+use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection, Settings};
 use crate::expiry::ExpiryRules;
 use crate::key::{KeyHasher, OfferKey, Source, SwarmKey};
 use crate::pressure::Pressure;
@@ -108,8 +105,8 @@ impl Swarms {
         self.hasher.offer(offer_id)
     }
 
-    /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds or refreshes the peer, and
-    /// replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each possible
+    /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds, refreshes or removes the peer,
+    /// and replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each possible
     /// receiver has the same probability and occurs at most once.
     ///
     /// # Errors
@@ -123,6 +120,10 @@ impl Swarms {
         targets: &mut Vec<OfferTarget>,
     ) -> Result<Announced, Rejection> {
         targets.clear();
+        if announce.action == Action::Stop {
+            let Left { counts, .. } = self.leave(key, &announce.peer_id, announce.address);
+            return Ok(Announced { counts, joined: false });
+        }
         let may_grow = self.pressure.may_grow(announce.source);
         let peer = self.hasher.peer(&announce.peer_id);
         let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, now_s };
@@ -192,12 +193,6 @@ impl Swarms {
         self.rate_limiter.charge(source, bucket, bytes, now_s);
     }
 
-    /// Returns the maximum memory that all peers take, see [`Settings::memory_bytes_max`].
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.pressure.memory_bytes()
-    }
-
     /// Returns whether the connection `address` has the peer.
     #[must_use]
     pub fn has_peer(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) -> bool {
@@ -244,12 +239,14 @@ impl Swarms {
     /// Returns the totals of all swarms, without taking a lock.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.shards.iter().fold(Totals::default(), |sum, cell| Totals {
+        let none = Totals { bytes: self.pressure.memory_bytes(), ..Totals::default() };
+        self.shards.iter().fold(none, |sum, cell| Totals {
             swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
             seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
             evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
+            ..sum
         })
     }
 

@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use shoal_relay::{
-    Address, Announce, Announced, AnswerMatch, CHALLENGE_S, Counts, Left, OfferKey, OfferTarget, Rejection,
-    Settings, Source, Stance, Swarms,
+    Address, Announce, Announced, AnswerMatch, CHALLENGE_S, Left, OfferKey, OfferTarget, Rejection, Settings,
+    Source, Swarms,
 };
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 const LIFETIME_S: u32 = 400;
 const PENDING_OFFER_S: u32 = 120;
@@ -46,8 +46,8 @@ fn is_greedy(connection: u32) -> bool {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Announce { swarm: u8, peer: u32, by: u32, stance: Stance, offers: usize },
-    Many { swarm: u8, first: u32, count: u32, stance: Stance },
+    Announce { swarm: u8, peer: u32, by: u32, action: Action, offers: usize },
+    Many { swarm: u8, first: u32, count: u32, action: Action },
     Leave { swarm: u8, peer: u32, by: u32 },
     ManyLeave { swarm: u8, first: u32, count: u32 },
     Challenge { swarm: u8, peer: u32, by: u32, is_answered: bool },
@@ -56,8 +56,8 @@ enum Step {
     Pass { seconds: u32 },
 }
 
-fn stance() -> impl Strategy<Value = Stance> {
-    prop_oneof![3 => Just(Stance::Leech), 2 => Just(Stance::Seed), 1 => Just(Stance::Complete)]
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![3 => Just(Action::Leech), 2 => Just(Action::Seed), 1 => Just(Action::Complete)]
 }
 
 fn by() -> impl Strategy<Value = u32> {
@@ -67,10 +67,10 @@ fn by() -> impl Strategy<Value = u32> {
 fn step() -> impl Strategy<Value = Step> {
     let (swarm, peer) = (0..3_u8, 0..300_u32);
     prop_oneof![
-        20 => (swarm.clone(), peer.clone(), by(), stance(), 0..20_usize)
-            .prop_map(|(swarm, peer, by, stance, offers)| Step::Announce { swarm, peer, by, stance, offers }),
-        4 => (swarm.clone(), peer.clone(), 1..300_u32, stance())
-            .prop_map(|(swarm, first, count, stance)| Step::Many { swarm, first, count, stance }),
+        20 => (swarm.clone(), peer.clone(), by(), action(), 0..20_usize)
+            .prop_map(|(swarm, peer, by, action, offers)| Step::Announce { swarm, peer, by, action, offers }),
+        4 => (swarm.clone(), peer.clone(), 1..300_u32, action())
+            .prop_map(|(swarm, first, count, action)| Step::Many { swarm, first, count, action }),
         10 => (swarm.clone(), peer.clone(), by(), any::<bool>())
             .prop_map(|(swarm, peer, by, is_answered)| Step::Challenge { swarm, peer, by, is_answered }),
         6 => (swarm.clone(), peer.clone(), by()).prop_map(|(swarm, peer, by)| Step::Leave { swarm, peer, by }),
@@ -163,12 +163,12 @@ impl World {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Announce { swarm, peer, by, stance, offers } => {
+            Step::Announce { swarm, peer, by, action, offers } => {
                 let connection = peer + by;
-                self.announce(swarm, peer, connection, stance, offers);
+                self.announce(swarm, peer, connection, action, offers);
             }
-            Step::Many { swarm, first, count, stance } => {
-                (first..first + count).for_each(|peer| self.announce(swarm, peer, peer, stance, 2));
+            Step::Many { swarm, first, count, action } => {
+                (first..first + count).for_each(|peer| self.announce(swarm, peer, peer, action, 2));
             }
             Step::Leave { swarm, peer, by } => self.leave(swarm, peer, peer + by),
             Step::ManyLeave { swarm, first, count } => {
@@ -187,7 +187,7 @@ impl World {
         self.check_totals();
     }
 
-    fn announce(&mut self, swarm: u8, peer: u32, connection: u32, stance: Stance, offers: usize) {
+    fn announce(&mut self, swarm: u8, peer: u32, connection: u32, action: Action, offers: usize) {
         let first = self.offers;
         self.offers += u32::try_from(offers).unwrap();
         let offers: Vec<u32> = (first..self.offers).collect();
@@ -196,7 +196,7 @@ impl World {
         let may_join = self.rng.u32(0..20) != 0;
         let address = at(connection);
         let source = self.source(connection);
-        let announce = Announce { address, source, peer_id: peer_id(peer), stance, may_join, offers: &keys };
+        let announce = Announce { address, source, peer_id: peer_id(peer), action, may_join, offers: &keys };
         let key = self.swarms.swarm_key(&info_hash(swarm));
         let mut targets = Vec::new();
         let answer = self.swarms.announce(&key, &announce, self.now_s, &mut self.rng, &mut targets);
@@ -229,9 +229,9 @@ impl World {
         });
         entry.connection = connection;
         entry.challenged_s = None;
-        entry.seeds = stance != Stance::Leech;
+        entry.seeds = action != Action::Leech;
         entry.announced_s = self.now_s;
-        if stance == Stance::Complete && !entry.is_download_decided {
+        if action == Action::Complete && !entry.is_download_decided {
             entry.is_download_decided = true;
             // A peer that returned, or whose source has completed many, is not counted again.
             let completed = answer.as_ref().map_or(0, |answer| answer.counts.completed);
@@ -272,6 +272,19 @@ impl World {
 
     fn leave(&mut self, swarm: u8, peer: u32, connection: u32) {
         let key = self.swarms.swarm_key(&info_hash(swarm));
+        // An announce that stops does the same, but does not say whether the peer was present.
+        let stopped = self.rng.bool().then(|| {
+            let announce = Announce {
+                address: at(connection),
+                source: self.source(connection),
+                peer_id: peer_id(peer),
+                action: Action::Stop,
+                may_join: true,
+                offers: &[],
+            };
+            let mut rng = fastrand::Rng::with_seed(0);
+            self.swarms.announce(&key, &announce, self.now_s, &mut rng, &mut Vec::new()).unwrap()
+        });
         let left = self.swarms.leave(&key, &peer_id(peer), at(connection));
         let mut was_present = false;
         if let Some(known) = self.model.get_mut(&swarm) {
@@ -281,7 +294,9 @@ impl World {
             }
         }
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
-        assert_eq!(left, Left { counts: self.counts(swarm), was_present });
+        let counts = self.counts(swarm);
+        assert_eq!(left, Left { counts, was_present: was_present && stopped.is_none() });
+        assert!(stopped.is_none_or(|stopped| stopped == Announced { counts, joined: false }));
         assert!(!self.swarms.has_peer(&key, &peer_id(peer), at(connection)));
     }
 
@@ -381,7 +396,7 @@ proptest! {
         world.pass(FORGOTTEN_S + 1);
         prop_assert_eq!(world.swarms.totals().swarms, 0);
         for peer in 0..u32::try_from(PEERS_MAX * 2).unwrap() {
-            world.announce(9, peer, peer, Stance::Leech, 0);
+            world.announce(9, peer, peer, Action::Leech, 0);
         }
         prop_assert_eq!(world.swarms.totals().leechers, PEERS_MAX as u64);
     }

@@ -5,11 +5,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use shoal_relay::{
-    Address, Announce, Announced, CHALLENGE_S, OfferKey, OfferTarget, PEER_BYTES, Rejection, Settings,
-    Stance, Swarms,
+    Address, Announce, Announced, CHALLENGE_S, OfferKey, OfferTarget, PEER_BYTES, Rejection, Settings, Swarms,
 };
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, InfoHash, PeerId};
 
 const PEERS_MAX: u32 = 8000;
 const LIFETIME_S: u32 = 400;
@@ -44,14 +43,14 @@ impl World {
         &mut self,
         ip: IpAddr,
         peer: u32,
-        stance: Stance,
+        action: Action,
         offers: &[OfferKey],
     ) -> Result<Announced, Rejection> {
         let announce = Announce {
             address: at(peer),
             source: self.swarms.source(ip),
             peer_id: peer_id(peer),
-            stance,
+            action,
             may_join: true,
             offers,
         };
@@ -60,7 +59,7 @@ impl World {
     }
 
     fn join(&mut self, ip: IpAddr, peer: u32) -> Result<Announced, Rejection> {
-        self.announce(ip, peer, Stance::Leech, &[])
+        self.announce(ip, peer, Action::Leech, &[])
     }
 
     fn leave(&mut self, peer: u32) {
@@ -165,13 +164,13 @@ fn pending_offers_of_a_greedy_source_do_not_fill_the_memory() {
             .map(|offer| world.swarms.offer_key(&[round, offer].map(u32::to_be_bytes).concat()))
             .collect();
         for peer in 0..greedy {
-            world.announce(GREEDY, peer, Stance::Leech, &offers).unwrap();
+            world.announce(GREEDY, peer, Action::Leech, &offers).unwrap();
             assert_eq!(world.targets, [], "there is no memory for its pending offers");
         }
     }
     world.join(modest(1), PEERS_MAX).unwrap();
     let offer = world.swarms.offer_key(b"x");
-    world.announce(modest(1), PEERS_MAX, Stance::Leech, &[offer]).unwrap();
+    world.announce(modest(1), PEERS_MAX, Action::Leech, &[offer]).unwrap();
     assert_eq!(world.targets.len(), 1, "the offers of others are relayed");
 }
 
@@ -191,7 +190,7 @@ fn peers_that_left_no_longer_count() {
             address: at(PEERS_MAX + peer),
             source: world.swarms.source(subnet(peer)),
             peer_id: peer_id(peer),
-            stance: Stance::Leech,
+            action: Action::Leech,
             may_join: true,
             offers: &[],
         };
@@ -212,7 +211,7 @@ fn a_download_is_counted_once_even_if_the_peer_returns() {
     // A peer that stays, so that the swarm remains.
     world.join(modest(9), 0).unwrap();
     let completed = |world: &mut World, ip, peer| {
-        let counts = world.announce(ip, peer, Stance::Complete, &[]).unwrap().counts;
+        let counts = world.announce(ip, peer, Action::Complete, &[]).unwrap().counts;
         world.leave(peer);
         counts.completed
     };

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use shoal_relay::{Address, Announce, OfferKey, Settings, Stance, Swarms};
+use shoal_relay::{Address, Announce, OfferKey, Settings, Swarms};
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, InfoHash, PeerId};
 
 struct Swarm {
     swarms: Swarms,
@@ -28,12 +28,12 @@ impl Swarm {
         let mut numbers: Vec<u32> = (0..leechers + seeders).collect();
         swarm.rng.shuffle(&mut numbers);
         for number in numbers {
-            swarm.announce(number, if number < leechers { Stance::Leech } else { Stance::Seed }, 0);
+            swarm.announce(number, if number < leechers { Action::Leech } else { Action::Seed }, 0);
         }
         swarm
     }
 
-    fn announce(&mut self, number: u32, stance: Stance, offers: usize) -> Vec<u32> {
+    fn announce(&mut self, number: u32, action: Action, offers: usize) -> Vec<u32> {
         let mut peer_id = PeerId([b'x'; 20]);
         peer_id.0[..4].copy_from_slice(&number.to_be_bytes());
         let handle = Handle { index: number, generation: 0 };
@@ -41,7 +41,7 @@ impl Swarm {
         let offers: Vec<OfferKey> =
             (0..offers).map(|offer| self.swarms.offer_key(&offer.to_be_bytes())).collect();
         let source = self.swarms.source(Ipv4Addr::from(number).into());
-        let announce = Announce { address, source, peer_id, stance, may_join: true, offers: &offers };
+        let announce = Announce { address, source, peer_id, action, may_join: true, offers: &offers };
         let key = self.swarms.swarm_key(&InfoHash([7; 20]));
         let mut targets = Vec::new();
         self.swarms.announce(&key, &announce, 0, &mut self.rng, &mut targets).unwrap();
@@ -55,12 +55,12 @@ fn check(leechers: u32, seeders: u32, announcer: u32, offers: usize) {
     const ROUNDS: u32 = 4000;
     let mut swarm = Swarm::of(leechers, seeders);
     let seeds = announcer >= leechers;
-    let stance = if seeds { Stance::Seed } else { Stance::Leech };
+    let action = if seeds { Action::Seed } else { Action::Leech };
     let others: Vec<u32> =
         (0..if seeds { leechers } else { leechers + seeders }).filter(|&n| n != announcer).collect();
     let mut seen: BTreeMap<u32, u32> = others.iter().map(|&number| (number, 0)).collect();
     for _ in 0..ROUNDS {
-        let mut sample = swarm.announce(announcer, stance, offers);
+        let mut sample = swarm.announce(announcer, action, offers);
         assert_eq!(sample.len(), offers.min(others.len()));
         for other in &sample {
             *seen.get_mut(other).expect("never the announcer, and no seeders for a seeder") += 1;
@@ -101,14 +101,14 @@ fn all_peers_have_the_same_probability() {
 #[test]
 fn in_a_small_swarm_all_peers_are_drawn() {
     let mut swarm = Swarm::of(3, 2);
-    for (announcer, stance, expected) in
-        [(1, Stance::Leech, &[0, 2, 3, 4][..]), (4, Stance::Seed, &[0, 1, 2])]
+    for (announcer, action, expected) in
+        [(1, Action::Leech, &[0, 2, 3, 4][..]), (4, Action::Seed, &[0, 1, 2])]
     {
         for offers in [4, 5, 100] {
-            let mut chosen = swarm.announce(announcer, stance, offers);
+            let mut chosen = swarm.announce(announcer, action, offers);
             chosen.sort_unstable();
             assert_eq!(chosen, expected);
         }
     }
-    assert_eq!(Swarm::of(1, 0).announce(0, Stance::Leech, 10), []);
+    assert_eq!(Swarm::of(1, 0).announce(0, Action::Leech, 10), []);
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use shoal_relay::{
-    Address, Announce, AnswerMatch, Dispatcher, Losses, Mailboxes, MessageKind, Settings, Stance, Swarms,
+    Address, Announce, AnswerMatch, Dispatcher, Losses, Mailboxes, MessageKind, Settings, Swarms,
 };
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, InfoHash, PeerId};
 
 const WORKERS: u16 = 4;
 
@@ -66,7 +66,7 @@ fn announce(
         address: Address { worker, handle: handle(peer) },
         source: swarms.source(Ipv4Addr::from(peer).into()),
         peer_id: peer_id(worker, peer),
-        stance: [Stance::Leech, Stance::Seed, Stance::Complete][rng.usize(..3)],
+        action: [Action::Leech, Action::Seed, Action::Complete][rng.usize(..3)],
         may_join: true,
         offers: &offers,
     };

@@ -35,7 +35,7 @@ mod swarms;
 mod table;
 mod walk;
 
-pub use api::{Action, Announce, Announced, Counts, Expired, Listed, Rejection, Settings, Store, Totals};
+pub use api::{Announce, Announced, Listed, Rejection, Settings, Store};
 pub use family::Family;
 pub use swarms::{Place, Swarms};
 pub use walk::Walk;

@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use shoal_source::Recent;
+use shoal_types::{Action, Counts};
 
-use crate::api::{Action, Announce, Announced, Counts, Listed, Rejection};
+use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};

@@ -4,7 +4,7 @@
 //! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
 //! forms.
 
-use crate::api::{Action, Announce, Counts, Rejection};
+use crate::api::{Announce, Rejection};
 use crate::arena::Purpose;
 use crate::family::Family;
 use crate::large::{Large, LargeAt};
@@ -15,6 +15,7 @@ use crate::small::{self, Small, SmallMut};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
 use crate::swarm_line::Form;
+use shoal_types::{Action, Counts};
 
 /// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds ...
 const SMALL_AGAIN_SHARE: usize = 3;

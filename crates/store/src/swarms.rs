@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_types::InfoHash;
+use shoal_types::{Counts, Expired, InfoHash, Totals};
 
-use crate::api::{Announce, Announced, Counts, Expired, Listed, Rejection, Totals};
+use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::{HashKey, Seed};

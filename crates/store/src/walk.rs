@@ -129,10 +129,10 @@ fn add_up(listed: &mut Vec<Listed>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shoal_types::{InfoHash, PeerV4, PeerV6};
+    use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
     use super::*;
-    use crate::api::{Action, Announce, Settings};
+    use crate::api::{Announce, Settings};
 
     fn info_hash(number: u32) -> InfoHash {
         let mut bytes = [0x5a; 20];

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use shoal_store::{Action, Announce, Counts, Family, Settings, Store, Swarms};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Announce, Family, Settings, Store, Swarms};
+use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 const TIMEOUT_S: u32 = 1800;

@@ -1,4 +1,4 @@
-//! The types that every BitTorrent tracker protocol shares: info hash, peer id, event and peer address.
+//! The types that all tracker protocols share: info hash, peer id, event, peer address, and the counts of swarms.
 //!
 //! This crate owns names and memory layouts only. It does not know about encodings (`shoal-wire`), decisions
 //! (`shoal-engine`) or storage (`shoal-store`), so that all of these can depend on it.
@@ -6,6 +6,8 @@
 
 mod announce;
 mod peer;
+mod swarm;
 
 pub use announce::{Event, InfoHash, PeerId};
 pub use peer::{PeerV4, PeerV6};
+pub use swarm::{Action, Counts, Expired, Totals};

@@ -3,8 +3,8 @@
 
 use core::net::IpAddr;
 
-use shoal_store::{Announce, Counts, Store, Swarms};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Announce, Store, Swarms};
+use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Now;

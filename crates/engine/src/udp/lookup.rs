@@ -2,8 +2,8 @@
 
 use core::net::IpAddr;
 
-use shoal_store::{Announce, Announced, Counts, Place, Store, Swarms};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_store::{Announce, Announced, Place, Store, Swarms};
+use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
 
 use crate::Now;

@@ -11,9 +11,9 @@
 
 use std::collections::VecDeque;
 
-use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source, Stance};
+use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source};
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
+use shoal_types::{Action, InfoHash, PeerId};
 
 use super::member::Member;
 
@@ -39,7 +39,7 @@ pub(super) struct Claim {
     pub(super) handle: Handle,
     pub(super) info_hash: InfoHash,
     pub(super) peer_id: PeerId,
-    pub(super) stance: Stance,
+    pub(super) action: Action,
 }
 
 /// The claims of the connections of a worker.
@@ -62,7 +62,7 @@ impl Default for Claims {
 impl Claims {
     /// Adds a claim of the client. Returns whether it waits: a claim that already waits is not added twice.
     pub(super) fn add(&mut self, member: &mut Member, claim: Claim, now_s: u32) -> bool {
-        let is_same = |other: &Claim| Claim { stance: claim.stance, ..*other } == claim;
+        let is_same = |other: &Claim| Claim { action: claim.action, ..*other } == claim;
         let has_room =
             self.waiting.len() + self.due.len() < CLAIMS_MAX && member.claims < CLAIMS_PER_MEMBER_MAX;
         if !has_room

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::webtorrent::{Member, Responder, Settings};
-use shoal_relay::{Counts, Dispatcher, Mailboxes, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
-use shoal_types::InfoHash;
+use shoal_types::{Counts, InfoHash};
 
 /// A torrent, as it is written in messages.
 pub(crate) const HASH: &str = "aaaaaaaaaaaaaaaaaaaa";

@@ -15,7 +15,8 @@ use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
 use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
-use shoal_store::{Store, Totals};
+use shoal_store::Store;
+use shoal_types::Totals;
 
 use self::page::{Page, Unit};
 use crate::heartbeat::Heartbeat;
@@ -345,7 +346,7 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 /// Appends the metrics of WebTorrent: its swarms and the relayed messages.
 fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let totals = sources.swarms.as_ref().map_or_else(shoal_relay::Totals::default, |swarms| swarms.totals());
+    let totals = sources.swarms.as_ref().map_or_else(Totals::default, |swarms| swarms.totals());
     page.gauge(
         "shoal_webtorrent_swarms",
         "WebTorrent torrents with at least one peer.",
@@ -382,7 +383,7 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
     let store_bytes = sources.store.v4.totals().bytes + sources.store.v6.totals().bytes;
-    let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.memory_bytes());
+    let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);
     let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
     let known = store_bytes + swarms_bytes + held_bytes;
     let other = process::account().resident_bytes.saturating_sub(known);

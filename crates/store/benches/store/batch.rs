@@ -1,7 +1,6 @@
 //! The gain of batching: announces on millions of random torrents, one at a time and 64 at a time.
 
-use shoal_store::Action;
-use shoal_types::{InfoHash, PeerV4};
+use shoal_types::{Action, InfoHash, PeerV4};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};

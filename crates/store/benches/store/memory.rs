@@ -3,8 +3,8 @@
 //! Each size runs in a process of its own. `memory/v4/swarms/worst` measures every size from 100,000 up, in steps of 1
 //! %.
 
-use shoal_store::{Action, Store};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_store::Store;
+use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};
