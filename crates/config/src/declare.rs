@@ -26,7 +26,7 @@ pub(crate) struct Key<'c> {
 ///
 /// ```text
 /// /// What the section is about.
-/// section udp: Udp {
+/// section udp: UdpConfig {
 ///     /// What the key means.
 ///     key: Type = default, in least..=most;
 /// }

@@ -42,7 +42,7 @@ const REPLY_BYTES_LIMIT: u32 = {
 
 settings! {
     /// The UDP tracker protocol (BEP 15), which most clients prefer.
-    section udp: Udp {
+    section udp: UdpConfig {
         /// Addresses and ports to serve. IPv4 and IPv6 use separate sockets, so list an address of each family. On a host
         /// with several addresses, each reply leaves from the address that received the request. Port 0 selects any free
         /// port, and the log names it. [] disables UDP.
@@ -78,7 +78,7 @@ settings! {
 
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
     /// http://HOST:6969/announce.
-    section http: Http {
+    section http: HttpConfig {
         /// Where to accept plain HTTP: addresses with ports, and Unix sockets ("unix:/run/shoal/http.sock") for a proxy
         /// on this host. Append " proxy-protocol" to an entry if each of its connections begins with a PROXY header
         /// (version 1 or 2), as haproxy, hitch and nginx can send it. Such an entry accepts connections only from
@@ -138,7 +138,7 @@ settings! {
 
     /// The same as HTTP, over TLS 1.2 and 1.3 without a proxy in front. Clients use the URL
     /// https://HOST:PORT/announce.
-    section tls: Tls {
+    section tls: TlsConfig {
         /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443.
         listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX;
 
@@ -155,7 +155,7 @@ settings! {
     /// WebTorrent: browsers announce over WebSockets and reach each other through the tracker. Every path on the
     /// addresses of http.listen and tls.listen accepts WebSockets (ws://HOST:6969/announce, wss://...). WebTorrent
     /// has swarms of its own, since no client can reach a browser by address and port.
-    section webtorrent: WebTorrent {
+    section webtorrent: WebTorrentConfig {
         /// Serve WebTorrent.
         enabled: bool = true;
 
@@ -228,7 +228,7 @@ settings! {
     }
 
     /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.
-    section proxy: Proxy {
+    section proxy: ProxyConfig {
         /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Any program that
         /// connects from there can announce any address.
         trusted: Vec<Trusted> = Vec::new(), in 0..=FILES_MAX;
@@ -240,7 +240,7 @@ settings! {
     }
 
     /// The threads that serve requests.
-    section workers: Workers {
+    section workers: WorkersConfig {
         /// Number of workers. "auto" starts one for each processor that CPU affinity and the cgroup quota allow the
         /// tracker to use.
         count: Auto<u32> = Auto::Auto, in 1..=1024;
@@ -251,7 +251,7 @@ settings! {
     }
 
     /// The replies to announces. Unless a key says otherwise, it applies to every protocol.
-    section announce: Announce {
+    section announce: AnnounceConfig {
         /// Seconds until a client should announce again. The load on the tracker is inversely proportional to this.
         /// Public trackers use 900 to 3600. Intervals of a few seconds are suitable only for testing.
         interval_s: u32 = 1800, in 1..=21_600;
@@ -286,7 +286,7 @@ settings! {
     }
 
     /// Scrapes, the requests for the counts of swarms.
-    section scrape: Scrape {
+    section scrape: ScrapeConfig {
         /// Maximum number of info hashes in one UDP request. BEP 15 lets clients send "about 74". Over HTTP the size of
         /// the request is the limit, at about 130.
         hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX;
@@ -294,7 +294,7 @@ settings! {
 
     /// UDP has no connections, so the tracker sends each client a connection id with which the client proves its
     /// address (BEP 15).
-    section connection_id: ConnectionId {
+    section connection_id: ConnectionIdConfig {
         /// Secret key from which the tracker derives connection ids. "" generates a random key at each start. Trackers
         /// that share a key accept each other's ids, and a key that stays the same keeps ids valid across restarts.
         /// "openssl rand -hex 16" generates one. The key is never logged.
@@ -310,14 +310,14 @@ settings! {
     }
 
     /// Which client addresses the tracker serves.
-    section address: Address {
+    section address: AddressConfig {
         /// Refuse clients with private or loopback addresses. Enable this on a public tracker, where other clients cannot
         /// reach such peers. Leave it off on a local network.
         refuse_private: bool = false;
     }
 
     /// The memory of the whole process.
-    section memory: Memory {
+    section memory: MemoryConfig {
         /// Memory limit of the whole process: swarms and peers, connections and their buffers, queues, and the program
         /// itself. The tracker divides it at start and logs the shares. "auto" is three quarters of the machine's memory
         /// or of the cgroup limit, whichever is less; the rest remains for the kernel's socket buffers. The minimum is 26
@@ -326,7 +326,7 @@ settings! {
     }
 
     /// The memory that holds swarms and peers.
-    section store: Store {
+    section store: StoreConfig {
         /// Memory limit for swarms and peers, a part of memory.max. At the limit, new peers are refused with a reason,
         /// and nothing else changes. "auto" is the part of memory.max that connections and queues leave, half of it or
         /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
@@ -334,7 +334,7 @@ settings! {
     }
 
     /// The listener for operators, which serves /health and /metrics (Prometheus) over HTTP.
-    section control: Control {
+    section control: ControlConfig {
         /// Address of the control listener; "" disables it. It has no authentication, so use an address that only you can
         /// reach.
         listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT)));
@@ -346,7 +346,7 @@ settings! {
     }
 
     /// The log, which goes to standard error.
-    section log: Log {
+    section log: LogConfig {
         /// Minimum level of the messages that are logged. "info" and the more severe levels log nothing for each request.
         level: LogLevel = LogLevel::Info;
 

@@ -19,15 +19,16 @@ mod value;
 mod values;
 
 pub use keys::{
-    Address, Announce, Config, ConnectionId, Control, Http, LISTEN_ADDRESSES_MAX, Log, Proxy,
-    SCRAPE_HASHES_MAX, Scrape, Store, Tls, Udp, WebTorrent, Workers,
+    AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, HttpConfig,
+    LISTEN_ADDRESSES_MAX, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StoreConfig,
+    TlsConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, read};
 pub use values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel, Origin, Place,
-    SecretKey, StreamBackend, Trusted,
+    Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel,
+    Origin, SecretKey, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

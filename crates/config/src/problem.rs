@@ -8,7 +8,7 @@ pub struct Problem {
     /// The key and its value, if there are any.
     pub subject: String,
     /// Where the value was set.
-    pub origin: Origin,
+    pub provenance: Provenance,
     /// The reason for the refusal, and the values that would be accepted.
     pub fault: String,
 }
@@ -19,7 +19,7 @@ pub struct Problems(pub Vec<Problem>);
 
 /// The place where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum Provenance {
     /// The value is the default.
     Default,
     /// A line of a file.
@@ -36,7 +36,7 @@ pub enum Origin {
     },
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the default"),
@@ -48,7 +48,7 @@ impl fmt::Display for Origin {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.subject, self.origin, self.fault)
+        write!(f, "{} ({}): {}", self.subject, self.provenance, self.fault)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ENVIRONMENT_PREFIX;
 use crate::declare::{Key, Section};
 use crate::keys::{Config, sections};
 use crate::print::environment_name;
-use crate::problem::{Origin, Problem, Problems};
+use crate::problem::{Problem, Problems, Provenance};
 use crate::raw::Raw;
 use crate::rules;
 use crate::suggest::nearest;
@@ -54,7 +54,7 @@ struct Reader<'c> {
 /// A key that was set. If a key occurs several times, the last occurrence counts.
 struct Written {
     name: String,
-    origin: Origin,
+    provenance: Provenance,
     accepted: bool,
 }
 
@@ -62,7 +62,7 @@ struct Written {
 struct Shown {
     name: String,
     value: String,
-    origin: Origin,
+    provenance: Provenance,
     accepted: bool,
 }
 
@@ -89,17 +89,17 @@ impl Reader<'_> {
         let Some(section) = self.sections.iter().position(|section| section.name == section_name) else {
             let names = self.sections.iter().map(|section| section.name);
             let fault = unknown("section", section_name, names, |name| format!("[{name}]"));
-            self.refuse(format!("[{section_name}]"), file.origin(&name.span()), fault);
+            self.refuse(format!("[{section_name}]"), file.provenance(&name.span()), fault);
             return;
         };
         let mut entries: Vec<_> = keys.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
-            let origin = file.origin(&key.span());
+            let provenance = file.provenance(&key.span());
             let entered = Entered {
                 value: Raw::from_toml(value.get_ref()),
                 quoted: abbreviate(&file.text[value.span()]),
-                origin,
+                provenance,
             };
             self.read_key(section, key.get_ref(), entered);
         }
@@ -117,7 +117,7 @@ impl Reader<'_> {
                 let names = section.keys.iter().map(|key| key.name);
                 let fault = unknown("key", key_name, names, |name| format!("{}.{name}", section.name));
                 let subject = format!("{}.{key_name}", section.name);
-                self.refuse(subject, entered.origin, fault);
+                self.refuse(subject, entered.provenance, fault);
             }
         }
     }
@@ -136,7 +136,7 @@ impl Reader<'_> {
         } else {
             format!("every key belongs to a section, this one to {}", sections.join(" or "))
         };
-        self.refuse(name_text.to_owned(), file.origin(&name.span()), fault);
+        self.refuse(name_text.to_owned(), file.provenance(&name.span()), fault);
     }
 
     fn read_environment(&mut self, environment: impl IntoIterator<Item = (OsString, OsString)>) {
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 
     fn read_variable(&mut self, name: String, value: OsString) {
-        let origin = Origin::Environment { name: name.clone() };
+        let provenance = Provenance::Environment { name: name.clone() };
         for section in &mut self.sections {
             for key in &mut section.keys {
                 if environment_name(section.name, key.name) != name {
@@ -161,7 +161,7 @@ impl Reader<'_> {
                 let value = value.to_string_lossy().into_owned();
                 let quoted = abbreviate(&format!("{value:?}"));
                 let (written, problem) =
-                    assign(section.name, key, Entered { value: Raw::Untyped(value), quoted, origin });
+                    assign(section.name, key, Entered { value: Raw::Untyped(value), quoted, provenance });
                 self.written.push(written);
                 self.problems.extend(problem);
                 return;
@@ -175,7 +175,7 @@ impl Reader<'_> {
                     .to_owned()
             }
         };
-        self.refuse(name, origin, fault);
+        self.refuse(name, provenance, fault);
     }
 
     /// Ends the borrow of the configuration. Returns every key with its current value, and the problems so far.
@@ -183,8 +183,8 @@ impl Reader<'_> {
         (show(&self.sections, &self.written), self.problems)
     }
 
-    fn refuse(&mut self, subject: String, origin: Origin, fault: String) {
-        self.problems.push(Problem { subject, origin, fault });
+    fn refuse(&mut self, subject: String, provenance: Provenance, fault: String) {
+        self.problems.push(Problem { subject, provenance, fault });
     }
 }
 
@@ -193,13 +193,13 @@ struct Entered {
     value: Raw,
     /// The value as it was written, for messages.
     quoted: String,
-    origin: Origin,
+    provenance: Provenance,
 }
 
 impl ConfigFile<'_> {
-    fn origin(&self, span: &Range<usize>) -> Origin {
+    fn provenance(&self, span: &Range<usize>) -> Provenance {
         let line = self.text[..span.start].matches('\n').count() + 1;
-        Origin::File { path: self.path.to_owned(), line }
+        Provenance::File { path: self.path.to_owned(), line }
     }
 }
 
@@ -209,10 +209,10 @@ fn assign(section: &str, key: &mut Key<'_>, entered: Entered) -> (Written, Optio
     let accepted = key.slot.assign(&entered.value);
     let problem = (!accepted).then(|| Problem {
         subject: subject(&name, if key.slot.secret() { "(hidden)" } else { &entered.quoted }),
-        origin: entered.origin.clone(),
+        provenance: entered.provenance.clone(),
         fault: format!("not accepted; accepts {}", key.slot.accepts()),
     });
-    (Written { name, origin: entered.origin, accepted }, problem)
+    (Written { name, provenance: entered.provenance, accepted }, problem)
 }
 
 fn subject(name: &str, value: &str) -> String {
@@ -246,7 +246,7 @@ fn unknown<'n>(
 fn syntax_problem(file: ConfigFile<'_>, error: &toml::de::Error) -> Problem {
     Problem {
         subject: "not TOML".to_owned(),
-        origin: file.origin(&error.span().unwrap_or(0..0)),
+        provenance: file.provenance(&error.span().unwrap_or(0..0)),
         fault: error.message().to_owned(),
     }
 }
@@ -268,7 +268,7 @@ fn show(sections: &[Section<'_>], written: &[Written]) -> Vec<Shown> {
         let last = written.iter().rfind(|written| written.name == name);
         Shown {
             value: key.slot.show(),
-            origin: last.map_or(Origin::Default, |last| last.origin.clone()),
+            provenance: last.map_or(Provenance::Default, |last| last.provenance.clone()),
             accepted: last.is_none_or(|last| last.accepted),
             name,
         }
@@ -287,12 +287,12 @@ fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Probl
     }
     let with_others: String = others
         .iter()
-        .map(|other| format!(" with {} ({}),", subject(&other.name, &other.value), other.origin))
+        .map(|other| format!(" with {} ({}),", subject(&other.name, &other.value), other.provenance))
         .collect();
     let fault = if with_others.is_empty() {
         conflict.fault.clone()
     } else {
         format!("contradiction{} {}", with_others, conflict.fault)
     };
-    Some(Problem { subject: subject(&first.name, &first.value), origin: first.origin.clone(), fault })
+    Some(Problem { subject: subject(&first.name, &first.value), provenance: first.provenance.clone(), fault })
 }

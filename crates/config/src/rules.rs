@@ -7,7 +7,7 @@ use shoal_types::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{Auto, ClientHeader, Listen, Place, Trusted};
+use crate::values::{Auto, BindAddress, ClientHeader, Listen, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,15 +58,15 @@ fn udp_listens_once(config: &Config) -> Option<Conflict> {
 fn http_listens_once(config: &Config) -> Option<Conflict> {
     let all = || config.http.listen.iter().chain(&config.tls.listen);
     let addresses: Vec<SocketAddr> = all()
-        .filter_map(|listen| match listen.place {
-            Place::Tcp(address) => Some(address),
-            Place::Unix(_) => None,
+        .filter_map(|listen| match listen.address {
+            BindAddress::Tcp(address) => Some(address),
+            BindAddress::Unix(_) => None,
         })
         .collect();
     let files: Vec<&Path> = all()
-        .filter_map(|listen| match &listen.place {
-            Place::Unix(path) => Some(&**path),
-            Place::Tcp(_) => None,
+        .filter_map(|listen| match &listen.address {
+            BindAddress::Unix(path) => Some(&**path),
+            BindAddress::Tcp(_) => None,
         })
         .collect();
     let file = files.iter().enumerate().find(|(index, file)| files[..*index].contains(file));
@@ -112,7 +112,8 @@ fn keys_match_certificates(config: &Config) -> Option<Conflict> {
     (keys != 0 && keys != certificates).then(|| Conflict {
         keys: &["tls.keys", "tls.certificates"],
         fault: format!(
-            "there are {keys} keys for {certificates} certificates; list {certificates} keys, or none if each \\n             certificate file contains its key"
+            "there are {keys} keys for {certificates} certificates; list {certificates} keys, or none if each \
+             certificate file contains its key"
         ),
     })
 }
@@ -120,9 +121,9 @@ fn keys_match_certificates(config: &Config) -> Option<Conflict> {
 fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
     let trusted = &config.proxy.trusted;
     let has_networks = trusted.iter().any(|trusted| matches!(trusted, Trusted::Network(_)));
-    let trusts_no_proxy = |listen: &Listen| match listen.place {
-        Place::Tcp(_) => listen.proxy_protocol && !has_networks,
-        Place::Unix(_) => !trusted.contains(&Trusted::Unix),
+    let trusts_no_proxy = |listen: &Listen| match listen.address {
+        BindAddress::Tcp(_) => listen.proxy_protocol && !has_networks,
+        BindAddress::Unix(_) => !trusted.contains(&Trusted::Unix),
     };
     let keys: &'static [&'static str] = if config.http.listen.iter().any(trusts_no_proxy) {
         &["proxy.trusted", "http.listen"]
@@ -133,13 +134,14 @@ fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
     } else {
         return None;
     };
-    let fault = "no proxy would be trusted; trusted must name the addresses of the proxies, and \"unix\" for proxies that \\n                 connect to a Unix socket";
+    let fault = "no proxy would be trusted; trusted must name the addresses of the proxies, and \"unix\" for proxies that \
+             connect to a Unix socket";
     Some(Conflict { keys, fault: fault.to_owned() })
 }
 
 fn unix_sockets_name_clients(config: &Config) -> Option<Conflict> {
     let lacks_client_addresses = |listen: &Listen| {
-        matches!(listen.place, Place::Unix(_))
+        matches!(listen.address, BindAddress::Unix(_))
             && !listen.proxy_protocol
             && config.proxy.header == ClientHeader::None
     };
@@ -150,7 +152,8 @@ fn unix_sockets_name_clients(config: &Config) -> Option<Conflict> {
     } else {
         return None;
     };
-    let fault = "a connection to a Unix socket has no address, so no client would be served; set header to the one in \\n                 which the proxy names its clients, or append \" proxy-protocol\" to the socket";
+    let fault = "a connection to a Unix socket has no address, so no client would be served; set header to the one in \
+             which the proxy names its clients, or append \" proxy-protocol\" to the socket";
     Some(Conflict { keys, fault: fault.to_owned() })
 }
 

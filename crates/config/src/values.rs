@@ -14,7 +14,7 @@ use crate::value::Value;
 
 pub use host::HostName;
 pub use origin::Origin;
-pub use stream::{Listen, Place, Trusted};
+pub use stream::{BindAddress, Listen, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

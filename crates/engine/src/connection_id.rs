@@ -23,7 +23,7 @@ const SLOT_S: u64 = 120;
 const VALID_S_MIN: u64 = 120;
 
 /// Maximum grace period in seconds. The window of slots stays far below the 256 that the low bits can tell apart.
-pub(crate) const GRACE_S_MAX: u32 = 3600;
+const GRACE_S_MAX: u32 = 3600;
 
 const SLOT_BITS: u64 = 0xff;
 
@@ -57,6 +57,11 @@ impl ConnectionIds {
     #[must_use]
     pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
         Self { keyed: SipHasher24::new_with_key(&key.0), grace_s: grace_s.min(GRACE_S_MAX).into() }
+    }
+
+    /// Replaces the grace period.
+    pub fn set_grace_s(&mut self, grace_s: u32) {
+        self.grace_s = grace_s.min(GRACE_S_MAX).into();
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.

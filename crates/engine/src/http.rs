@@ -11,7 +11,7 @@ mod full_scrape;
 mod handout;
 
 use core::fmt::Write;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use shoal_store::Store;
@@ -21,10 +21,10 @@ use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
 
 pub use self::full_scrape::FullScrape;
 use self::handout::Handout;
+use crate::Now;
 use crate::counter::{Family, Kind, Outcome, Tally};
-use crate::policy::{Policy, Wish};
+use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::{Now, Settings};
 
 /// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
 /// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
@@ -37,8 +37,7 @@ pub struct Responder {
     store: Arc<Store>,
     tally: Tally,
     rng: fastrand::Rng,
-    policy: Policy,
-    full_scrape: bool,
+    policy: Arc<Policy>,
     /// The peers of the current reply.
     handout: Handout,
     /// The torrents of the current scrape.
@@ -51,17 +50,21 @@ impl Responder {
     /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker
     /// needs its own seed; otherwise all workers hand out the same samples.
     #[must_use]
-    pub fn new(settings: &Settings, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
+    pub fn new(policy: Arc<Policy>, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
         Self {
             store,
             tally,
             rng,
-            policy: Policy::new(settings),
-            full_scrape: settings.full_scrape,
-            handout: Handout::new(settings.numwant_max),
+            policy,
+            handout: Handout::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
         }
+    }
+
+    /// Replaces the policy for all later requests.
+    pub fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.policy = policy;
     }
 
     /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
@@ -71,7 +74,7 @@ impl Responder {
         self.tally.request(family, Kind::Announce);
         match AnnounceQuery::decode(query) {
             Err(error) => self.fail_query(family, Kind::Announce, error, body),
-            Ok(announce) => match self.grant_announce(ip, &announce, now, body) {
+            Ok(announce) => match self.answer_announce(ip, &announce, now, body) {
                 Ok(()) => self.tally.reply(family, Kind::Announce, Outcome::Ok),
                 Err(refusal) => self.fail(family, Kind::Announce, refusal, body),
             },
@@ -84,21 +87,30 @@ impl Responder {
         let family = Family::of(ip);
         let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
         self.tally.request(family, kind);
-        match self.read_scrape(query) {
-            Err(error) => self.fail_query(family, kind, error, body),
-            Ok(()) if self.info_hashes.is_empty() => self.fail(family, kind, Refusal::FullScrapeOff, body),
+        if let Err(error) = self.read_scrape(query) {
+            return self.fail_query(family, kind, error, body);
+        }
+        let torrents = Torrents::Named(&self.info_hashes);
+        let admitted = match kind {
+            Kind::FullScrape => Err(Refusal::FullScrapeOff),
+            _ => self.policy.admit_scrape(&ScrapeRequest { protocol: Protocol::Http, ip, torrents }),
+        };
+        match admitted {
             Ok(()) => {
                 self.write_scrape(body);
                 self.tally.reply(family, kind, Outcome::Ok);
             }
+            Err(refusal) => self.fail(family, kind, refusal, body),
         }
     }
 
-    /// Returns whether a scrape with this query asks for all torrents and is allowed to. The caller then answers
-    /// it by [`begin_full_scrape`](Self::begin_full_scrape), or refuses it with [`Refusal::TooManyScrapes`].
+    /// Returns whether a scrape with this query by the client at `ip` asks for all torrents and is admitted. The caller
+    /// then answers it by [`begin_full_scrape`](Self::begin_full_scrape), or refuses it with
+    /// [`Refusal::TooManyScrapes`].
     #[must_use]
-    pub fn is_full_scrape(&self, query: &[u8]) -> bool {
-        self.full_scrape && !names_torrents(query)
+    pub fn is_full_scrape(&self, ip: IpAddr, query: &[u8]) -> bool {
+        let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents: Torrents::All };
+        !names_torrents(query) && self.policy.admit_scrape(&request).is_ok()
     }
 
     /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
@@ -120,30 +132,34 @@ impl Responder {
         self.fail(family, kind, refusal, body);
     }
 
-    fn grant_announce(
+    fn answer_announce(
         &mut self,
         ip: IpAddr,
         announce: &AnnounceQuery,
         now: Now,
         body: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        let wish = Wish {
+        let request = Request {
+            protocol: Protocol::Http,
             ip,
-            port: announce.port,
+            info_hash: &announce.info_hash,
+            peer_id: announce.peer_id.as_ref(),
+            port: Some(announce.port),
             event: announce.event,
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
         };
-        let grant = self.policy.decide(&wish)?;
+        let decision = self.policy.admit(&request)?;
+        let address = SocketAddr::new(ip, announce.port);
         let given =
-            self.handout.announce(&self.store, &announce.info_hash, &wish, grant, now, &mut self.rng)?;
-        let interval_s = self.policy.interval_s(&mut self.rng);
+            self.handout.announce(&self.store, &announce.info_hash, address, decision, now, &mut self.rng)?;
+        let interval_s = self.policy.interval_s(Protocol::Http, &mut self.rng);
         let reply = AnnounceReply {
             complete: given.counts.seeders,
             downloaded: given.counts.completed,
             incomplete: given.counts.leechers,
             interval_s,
-            min_interval_s: self.policy.min_interval_s(interval_s),
+            min_interval_s: self.policy.min_interval_s(Protocol::Http, interval_s),
             external_ip: Some(ip),
             peers_v4: given.peers_v4,
             peers_v6: given.peers_v6,

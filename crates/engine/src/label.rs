@@ -22,7 +22,8 @@ macro_rules! labels {
             }
 
             /// Returns its index in `ALL`.
-            pub(crate) const fn index(self) -> usize {
+            #[must_use]
+            pub const fn index(self) -> usize {
                 self as usize
             }
         }

@@ -18,9 +18,7 @@ mod label;
 mod now;
 pub mod policy;
 pub mod refusal;
-mod settings;
 pub mod udp;
 pub mod webtorrent;
 
 pub use now::Now;
-pub use settings::{Settings, WrongConnectionId};

@@ -1,102 +1,197 @@
-//! The rules that hold for every tracker protocol: who may announce, in which role, for how many peers, and when
-//! again. A front end says what it was asked in these terms, whatever its encoding.
+//! Admission: the one decision about announces and scrapes, for all protocols.
+//!
+//! A front end states a request as a [`Request`] or a [`ScrapeRequest`], whatever its encoding. The [`Policy`] decides
+//! whether the request is served, in which role and for how many peers, and when the client should announce again. A
+//! rule about clients, torrents or peer ids belongs here, and then holds for every protocol.
+//!
+//! The decision is made before any swarm is touched, without allocation. Afterwards the store may still refuse a peer,
+//! for lack of memory. A policy is immutable and shared by all workers. Limits that count requests keep their counts
+//! behind it, as atomics.
 
 use core::net::IpAddr;
 
-use shoal_types::{Action, Event};
+use shoal_config::Config;
+use shoal_types::{Action, Event, InfoHash, PeerId};
 
+use crate::address;
+use crate::label::labels;
 use crate::refusal::Refusal;
-use crate::{Settings, address};
 
-/// The rules, as the operator set them.
-#[derive(Clone, Debug)]
+labels! {
+    /// The protocol of a request, with or without TLS.
+    pub enum Protocol {
+        /// The UDP tracker protocol (BEP 15).
+        Udp = "udp",
+        /// Announces and scrapes over HTTP (BEP 3).
+        Http = "http",
+        /// Messages over WebSockets.
+        WebTorrent = "webtorrent",
+    }
+}
+
+/// The rules, as the operator configured them.
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
+    config: Config,
+}
+
+/// An announce, in terms that all protocols share.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The address that the request came from, which is canonical (no v4-mapped v6 address).
+    pub ip: IpAddr,
+    /// The torrent.
+    pub info_hash: &'r InfoHash,
+    /// The peer id. Clients may omit it over HTTP.
+    pub peer_id: Option<&'r PeerId>,
+    /// The port on which the client accepts peers; 0 if it accepts none. `None` if peers reach it through the tracker
+    /// (WebTorrent).
+    pub port: Option<u16>,
+    /// The event.
+    pub event: Event,
+    /// The number of bytes that the client still needs, if it sends one. Clients that do not know it send negative or
+    /// huge numbers.
+    pub left_bytes: Option<i64>,
+    /// The number of peers that the client wants, if it sends one. A negative number leaves it to the tracker.
+    pub numwant: Option<i64>,
+}
+
+/// A scrape, in terms that all protocols share.
+#[derive(Clone, Copy, Debug)]
+pub struct ScrapeRequest<'r> {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The address that the request came from, which is canonical.
+    pub ip: IpAddr,
+    /// The torrents.
+    pub torrents: Torrents<'r>,
+}
+
+/// The torrents of a scrape.
+#[derive(Clone, Copy, Debug)]
+pub enum Torrents<'r> {
+    /// The torrents with these info hashes.
+    Named(&'r [InfoHash]),
+    /// All torrents of the tracker.
+    All,
+}
+
+/// How an admitted announce is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The action of the announcing peer on its swarm.
+    pub action: Action,
+    /// Maximum number of peers in the reply. Over WebTorrent, maximum number of offers to relay.
+    pub peers_wanted: usize,
+    /// Whether the peer enters the swarm. A peer that accepts no connections can still open some. It gets peers and
+    /// counts but enters no swarm, because no peer could reach it.
+    pub registers: bool,
+}
+
+/// The rules of announces that differ between protocols.
+struct Terms {
     interval_s: u32,
     interval_jitter_s: u32,
     min_interval_s: u32,
     numwant_default: u32,
     numwant_max: u32,
-    refuse_private_addresses: bool,
-}
-
-/// An announce in the terms of no protocol.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    /// Where it came from, canonical: a v4-mapped v6 address is to be given as the v4 address that it is.
-    pub ip: IpAddr,
-    /// Where the client says it accepts peers; 0 where it accepts none.
-    pub port: u16,
-    /// What happens to the client.
-    pub event: Event,
-    /// Bytes that the client lacks, if it says so. Negative or huge numbers are those of clients that do not know.
-    pub left_bytes: Option<i64>,
-    /// How many peers the client wants, if it says so. Negative means that it does not.
-    pub numwant: Option<i64>,
-}
-
-/// What is done about an announce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// What happens to the announcing peer.
-    pub action: Action,
-    /// How many other peers it is handed, if there are as many and the reply has room.
-    pub peers_wanted: usize,
-    /// Whether the swarm is to know of it. A peer that accepts no connections can still open them: it is handed peers and
-    /// told the counts, but enters no swarm, because nobody could reach it.
-    pub registers: bool,
 }
 
 impl Policy {
-    /// Takes the rules from the settings.
+    /// Creates the policy of a configuration.
     #[must_use]
-    pub const fn new(settings: &Settings) -> Self {
-        Self {
-            interval_s: settings.interval_s,
-            interval_jitter_s: settings.interval_jitter_s,
-            min_interval_s: settings.min_interval_s,
-            numwant_default: settings.numwant_default,
-            numwant_max: settings.numwant_max,
-            refuse_private_addresses: settings.refuse_private_addresses,
-        }
+    pub const fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    /// Returns the configuration.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Decides about an announce.
     ///
     /// # Errors
-    /// [`Refusal`] where the announcer must not enter a swarm. One that leaves may have any address and port.
-    pub fn decide(&self, wish: &Wish) -> Result<Grant, Refusal> {
-        let action = action(wish.event, wish.left_bytes);
+    /// Returns why the client may not enter the swarm. A client that leaves may have any address and port.
+    pub fn admit(&self, request: &Request<'_>) -> Result<Decision, Refusal> {
+        let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
-            return Ok(Grant { action, peers_wanted: 0, registers: true });
+            return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
-        address::check(wish.ip, self.refuse_private_addresses)?;
-        Ok(Grant { action, peers_wanted: self.peers_wanted(wish.numwant), registers: wish.port != 0 })
+        address::check(request.ip, self.config.address.refuse_private)?;
+        let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
+        Ok(Decision { action, peers_wanted, registers: request.port != Some(0) })
     }
 
-    /// Seconds until a client is to announce again: jittered, so that a restart of the tracker does not synchronise
-    /// the announces of the world.
-    pub fn interval_s(&self, rng: &mut fastrand::Rng) -> u32 {
-        self.interval_s.saturating_add(rng.u32(0..=self.interval_jitter_s))
+    /// Decides about a scrape.
+    ///
+    /// # Errors
+    /// Returns why the client may not know the counts. Only HTTP can carry those of all torrents.
+    pub const fn admit_scrape(&self, request: &ScrapeRequest<'_>) -> Result<(), Refusal> {
+        match (request.torrents, request.protocol) {
+            (Torrents::Named(_), _) => Ok(()),
+            (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Ok(()),
+            (Torrents::All, _) => Err(Refusal::FullScrapeOff),
+        }
     }
 
-    /// Seconds that a client told to come again after `interval_s` is to let pass in any case, if the operator says so.
+    /// Draws the number of seconds until the client should announce again. The random part keeps clients from
+    /// announcing all at the same time after a restart of the tracker.
+    pub fn interval_s(&self, protocol: Protocol, rng: &mut fastrand::Rng) -> u32 {
+        let Terms { interval_s, interval_jitter_s, .. } = self.terms(protocol);
+        interval_s.saturating_add(rng.u32(0..=interval_jitter_s))
+    }
+
+    /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It is never more
+    /// than `interval_s`, the interval that the client is told.
     #[must_use]
-    pub fn min_interval_s(&self, interval_s: u32) -> Option<u32> {
-        (self.min_interval_s > 0).then(|| self.min_interval_s.min(interval_s))
+    pub fn min_interval_s(&self, protocol: Protocol, interval_s: u32) -> Option<u32> {
+        let Terms { min_interval_s, .. } = self.terms(protocol);
+        (min_interval_s > 0).then(|| min_interval_s.min(interval_s))
     }
 
-    fn peers_wanted(&self, numwant: Option<i64>) -> usize {
+    fn peers_wanted(&self, protocol: Protocol, numwant: Option<i64>) -> usize {
+        let Terms { numwant_default, numwant_max, .. } = self.terms(protocol);
         let wanted = match numwant {
             Some(numwant @ 0..) => u32::try_from(numwant).unwrap_or(u32::MAX),
-            Some(..0) | None => self.numwant_default,
+            Some(..0) | None => numwant_default,
         };
-        usize::try_from(wanted.min(self.numwant_max)).unwrap_or(usize::MAX)
+        usize::try_from(wanted.min(numwant_max)).unwrap_or(usize::MAX)
+    }
+
+    const fn terms(&self, protocol: Protocol) -> Terms {
+        match protocol {
+            Protocol::Udp | Protocol::Http => {
+                let announce = &self.config.announce;
+                Terms {
+                    interval_s: announce.interval_s,
+                    interval_jitter_s: announce.interval_jitter_s,
+                    min_interval_s: announce.min_interval_s,
+                    numwant_default: announce.numwant_default,
+                    numwant_max: announce.numwant_max,
+                }
+            }
+            // A client wants a peer for each offer, unless it says otherwise. No reply can carry a minimum interval.
+            Protocol::WebTorrent => {
+                let webtorrent = &self.config.webtorrent;
+                Terms {
+                    interval_s: webtorrent.interval_s,
+                    interval_jitter_s: webtorrent.interval_jitter_s,
+                    min_interval_s: 0,
+                    numwant_default: webtorrent.offers_max,
+                    numwant_max: webtorrent.offers_max,
+                }
+            }
+        }
     }
 }
 
-/// What an announce does to its peer. A client that does not know what it lacks still downloads; one that has just
-/// completed has everything, whatever it says it lacks.
-pub(crate) const fn action(event: Event, left_bytes: Option<i64>) -> Action {
+/// Returns what an announce does to its peer. A client that does not know what it lacks still downloads. One that has
+/// just completed has everything, whatever it claims to lack.
+const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     match (event, left_bytes) {
         (Event::Stopped, _) => Action::Stop,
         (Event::Completed, _) => Action::Complete,
@@ -105,7 +200,7 @@ pub(crate) const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     }
 }
 
-/// Whether the peer of an announce has everything.
+/// Returns whether the peer of an announce has everything.
 pub(crate) const fn seeds(action: Action) -> bool {
     matches!(action, Action::Seed | Action::Complete)
 }
@@ -113,16 +208,21 @@ pub(crate) const fn seeds(action: Action) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection_id::ConnectionKey;
 
-    fn settings() -> Settings {
-        Settings::new(ConnectionKey::new([0; 16]))
+    /// Returns a policy with changes to the default configuration.
+    fn policy(change: impl FnOnce(&mut Config)) -> Policy {
+        let mut config = Config::default();
+        change(&mut config);
+        Policy::new(config)
     }
 
-    fn wish() -> Wish {
-        Wish {
+    fn request() -> Request<'static> {
+        Request {
+            protocol: Protocol::Udp,
             ip: "192.0.2.1".parse().unwrap(),
-            port: 6881,
+            info_hash: &InfoHash([1; 20]),
+            peer_id: Some(&PeerId([2; 20])),
+            port: Some(6881),
             event: Event::Update,
             left_bytes: Some(1),
             numwant: None,
@@ -132,7 +232,7 @@ mod tests {
     #[test]
     fn roles() {
         let action = |event, left_bytes| {
-            Policy::new(&settings()).decide(&Wish { event, left_bytes, ..wish() }).unwrap().action
+            policy(|_| {}).admit(&Request { event, left_bytes, ..request() }).unwrap().action
         };
         for event in [Event::Update, Event::Started] {
             assert_eq!(action(event, Some(0)), Action::Seed);
@@ -148,79 +248,115 @@ mod tests {
 
     #[test]
     fn numwant() {
-        let policy = Policy::new(&Settings { numwant_default: 50, numwant_max: 200, ..settings() });
-        let wanted = |numwant| policy.decide(&Wish { numwant, ..wish() }).unwrap().peers_wanted;
-        for absent in [None, Some(-1), Some(-2), Some(i64::MIN)] {
-            assert_eq!(wanted(absent), 50);
+        let policy = policy(|config| {
+            (config.announce.numwant_default, config.announce.numwant_max) = (50, 200);
+            config.webtorrent.offers_max = 7;
+        });
+        for protocol in [Protocol::Udp, Protocol::Http] {
+            let wanted =
+                |numwant| policy.admit(&Request { protocol, numwant, ..request() }).unwrap().peers_wanted;
+            for absent in [None, Some(-1), Some(-2), Some(i64::MIN)] {
+                assert_eq!(wanted(absent), 50);
+            }
+            for exact in [0_u8, 1, 2, 3, 49, 50, 51, 199, 200] {
+                assert_eq!(wanted(Some(exact.into())), usize::from(exact));
+            }
+            for too_many in [201, 1000, i64::from(u32::MAX) + 1, i64::MAX] {
+                assert_eq!(wanted(Some(too_many)), 200);
+            }
         }
-        for exact in [0_u8, 1, 2, 3, 49, 50, 51, 199, 200] {
-            assert_eq!(wanted(Some(exact.into())), usize::from(exact));
-        }
-        for too_many in [201, 1000, i64::from(u32::MAX) + 1, i64::MAX] {
-            assert_eq!(wanted(Some(too_many)), 200);
+        for (numwant, expected) in [(None, 7), (Some(-1), 7), (Some(0), 0), (Some(6), 6), (Some(8), 7)] {
+            let request = Request { protocol: Protocol::WebTorrent, numwant, ..request() };
+            assert_eq!(policy.admit(&request).unwrap().peers_wanted, expected, "{numwant:?}");
         }
     }
 
     #[test]
     fn the_default_numwant_obeys_the_cap() {
-        let policy = Policy::new(&Settings { numwant_default: 50, numwant_max: 30, ..settings() });
-        assert_eq!(policy.decide(&wish()).unwrap().peers_wanted, 30);
+        let policy = policy(|config| config.announce.numwant_max = 30);
+        assert_eq!(policy.admit(&request()).unwrap().peers_wanted, 30);
     }
 
     #[test]
     fn a_peer_at_port_0_is_served_but_not_registered() {
-        let policy = Policy::new(&Settings { refuse_private_addresses: true, ..settings() });
+        let policy = policy(|config| config.address.refuse_private = true);
         for event in [Event::Update, Event::Started, Event::Completed] {
-            let reachable = policy.decide(&Wish { event, ..wish() }).unwrap();
-            let hidden = policy.decide(&Wish { port: 0, event, ..wish() }).unwrap();
-            assert!(reachable.registers && !hidden.registers);
-            assert_eq!(hidden, Grant { registers: false, ..reachable });
+            let reachable = policy.admit(&Request { event, ..request() }).unwrap();
+            let hidden = policy.admit(&Request { port: Some(0), event, ..request() }).unwrap();
+            let relayed = policy.admit(&Request { port: None, event, ..request() }).unwrap();
+            assert!(reachable.registers && !hidden.registers && relayed.registers);
+            assert_eq!(hidden, Decision { registers: false, ..reachable });
         }
-        let private = Wish { ip: "10.0.0.1".parse().unwrap(), port: 0, ..wish() };
-        assert_eq!(policy.decide(&private), Err(Refusal::PrivateAddress));
+        let private = Request { ip: "10.0.0.1".parse().unwrap(), port: Some(0), ..request() };
+        assert_eq!(policy.admit(&private), Err(Refusal::PrivateAddress));
     }
 
     #[test]
-    fn unusable_and_private_addresses_are_refused() {
-        let at = |ip: &str, refuse_private_addresses| {
-            Policy::new(&Settings { refuse_private_addresses, ..settings() })
-                .decide(&Wish { ip: ip.parse().unwrap(), ..wish() })
-                .map(|_| ())
-        };
-        assert_eq!(at("224.0.0.1", false), Err(Refusal::UnusableAddress));
-        assert_eq!(at("10.0.0.1", true), Err(Refusal::PrivateAddress));
-        assert_eq!(at("10.0.0.1", false), Ok(()));
+    fn unusable_and_private_addresses_are_refused_by_every_protocol() {
+        for protocol in Protocol::ALL {
+            let at = |ip: &str, refuse_private| {
+                policy(|config| config.address.refuse_private = refuse_private)
+                    .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() })
+                    .map(|_| ())
+            };
+            assert_eq!(at("224.0.0.1", false), Err(Refusal::UnusableAddress));
+            assert_eq!(at("10.0.0.1", true), Err(Refusal::PrivateAddress));
+            assert_eq!(at("10.0.0.1", false), Ok(()));
+        }
     }
 
     #[test]
-    fn leaving_is_granted_to_anybody_and_brings_no_peers() {
-        let policy = Policy::new(&Settings { refuse_private_addresses: true, ..settings() });
+    fn any_client_may_leave_and_gets_no_peers() {
+        let policy = policy(|config| config.address.refuse_private = true);
         for ip in ["0.0.0.0", "255.255.255.255", "ff02::1", "127.0.0.1", "192.0.2.1"] {
-            for port in [0, 6881] {
+            for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();
-                let leave = Wish { ip, port, event: Event::Stopped, numwant: Some(50), ..wish() };
-                let granted = Grant { action: Action::Stop, peers_wanted: 0, registers: true };
-                assert_eq!(policy.decide(&leave), Ok(granted));
+                let leave = Request { ip, port, event: Event::Stopped, numwant: Some(50), ..request() };
+                let decision = Decision { action: Action::Stop, peers_wanted: 0, registers: true };
+                assert_eq!(policy.admit(&leave), Ok(decision));
             }
         }
     }
 
     #[test]
-    fn intervals_spread_over_the_whole_jitter() {
-        let policy = Policy::new(&Settings { interval_s: 1800, interval_jitter_s: 3, ..settings() });
-        let mut rng = fastrand::Rng::with_seed(1);
-        let mut seen = [false; 4];
-        for _ in 0..200 {
-            let late_s = policy.interval_s(&mut rng) - 1800;
-            seen[usize::try_from(late_s).unwrap()] = true;
+    fn only_http_can_carry_a_full_scrape() {
+        for (protocol, full_scrape, expected) in [
+            (Protocol::Http, true, Ok(())),
+            (Protocol::Http, false, Err(Refusal::FullScrapeOff)),
+            (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff)),
+        ] {
+            let policy = policy(|config| config.http.full_scrape = full_scrape);
+            let all = ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All };
+            assert_eq!(policy.admit_scrape(&all), expected);
+            let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
+            assert_eq!(policy.admit_scrape(&named), Ok(()));
         }
-        assert_eq!(seen, [true; 4]);
+    }
+
+    #[test]
+    fn intervals_spread_over_the_whole_jitter() {
+        let policy = policy(|config| {
+            (config.announce.interval_s, config.announce.interval_jitter_s) = (1800, 3);
+            (config.webtorrent.interval_s, config.webtorrent.interval_jitter_s) = (120, 3);
+        });
+        for (protocol, least_s) in
+            [(Protocol::Udp, 1800), (Protocol::Http, 1800), (Protocol::WebTorrent, 120)]
+        {
+            let mut rng = fastrand::Rng::with_seed(1);
+            let mut seen = [false; 4];
+            for _ in 0..200 {
+                let late_s = policy.interval_s(protocol, &mut rng) - least_s;
+                seen[usize::try_from(late_s).unwrap()] = true;
+            }
+            assert_eq!(seen, [true; 4]);
+        }
     }
 
     #[test]
     fn the_least_interval_is_none_or_no_more_than_the_interval() {
         let least_s = |min_interval_s, interval_s| {
-            Policy::new(&Settings { min_interval_s, ..settings() }).min_interval_s(interval_s)
+            policy(|config| config.announce.min_interval_s = min_interval_s)
+                .min_interval_s(Protocol::Http, interval_s)
         };
         assert_eq!(least_s(0, 1800), None);
         assert_eq!(least_s(300, 1800), Some(300));
@@ -230,10 +366,14 @@ mod tests {
     #[test]
     fn extreme_intervals() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let interval_s = |interval_s, interval_jitter_s, rng: &mut _| {
-            Policy::new(&Settings { interval_s, interval_jitter_s, ..settings() }).interval_s(rng)
+        let mut interval_s = |interval_s, interval_jitter_s| {
+            let policy = policy(|config| {
+                (config.announce.interval_s, config.announce.interval_jitter_s) =
+                    (interval_s, interval_jitter_s);
+            });
+            policy.interval_s(Protocol::Udp, &mut rng)
         };
-        assert_eq!(interval_s(1800, 0, &mut rng), 1800);
-        assert_eq!(interval_s(u32::MAX, u32::MAX, &mut rng), u32::MAX);
+        assert_eq!(interval_s(1800, 0), 1800);
+        assert_eq!(interval_s(u32::MAX, u32::MAX), u32::MAX);
     }
 }

@@ -14,16 +14,19 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use shoal_config::Config;
 use shoal_store::Store;
-use shoal_transport::datagram::{BATCH_MAX, Exchange};
-use shoal_wire::udp::{Announce, ConnectionId, Reply, Request, RequestError, TransactionId};
+use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_wire::udp::{
+    self as wire, Announce, ConnectionId, Reply, RequestError, ScrapeEntry, ScrapeHead, TransactionId,
+};
 
 use self::lookup::{Lookup, Terms};
-use crate::connection_id::ConnectionIds;
+use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
-use crate::policy::{Policy, Wish};
+use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::{Now, Settings, WrongConnectionId, address};
+use crate::{Now, address};
 
 /// Answers the datagrams of one worker.
 #[derive(Debug)]
@@ -31,9 +34,8 @@ pub struct Responder {
     store: Arc<Store>,
     tally: Tally,
     rng: fastrand::Rng,
-    policy: Policy,
+    policy: Arc<Policy>,
     connection_ids: ConnectionIds,
-    wrong_connection_id: WrongConnectionId,
     limits_v4: Limits,
     limits_v6: Limits,
 }
@@ -59,10 +61,10 @@ enum Disposition<'b> {
     Ignore(Family, Drop),
     Connect(Query, ConnectionId),
     Refuse(Query, Refusal),
-    Grant(Query, Lookup<'b>),
+    Serve(Query, Lookup<'b>),
 }
 
-/// A granted request that waits for its swarms.
+/// An admitted request that waits for its swarms.
 #[derive(Debug)]
 struct Pending<'b> {
     /// Its index in the batch.
@@ -74,20 +76,28 @@ struct Pending<'b> {
 }
 
 impl Responder {
-    /// A responder on the common `store`, which counts into `tally` and draws from `rng`. Each worker needs a seed
-    /// of its own, or they all hand out the same samples.
+    /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker needs its
+    /// own seed; otherwise all workers hand out the same samples. Connection ids are made from `key`.
     #[must_use]
-    pub fn new(settings: &Settings, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
-        Self {
-            store,
-            tally,
-            rng,
-            policy: Policy::new(settings),
-            connection_ids: ConnectionIds::new(&settings.connection_key, settings.connection_grace_s),
-            wrong_connection_id: settings.wrong_connection_id,
-            limits_v4: Limits::new(settings.reply_bytes_max_v4, settings.scrape_hashes_max),
-            limits_v6: Limits::new(settings.reply_bytes_max_v6, settings.scrape_hashes_max),
-        }
+    pub fn new(
+        policy: Arc<Policy>,
+        key: &ConnectionKey,
+        store: Arc<Store>,
+        tally: Tally,
+        rng: fastrand::Rng,
+    ) -> Self {
+        let config = policy.config();
+        let connection_ids = ConnectionIds::new(key, config.connection_id.grace_s);
+        let (limits_v4, limits_v6) = Limits::both(config);
+        Self { store, tally, rng, policy, connection_ids, limits_v4, limits_v6 }
+    }
+
+    /// Replaces the policy for all later batches.
+    pub fn set_policy(&mut self, policy: Arc<Policy>) {
+        let config = policy.config();
+        self.connection_ids.set_grace_s(config.connection_id.grace_s);
+        (self.limits_v4, self.limits_v6) = Limits::both(config);
+        self.policy = policy;
     }
 
     /// Answers a batch. Afterwards, each exchange has its reply, or a `reply_len` of 0 if there is none.
@@ -109,7 +119,7 @@ impl Responder {
                     self.tally.request(query.family, query.kind);
                     self.refuse(exchange, query, refusal);
                 }
-                Disposition::Grant(query, lookup) => {
+                Disposition::Serve(query, lookup) => {
                     self.tally.request(query.family, query.kind);
                     pending.push(Pending { index, query, lookup, sample_seed: self.rng.u64(..) });
                 }
@@ -126,7 +136,7 @@ impl Responder {
             lookup.prefetch_peers(&self.store, fastrand::Rng::with_seed(*sample_seed));
         }
         for Pending { index, query, lookup, sample_seed } in &pending {
-            self.grant(&mut chunk[*index], *query, lookup, now, *sample_seed);
+            self.answer(&mut chunk[*index], *query, lookup, now, *sample_seed);
         }
     }
 
@@ -138,21 +148,25 @@ impl Responder {
             return Disposition::Ignore(family, Drop::UnanswerableSource);
         }
         let query = |kind, transaction_id| Query { family, kind, transaction_id };
-        let (query, decision) = match Request::decode(request) {
-            Ok(Request::Connect { transaction_id }) => {
+        let (query, decision) = match wire::Request::decode(request) {
+            Ok(wire::Request::Connect { transaction_id }) => {
                 let connection_id = self.connection_ids.issue(ip, now.unix_s);
                 return Disposition::Connect(query(Kind::Connect, transaction_id), connection_id);
             }
-            Ok(Request::Announce { connection_id, transaction_id, announce, options: _ }) => {
+            Ok(wire::Request::Announce { connection_id, transaction_id, announce, options: _ }) => {
                 let verified = self.verify(ip, connection_id, now);
-                let decision = verified.and_then(|()| self.decide_announce(ip, announce));
+                let decision = verified.and_then(|()| self.admit(ip, announce));
                 (query(Kind::Announce, transaction_id), decision)
             }
-            Ok(Request::Scrape { connection_id, transaction_id, info_hashes }) => {
+            Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let verified = self.verify(ip, connection_id, now);
                 // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
                 let answered = info_hashes.len().min(self.limits(family).scrape_hashes_max);
-                let decision = verified.map(|()| Lookup::scrape(family, &info_hashes[..answered]));
+                let info_hashes = &info_hashes[..answered];
+                let torrents = Torrents::Named(info_hashes);
+                let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents };
+                let admitted = verified.and_then(|()| self.policy.admit_scrape(&scrape));
+                let decision = admitted.map(|()| Lookup::scrape(family, info_hashes));
                 (query(Kind::Scrape, transaction_id), decision)
             }
             Err(RequestError::UnknownAction { connection_id, transaction_id, action: _ }) => {
@@ -165,7 +179,7 @@ impl Responder {
             }
         };
         match decision {
-            Ok(lookup) => Disposition::Grant(query, lookup),
+            Ok(lookup) => Disposition::Serve(query, lookup),
             Err(refusal) => Disposition::Refuse(query, refusal),
         }
     }
@@ -178,18 +192,22 @@ impl Responder {
         }
     }
 
-    fn decide_announce<'b>(&self, ip: IpAddr, announce: &Announce) -> Result<Lookup<'b>, Refusal> {
-        // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may
-        // not choose it.
-        let wish = Wish {
+    fn admit<'b>(&self, ip: IpAddr, announce: &Announce) -> Result<Lookup<'b>, Refusal> {
+        let port = announce.port.get();
+        let request = Request {
+            protocol: Protocol::Udp,
+            // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not
+            // choose it.
             ip,
-            port: announce.port.get(),
+            info_hash: &announce.info_hash,
+            peer_id: Some(&announce.peer_id),
+            port: Some(port),
             event: announce.event(),
             left_bytes: Some(announce.left_bytes.get()),
             numwant: Some(announce.num_want.get().into()),
         };
-        let grant = self.policy.decide(&wish)?;
-        Ok(Lookup::announce(&self.store, &announce.info_hash, &wish, grant))
+        let decision = self.policy.admit(&request)?;
+        Ok(Lookup::announce(&self.store, &announce.info_hash, SocketAddr::new(ip, port), decision))
     }
 
     /// Answers with a connection id. The reply is as large as the smallest request for one.
@@ -204,12 +222,12 @@ impl Responder {
     /// be larger than the request.
     fn refuse(&mut self, exchange: &mut Exchange<'_>, query: Query, refusal: Refusal) {
         let reply_bytes_max = self.limits(query.family).reply_bytes_max;
-        let error_bytes_max = match (refusal, self.wrong_connection_id) {
-            (Refusal::WrongConnectionId, WrongConnectionId::Silence) => 0,
-            (Refusal::WrongConnectionId, WrongConnectionId::Error) => {
+        let error_bytes_max = match refusal {
+            Refusal::WrongConnectionId if self.policy.config().connection_id.answer_wrong => {
                 exchange.request.len().min(reply_bytes_max)
             }
-            (_, _) => reply_bytes_max,
+            Refusal::WrongConnectionId => 0,
+            _ => reply_bytes_max,
         };
         let message = refusal.message().as_bytes();
         let reply = Reply::Error { transaction_id: query.transaction_id, message };
@@ -220,7 +238,7 @@ impl Responder {
     }
 
     /// Applies and answers a request, in the last pass. The store may still refuse it.
-    fn grant(
+    fn answer(
         &mut self,
         exchange: &mut Exchange<'_>,
         query: Query,
@@ -229,7 +247,7 @@ impl Responder {
         sample_seed: u64,
     ) {
         let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
-        let interval_s = self.policy.interval_s(&mut self.rng);
+        let interval_s = self.policy.interval_s(Protocol::Udp, &mut self.rng);
         let terms = Terms { transaction_id: query.transaction_id, interval_s };
         match lookup.answer(&self.store, terms, now, &mut fastrand::Rng::with_seed(sample_seed), out) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Ok, reply_bytes),
@@ -251,11 +269,19 @@ impl Responder {
 }
 
 impl Limits {
-    fn new(reply_bytes_max: usize, scrape_hashes_max: u32) -> Self {
-        let (least, most) = Settings::REPLY_BYTES.into_inner();
-        let reply_bytes_max = reply_bytes_max.clamp(least, most);
-        let hashes_that_fit = Settings::scrape_hashes_in(reply_bytes_max);
-        let scrape_hashes_max = usize::try_from(scrape_hashes_max).unwrap_or(usize::MAX);
-        Self { reply_bytes_max, scrape_hashes_max: scrape_hashes_max.clamp(1, hashes_that_fit) }
+    /// The least that every host must accept unfragmented: 576 bytes less headers of 20 and 8 (RFC 791, section 3.1).
+    const REPLY_BYTES_MIN: usize = 548;
+
+    /// Returns the limits of both families. A value that the buffers cannot hold is moved to the nearest one that they
+    /// can. The configuration refuses such values; here they must not break anything.
+    fn both(config: &Config) -> (Self, Self) {
+        let limits = |reply_bytes_max: u32| {
+            let reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
+            let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);
+            let hashes_that_fit = (reply_bytes_max - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
+            let hashes_max = usize::try_from(config.scrape.hashes_max).unwrap_or(usize::MAX);
+            Self { reply_bytes_max, scrape_hashes_max: hashes_max.clamp(1, hashes_that_fit) }
+        };
+        (limits(config.udp.reply_bytes_max_v4), limits(config.udp.reply_bytes_max_v6))
     }
 }

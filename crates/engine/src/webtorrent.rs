@@ -10,12 +10,12 @@
 
 mod claim;
 mod member;
-mod settings;
 
 use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_relay::{
     Address, Announced, AnswerMatch, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection, SwarmKey,
     Swarms, WriteError,
@@ -24,16 +24,16 @@ use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
-    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Request, Storage, Unreadable, reply,
+    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Storage, Unreadable, reply,
 };
 
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
-pub use self::settings::Settings;
+use crate::Now;
 use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
+use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::{Now, policy};
 
 /// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
 /// the info hash or the peer id has to be escaped.
@@ -51,7 +51,7 @@ pub struct Responder {
 /// A responder without the buffers of the current message.
 #[derive(Debug)]
 struct Inner {
-    settings: Settings,
+    policy: Arc<Policy>,
     swarms: Arc<Swarms>,
     dispatcher: Dispatcher,
     tally: Tally,
@@ -79,19 +79,15 @@ impl Responder {
     /// needs its own seed; otherwise all workers draw the same peers.
     #[must_use]
     pub fn new(
-        settings: Settings,
+        policy: Arc<Policy>,
         swarms: Arc<Swarms>,
         dispatcher: Dispatcher,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
-        let limits = Limits {
-            offers_max: settings.offers_max,
-            offer_bytes_max: settings.offer_bytes_max,
-            info_hashes_max: settings.scrape_hashes_max,
-        };
+        let limits = limits(policy.config());
         let inner = Inner {
-            settings,
+            policy,
             swarms,
             dispatcher,
             tally,
@@ -108,23 +104,29 @@ impl Responder {
         Self { limits, storage: Storage::default(), inner }
     }
 
+    /// Replaces the policy for all later messages.
+    pub fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.limits = limits(policy.config());
+        self.inner.policy = policy;
+    }
+
     /// Registers a client that has connected from `ip`, which is canonical. It is in no swarm before it
     /// announces.
     #[must_use]
     pub fn enter(&self, handle: Handle, ip: IpAddr) -> Member {
-        let Inner { settings, swarms, .. } = &self.inner;
-        Member::new(handle, ip, swarms.source(ip), settings.refuse_private_addresses)
+        Member::new(handle, ip, self.inner.swarms.source(ip))
     }
 
-    /// Answers a message. Afterwards, everything that results from it is in the outbound queues. Returns whether
-    /// the client may stay: a client that leaves more replies unread than may be queued is to be disconnected.
-    pub fn receive(&mut self, member: &mut Member, message: &[u8], now: Now) -> bool {
+    /// Answers a message of the client, which connected from `ip`. Afterwards, everything that results from it is in the
+    /// outbound queues. Returns whether the client may stay: a client that leaves more replies unread than may be queued
+    /// is to be disconnected.
+    pub fn receive(&mut self, member: &mut Member, ip: IpAddr, message: &[u8], now: Now) -> bool {
         let Self { limits, storage, inner } = self;
         inner.is_reply_lost = false;
         match wire::decode(message, limits, storage) {
-            Ok(Request::Announce(announce)) => inner.announce(member, &announce, now),
-            Ok(Request::Answer(answer)) => inner.answer(member, &answer, now),
-            Ok(Request::Scrape(info_hashes)) => inner.scrape(member, info_hashes),
+            Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
+            Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
+            Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes),
             Err(unreadable) => inner.fail_message(member, &unreadable),
         }
         !inner.is_reply_lost
@@ -240,29 +242,48 @@ impl Responder {
 }
 
 impl Inner {
-    fn announce(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
+    fn announce(&mut self, member: &mut Member, ip: IpAddr, announce: &Announce<'_>, now: Now) {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
-        let key = self.swarms.swarm_key(&announce.info_hash);
-        let granted = match policy::action(announce.event, announce.left_bytes) {
-            Action::Stop => Ok(self.stop(member, announce, &key)),
-            action => match self.join(member, announce, action, &key, now) {
-                Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => return,
-                joined => joined.map_err(Rejected::into_refusal),
-            },
+        let request = Request {
+            protocol: Protocol::WebTorrent,
+            ip,
+            info_hash: &announce.info_hash,
+            peer_id: Some(&announce.peer_id),
+            port: None,
+            event: announce.event,
+            left_bytes: announce.left_bytes,
+            numwant: announce.numwant,
         };
-        let is_granted = granted.is_ok();
-        self.reply(member, &announce.info_hash, granted);
-        if is_granted {
+        let decision = match self.policy.admit(&request) {
+            Ok(decision) => decision,
+            Err(refusal) => return self.reply(member, &announce.info_hash, Err(refusal)),
+        };
+        let key = self.swarms.swarm_key(&announce.info_hash);
+        let entered = match decision.action {
+            Action::Stop => Ok(self.stop(member, announce, &key)),
+            action => {
+                self.name_offers(member, announce, decision.peers_wanted, now);
+                match self.enter(member, &announce.info_hash, announce.peer_id, action, &key, now) {
+                    Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => {
+                        return;
+                    }
+                    entered => entered.map_err(Rejected::into_refusal),
+                }
+            }
+        };
+        let has_entered = entered.is_ok();
+        self.reply(member, &announce.info_hash, entered);
+        if has_entered {
             self.relay_offers(member, announce, now);
         }
     }
 
     /// Answers an announce.
-    fn reply(&mut self, member: &Member, info_hash: &InfoHash, granted: Result<Counts, Refusal>) {
-        match granted {
+    fn reply(&mut self, member: &Member, info_hash: &InfoHash, entered: Result<Counts, Refusal>) {
+        match entered {
             Ok(Counts { seeders, leechers, .. }) => {
-                let interval_s = self.interval_s();
+                let interval_s = self.policy.interval_s(Protocol::WebTorrent, &mut self.rng);
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
             }
@@ -332,23 +353,7 @@ impl Inner {
         self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
     }
 
-    /// Adds or refreshes a peer, and stores the targets of its offers in `self.targets`.
-    fn join(
-        &mut self,
-        member: &mut Member,
-        announce: &Announce<'_>,
-        action: Action,
-        key: &SwarmKey,
-        now: Now,
-    ) -> Result<Counts, Rejected> {
-        if let Some(refusal) = member.refusal {
-            return Err(Rejected::For(refusal));
-        }
-        self.name_offers(member, announce, now);
-        self.enter(member, &announce.info_hash, announce.peer_id, action, key, now)
-    }
-
-    /// Adds or refreshes a peer, with the offers in `self.offers`.
+    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
     fn enter(
         &mut self,
         member: &mut Member,
@@ -378,12 +383,13 @@ impl Inner {
         key: &SwarmKey,
         now: Now,
     ) -> Result<Announced, Rejection> {
+        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
         let announce = shoal_relay::Announce {
             address: member.address(self.dispatcher.worker()),
             source: member.source(),
             peer_id,
             action,
-            may_join: member.peers().len() < self.settings.torrents_per_socket_max,
+            may_join: member.peers().len() < torrents_max,
             offers: &self.offers,
         };
         self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
@@ -401,16 +407,12 @@ impl Inner {
 
     /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the
     /// sender's allowance covers now, except that the last offer may exceed it.
-    fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, now: Now) {
-        let wanted = match announce.numwant {
-            Some(numwant @ 0..) => usize::try_from(numwant).unwrap_or(usize::MAX),
-            Some(..0) | None => self.settings.numwant_default,
-        };
+    fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, wanted: usize, now: Now) {
         let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
         let mut bytes_left = swarms.relay_bytes_available(member.source(), member.bucket, now.monotonic_s);
         self.offers.clear();
         let mut refused = 0;
-        for offer in announce.offers.iter().take(wanted.min(self.settings.offers_max)) {
+        for offer in announce.offers.iter().take(wanted) {
             if bytes_left == 0 {
                 refused += 1;
                 continue;
@@ -467,11 +469,19 @@ impl Inner {
     }
 
     /// Answers a scrape. Torrents without peers get zeros.
-    fn scrape(&mut self, member: &Member, info_hashes: &[InfoHash]) {
-        if info_hashes.is_empty() {
-            return self.refuse_full_scrape(member);
+    fn scrape(&mut self, member: &Member, ip: IpAddr, info_hashes: &[InfoHash]) {
+        let (kind, torrents) = match info_hashes {
+            [] => (Kind::FullScrape, Torrents::All),
+            named => (Kind::Scrape, Torrents::Named(named)),
+        };
+        self.tally.request(member.family, kind);
+        let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents };
+        if let Err(refusal) = self.policy.admit_scrape(&request) {
+            let action = Some(wire::Action::Scrape);
+            self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
+            self.tally.reply(member.family, kind, Outcome::Refused(refusal));
+            return;
         }
-        self.tally.request(member.family, Kind::Scrape);
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
         named.extend_from_slice(info_hashes);
@@ -488,16 +498,7 @@ impl Inner {
             reply::scrape_end(out);
         });
         self.info_hashes = named;
-        self.tally.reply(member.family, Kind::Scrape, Outcome::Ok);
-    }
-
-    fn refuse_full_scrape(&mut self, member: &Member) {
-        let refusal = Refusal::FullScrapeOff;
-        self.tally.request(member.family, Kind::FullScrape);
-        self.queue_text(member, |out| {
-            reply::failure(Some(wire::Action::Scrape), None, refusal.message(), out)
-        });
-        self.tally.reply(member.family, Kind::FullScrape, Outcome::Refused(refusal));
+        self.tally.reply(member.family, kind, Outcome::Ok);
     }
 
     /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
@@ -538,16 +539,25 @@ impl Inner {
         }
     }
 
-    fn interval_s(&mut self) -> u32 {
-        self.settings.interval_s.saturating_add(self.rng.u32(0..=self.settings.interval_jitter_s))
-    }
-
     fn count_losses(&mut self) {
         let losses = self.dispatcher.take_losses();
         self.tally.lose(Loss::Gone, losses.gone);
         self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
         self.tally.lose(Loss::QueueFull, losses.queue_full);
     }
+}
+
+/// Returns what the decoder of messages accepts.
+fn limits(config: &Config) -> Limits {
+    Limits {
+        offers_max: as_usize(config.webtorrent.offers_max),
+        offer_bytes_max: as_usize(config.webtorrent.offer_max.0),
+        info_hashes_max: as_usize(config.scrape.hashes_max),
+    }
+}
+
+fn as_usize(number: impl TryInto<usize>) -> usize {
+    number.try_into().unwrap_or(usize::MAX)
 }
 
 /// Why a peer is not admitted to a swarm.

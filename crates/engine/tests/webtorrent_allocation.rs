@@ -9,7 +9,7 @@ use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
-use shoal_engine::webtorrent::{Member, Responder, Settings};
+use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
 
@@ -26,7 +26,7 @@ const OUTPUT_BYTES: usize = 1 << 20;
 
 struct Worker {
     responder: Responder,
-    members: Vec<Member>,
+    members: Vec<(Member, IpAddr)>,
     counters: Arc<Counters>,
 }
 
@@ -52,11 +52,11 @@ impl World {
             let counters = tally.counters();
             let dispatcher = Dispatcher::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
-            let responder = Responder::new(Settings::default(), Arc::clone(&swarms), dispatcher, tally, rng);
+            let responder = Responder::new(Arc::default(), Arc::clone(&swarms), dispatcher, tally, rng);
             let before = shoal_counting_allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
-                responder.enter(Handle { index, generation: 0 }, ip)
+                (responder.enter(Handle { index, generation: 0 }, ip), ip)
             };
             let mut members = Vec::with_capacity(CLIENTS as usize);
             members.extend((0..CLIENTS).map(enter));
@@ -77,7 +77,8 @@ impl World {
         let message = message(&mut self.rng, number, index);
         let before = shoal_counting_allocator::allocations();
         let Worker { responder, members, .. } = &mut self.workers[number];
-        responder.receive(&mut members[index as usize], message.as_bytes(), NOW);
+        let (member, ip) = &mut members[index as usize];
+        responder.receive(member, *ip, message.as_bytes(), NOW);
         for worker in [number, 1 - number] {
             let responder = &mut self.workers[worker].responder;
             responder.collect(NOW);

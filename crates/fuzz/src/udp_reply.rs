@@ -4,14 +4,18 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use shoal_config::Config;
+use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
-use shoal_engine::{Now, Settings, WrongConnectionId};
 use shoal_store::Store;
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerV4, PeerV6};
-use shoal_wire::udp::{Announce, AnnounceHead, Peers, Reply, Request, RequestError, TransactionId};
+use shoal_wire::udp::{
+    Announce, AnnounceHead, Peers, Reply, Request, RequestError, ScrapeEntry, ScrapeHead, TransactionId,
+};
 
 use crate::model::Model;
 use crate::script::{Connection, Step, address, steps};
@@ -30,7 +34,7 @@ const STEPS_MAX: usize = 256;
 
 /// A tracker, and a model of what it should store.
 struct Harness {
-    settings: Settings,
+    config: Config,
     responder: Responder,
     connection_ids: ConnectionIds,
     model: Model,
@@ -59,20 +63,15 @@ pub fn udp_reply(input: &[u8]) {
 }
 
 impl Harness {
-    /// Creates a tracker whose settings depend on the bits of `choices`.
+    /// Creates a tracker whose configuration depends on the bits of `choices`.
     fn new(choices: u8) -> Self {
-        let settings = Settings {
-            wrong_connection_id: match choices & 1 {
-                0 => WrongConnectionId::Silence,
-                _ => WrongConnectionId::Error,
-            },
-            refuse_private_addresses: choices & 2 != 0,
-            connection_grace_s: if choices & 4 == 0 { 120 } else { 0 },
-            numwant_max: if choices & 8 == 0 { 200 } else { 3 },
-            scrape_hashes_max: if choices & 16 == 0 { 74 } else { 2 },
-            reply_bytes_max_v4: if choices & 32 == 0 { 1232 } else { 548 },
-            ..Settings::new(KEY)
-        };
+        let mut config = Config::default();
+        config.connection_id.answer_wrong = choices & 1 != 0;
+        config.address.refuse_private = choices & 2 != 0;
+        config.connection_id.grace_s = if choices & 4 == 0 { 120 } else { 0 };
+        config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
+        config.scrape.hashes_max = if choices & 16 == 0 { 74 } else { 2 };
+        config.udp.reply_bytes_max_v4 = if choices & 32 == 0 { 1232 } else { 548 };
         let store = shoal_store::Settings {
             memory_bytes_max: 64 << 20,
             peer_timeout_s: 2700,
@@ -87,9 +86,15 @@ impl Harness {
         let store = Arc::new(Store::new(&store).expect("address space for a small store"));
         let rng = fastrand::Rng::with_seed(1);
         Self {
-            responder: Responder::new(&settings, store, Tally::default(), rng),
-            connection_ids: ConnectionIds::new(&KEY, settings.connection_grace_s),
-            settings,
+            connection_ids: ConnectionIds::new(&KEY, config.connection_id.grace_s),
+            responder: Responder::new(
+                Arc::new(Policy::new(config.clone())),
+                &KEY,
+                store,
+                Tally::default(),
+                rng,
+            ),
+            config,
             model: Model::default(),
             now: START,
         }
@@ -128,7 +133,9 @@ impl Harness {
     }
 
     fn reply_bytes_max(&self, ip: IpAddr) -> usize {
-        if ip.is_ipv4() { self.settings.reply_bytes_max_v4 } else { self.settings.reply_bytes_max_v6 }
+        let udp = &self.config.udp;
+        let bytes_max = if ip.is_ipv4() { udp.reply_bytes_max_v4 } else { udp.reply_bytes_max_v6 };
+        usize::try_from(bytes_max).expect("a small number")
     }
 
     fn check(&mut self, source: SocketAddr, request: &[u8], reply: &[u8]) {
@@ -173,7 +180,7 @@ impl Harness {
     fn check_unverified(&self, transaction_id: TransactionId, request: &[u8], reply: &[u8]) {
         assert!(reply.len() <= request.len(), "no amplification");
         if !reply.is_empty() {
-            assert_eq!(self.settings.wrong_connection_id, WrongConnectionId::Error);
+            assert!(self.config.connection_id.answer_wrong);
             assert_error(Reply::decode(reply).ok(), transaction_id, b"bad connection ID");
         }
     }
@@ -189,8 +196,8 @@ impl Harness {
             panic!("{reply:?} to a scrape");
         };
         assert_eq!(repeated, transaction_id);
-        let hashes_max = usize::try_from(self.settings.scrape_hashes_max).expect("a small number");
-        let fitting = Settings::scrape_hashes_in(self.reply_bytes_max(ip));
+        let hashes_max = usize::try_from(self.config.scrape.hashes_max).expect("a small number");
+        let fitting = (self.reply_bytes_max(ip) - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
         assert_eq!(entries.len(), info_hashes.len().min(hashes_max).min(fitting));
         for (info_hash, entry) in info_hashes.iter().zip(entries) {
             let counts = [entry.seeders.get(), entry.leechers.get()];
@@ -206,7 +213,7 @@ impl Harness {
         reply: Option<Reply<'_>>,
     ) {
         let stopped = announce.event() == Event::Stopped;
-        if is_private(ip) && self.settings.refuse_private_addresses && !stopped {
+        if is_private(ip) && self.config.address.refuse_private && !stopped {
             return assert_error(reply, transaction_id, b"private addresses are not served by this tracker");
         }
         let Some(Reply::Announce { transaction_id: repeated, interval_s, leechers, seeders, peers }) = reply
@@ -222,10 +229,10 @@ impl Harness {
         let announcer = SocketAddr::new(ip, announce.port.get());
         assert!(!peers.contains(&announcer), "the announcer does not get its own address");
         assert_eq!(peers.iter().collect::<HashSet<_>>().len(), peers.len(), "no duplicates");
-        let numwant_max = self.settings.numwant_max;
+        let numwant_max = self.config.announce.numwant_max;
         let wanted = match announce.num_want.get() {
             _ if stopped => 0,
-            ..0 => self.settings.numwant_default.min(numwant_max),
+            ..0 => self.config.announce.numwant_default.min(numwant_max),
             numwant => numwant.unsigned_abs().min(numwant_max),
         };
         let wanted = usize::try_from(wanted).expect("a small number");

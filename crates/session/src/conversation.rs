@@ -279,7 +279,7 @@ impl Conversation {
         }
         match route {
             Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
-            Route::Scrape if !self.responder.is_full_scrape(request.query) => {
+            Route::Scrape if !self.responder.is_full_scrape(ip, request.query) => {
                 self.responder.scrape(ip, request.query, &mut self.body);
             }
             Route::Scrape if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),

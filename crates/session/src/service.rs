@@ -463,9 +463,9 @@ impl Service {
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        match (&mut self.sockets, &mut session.stage) {
-            (Some(sockets), Stage::Socket(socket)) => {
-                sockets.receive(socket, &mut session.partial, input, output, now)
+        match (&mut self.sockets, &mut session.stage, session.source) {
+            (Some(sockets), Stage::Socket(socket), ClientSource::Ip(ip)) => {
+                sockets.receive(socket, &mut session.partial, ip, input, output, now)
             }
             _ => Next::Close,
         }

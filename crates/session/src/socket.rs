@@ -5,7 +5,7 @@
 //! its outbound queues, together with messages from other clients, until the connection is asked to write. The
 //! module must not know where bytes come from or go to.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use shoal_engine::Now;
 use shoal_engine::webtorrent::{Member, Responder};
@@ -34,6 +34,8 @@ pub(crate) struct Sockets {
     settings: WebSocket,
     responder: Responder,
     spares: Spares,
+    /// The address of the client whose input this call reads.
+    ip: IpAddr,
     /// Whether this call has read a whole message.
     has_message: bool,
 }
@@ -99,7 +101,13 @@ pub(crate) fn write_shed(out: &mut Vec<u8>) {
 
 impl Sockets {
     pub(crate) fn new(settings: WebSocket, responder: Responder) -> Self {
-        Self { settings, responder, spares: Spares::default(), has_message: false }
+        Self {
+            settings,
+            responder,
+            spares: Spares::default(),
+            ip: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            has_message: false,
+        }
     }
 
     /// Registers the connection `handle` of the client at `ip` as a WebSocket.
@@ -113,16 +121,17 @@ impl Sockets {
         self.responder.leave(socket.member);
     }
 
-    /// Reads the frames in the partial input and in `input`, and buffers the rest.
+    /// Reads the frames of the client at `ip` in the partial input and in `input`, and buffers the rest.
     pub(crate) fn receive(
         &mut self,
         socket: &mut Socket,
         partial: &mut PartialInput,
+        ip: IpAddr,
         input: &mut [u8],
         out: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        (socket.is_pinged, self.has_message) = (false, false);
+        (socket.is_pinged, self.ip, self.has_message) = (false, ip, false);
         let end = self.read_all(socket, partial, input, out, now);
         end.unwrap_or_else(|| {
             if self.has_message { socket.awaits_next(partial) } else { socket.awaits(partial) }
@@ -258,7 +267,7 @@ impl Sockets {
             Some(Event::Pong(payload)) => self.responder.receive_pong(&socket.member, payload),
             Some(Event::Message(message)) => {
                 self.has_message = true;
-                if !self.responder.receive(&mut socket.member, message, now) {
+                if !self.responder.receive(&mut socket.member, self.ip, message, now) {
                     frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
                     return Step::End(Next::Linger);
                 }

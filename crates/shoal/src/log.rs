@@ -39,7 +39,7 @@ impl Drop for Log {
 }
 
 /// Starts the log. Must be called once, before any line is logged.
-pub(crate) fn begin(settings: &shoal_config::Log) -> Log {
+pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
     let log = tracing_subscriber::fmt()

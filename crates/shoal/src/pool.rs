@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Policy;
 use shoal_engine::{http, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
@@ -29,7 +31,8 @@ const NOTICES_PER_WORKER_MAX: usize = 2;
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
     pub(crate) stream_limits: StreamLimits,
-    pub(crate) engine: shoal_engine::Settings,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) connection_key: ConnectionKey,
     pub(crate) connections: Arc<shoal_session::Settings>,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
@@ -42,7 +45,6 @@ pub(crate) struct WorkerSetup {
 /// The setup of WebTorrent.
 #[derive(Debug)]
 pub(crate) struct WebTorrent {
-    pub(crate) settings: webtorrent::Settings,
     pub(crate) swarms: Arc<Swarms>,
     /// The mailboxes, one for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
@@ -242,13 +244,14 @@ impl WorkerSetup {
     ) -> anyhow::Result<WorkerService> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
-        let http = http::Responder::new(&self.engine, Arc::clone(&self.store), tallies.http, rng()?);
+        let (policy, store) = (|| Arc::clone(&self.policy), || Arc::clone(&self.store));
+        let http = http::Responder::new(policy(), store(), tallies.http, rng()?);
         let webtorrent = match &self.webtorrent {
-            Some(webtorrent) => Some(webtorrent.responder(number, tallies.webtorrent, rng()?)?),
+            Some(webtorrent) => Some(webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?),
             None => None,
         };
         Ok(WorkerService {
-            datagrams: udp::Responder::new(&self.engine, Arc::clone(&self.store), tallies.udp, rng()?),
+            datagrams: udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?),
             connections: shoal_session::Service::new(
                 Arc::clone(&self.connections),
                 http,
@@ -264,6 +267,7 @@ impl WebTorrent {
     fn responder(
         &self,
         worker: usize,
+        policy: Arc<Policy>,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> anyhow::Result<webtorrent::Responder> {
@@ -273,13 +277,7 @@ impl WebTorrent {
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
-        Ok(webtorrent::Responder::new(
-            self.settings.clone(),
-            Arc::clone(&self.swarms),
-            dispatcher,
-            tally,
-            rng,
-        ))
+        Ok(webtorrent::Responder::new(policy, Arc::clone(&self.swarms), dispatcher, tally, rng))
     }
 }
 

@@ -3,8 +3,7 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Context;
-use shoal_config::{Auto, Config, DatagramBackend, Listen, Origin, Place, Trusted, WebTorrent};
-use shoal_engine::WrongConnectionId;
+use shoal_config::{Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig};
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
@@ -55,9 +54,9 @@ fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
 
 /// Returns the addresses at which connections are accepted.
 pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
-    let address = |listen: &Listen| match &listen.place {
-        Place::Tcp(address) => ListenAddress::Tcp(*address),
-        Place::Unix(path) => ListenAddress::Unix(path.clone()),
+    let address = |listen: &Listen| match &listen.address {
+        BindAddress::Tcp(address) => ListenAddress::Tcp(*address),
+        BindAddress::Unix(path) => ListenAddress::Unix(path.clone()),
     };
     listeners(config).map(|(listen, _)| address(listen)).collect()
 }
@@ -86,7 +85,7 @@ pub(crate) fn connections(config: &Config) -> shoal_session::Settings {
     }
 }
 
-fn origins(webtorrent: &WebTorrent) -> Origins {
+fn origins(webtorrent: &WebTorrentConfig) -> Origins {
     let spelled = |origins: &[Origin]| origins.iter().map(Origin::to_string).collect();
     Origins {
         allow: spelled(&webtorrent.origins_allow),
@@ -123,46 +122,13 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZ
     }
 }
 
-/// Returns the settings of the engine, with a random key unless the operator has set one.
-pub(crate) fn engine(config: &Config) -> anyhow::Result<shoal_engine::Settings> {
+/// Returns the key of connection ids, which is random unless the operator has set one.
+pub(crate) fn connection_key(config: &Config) -> anyhow::Result<ConnectionKey> {
     let key = match config.connection_id.key.0 {
         Some(key) => key,
         None => random()?,
     };
-    Ok(shoal_engine::Settings {
-        interval_s: config.announce.interval_s,
-        interval_jitter_s: config.announce.interval_jitter_s,
-        min_interval_s: config.announce.min_interval_s,
-        numwant_default: config.announce.numwant_default,
-        numwant_max: config.announce.numwant_max,
-        scrape_hashes_max: config.scrape.hashes_max,
-        refuse_private_addresses: config.address.refuse_private,
-        full_scrape: config.http.full_scrape,
-        connection_key: ConnectionKey::new(key),
-        connection_grace_s: config.connection_id.grace_s,
-        wrong_connection_id: if config.connection_id.answer_wrong {
-            WrongConnectionId::Error
-        } else {
-            WrongConnectionId::Silence
-        },
-        reply_bytes_max_v4: config.udp.reply_bytes_max_v4 as usize,
-        reply_bytes_max_v6: config.udp.reply_bytes_max_v6 as usize,
-    })
-}
-
-/// Returns the settings of the engine for WebTorrent.
-pub(crate) fn webtorrent(config: &Config) -> shoal_engine::webtorrent::Settings {
-    let webtorrent = &config.webtorrent;
-    shoal_engine::webtorrent::Settings {
-        interval_s: webtorrent.interval_s,
-        interval_jitter_s: webtorrent.interval_jitter_s,
-        offers_max: webtorrent.offers_max as usize,
-        numwant_default: webtorrent.offers_max as usize,
-        offer_bytes_max: bytes(webtorrent.offer_max),
-        scrape_hashes_max: config.scrape.hashes_max as usize,
-        torrents_per_socket_max: webtorrent.torrents_per_connection_max as usize,
-        refuse_private_addresses: config.address.refuse_private,
-    }
+    Ok(ConnectionKey::new(key))
 }
 
 /// Returns the limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
@@ -213,35 +179,12 @@ fn bytes(size: shoal_config::ByteSize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
-    use shoal_engine::Settings;
-
     use super::*;
-
-    fn accepts(key: &str, value: impl ToString) -> bool {
-        let fitting = [("SHOAL_ANNOUNCE_NUMWANT_MAX", "50"), ("SHOAL_SCRAPE_HASHES_MAX", "40")];
-        let variables = fitting.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let variable = (OsString::from(key), OsString::from(value.to_string()));
-        shoal_config::read(None, variables.chain([variable])).is_ok()
-    }
-
-    #[test]
-    fn the_configuration_accepts_what_the_engine_takes_and_no_more() {
-        for key in ["SHOAL_UDP_REPLY_BYTES_MAX_V4", "SHOAL_UDP_REPLY_BYTES_MAX_V6"] {
-            let (least, most) = Settings::REPLY_BYTES.into_inner();
-            assert!(accepts(key, least) && accepts(key, most));
-            assert!(!accepts(key, least - 1) && !accepts(key, most + 1));
-        }
-        let most = *Settings::CONNECTION_GRACE_S.end();
-        assert!(accepts("SHOAL_CONNECTION_ID_GRACE_S", most));
-        assert!(!accepts("SHOAL_CONNECTION_ID_GRACE_S", most + 1));
-    }
 
     #[test]
     fn keys_are_random_unless_set() {
         let mut config = Config::default();
-        let key = |config: &Config| engine(config).unwrap().connection_key;
+        let key = |config: &Config| connection_key(config).unwrap();
         assert_ne!(key(&config), key(&config));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
         assert_eq!(key(&config), ConnectionKey::new([7; 16]));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_config::{Auto, ByteSize, Config, HostName, Http, Listen, Udp};
+use shoal_config::{Auto, ByteSize, Config, HostName, HttpConfig, Listen, UdpConfig};
+use shoal_engine::policy::Policy;
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets, Unsupported};
 use shoal_relay::{Mailboxes, Swarms};
@@ -119,7 +120,8 @@ async fn start(
     let setup = WorkerSetup {
         backend,
         stream_limits: settings::stream_limits(config, connections_max, workers),
-        engine: settings::engine(config)?,
+        policy: Arc::new(Policy::new(config.clone())),
+        connection_key: settings::connection_key(config)?,
         connections: Arc::new(settings::connections(config)),
         tls: certificates.map(Certificates::server),
         store: Arc::clone(&store),
@@ -163,7 +165,6 @@ fn webtorrent(
     let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
     let mailbox_bytes_max = mailbox_bytes_max.min(configured);
     Ok(pool::WebTorrent {
-        settings: settings::webtorrent(config),
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
         queue_limits: settings::queue_limits(config),
@@ -212,7 +213,7 @@ fn why_chosen(passed_over: Option<Unsupported>) -> String {
 /// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
 /// family from `config`.
 fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
-    let by_default = config.http.listen == Http::default().listen;
+    let by_default = config.http.listen == HttpConfig::default().listen;
     loop {
         let error =
             match StreamListeners::bind(&settings::listen_addresses(config), settings::workers(config)) {
@@ -260,10 +261,10 @@ fn connections_max(
 }
 
 fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
-    let by_default = config.udp.listen == Udp::default().listen;
+    let by_default = config.udp.listen == UdpConfig::default().listen;
     let sockets = pool::bind(&settings::sockets(config), settings::workers(config), by_default)
         .map_err(advice::bind)?;
-    let Udp { receive_buffer, send_buffer, .. } = &config.udp;
+    let UdpConfig { receive_buffer, send_buffer, .. } = &config.udp;
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)

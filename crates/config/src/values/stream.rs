@@ -15,14 +15,14 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The address or path.
-    pub place: Place,
+    pub address: BindAddress,
     /// Whether each connection begins with a PROXY header. Only trusted proxies may connect then.
     pub proxy_protocol: bool,
 }
 
 /// The address or path of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BindAddress {
     /// TCP at this address and port.
     Tcp(SocketAddr),
     /// A Unix socket at this path.
@@ -51,28 +51,28 @@ impl Listen {
     /// Returns a TCP listener without PROXY headers.
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
-        Self { place: Place::Tcp(address), proxy_protocol: false }
+        Self { address: BindAddress::Tcp(address), proxy_protocol: false }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (place, proxy_protocol) = match text.strip_suffix(PROXY_SUFFIX) {
-            Some(place) => (place.trim_end(), true),
+        let (text, proxy_protocol) = match text.strip_suffix(PROXY_SUFFIX) {
+            Some(text) => (text.trim_end(), true),
             None => (text, false),
         };
-        let place = match place.strip_prefix(UNIX_PREFIX) {
+        let address = match text.strip_prefix(UNIX_PREFIX) {
             Some("") => return None,
-            Some(path) => Place::Unix(PathBuf::from(path)),
-            None => Place::Tcp(parse_address(place)?),
+            Some(path) => BindAddress::Unix(PathBuf::from(path)),
+            None => BindAddress::Tcp(parse_address(text)?),
         };
-        Some(Self { place, proxy_protocol })
+        Some(Self { address, proxy_protocol })
     }
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Tcp(address) => address.fmt(f)?,
-            Place::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display())?,
+        match &self.address {
+            BindAddress::Tcp(address) => address.fmt(f)?,
+            BindAddress::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display())?,
         }
         f.write_str(if self.proxy_protocol { PROXY_SUFFIX } else { "" })
     }

@@ -1,14 +1,14 @@
 //! The peers that an announce is handed. Peers of the client's own family come first, because the client can
 //! surely reach them. If there are fewer than it wants, peers of the other family fill the rest.
 
-use core::net::IpAddr;
+use core::net::SocketAddr;
 
 use shoal_store::{Announce, Store, Swarms};
 use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Now;
-use crate::policy::{self, Grant, Wish};
+use crate::policy::{self, Decision};
 use crate::refusal::Refusal;
 
 /// Maximum number of peers of a reply. Such a list takes 18 KiB in compact form, and 60 as dictionaries.
@@ -39,32 +39,36 @@ struct Joined {
 
 impl Handout {
     /// Creates buffers for as many peers as any reply may have.
-    pub(super) fn new(numwant_max: u32) -> Self {
-        let peers = usize::try_from(numwant_max).unwrap_or(usize::MAX).min(PEERS_MAX);
-        Self { v4: vec![PeerV4::new_zeroed(); peers].into(), v6: vec![PeerV6::new_zeroed(); peers].into() }
+    pub(super) fn new() -> Self {
+        Self {
+            v4: vec![PeerV4::new_zeroed(); PEERS_MAX].into(),
+            v6: vec![PeerV6::new_zeroed(); PEERS_MAX].into(),
+        }
     }
 
-    /// Announces the client that made the request, as decided.
+    /// Executes an admitted announce of the peer at `address`.
     pub(super) fn announce(
         &mut self,
         store: &Store,
         info_hash: &InfoHash,
-        wish: &Wish,
-        grant: Grant,
+        address: SocketAddr,
+        decision: Decision,
         now: Now,
         rng: &mut fastrand::Rng,
     ) -> Result<Given<'_>, Refusal> {
-        let Grant { action, peers_wanted, registers } = grant;
+        let Decision { action, peers_wanted, registers } = decision;
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
-        let (counts, peers_v4, peers_v6) = match wish.ip {
-            IpAddr::V4(ip) => {
-                let announce = Announce { peer: PeerV4::new(ip, wish.port), action, peers_wanted };
+        let (counts, peers_v4, peers_v6) = match address {
+            SocketAddr::V4(address) => {
+                let peer = PeerV4::new(*address.ip(), address.port());
+                let announce = Announce { peer, action, peers_wanted };
                 let (own, other) = ((&store.v4, out_v4), (&store.v6, out_v6));
                 let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
                 (joined.counts, joined.own, joined.other)
             }
-            IpAddr::V6(ip) => {
-                let announce = Announce { peer: PeerV6::new(ip, wish.port), action, peers_wanted };
+            SocketAddr::V6(address) => {
+                let peer = PeerV6::new(*address.ip(), address.port());
+                let announce = Announce { peer, action, peers_wanted };
                 let (own, other) = ((&store.v6, out_v6), (&store.v4, out_v4));
                 let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
                 (joined.counts, joined.other, joined.own)

@@ -1,6 +1,6 @@
 //! The store operations of an accepted request, step by step, and the reply to it.
 
-use core::net::IpAddr;
+use core::net::SocketAddr;
 
 use shoal_store::{Announce, Announced, Place, Store, Swarms};
 use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
@@ -8,7 +8,7 @@ use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead, TransactionId};
 
 use crate::Now;
 use crate::counter::Family;
-use crate::policy::{self, Grant, Wish};
+use crate::policy::{self, Decision};
 use crate::refusal::Refusal;
 
 /// The request, for the family of its source.
@@ -40,14 +40,21 @@ pub(super) struct Terms {
 }
 
 impl<'b> Lookup<'b> {
-    /// Creates the lookup of an announce by the peer that made the request.
-    pub(super) fn announce(store: &Store, info_hash: &InfoHash, wish: &Wish, grant: Grant) -> Self {
-        match wish.ip {
-            IpAddr::V4(ip) => {
-                Self::V4(Step::announce(&store.v4, info_hash, PeerV4::new(ip, wish.port), grant))
+    /// Creates the lookup of an admitted announce by the peer at `address`.
+    pub(super) fn announce(
+        store: &Store,
+        info_hash: &InfoHash,
+        address: SocketAddr,
+        decision: Decision,
+    ) -> Self {
+        match address {
+            SocketAddr::V4(address) => {
+                let peer = PeerV4::new(*address.ip(), address.port());
+                Self::V4(Step::announce(&store.v4, info_hash, peer, decision))
             }
-            IpAddr::V6(ip) => {
-                Self::V6(Step::announce(&store.v6, info_hash, PeerV6::new(ip, wish.port), grant))
+            SocketAddr::V6(address) => {
+                let peer = PeerV6::new(*address.ip(), address.port());
+                Self::V6(Step::announce(&store.v6, info_hash, peer, decision))
             }
         }
     }
@@ -102,8 +109,8 @@ impl<'b> Lookup<'b> {
 }
 
 impl<P: shoal_store::Family> Step<'_, P> {
-    fn announce(swarms: &Swarms<P>, info_hash: &InfoHash, peer: P, grant: Grant) -> Self {
-        let Grant { action, peers_wanted, registers } = grant;
+    fn announce(swarms: &Swarms<P>, info_hash: &InfoHash, peer: P, decision: Decision) -> Self {
+        let Decision { action, peers_wanted, registers } = decision;
         let announce = Announce { peer, action, peers_wanted };
         Self::Announce { place: swarms.locate(info_hash), announce, registers }
     }

@@ -6,9 +6,7 @@ use shoal_relay::{Address, Source, Swarms, TokenBucket};
 use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
 
-use crate::address;
 use crate::counter::Family;
-use crate::refusal::Refusal;
 
 /// How many peers of a full list are checked at a time for peers that the swarms have forgotten.
 const PRUNED_AT_ONCE: usize = 16;
@@ -27,8 +25,6 @@ pub struct Member {
     pub(super) claims: u8,
     /// The remaining relay allowance.
     pub(super) bucket: TokenBucket,
-    /// The reason, if it may not enter any swarm.
-    pub(super) refusal: Option<Refusal>,
 }
 
 const _: () = assert!(size_of::<Member>() <= 48, "there may be a hundred thousand of them");
@@ -41,7 +37,7 @@ pub(super) struct Peer {
 }
 
 impl Member {
-    pub(super) fn new(handle: Handle, ip: IpAddr, source: Source, refuse_private_addresses: bool) -> Self {
+    pub(super) fn new(handle: Handle, ip: IpAddr, source: Source) -> Self {
         Self {
             handle,
             source,
@@ -49,7 +45,6 @@ impl Member {
             family: Family::of(ip),
             claims: 0,
             bucket: TokenBucket::default(),
-            refusal: address::check(ip, refuse_private_addresses).err(),
         }
     }
 

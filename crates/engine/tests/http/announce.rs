@@ -2,19 +2,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use shoal_engine::Settings;
+use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_types::InfoHash;
 
 use crate::bencode::Value;
 use crate::harness::{
-    FAMILIES, HASH, Tracker, at, distinct, hash, leecher, query, seeder, settings, swarm_of, v4, v6, with,
+    FAMILIES, HASH, Tracker, at, configured, distinct, hash, leecher, query, seeder, swarm_of, v4, v6, with,
 };
 
 #[test]
 fn two_peers_find_each_other_and_not_themselves() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let first = tracker.announce(client(1), &seeder(6881));
         assert_eq!((first.complete, first.incomplete, &first.peers[..]), (1, 0, &[][..]));
         let second = tracker.announce(client(2), &leecher(6882));
@@ -28,7 +28,7 @@ fn two_peers_find_each_other_and_not_themselves() {
 #[test]
 fn peers_of_http_and_udp_find_each_other() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &leecher(1001));
         assert_eq!(tracker.announce_udp(client(2), 1002, 5), [at(client(1), 1001)]);
         let swarm = tracker.announce(client(3), &leecher(1003));
@@ -39,7 +39,7 @@ fn peers_of_http_and_udp_find_each_other() {
 
 #[test]
 fn peers_of_both_families_find_each_other() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &leecher(1001));
     let swarm = tracker.announce(v6(1), &seeder(1002));
     assert_eq!((swarm.complete, swarm.incomplete), (1, 1), "counts are those of both families");
@@ -53,7 +53,7 @@ fn peers_of_both_families_find_each_other() {
 #[test]
 fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
     for (client, other) in [(FAMILIES[0], FAMILIES[1]), (FAMILIES[1], FAMILIES[0])] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &seeder(1001));
         tracker.announce(other(2), &leecher(1002));
         let peers = [at(v4(1), 1001), at(v4(2), 1002), at(v6(1), 1001), at(v6(2), 1002)];
@@ -80,7 +80,7 @@ fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
 #[test]
 fn a_client_with_a_crypto_port_is_registered_there() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &with("cryptoport=1009", &leecher(0)));
         assert_eq!(tracker.announce(client(2), &leecher(1002)).peers, [at(client(1), 1009)]);
         tracker.announce(client(1), &with("cryptoport=1009", &with("event=stopped", &leecher(0))));
@@ -90,7 +90,7 @@ fn a_client_with_a_crypto_port_is_registered_there() {
 
 #[test]
 fn a_client_may_leave_without_saying_its_port() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &leecher(1001));
     let left = tracker.announce(v4(1), &with("event=stopped", &crate::harness::named(&HASH)));
     assert_eq!((left.incomplete, left.peers), (1, vec![]), "it is unknown which of its peers leaves");
@@ -99,7 +99,7 @@ fn a_client_may_leave_without_saying_its_port() {
 #[test]
 fn a_seeder_is_handed_leechers_only() {
     for (client, other) in [(FAMILIES[0], FAMILIES[1]), (FAMILIES[1], FAMILIES[0])] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         for n in 0..200 {
             tracker.announce(client(n), &seeder(1));
             tracker.announce(other(n), &seeder(1));
@@ -119,7 +119,10 @@ fn a_seeder_is_handed_leechers_only() {
 #[test]
 fn numwant_is_obeyed_to_the_number_and_over_both_families() {
     for client in FAMILIES {
-        let settings = Settings { numwant_default: 5, numwant_max: 20, ..settings() };
+        let settings = configured(|config| {
+            config.announce.numwant_default = 5;
+            config.announce.numwant_max = 20;
+        });
         let mut tracker = Tracker::new(&settings);
         for n in 0..15 {
             tracker.announce(v4(n), &with("numwant=0", &leecher(1)));
@@ -140,7 +143,7 @@ fn numwant_is_obeyed_to_the_number_and_over_both_families() {
 #[test]
 fn a_thousand_peers_fit_a_reply() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&Settings { numwant_max: 1000, ..settings() });
+        let mut tracker = Tracker::new(&configured(|config| config.announce.numwant_max = 1000));
         for n in 0..1200 {
             tracker.announce(client(n), &with("numwant=0", &leecher(1)));
         }
@@ -151,7 +154,7 @@ fn a_thousand_peers_fit_a_reply() {
 
 #[test]
 fn replies_say_when_to_come_again() {
-    let mut tracker = Tracker::new(&Settings { min_interval_s: 60, ..settings() });
+    let mut tracker = Tracker::new(&configured(|config| config.announce.min_interval_s = 60));
     let intervals: Vec<i64> = (0..100)
         .map(|n| {
             let reply = tracker.ask(v4(n), &leecher(1));
@@ -163,15 +166,19 @@ fn replies_say_when_to_come_again() {
     let distinct: std::collections::BTreeSet<i64> = intervals.into_iter().collect();
     assert!(distinct.len() > 20, "intervals carry jitter: {distinct:?}");
 
-    let mut tracker = Tracker::new(&Settings { min_interval_s: 0, ..settings() });
+    let mut tracker = Tracker::new(&configured(|config| config.announce.min_interval_s = 0));
     assert_eq!(tracker.ask(v4(1), &leecher(1)).find("min interval"), None);
-    let hasty = Settings { min_interval_s: 300, interval_s: 10, interval_jitter_s: 0, ..settings() };
+    let hasty = configured(|config| {
+        config.announce.min_interval_s = 300;
+        config.announce.interval_s = 10;
+        config.announce.interval_jitter_s = 0;
+    });
     assert_eq!(Tracker::new(&hasty).ask(v4(1), &leecher(1)).integer("min interval"), 10);
 }
 
 #[test]
 fn a_client_is_told_its_address() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     assert_eq!(tracker.ask(v4(258), &leecher(1)).bytes("external ip"), [77, 1, 1, 2]);
     let IpAddr::V6(ip) = v6(9) else { unreachable!("the ninth client over IPv6") };
     assert_eq!(tracker.ask(v6(9), &leecher(1)).bytes("external ip"), ip.octets());
@@ -179,7 +186,7 @@ fn a_client_is_told_its_address() {
 
 #[test]
 fn claims_about_the_address_are_ignored() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     for claim in ["ip=9.9.9.9", "ipv4=9.9.9.9:1", "ipv6=2001:db8::9", "ipv6=%5B2001%3Adb8%3A%3A9%5D%3A7"] {
         tracker.announce(v4(1), &with(claim, &leecher(6881)));
     }
@@ -189,7 +196,7 @@ fn claims_about_the_address_are_ignored() {
 #[test]
 fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(v4(1), &seeder(1));
         tracker.announce(v6(1), &leecher(1));
         tracker.announce(client(2), &leecher(1));
@@ -207,7 +214,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 
 #[test]
 fn no_client_can_stop_another_hosts_peer() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &seeder(6881));
     tracker.announce(v4(2), &with("event=stopped", &seeder(6881)));
     assert_eq!(tracker.counts(&HASH), [1, 0, 0]);
@@ -216,7 +223,7 @@ fn no_client_can_stop_another_hosts_peer() {
 #[test]
 fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &leecher(1));
         for _ in 0..3 {
             let swarm = tracker.announce(client(1), &with("event=completed", &leecher(1)));
@@ -230,7 +237,7 @@ fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
 fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
     let info_hash = crate::harness::named(&HASH);
     for left in ["", "&left=", "&left=-1", "&left=18446744073709551615", "&left=99999999999999999999999"] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let asked = format!("{info_hash}&peer_id=-XX0001-abcdefghijkl&port=1{left}");
         assert_eq!(tracker.announce(v4(1), &asked).incomplete, 1, "{left:?}");
     }
@@ -239,7 +246,7 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
 #[test]
 fn unknown_events_are_updates() {
     for event in ["event=", "event=paused", "event=started", "event=%00", "event"] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let swarm = tracker.announce(v4(1), &with(event, &leecher(1)));
         assert_eq!((swarm.complete, swarm.incomplete), (0, 1), "{event}");
     }
@@ -247,7 +254,7 @@ fn unknown_events_are_updates() {
 
 #[test]
 fn who_wants_no_compact_list_is_sent_dictionaries_without_peer_ids() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &leecher(1001));
     tracker.announce(v6(1), &leecher(1002));
     let asked = leecher(1003).replace("compact=1", "compact=0");
@@ -263,7 +270,7 @@ fn who_wants_no_compact_list_is_sent_dictionaries_without_peer_ids() {
 
 #[test]
 fn parameters_of_real_clients_are_taken() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let raw = "compact=1&no_peer_id=1&numwant=200&event=started&key=DEADBEEF&trackerid=x&supportcrypto=1&\
                requirecrypto=1&corrupt=0&redundant=0&ipv6=2001%3Adb8%3A%3A1&left=16384&downloaded=0&uploaded=0&\
                port=51413&peer_id=-TR4040-aaaaaaaaaaaa&&info_hash=\
@@ -274,7 +281,7 @@ fn parameters_of_real_clients_are_taken() {
 
 #[test]
 fn announces_are_counted_by_family() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &leecher(1));
     tracker.announce(v6(1), &leecher(1));
     tracker.announce(v6(2), &leecher(1));
@@ -284,7 +291,7 @@ fn announces_are_counted_by_family() {
 
 #[test]
 fn every_info_hash_is_one_of_its_own() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     // Bytes with a meaning in a query, raw and escaped.
     let hashes = [InfoHash([b'&'; 20]), InfoHash([b'='; 20]), InfoHash([b'%'; 20]), InfoHash([0; 20])];
     for info_hash in &hashes {

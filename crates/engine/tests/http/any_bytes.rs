@@ -1,9 +1,10 @@
 //! For any query, the reply is one bencoded dictionary, and no bytes make the responder panic.
 
 use proptest::prelude::*;
+use shoal_config::Config;
 
 use crate::bencode::Value;
-use crate::harness::{Tracker, leecher, settings, v4, v6};
+use crate::harness::{Tracker, leecher, v4, v6};
 
 /// Generates bytes that are nearly a query.
 fn nearly_a_query() -> impl Strategy<Value = Vec<u8>> {
@@ -28,7 +29,7 @@ proptest! {
     fn every_query_is_answered(query in prop_oneof![
         nearly_a_query(), prop::collection::vec(any::<u8>(), 0..300),
     ]) {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         for ip in [v4(1), v6(1)] {
             let mut body = Vec::new();
             tracker.http.announce(ip, &query, tracker.now, &mut body);

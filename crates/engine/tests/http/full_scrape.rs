@@ -1,15 +1,15 @@
 //! The counts of all torrents, in pieces.
 
-use shoal_engine::Settings;
+use shoal_config::Config;
 use shoal_engine::counter::{Kind, Outcome};
 
 use crate::bencode::Value;
-use crate::harness::{Tracker, counts_of, hash, query, settings, v4, v6};
+use crate::harness::{Tracker, configured, counts_of, hash, query, v4, v6};
 
 const PIECE_BYTES_MAX: usize = 48 << 10;
 
-fn open() -> Settings {
-    Settings { full_scrape: true, ..settings() }
+fn open() -> Config {
+    configured(|config| config.http.full_scrape = true)
 }
 
 /// Returns all pieces together; `meanwhile` runs before each.

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
-use shoal_engine::{Now, Settings, http, udp};
+use shoal_engine::policy::Policy;
+use shoal_engine::{Now, http, udp};
 use shoal_store::Store;
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
@@ -35,8 +37,11 @@ pub(crate) struct Swarm {
     pub(crate) peers: Vec<SocketAddr>,
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::new(KEY)
+/// Returns the default configuration with changes.
+pub(crate) fn configured(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
 }
 
 pub(crate) fn store_settings() -> shoal_store::Settings {
@@ -107,17 +112,18 @@ pub(crate) fn at(ip: IpAddr, port: u16) -> SocketAddr {
 }
 
 impl Tracker {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        Self::with_store(settings, &store_settings())
+    pub(crate) fn new(config: &Config) -> Self {
+        Self::with_store(config, &store_settings())
     }
 
-    pub(crate) fn with_store(settings: &Settings, store: &shoal_store::Settings) -> Self {
+    pub(crate) fn with_store(config: &Config, store: &shoal_store::Settings) -> Self {
         let tally = Tally::default();
         let counters = tally.counters();
         let store = Arc::new(Store::new(store).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
-        let http = http::Responder::new(settings, Arc::clone(&store), tally, rng.clone());
-        let udp = udp::Responder::new(settings, Arc::clone(&store), Tally::default(), rng);
+        let policy = Arc::new(Policy::new(config.clone()));
+        let http = http::Responder::new(Arc::clone(&policy), Arc::clone(&store), tally, rng.clone());
+        let udp = udp::Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
         Self { http, udp, store, counters, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 } }
     }
 

@@ -1,18 +1,18 @@
 //! Refused requests: the text for the client, and the counts for the operator.
 
-use shoal_engine::Settings;
+use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 
 use crate::bencode::Value;
 use crate::harness::{
-    FAMILIES, HASH, Tracker, hash, leecher, named, query, seeder, settings, store_settings, v4, v6,
+    FAMILIES, HASH, Tracker, configured, hash, leecher, named, query, seeder, store_settings, v4, v6,
 };
 
 #[test]
 fn private_addresses_are_served_unless_the_operator_refuses_them() {
-    let mut open = Tracker::new(&settings());
-    let mut strict = Tracker::new(&Settings { refuse_private_addresses: true, ..settings() });
+    let mut open = Tracker::new(&Config::default());
+    let mut strict = Tracker::new(&configured(|config| config.address.refuse_private = true));
     for ip in ["127.0.0.1", "10.0.0.1", "::1", "fe80::1"].map(|ip| ip.parse().unwrap()) {
         open.announce(ip, &leecher(1));
         assert_eq!(strict.refusal(ip, &leecher(1)), "private addresses are not served by this tracker");
@@ -24,7 +24,7 @@ fn private_addresses_are_served_unless_the_operator_refuses_them() {
 #[test]
 fn a_nearly_full_store_refuses_the_source_that_fills_it_and_serves_others() {
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
-    let mut tracker = Tracker::with_store(&settings(), &store);
+    let mut tracker = Tracker::with_store(&Config::default(), &store);
     tracker.announce(v4(1), &seeder(1));
     let mut refused = None;
     for n in 0..2_000_000_u32 {
@@ -53,7 +53,7 @@ fn a_nearly_full_store_refuses_the_source_that_fills_it_and_serves_others() {
 #[test]
 fn a_full_store_says_when_to_come_again() {
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
-    let mut tracker = Tracker::with_store(&settings(), &store);
+    let mut tracker = Tracker::with_store(&Config::default(), &store);
     let refused = (0..2_000_000_u32).find_map(|n| {
         let mut info_hash = hash(0);
         info_hash.0[10..14].copy_from_slice(&n.to_be_bytes());
@@ -70,7 +70,7 @@ fn a_full_store_says_when_to_come_again() {
 
 #[test]
 fn refusals_from_outside_are_counted_and_told() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut refuse = |ip, refusal| {
         let mut body = Vec::new();
         tracker.http.refuse(ip, refusal, &mut body);
@@ -107,7 +107,7 @@ fn a_query_that_cannot_be_understood_is_answered_with_what_is_wrong() {
         (hash_and("port=1&peer_id=short"), "peer_id is not 20 bytes long"),
         (hash_and("port=1&peer_id=%"), "peer_id has a broken percent escape"),
     ];
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     for (query, words) in &cases {
         for client in FAMILIES {
             assert_eq!(tracker.refusal(client(1), query), *words, "{query}");
@@ -121,7 +121,7 @@ fn a_query_that_cannot_be_understood_is_answered_with_what_is_wrong() {
 
 #[test]
 fn a_scrape_with_one_wrong_hash_is_refused_as_a_whole() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let reply = tracker.scrape(v4(1), &format!("{}&info_hash=short", named(&HASH)));
     assert_eq!(reply.text("failure reason"), "info_hash is not 20 bytes long");
     assert_eq!(tracker.replies(Kind::Scrape, Outcome::Refused(Refusal::BadQuery)), 1);

@@ -1,11 +1,13 @@
 //! The counts of named torrents.
 
-use shoal_engine::Settings;
+use shoal_config::Config;
 use shoal_engine::counter::{Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 use shoal_types::InfoHash;
 
-use crate::harness::{HASH, Tracker, counts_of, hash, leecher, named, query, seeder, settings, v4, v6, with};
+use crate::harness::{
+    HASH, Tracker, configured, counts_of, hash, leecher, named, query, seeder, v4, v6, with,
+};
 
 fn all_named(hashes: &[InfoHash]) -> String {
     hashes.iter().map(named).collect::<Vec<_>>().join("&")
@@ -13,7 +15,7 @@ fn all_named(hashes: &[InfoHash]) -> String {
 
 #[test]
 fn counts_are_those_of_both_families() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &seeder(1));
     tracker.announce(v4(2), &with("event=completed", &leecher(1)));
     tracker.announce(v6(1), &leecher(1));
@@ -27,7 +29,7 @@ fn counts_are_those_of_both_families() {
 
 #[test]
 fn unannounced_torrents_have_zeros() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &seeder(1));
     let reply = tracker.scrape(v4(9), &all_named(&[hash(1), HASH, hash(2)]));
     assert_eq!(counts_of(&reply, &hash(1)), Some([0, 0, 0]));
@@ -38,7 +40,7 @@ fn unannounced_torrents_have_zeros() {
 
 #[test]
 fn every_number_of_torrents_that_a_request_holds_is_answered() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let hashes: Vec<InfoHash> = (0..260).map(|n| hash(n * 251)).collect();
     for (n, info_hash) in hashes.iter().enumerate() {
         if n % 3 == 0 {
@@ -57,7 +59,7 @@ fn every_number_of_torrents_that_a_request_holds_is_answered() {
 
 #[test]
 fn more_than_any_request_holds_are_left_out() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let hashes: Vec<InfoHash> = (0..2000).map(hash).collect();
     let reply = tracker.scrape(v4(9), &all_named(&hashes));
     let answered = reply.find("files").unwrap().dictionary().len();
@@ -67,7 +69,7 @@ fn more_than_any_request_holds_are_left_out() {
 
 #[test]
 fn a_torrent_that_is_named_twice_comes_once() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(v4(1), &seeder(1));
     let reply = tracker.scrape(v4(9), &all_named(&[HASH, hash(1), HASH, HASH]));
     assert_eq!(reply.find("files").unwrap().dictionary().len(), 2);
@@ -76,15 +78,15 @@ fn a_torrent_that_is_named_twice_comes_once() {
 
 #[test]
 fn a_scrape_of_nothing_is_refused_unless_the_operator_allows_it() {
-    let mut closed = Tracker::new(&settings());
+    let mut closed = Tracker::new(&Config::default());
     for query in ["", "x=y", "&&"] {
-        assert!(!closed.http.is_full_scrape(query.as_bytes()));
+        assert!(!closed.http.is_full_scrape(v4(1), query.as_bytes()));
         let reply = closed.scrape(v4(9), query);
         assert_eq!(reply.text("failure reason"), Refusal::FullScrapeOff.message());
     }
     assert_eq!(closed.replies(Kind::FullScrape, Outcome::Refused(Refusal::FullScrapeOff)), 3);
-    let open = Tracker::new(&Settings { full_scrape: true, ..settings() });
-    assert!(open.http.is_full_scrape(b"") && open.http.is_full_scrape(b"x=y"));
-    assert!(!open.http.is_full_scrape(named(&HASH).as_bytes()));
-    assert!(!open.http.is_full_scrape(b"info_hash=short"), "which is wrong, not all");
+    let open = Tracker::new(&configured(|config| config.http.full_scrape = true));
+    assert!(open.http.is_full_scrape(v4(1), b"") && open.http.is_full_scrape(v4(1), b"x=y"));
+    assert!(!open.http.is_full_scrape(v4(1), named(&HASH).as_bytes()));
+    assert!(!open.http.is_full_scrape(v4(1), b"info_hash=short"), "which is wrong, not all");
 }

@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_engine::Settings;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 
-use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
+use crate::{HOSTS, NOW, TORRENTS, all_have_joined, store};
 
 /// Capacity for any reply, so that only the responder's own allocations are seen.
 const BODY_BYTES: usize = 256 << 10;
@@ -41,8 +40,7 @@ fn query(rng: &mut fastrand::Rng, host: u8, scrapes: bool) -> String {
 fn the_steady_state_allocates_nothing() {
     let store = store();
     let mut rng = fastrand::Rng::with_seed(5);
-    let settings = Settings::new(KEY);
-    let mut responder = Responder::new(&settings, Arc::clone(&store), Tally::default(), rng.fork());
+    let mut responder = Responder::new(Arc::default(), Arc::clone(&store), Tally::default(), rng.fork());
     let mut body = Vec::with_capacity(BODY_BYTES);
     let mut run = |requests: u32| {
         let mut allocations = 0;

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::connection_id::ConnectionIds;
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
-use shoal_engine::{Settings, WrongConnectionId};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
@@ -98,9 +99,11 @@ fn request(rng: &mut fastrand::Rng, phase: Phase, host: u8, source: SocketAddr, 
 #[test]
 fn the_steady_state_allocates_nothing() {
     let store = store();
-    let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..Settings::new(KEY) };
+    let mut config = Config::default();
+    config.connection_id.answer_wrong = true;
     let mut rng = fastrand::Rng::with_seed(5);
-    let responder = Responder::new(&settings, Arc::clone(&store), Tally::default(), rng.fork());
+    let responder =
+        Responder::new(Arc::new(Policy::new(config)), &KEY, Arc::clone(&store), Tally::default(), rng.fork());
     let mut world = World { rng, responder };
 
     world.run(Phase::Settled, 8000);

@@ -2,10 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shoal_engine::{Settings, WrongConnectionId};
+use shoal_config::Config;
 use shoal_wire::udp::{PROTOCOL_ID, Reply};
 
-use crate::harness::{Tracker, client_v4, client_v6, settings};
+use crate::harness::{Tracker, client_v4, client_v6, configured};
 
 /// Generates the head of a request: some fields are valid, the rest is random.
 #[derive(Clone, Debug)]
@@ -49,8 +49,7 @@ fn assert_modest(request: &[u8], verified: bool, reply: &[u8]) {
 proptest! {
     #[test]
     fn random_requests(datagrams in vec(datagram(), 0..70), error in any::<bool>()) {
-        let wrong_connection_id = if error { WrongConnectionId::Error } else { WrongConnectionId::Silence };
-        let mut tracker = Tracker::new(&Settings { wrong_connection_id, ..settings() });
+        let mut tracker = Tracker::new(&configured(|config| config.connection_id.answer_wrong = error));
         let batch: Vec<_> = datagrams
             .iter()
             .map(|datagram| {
@@ -73,7 +72,7 @@ proptest! {
 
     #[test]
     fn random_bytes(requests in vec(vec(any::<u8>(), 0..200), 0..70)) {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let batch: Vec<_> = requests.into_iter().map(|request| (client_v4(1), request)).collect();
         let replies = tracker.batch(&batch);
         for ((_, request), reply) in batch.iter().zip(&replies) {

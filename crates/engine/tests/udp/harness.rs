@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_config::Config;
+use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
+use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
-use shoal_engine::{Now, Settings};
 use shoal_store::Store;
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
@@ -30,8 +32,11 @@ pub(crate) struct Swarm {
     pub(crate) peers: Vec<SocketAddr>,
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::new(ConnectionKey::new([7; 16]))
+/// Returns the default configuration with changes.
+pub(crate) fn configured(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
 }
 
 pub(crate) fn store_settings() -> shoal_store::Settings {
@@ -73,15 +78,16 @@ pub(crate) fn with_event(event: Event, announce: Announce) -> Announce {
 }
 
 impl Tracker {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        Self::with_store(settings, &store_settings())
+    pub(crate) fn new(config: &Config) -> Self {
+        Self::with_store(config, &store_settings())
     }
 
-    pub(crate) fn with_store(settings: &Settings, store: &shoal_store::Settings) -> Self {
+    pub(crate) fn with_store(config: &Config, store: &shoal_store::Settings) -> Self {
         let tally = Tally::default();
         let counters = tally.counters();
         let store = Arc::new(Store::new(store).expect("address space"));
-        let responder = Responder::new(settings, store, tally, fastrand::Rng::with_seed(3));
+        let (policy, key) = (Arc::new(Policy::new(config.clone())), ConnectionKey::new([7; 16]));
+        let responder = Responder::new(policy, &key, store, tally, fastrand::Rng::with_seed(3));
         Self { responder, counters, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 } }
     }
 

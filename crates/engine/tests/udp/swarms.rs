@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
+use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_engine::{Settings, WrongConnectionId};
 use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{
-    HASH, Swarm, TRANSACTION, Tracker, addr, announce_request, bytes_of, client_v4, client_v6, entries_of,
-    error_of, leecher, seeder, settings, store_settings, swarm_of, with_event,
+    HASH, Swarm, TRANSACTION, Tracker, addr, announce_request, bytes_of, client_v4, client_v6, configured,
+    entries_of, error_of, leecher, seeder, store_settings, swarm_of, with_event,
 };
 
 /// Both families behave alike, so most tests run over both.
@@ -34,7 +34,7 @@ fn distinct(swarm: &Swarm) -> HashSet<SocketAddr> {
 #[test]
 fn two_peers_find_each_other_and_not_themselves() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let first = tracker.announce(client(1), &seeder(6881));
         assert_eq!((first.seeders, first.leechers, &first.peers[..]), (1, 0, &[][..]));
         let second = tracker.announce(client(2), &leecher(6881));
@@ -46,7 +46,7 @@ fn two_peers_find_each_other_and_not_themselves() {
 
 #[test]
 fn an_identity_is_address_and_port() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(addr("192.0.2.1:9"), &leecher(1));
     tracker.announce(addr("192.0.2.1:9"), &leecher(2));
     let third = tracker.announce(addr("192.0.2.1:8"), &leecher(3));
@@ -56,14 +56,14 @@ fn an_identity_is_address_and_port() {
 
 #[test]
 fn the_ip_field_is_not_trusted() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &Announce { ip: [9, 9, 9, 9], ..leecher(6881) });
     assert_eq!(tracker.announce(client_v4(2), &leecher(6881)).peers, [client_v4(1)]);
 }
 
 #[test]
 fn families_are_apart_and_mapped_addresses_are_ipv4() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(addr("192.0.2.1:1"), &leecher(6881));
     tracker.announce(addr("[2001:db8::1]:1"), &leecher(6881));
     assert_eq!(tracker.announce(addr("[2001:db8::2]:1"), &leecher(6881)).peers, [addr("[2001:db8::1]:6881")]);
@@ -77,7 +77,7 @@ fn families_are_apart_and_mapped_addresses_are_ipv4() {
 #[test]
 fn a_seeder_is_handed_leechers_only() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &seeder(6881));
         tracker.announce(client(2), &leecher(6881));
         assert_eq!(tracker.announce(client(3), &seeder(6881)).peers, [client(2)]);
@@ -88,7 +88,7 @@ fn a_seeder_is_handed_leechers_only() {
 #[test]
 fn an_unknown_amount_left_is_that_of_a_leecher() {
     for left_bytes in [-1, i64::MIN, i64::MAX] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let announce = Announce { left_bytes: left_bytes.into(), ..leecher(6881) };
         assert_eq!(tracker.announce(client_v4(1), &announce).leechers, 1, "{left_bytes}");
     }
@@ -97,7 +97,7 @@ fn an_unknown_amount_left_is_that_of_a_leecher() {
 #[test]
 fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &leecher(6881));
         for _ in 0..3 {
             let swarm = tracker.announce(client(1), &with_event(Event::Completed, leecher(6881)));
@@ -109,7 +109,7 @@ fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
 
 #[test]
 fn a_seeder_may_become_a_leecher_again() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &seeder(6881));
     let swarm = tracker.announce(client_v4(1), &leecher(6881));
     assert_eq!((swarm.seeders, swarm.leechers), (0, 1));
@@ -118,7 +118,7 @@ fn a_seeder_may_become_a_leecher_again() {
 #[test]
 fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         tracker.announce(client(1), &seeder(6881));
         tracker.announce(client(2), &leecher(6881));
         let gone = tracker.announce(client(2), &with_event(Event::Stopped, numwant(50, leecher(6881))));
@@ -134,7 +134,7 @@ fn stopped_leaves_gets_no_peers_and_creates_no_swarm() {
 
 #[test]
 fn no_client_can_stop_another_hosts_peer() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &seeder(6881));
     tracker.announce(client_v4(2), &with_event(Event::Stopped, seeder(6881)));
     assert_eq!(tracker.scrape(client_v4(9), &[HASH]), [[1, 0, 0]]);
@@ -142,7 +142,7 @@ fn no_client_can_stop_another_hosts_peer() {
 
 #[test]
 fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &seeder(6881));
     tracker.announce(client_v4(2), &leecher(6882));
     let hidden = tracker.announce(client_v4(3), &leecher(0));
@@ -157,8 +157,8 @@ fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
 #[test]
 fn private_addresses_are_served_unless_the_operator_refuses_them() {
     let private = ["127.0.0.1:1", "10.0.0.1:1", "[::1]:1", "[fe80::1]:1", "[::ffff:192.168.0.1]:1"];
-    let mut open = Tracker::new(&settings());
-    let mut strict = Tracker::new(&Settings { refuse_private_addresses: true, ..settings() });
+    let mut open = Tracker::new(&Config::default());
+    let mut strict = Tracker::new(&configured(|config| config.address.refuse_private = true));
     for source in private.map(addr) {
         open.announce(source, &leecher(6881));
         let words = strict.refusal(source, &leecher(6881));
@@ -170,7 +170,10 @@ fn private_addresses_are_served_unless_the_operator_refuses_them() {
 #[test]
 fn numwant_is_obeyed_to_the_number() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&Settings { numwant_default: 5, numwant_max: 20, ..settings() });
+        let mut tracker = Tracker::new(&configured(|config| {
+            config.announce.numwant_default = 5;
+            config.announce.numwant_max = 20;
+        }));
         for n in 0..40 {
             tracker.announce(client(n), &numwant(0, leecher(6881)));
         }
@@ -186,10 +189,16 @@ fn numwant_is_obeyed_to_the_number() {
 
 #[test]
 fn a_reply_fits_the_path_whatever_is_wanted() {
-    let small =
-        Settings { numwant_max: 1000, reply_bytes_max_v4: 548, reply_bytes_max_v6: 600, ..settings() };
-    let default = Settings { numwant_max: 1000, ..settings() };
-    let huge = Settings { reply_bytes_max_v4: 9000, reply_bytes_max_v6: 9000, ..default.clone() };
+    let small = configured(|config| {
+        config.announce.numwant_max = 1000;
+        config.udp.reply_bytes_max_v4 = 548;
+        config.udp.reply_bytes_max_v6 = 600;
+    });
+    let default = configured(|config| config.announce.numwant_max = 1000);
+    let huge = configured(|config| {
+        config.announce.numwant_max = 1000;
+        (config.udp.reply_bytes_max_v4, config.udp.reply_bytes_max_v6) = (9000, 9000);
+    });
     for (settings, bytes_v4, bytes_v6) in [(small, 548, 600), (default, 1232, 1232), (huge, 1452, 1452)] {
         let mut tracker = Tracker::new(&settings);
         for client in FAMILIES {
@@ -209,7 +218,7 @@ fn a_reply_fits_the_path_whatever_is_wanted() {
 
 #[test]
 fn intervals_carry_jitter() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let intervals: HashSet<u32> =
         (0..100).map(|n| tracker.announce(client_v4(n), &leecher(6881)).interval_s).collect();
     assert!(intervals.iter().all(|interval_s| (1800..=2100).contains(interval_s)));
@@ -219,7 +228,7 @@ fn intervals_carry_jitter() {
 #[test]
 fn every_number_of_hashes_up_to_the_cap_is_scraped_in_order_and_the_rest_left_out() {
     for client in FAMILIES {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         for n in 0..=u8::MAX {
             if n % 3 == 0 {
                 tracker.announce(client(n.into()), &Announce { info_hash: hash(n), ..seeder(6881) });
@@ -238,7 +247,10 @@ fn every_number_of_hashes_up_to_the_cap_is_scraped_in_order_and_the_rest_left_ou
 
 #[test]
 fn a_scrape_never_exceeds_the_reply_limit() {
-    let settings = Settings { scrape_hashes_max: 1000, reply_bytes_max_v4: 548, ..settings() };
+    let settings = configured(|config| {
+        config.scrape.hashes_max = 1000;
+        config.udp.reply_bytes_max_v4 = 548;
+    });
     let mut tracker = Tracker::new(&settings);
     let hashes = vec![HASH; 200];
     assert_eq!(tracker.scrape(client_v4(1), &hashes).len(), (548 - 8) / 12);
@@ -247,7 +259,7 @@ fn a_scrape_never_exceeds_the_reply_limit() {
 
 #[test]
 fn a_scrape_with_a_broken_tail_is_answered_for_its_whole_hashes() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &seeder(6881));
     let connection_id = tracker.connect(client_v4(1));
     let request =
@@ -259,7 +271,7 @@ fn a_scrape_with_a_broken_tail_is_answered_for_its_whole_hashes() {
 
 #[test]
 fn a_scrape_tells_of_the_family_that_asks() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     tracker.announce(client_v4(1), &seeder(6881));
     tracker.announce(client_v6(1), &leecher(6881));
     assert_eq!(tracker.scrape(client_v4(2), &[HASH]), [[1, 0, 0]]);
@@ -268,7 +280,7 @@ fn a_scrape_tells_of_the_family_that_asks() {
 
 #[test]
 fn announces_with_options_and_other_trailing_bytes_are_served() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let id = tracker.connect(client_v4(1));
     for tail in [&b"\x02\x05/path\x00"[..], b"\x02\xffshort", b"\x00junk", &[0xff; 1000]] {
         let mut request = bytes_of(&announce_request(id, &leecher(6881)));
@@ -280,7 +292,7 @@ fn announces_with_options_and_other_trailing_bytes_are_served() {
 
 #[test]
 fn a_batch_is_applied_in_the_order_of_arrival() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let datagrams: Vec<_> = (0..64)
         .map(|n| {
             let source = if n % 2 == 0 { client_v4(n) } else { client_v6(n) };
@@ -299,7 +311,7 @@ fn a_batch_is_applied_in_the_order_of_arrival() {
 #[test]
 fn a_nearly_full_store_says_so_and_existing_swarms_go_on() {
     // The error is one of many that a strict tracker gives, but the client did not cause it.
-    let settings = Settings { wrong_connection_id: WrongConnectionId::Error, ..settings() };
+    let settings = configured(|config| config.connection_id.answer_wrong = true);
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
     let mut tracker = Tracker::with_store(&settings, &store);
     tracker.announce(client_v4(1), &seeder(6881));

@@ -1,24 +1,24 @@
 //! Which requests are answered, and how much an unverified source can make the tracker send.
 
+use shoal_config::Config;
 use shoal_engine::counter::{Drop, Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_engine::{Settings, WrongConnectionId};
 use shoal_wire::udp::{ConnectionId, Reply, Request};
 
 use crate::harness::{
-    HASH, TRANSACTION, Tracker, addr, announce_request, bytes_of, client_v4, client_v6, error_of, leecher,
-    settings,
+    HASH, TRANSACTION, Tracker, addr, announce_request, bytes_of, client_v4, client_v6, configured, error_of,
+    leecher,
 };
 
 const WRONG: ConnectionId = ConnectionId(0x0bad_0bad_0bad_0bad);
 
-fn answers_wrong_ids() -> Settings {
-    Settings { wrong_connection_id: WrongConnectionId::Error, ..settings() }
+fn answers_wrong_ids() -> Config {
+    configured(|config| config.connection_id.answer_wrong = true)
 }
 
 #[test]
 fn a_connect_gets_an_id_and_no_more_bytes_than_it_sent() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     for source in [client_v4(1), client_v6(1)] {
         let request = bytes_of(&Request::Connect { transaction_id: TRANSACTION });
         let reply = tracker.datagram(source, &request);
@@ -31,7 +31,7 @@ fn a_connect_gets_an_id_and_no_more_bytes_than_it_sent() {
 
 #[test]
 fn an_id_is_bound_to_the_address_but_not_to_the_port() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let id = tracker.connect(addr("192.0.2.1:1000"));
     let request = bytes_of(&announce_request(id, &leecher(6881)));
     assert!(!tracker.datagram(addr("192.0.2.1:2000"), &request).is_empty());
@@ -42,7 +42,7 @@ fn an_id_is_bound_to_the_address_but_not_to_the_port() {
 
 #[test]
 fn an_id_outlives_two_minutes_and_ends() {
-    let mut tracker = Tracker::new(&Settings { connection_grace_s: 0, ..settings() });
+    let mut tracker = Tracker::new(&configured(|config| config.connection_id.grace_s = 0));
     let id = tracker.connect(client_v4(1));
     let request = bytes_of(&announce_request(id, &leecher(6881)));
     tracker.now.unix_s += 120;
@@ -53,7 +53,7 @@ fn an_id_outlives_two_minutes_and_ends() {
 
 #[test]
 fn a_wrong_id_gets_silence_by_default_and_is_counted() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let scrape = Request::Scrape { connection_id: WRONG, transaction_id: TRANSACTION, info_hashes: &[HASH] };
     assert!(tracker.ask(client_v4(1), &announce_request(WRONG, &leecher(6881))).is_empty());
     assert!(tracker.ask(client_v6(1), &scrape).is_empty());
@@ -85,14 +85,14 @@ fn a_wrong_id_gets_an_error_if_so_configured_but_never_more_than_was_sent() {
 
 #[test]
 fn the_protocol_id_is_no_connection_id() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let id = ConnectionId(shoal_wire::udp::PROTOCOL_ID);
     assert!(tracker.ask(client_v4(1), &announce_request(id, &leecher(6881))).is_empty());
 }
 
 #[test]
 fn an_unknown_action_is_refused_in_words_if_the_source_is_verified() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     for action in [3_u8, 4, 5, 255] {
         let id = tracker.connect(client_v6(1));
         let mut request = bytes_of(&announce_request(id, &leecher(6881)));
@@ -130,7 +130,7 @@ fn a_connect_without_the_protocol_id_is_dropped_and_counted() {
 
 #[test]
 fn nothing_is_sent_to_where_nothing_can_arrive() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let connect = bytes_of(&Request::Connect { transaction_id: TRANSACTION });
     let sources =
         ["192.0.2.1:0", "[2001:db8::1]:0", "0.0.0.0:6881", "255.255.255.255:6881", "[ff02::1]:6881"];
@@ -142,7 +142,7 @@ fn nothing_is_sent_to_where_nothing_can_arrive() {
 
 #[test]
 fn batches_of_any_size_are_answered_one_by_one() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     for size in [0_u32, 1, 63, 64, 65, 200] {
         let datagrams: Vec<_> = (0..size)
             .map(|n| {

@@ -1,15 +1,14 @@
 //! Effects of an announce, and the messages that its sender receives.
 
-use shoal_engine::webtorrent::Settings;
-
 use crate::harness::{
-    HASH, OTHER_HASH, Tracker, announce, failure, leecher, offer_heard, offers, peer_id, relay_settings,
-    reply, seeder, settings, v4, v6,
+    HASH, OTHER_HASH, Tracker, announce, configured, failure, leecher, offer_heard, offers, peer_id,
+    relay_settings, reply, seeder, v4, v6,
 };
+use shoal_config::Config;
 
 #[test]
 fn counts_are_those_of_the_swarm_with_the_announcer_and_of_both_families() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut first, mut second) = (tracker.connect(v4(1)), tracker.connect(v6(1)));
     assert_eq!(tracker.ask(&mut first, &leecher(1, "")), [reply(0, 1)]);
     assert_eq!(tracker.ask(&mut second, &seeder(2, "")), [reply(1, 1)]);
@@ -20,7 +19,7 @@ fn counts_are_those_of_the_swarm_with_the_announcer_and_of_both_families() {
 
 #[test]
 fn the_reply_comes_first() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut socket = tracker.newcomer();
     tracker.say(&mut socket, &leecher(1, ""));
     // Two peers share one socket: the offer comes back over it.
@@ -33,7 +32,7 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
     for left in
         ["", r#""left":null"#, r#""left":-1"#, r#""left":99999999999999999999999"#, r#""left":"much""#]
     {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let mut client = tracker.newcomer();
         assert_eq!(tracker.ask(&mut client, &announce(HASH, 1, left)), [reply(0, 1)], "{left}");
     }
@@ -42,7 +41,7 @@ fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
 #[test]
 fn unknown_events_are_updates() {
     for event in [r#""paused""#, r#""<regular>""#, r#""started""#, r#""""#, "null", "7"] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let mut client = tracker.newcomer();
         let received = tracker.ask(&mut client, &seeder(1, &format!(r#","event":{event}"#)));
         assert_eq!(received, [reply(1, 0)], "{event}");
@@ -52,7 +51,7 @@ fn unknown_events_are_updates() {
 #[test]
 fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
     for left in ["", r#""left":null,"#, r#""left":5,"#] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let mut client = tracker.newcomer();
         tracker.say(&mut client, &leecher(1, ""));
         for _ in 0..3 {
@@ -65,7 +64,7 @@ fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
 
 #[test]
 fn stopped_leaves_with_a_normal_reply_and_creates_nothing() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.say(&mut one, &seeder(1, ""));
     tracker.say(&mut other, &leecher(2, ""));
@@ -83,7 +82,7 @@ fn stopped_leaves_with_a_normal_reply_and_creates_nothing() {
 
 #[test]
 fn when_a_socket_closes_all_its_peers_leave() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     for torrent in ["aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb", "cccccccccccccccccccc"] {
         tracker.say(&mut one, &announce(torrent, 1, ""));
@@ -99,7 +98,7 @@ fn when_a_socket_closes_all_its_peers_leave() {
 
 #[test]
 fn who_is_silent_is_forgotten_and_may_come_back() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.say(&mut one, &leecher(1, ""));
     for _ in 0..10 {
@@ -115,7 +114,10 @@ fn who_is_silent_is_forgotten_and_may_come_back() {
 
 #[test]
 fn intervals_carry_jitter() {
-    let settings = Settings { interval_s: 100, interval_jitter_s: 3, ..settings() };
+    let settings = configured(|config| {
+        config.webtorrent.interval_s = 100;
+        config.webtorrent.interval_jitter_s = 3;
+    });
     let relay = relay_settings();
     let (swarms, mailboxes) = (shoal_relay::Swarms::new(&relay).into(), shoal_relay::Mailboxes::new(1));
     let mut tracker = Tracker::with(1, &settings, swarms, &mailboxes);
@@ -132,12 +134,12 @@ fn intervals_carry_jitter() {
 
 #[test]
 fn private_addresses_are_refused_if_the_operator_says_so() {
-    let strict = Settings { refuse_private_addresses: true, ..settings() };
+    let strict = configured(|config| config.address.refuse_private = true);
     for (ip, settings, reason) in [
-        ("192.168.1.1", settings(), None),
+        ("192.168.1.1", Config::default(), None),
         ("192.168.1.1", strict.clone(), Some("private addresses are not served by this tracker")),
         ("fe80::1", strict.clone(), Some("private addresses are not served by this tracker")),
-        ("224.0.0.1", settings(), Some("your address cannot be announced")),
+        ("224.0.0.1", Config::default(), Some("your address cannot be announced")),
         ("77.1.1.1", strict, None),
     ] {
         let mut tracker = Tracker::new(&settings);
@@ -152,7 +154,7 @@ fn private_addresses_are_refused_if_the_operator_says_so() {
 #[test]
 fn a_full_tracker_says_so_and_serves_who_is_there() {
     let relay = shoal_relay::Settings { peers_max: 2, ..relay_settings() };
-    let mut tracker = Tracker::of(1, &settings(), &relay);
+    let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let mut client = tracker.newcomer();
     tracker.say(&mut client, &leecher(1, ""));
     tracker.say(&mut client, &leecher(2, ""));
@@ -167,7 +169,7 @@ fn a_full_tracker_says_so_and_serves_who_is_there() {
 
 #[test]
 fn bad_messages_are_told_what_is_wrong_and_about_what() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
     let peer_id = peer_id(1);
     for (message, action, info_hash) in [

@@ -2,9 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use shoal_config::Config;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome};
 
-use crate::harness::{Tracker, announce, answer, leecher, offers, settings};
+use crate::harness::{Tracker, announce, answer, leecher, offers};
 
 /// Generates a valid or nearly valid message.
 fn message() -> impl Strategy<Value = Vec<u8>> {
@@ -36,7 +37,7 @@ proptest! {
 
     #[test]
     fn everything_but_an_answer_is_replied_to(messages in vec((0..3_usize, message()), 1..30)) {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let mut clients: Vec<_> = (0..3).map(|_| tracker.newcomer()).collect();
         for (client, message) in messages {
             let answers = |tracker: &Tracker| tracker.count(|counters| counters.requests(Family::V4, Kind::Answer));

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
-use shoal_engine::webtorrent::{Member, Responder, Settings};
+use shoal_engine::policy::Policy;
+use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
 use shoal_types::{Counts, InfoHash};
@@ -38,11 +40,15 @@ struct Worker {
 pub(crate) struct Client {
     worker: u16,
     handle: Handle,
+    ip: IpAddr,
     member: Member,
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::default()
+/// Returns the default configuration with changes.
+pub(crate) fn configured(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
 }
 
 pub(crate) fn relay_settings() -> shoal_relay::Settings {
@@ -136,28 +142,30 @@ pub(crate) fn failure(action: &str, info_hash: Option<&str>, reason: &str) -> St
 
 impl Tracker {
     /// Creates a tracker with one worker and without jitter.
-    pub(crate) fn new(settings: &Settings) -> Self {
-        Self::of(1, settings, &relay_settings())
+    pub(crate) fn new(config: &Config) -> Self {
+        Self::of(1, config, &relay_settings())
     }
 
-    pub(crate) fn of(workers: u16, settings: &Settings, relay: &shoal_relay::Settings) -> Self {
+    pub(crate) fn of(workers: u16, config: &Config, relay: &shoal_relay::Settings) -> Self {
         let (swarms, mailboxes) = (Arc::new(Swarms::new(relay)), Mailboxes::new(workers));
-        let settings = Settings { interval_jitter_s: 0, ..settings.clone() };
-        Self::with(workers, &settings, swarms, &mailboxes)
+        let mut config = config.clone();
+        config.webtorrent.interval_jitter_s = 0;
+        Self::with(workers, &config, swarms, &mailboxes)
     }
 
     pub(crate) fn with(
         workers: u16,
-        settings: &Settings,
+        config: &Config,
         swarms: Arc<Swarms>,
         mailboxes: &Arc<Mailboxes>,
     ) -> Self {
+        let policy = Arc::new(Policy::new(config.clone()));
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
             let dispatcher = Dispatcher::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
-            let responder = Responder::new(settings.clone(), Arc::clone(&swarms), dispatcher, tally, rng);
+            let responder = Responder::new(Arc::clone(&policy), Arc::clone(&swarms), dispatcher, tally, rng);
             Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
         };
         let workers = (0..workers).map(worker).collect();
@@ -172,7 +180,7 @@ impl Tracker {
         let handle = Handle { index: self.connections, generation: 3 };
         self.connections += 1;
         let member = self.workers[usize::from(worker)].responder.enter(handle, ip);
-        Client { worker, handle, member }
+        Client { worker, handle, ip, member }
     }
 
     /// Creates a client with an address of its own.
@@ -188,7 +196,7 @@ impl Tracker {
 
     pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) -> bool {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.responder.receive(&mut client.member, message, self.now)
+        worker.responder.receive(&mut client.member, client.ip, message, self.now)
     }
 
     pub(crate) fn leave(&mut self, client: Client) {

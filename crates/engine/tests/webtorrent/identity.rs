@@ -1,11 +1,10 @@
 //! Which connection a peer belongs to, and how many peers a connection may have.
 
-use shoal_engine::webtorrent::Settings;
-
 use crate::harness::{
-    Client, HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, failure, leecher, offer_heard, offers,
-    peer_id, relay_settings, reply, seeder, settings, v4, v6,
+    Client, HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, configured, failure, leecher,
+    offer_heard, offers, peer_id, relay_settings, reply, seeder, v4, v6,
 };
+use shoal_config::Config;
 
 const TAKEN: &str = "another peer of this torrent has this peer_id";
 const TOO_MANY: &str = "this connection has as many torrents as this tracker allows";
@@ -22,7 +21,7 @@ fn pings(tracker: &mut Tracker, client: &Client) -> Vec<Vec<u8>> {
 #[test]
 fn a_peer_is_not_taken_from_one_that_lives_wherever_the_claimant_is() {
     for (worker, ip) in [(0, v6(2)), (0, v4(1)), (1, v4(1))] {
-        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let mut tracker = Tracker::of(2, &Config::default(), &relay_settings());
         let (mut owner, mut thief) = (tracker.connect(v4(1)), tracker.connect_to(worker, ip));
         tracker.ask(&mut owner, &seeder(1, ""));
         assert_eq!(tracker.ask(&mut thief, &leecher(1, "")), [""; 0], "the owner is asked first");
@@ -51,7 +50,7 @@ fn a_peer_is_not_taken_from_one_that_lives_wherever_the_claimant_is() {
 
 #[test]
 fn an_announce_is_a_sign_of_life_too_and_a_pong_of_another_is_none() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
     tracker.ask(&mut owner, &leecher(1, ""));
     tracker.say(&mut thief, &leecher(1, ""));
@@ -71,7 +70,7 @@ fn an_announce_is_a_sign_of_life_too_and_a_pong_of_another_is_none() {
 #[test]
 fn a_client_that_is_back_gets_its_peer_when_its_dead_connection_does_not_answer() {
     for worker in [0, 1] {
-        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let mut tracker = Tracker::of(2, &Config::default(), &relay_settings());
         let (mut old, mut new) = (tracker.connect(v4(1)), tracker.connect_to(worker, v4(9)));
         let mut other = tracker.connect(v4(2));
         tracker.ask(&mut other, &leecher(2, ""));
@@ -95,7 +94,7 @@ fn a_client_that_is_back_gets_its_peer_when_its_dead_connection_does_not_answer(
 
 #[test]
 fn a_connection_that_has_not_taken_what_it_was_told_is_not_asked_and_keeps_its_peers() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
     tracker.ask(&mut owner, &leecher(1, ""));
     tracker.set_unsent(&owner, 1000);
@@ -109,7 +108,7 @@ fn a_connection_that_has_not_taken_what_it_was_told_is_not_asked_and_keeps_its_p
 #[test]
 fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
     for is_receiving in [true, false] {
-        let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+        let mut tracker = Tracker::of(2, &Config::default(), &relay_settings());
         let (mut owner, mut thief) = (tracker.connect(v4(1)), tracker.connect_to(1, v4(9)));
         tracker.ask(&mut owner, &leecher(1, ""));
         tracker.ask(&mut thief, &leecher(1, ""));
@@ -128,7 +127,7 @@ fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
 
 #[test]
 fn claims_are_bounded_and_go_with_their_connection() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut owner, mut thief) = (tracker.newcomer(), tracker.newcomer());
     let refused = failure("announce", Some(HASH), TAKEN);
     for n in 0..20 {
@@ -152,7 +151,7 @@ fn claims_are_bounded_and_go_with_their_connection() {
 
 #[test]
 fn a_source_of_many_claims_leaves_room_for_those_of_others() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut owner = tracker.connect(v4(1));
     for n in 0..17 {
         tracker.ask(&mut owner, &leecher(n, ""));
@@ -190,7 +189,7 @@ fn a_source_of_many_claims_leaves_room_for_those_of_others() {
 
 #[test]
 fn one_socket_may_carry_several_peers_and_torrents() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut socket, mut other) = (tracker.newcomer(), tracker.newcomer());
     for n in 1..4 {
         tracker.say(&mut socket, &leecher(n, ""));
@@ -208,7 +207,7 @@ fn one_socket_may_carry_several_peers_and_torrents() {
 
 #[test]
 fn a_socket_has_no_more_peers_than_the_operator_allows() {
-    let settings = Settings { torrents_per_socket_max: 2, ..settings() };
+    let settings = configured(|config| config.webtorrent.torrents_per_connection_max = 2);
     let mut tracker = Tracker::new(&settings);
     let mut client = tracker.newcomer();
     tracker.ask(&mut client, &leecher(1, ""));
@@ -228,7 +227,7 @@ fn a_socket_has_no_more_peers_than_the_operator_allows() {
 
 #[test]
 fn one_that_leaves_makes_room_although_it_was_forgotten_before() {
-    let settings = Settings { torrents_per_socket_max: 200, ..settings() };
+    let settings = configured(|config| config.webtorrent.torrents_per_connection_max = 200);
     let mut tracker = Tracker::new(&settings);
     let mut client = tracker.newcomer();
     (1..=200).for_each(|n| drop(tracker.ask(&mut client, &leecher(n, ""))));
@@ -243,7 +242,7 @@ fn one_that_leaves_makes_room_although_it_was_forgotten_before() {
 
 #[test]
 fn a_takeover_counts_as_one_more_of_the_socket() {
-    let settings = Settings { torrents_per_socket_max: 1, ..settings() };
+    let settings = configured(|config| config.webtorrent.torrents_per_connection_max = 1);
     let mut tracker = Tracker::new(&settings);
     let (mut old, mut new) = (tracker.connect(v4(1)), tracker.connect(v4(1)));
     tracker.ask(&mut old, &leecher(1, ""));

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::refusal::Refusal;
 use shoal_relay::{Mailboxes, Swarms};
 
-use crate::harness::{HASH, Tracker, answer, leecher, offers, relay_settings, seeder, settings, v4, v6};
+use crate::harness::{HASH, Tracker, answer, leecher, offers, relay_settings, seeder, v4, v6};
 
 #[test]
 fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.connect(v4(1)), tracker.connect(v6(2)));
     tracker.say(&mut one, &seeder(1, ""));
     tracker.say(&mut other, &leecher(1, ""));
@@ -55,7 +56,7 @@ fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
 
 #[test]
 fn relayed_and_lost_messages_are_counted() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.say(&mut other, &leecher(2, ""));
     tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 3))));
@@ -72,7 +73,7 @@ fn relayed_and_lost_messages_are_counted() {
 #[test]
 fn what_finds_no_room_is_counted() {
     let swarms = Arc::new(Swarms::new(&relay_settings()));
-    let mut tracker = Tracker::with(2, &settings(), swarms, &Mailboxes::with_bytes_max(2, 1000));
+    let mut tracker = Tracker::with(2, &Config::default(), swarms, &Mailboxes::with_bytes_max(2, 1000));
     let (mut one, mut other) = (tracker.connect_to(0, v4(1)), tracker.connect_to(1, v4(2)));
     tracker.say(&mut other, &leecher(2, ""));
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {

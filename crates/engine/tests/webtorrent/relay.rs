@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use shoal_config::{ByteSize, Config};
 use shoal_engine::counter::Loss;
-use shoal_engine::webtorrent::Settings;
 
 use crate::harness::{
-    Client, HASH, SDP, Tracker, announce, answer, answer_heard, leecher, offer_heard, offers, peer_id,
-    relay_settings, reply, seeder, settings, v4, v6,
+    Client, HASH, SDP, Tracker, announce, answer, answer_heard, configured, leecher, offer_heard, offers,
+    peer_id, relay_settings, reply, seeder, v4, v6,
 };
 
 /// Creates this many leechers with a socket each, numbered from 100.
@@ -27,9 +27,9 @@ fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
 
 #[test]
 fn numwant_is_obeyed_to_the_number() {
-    let settings = Settings { offers_max: 8, numwant_default: 5, ..settings() };
+    let settings = configured(|config| config.webtorrent.offers_max = 8);
     let wishes = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("8", 8), ("9", 8), ("99999999999999999999", 8)];
-    for (numwant, expected) in wishes.into_iter().chain([("-1", 5), ("-7", 5), ("null", 5)]) {
+    for (numwant, expected) in wishes.into_iter().chain([("-1", 8), ("-7", 8), ("null", 8)]) {
         let mut tracker = Tracker::new(&settings);
         let others = leechers(&mut tracker, 20);
         let mut client = tracker.newcomer();
@@ -46,7 +46,7 @@ fn numwant_is_obeyed_to_the_number() {
 #[test]
 fn no_more_offers_than_there_are_or_peers() {
     for (offered, peers) in [(2, 5), (5, 2), (0, 3), (3, 0)] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let others = leechers(&mut tracker, peers);
         let mut client = tracker.newcomer();
         let more = format!(r#","numwant":50,"offers":{}"#, offers("x", offered));
@@ -58,7 +58,7 @@ fn no_more_offers_than_there_are_or_peers() {
 
 #[test]
 fn offers_may_be_absent_null_or_empty() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 3);
     let mut client = tracker.newcomer();
     for more in ["", r#","offers":null"#, r#","offers":[]"#, r#","offers":7,"numwant":5"#] {
@@ -69,7 +69,7 @@ fn offers_may_be_absent_null_or_empty() {
 
 #[test]
 fn a_seeder_makes_offers_to_leechers_only_and_a_leecher_to_all() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 2);
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.ask(&mut one, &seeder(1, ""));
@@ -91,7 +91,7 @@ fn offers_and_answers_pass_verbatim() {
         "{}",
     ];
     for object in objects {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let (mut one, mut other) = (tracker.connect(v4(1)), tracker.connect(v6(1)));
         tracker.ask(&mut one, &leecher(1, ""));
         // An id is relayed as it was written, and is the same however it was written.
@@ -115,7 +115,7 @@ fn offers_and_answers_pass_verbatim() {
 
 #[test]
 fn bad_offers_are_skipped_and_large_ones_too() {
-    let settings = Settings { offer_bytes_max: SDP.len(), ..settings() };
+    let settings = configured(|config| config.webtorrent.offer_max = ByteSize(SDP.len() as u64));
     let mut tracker = Tracker::new(&settings);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
@@ -140,7 +140,7 @@ fn couple(tracker: &mut Tracker) -> [Client; 2] {
 
 #[test]
 fn an_answer_comes_to_who_awaits_it_once() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let [one, mut other] = couple(&mut tracker);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
     assert_eq!(tracker.received(&one), [answer_heard(2, "x-0")]);
@@ -150,7 +150,7 @@ fn an_answer_comes_to_who_awaits_it_once() {
 
 #[test]
 fn an_unawaited_answer_is_dropped() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let [one, mut other] = couple(&mut tracker);
     let mut stranger = tracker.newcomer();
     tracker.ask(&mut stranger, &leecher(3, ""));
@@ -171,7 +171,7 @@ fn an_unawaited_answer_is_dropped() {
 
 #[test]
 fn an_answer_changes_nothing_about_its_sender() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
     assert_eq!(tracker.ask(&mut client, &answer(2, 1, "x-0")), [""; 0]);
     assert_eq!(tracker.swarms.totals().swarms, 0);
@@ -185,7 +185,7 @@ fn an_answer_changes_nothing_about_its_sender() {
 #[test]
 fn an_answer_is_awaited_for_two_minutes() {
     for (seconds, comes) in [(120, 1), (121, 0)] {
-        let mut tracker = Tracker::new(&settings());
+        let mut tracker = Tracker::new(&Config::default());
         let [one, mut other] = couple(&mut tracker);
         tracker.pass(seconds);
         tracker.say(&mut other, &answer(2, 1, "x-0"));
@@ -195,7 +195,7 @@ fn an_answer_is_awaited_for_two_minutes() {
 
 #[test]
 fn an_answer_to_one_that_has_gone_is_dropped() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let [one, mut other] = couple(&mut tracker);
     tracker.leave(one);
     assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
@@ -208,7 +208,7 @@ fn an_answer_to_one_that_has_gone_is_dropped() {
 
 #[test]
 fn an_answer_that_is_too_large_is_refused() {
-    let settings = Settings { offer_bytes_max: SDP.len(), ..settings() };
+    let settings = configured(|config| config.webtorrent.offer_max = ByteSize(SDP.len() as u64));
     let mut tracker = Tracker::new(&settings);
     let [one, mut other] = couple(&mut tracker);
     let large = format!(r#""{}""#, "x".repeat(SDP.len()));
@@ -220,7 +220,7 @@ fn an_answer_that_is_too_large_is_refused() {
 
 #[test]
 fn torrents_do_not_hear_of_each_other() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 5);
     let mut client = tracker.newcomer();
     let more = format!(r#""offers":{}"#, offers("x", 5));
@@ -231,7 +231,7 @@ fn torrents_do_not_hear_of_each_other() {
 #[test]
 fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
     let relay = shoal_relay::Settings { relay_rate_max: 300, ..relay_settings() };
-    let mut tracker = Tracker::of(1, &settings(), &relay);
+    let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
     let mut announce = |tracker: &mut Tracker, name: &str| {
@@ -254,7 +254,7 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
 fn offers_of_next_to_nothing_are_limited_by_what_others_hear() {
     let rate_bytes: u32 = 64 * 1024;
     let relay = shoal_relay::Settings { relay_rate_max: rate_bytes, ..relay_settings() };
-    let mut tracker = Tracker::of(1, &settings(), &relay);
+    let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
     let tiny: Vec<String> = (0..9).map(|n| format!(r#"{{"offer":{{}},"offer_id":"{n}"}}"#)).collect();
@@ -270,7 +270,7 @@ fn offers_of_next_to_nothing_are_limited_by_what_others_hear() {
 
 #[test]
 fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.ask(&mut one, &leecher(1, ""));
     tracker.set_unsent(&one, 64 * 1024);
@@ -284,7 +284,7 @@ fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies()
 
 #[test]
 fn one_that_leaves_its_replies_unread_is_to_be_disconnected() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
     tracker.set_unsent(&client, 1);
     let mut said = 0;

@@ -1,8 +1,7 @@
 //! The counts of torrents.
 
-use shoal_engine::webtorrent::Settings;
-
-use crate::harness::{HASH, OTHER_HASH, Tracker, announce, failure, leecher, seeder, settings};
+use crate::harness::{HASH, OTHER_HASH, Tracker, announce, configured, failure, leecher, seeder};
+use shoal_config::Config;
 
 const UNKNOWN: &str = "zzzzzzzzzzzzzzzzzzzz";
 
@@ -16,7 +15,7 @@ fn files(files: &[String]) -> String {
 
 #[test]
 fn a_scrape_names_one_torrent_or_several() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
     tracker.say(&mut client, &seeder(1, ""));
     tracker.say(&mut client, &leecher(2, r#","event":"completed""#));
@@ -35,7 +34,7 @@ fn a_scrape_names_one_torrent_or_several() {
 
 #[test]
 fn a_scrape_of_all_torrents_is_refused() {
-    let mut tracker = Tracker::new(&settings());
+    let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
     let refused = failure(
         "scrape",
@@ -49,7 +48,7 @@ fn a_scrape_of_all_torrents_is_refused() {
 
 #[test]
 fn a_scrape_is_answered_for_as_many_torrents_as_the_operator_allows() {
-    let settings = Settings { scrape_hashes_max: 2, ..settings() };
+    let settings = configured(|config| config.scrape.hashes_max = 2);
     let mut tracker = Tracker::new(&settings);
     let mut client = tracker.newcomer();
     let all = format!(r#"{{"action":"scrape","info_hash":["{HASH}","{OTHER_HASH}","{UNKNOWN}"]}}"#);

@@ -1,12 +1,13 @@
 //! Clients of different workers.
 
 use crate::harness::{
-    Tracker, answer, answer_heard, leecher, offer_heard, offers, relay_settings, reply, settings, v4,
+    Tracker, answer, answer_heard, leecher, offer_heard, offers, relay_settings, reply, v4,
 };
+use shoal_config::Config;
 
 #[test]
 fn offers_and_answers_cross_and_each_worker_is_woken_once() {
-    let mut tracker = Tracker::of(3, &settings(), &relay_settings());
+    let mut tracker = Tracker::of(3, &Config::default(), &relay_settings());
     let mut one = tracker.connect_to(0, v4(1));
     let mut other = tracker.connect_to(2, v4(2));
     tracker.say(&mut other, &leecher(2, ""));
@@ -25,7 +26,7 @@ fn offers_and_answers_cross_and_each_worker_is_woken_once() {
 
 #[test]
 fn what_crosses_to_one_that_goes_meanwhile_is_dropped() {
-    let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+    let mut tracker = Tracker::of(2, &Config::default(), &relay_settings());
     let (mut one, mut other) = (tracker.connect_to(0, v4(1)), tracker.connect_to(1, v4(2)));
     tracker.say(&mut other, &leecher(2, ""));
     tracker.turn(1);
@@ -38,7 +39,7 @@ fn what_crosses_to_one_that_goes_meanwhile_is_dropped() {
 
 #[test]
 fn a_reconnect_may_come_to_another_worker() {
-    let mut tracker = Tracker::of(2, &settings(), &relay_settings());
+    let mut tracker = Tracker::of(2, &Config::default(), &relay_settings());
     let (mut old, mut new) = (tracker.connect_to(0, v4(1)), tracker.connect_to(1, v4(1)));
     let mut other = tracker.connect_to(0, v4(2));
     tracker.ask(&mut old, &leecher(1, ""));

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::Now;
-use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
+use shoal_engine::policy::Policy;
 use shoal_session::{Listener, Service, Session, Settings};
 use shoal_store::Store;
 use shoal_transport::stream::{Handle, Next, Remote};
@@ -52,16 +53,16 @@ impl Tracker {
 
     pub(crate) fn with(
         decide: impl FnOnce(&mut Settings),
-        decide_engine: impl FnOnce(&mut shoal_engine::Settings),
+        configure: impl FnOnce(&mut Config),
         tls: Option<shoal_tls::Server>,
     ) -> Self {
-        let responder = webtorrent::responder(shoal_engine::webtorrent::Settings::default());
-        Self::assemble(decide, decide_engine, Some(responder), tls)
+        let responder = webtorrent::responder(Config::default());
+        Self::assemble(decide, configure, Some(responder), tls)
     }
 
     pub(crate) fn assemble(
         decide: impl FnOnce(&mut Settings),
-        decide_engine: impl FnOnce(&mut shoal_engine::Settings),
+        configure: impl FnOnce(&mut Config),
         webtorrent: Option<shoal_engine::webtorrent::Responder>,
         tls: Option<shoal_tls::Server>,
     ) -> Self {
@@ -70,8 +71,8 @@ impl Tracker {
             vec![listener(false, false), listener(false, true), listener(true, false), listener(true, true)];
         let mut settings = Settings { listeners, ..Settings::default() };
         decide(&mut settings);
-        let mut engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
-        decide_engine(&mut engine);
+        let mut config = Config::default();
+        configure(&mut config);
         let store = shoal_store::Settings {
             memory_bytes_max: 64 << 20,
             peer_timeout_s: 2700,
@@ -81,7 +82,8 @@ impl Tracker {
         let store = Arc::new(Store::new(&store).unwrap());
         let tally = Tally::default();
         let counters = tally.counters();
-        let responder = Responder::new(&engine, store, tally, fastrand::Rng::with_seed(1));
+        let responder =
+            Responder::new(Arc::new(Policy::new(config)), store, tally, fastrand::Rng::with_seed(1));
         let service = Service::new(Arc::new(settings), responder, webtorrent, tls);
         Self { service, counters, opened: Cell::new(0) }
     }

@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 3 + 20 + 48;
 
 /// A tracker of many torrents, one peer each, that allows one full scrape at a time.
 fn tracker() -> Tracker {
-    let mut tracker = Tracker::with(|_| {}, |engine| engine.full_scrape = true, None);
+    let mut tracker = Tracker::with(|_| {}, |config| config.http.full_scrape = true, None);
     let target = String::from_utf8(announce("")).unwrap();
     for torrent in 0..TORRENTS {
         let one = target.replace("info_hash=aaaaaaaaaaaaaaaaaaaa", &format!("info_hash={torrent:020}"));

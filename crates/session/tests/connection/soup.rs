@@ -58,7 +58,7 @@ fn tracker() -> Tracker {
         settings.proxy.header = Some(ClientHeader::XForwardedFor);
     };
     let certificate = crate::tls::certificate();
-    Tracker::with(decide, |engine| engine.full_scrape = true, Some(certificate.server()))
+    Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()))
 }
 
 /// Runs the body of a fuzz target: passes `bytes` to a connection in pieces of the lengths `cuts`, repeatedly,

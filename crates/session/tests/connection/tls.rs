@@ -59,7 +59,8 @@ pub(crate) struct Pair {
 impl Pair {
     fn new(decide: impl FnOnce(&mut Settings), listener: usize, ip: &str) -> Self {
         let certificate = certificate();
-        let tracker = Tracker::with(decide, |engine| engine.full_scrape = true, Some(certificate.server()));
+        let tracker =
+            Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()));
         let session = tracker.open(listener, ip);
         let client = certificate.client();
         Self { tracker, session, client, next: Next::Busy, told: Vec::new(), has_ended: false }

@@ -1,5 +1,6 @@
 //! Which connections become WebSockets, and the responses to the others.
 
+use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 use shoal_session::{ClientHeader, Origins, Settings};
@@ -191,9 +192,9 @@ fn a_client_without_an_address_is_declined() {
 
 /// Returns the first message to `ip` about an announce, over a WebSocket opened with these fields.
 fn told_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
-    use shoal_engine::webtorrent::Settings;
-    let settings = Settings { refuse_private_addresses: true, ..Settings::default() };
-    let mut tracker = Tracker::assemble(trust, |_| {}, Some(responder(settings)), None);
+    let mut config = Config::default();
+    config.address.refuse_private = true;
+    let mut tracker = Tracker::assemble(trust, |_| {}, Some(responder(config)), None);
     let mut client = Client::unheard(&tracker, PLAIN, ip);
     client.say(&mut tracker, &[upgrade(fields), announce(ALICE)].concat());
     round(&mut tracker, &mut [&mut client]);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_engine::counter::Tally;
-use shoal_engine::webtorrent::{Responder, Settings};
+use shoal_engine::policy::Policy;
+use shoal_engine::webtorrent::Responder;
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Session;
 use shoal_transport::stream::{Handle, Next};
@@ -12,8 +14,8 @@ use crate::frames::{self, Frame};
 use crate::harness::{NOW, PLAIN, Tracker};
 
 /// Creates a responder for a single worker.
-pub(crate) fn responder(settings: Settings) -> Responder {
-    responder_of(0, settings, &swarms(), &Mailboxes::new(1))
+pub(crate) fn responder(config: Config) -> Responder {
+    responder_of(0, config, &swarms(), &Mailboxes::new(1))
 }
 
 pub(crate) fn swarms() -> Arc<Swarms> {
@@ -29,12 +31,13 @@ pub(crate) fn swarms() -> Arc<Swarms> {
 
 pub(crate) fn responder_of(
     worker: u16,
-    settings: Settings,
+    config: Config,
     swarms: &Arc<Swarms>,
     mailboxes: &Arc<Mailboxes>,
 ) -> Responder {
     let dispatcher = Dispatcher::new(worker, Arc::clone(mailboxes));
-    Responder::new(settings, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
+    let policy = Arc::new(Policy::new(config));
+    Responder::new(policy, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
 }
 
 /// The client of a WebSocket, and the connection that it has.

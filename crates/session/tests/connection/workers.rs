@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shoal_engine::webtorrent::Settings;
+use shoal_config::Config;
 use shoal_relay::Mailboxes;
 
 use crate::harness::{NOW, Tracker};
@@ -13,7 +13,7 @@ use crate::webtorrent::{
 fn workers() -> [Tracker; 2] {
     let (swarms, mailboxes) = (swarms(), Mailboxes::new(2));
     [0, 1].map(|worker| {
-        let responder = responder_of(worker, Settings::default(), &Arc::clone(&swarms), &mailboxes);
+        let responder = responder_of(worker, Config::default(), &Arc::clone(&swarms), &mailboxes);
         Tracker::assemble(|_| {}, |_| {}, Some(responder), None)
     })
 }

@@ -4,9 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_config::Config;
 use shoal_counting_allocator::{CountingAllocator, held_bytes};
-use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_session::{Listener, Service, Session, Settings};
 use shoal_store::Store;
@@ -33,9 +34,11 @@ fn service() -> Service {
         hash_key: [1, 2, 3, 4],
     };
     let store = Arc::new(Store::new(&store).unwrap());
-    let mut engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
-    engine.full_scrape = true;
-    let requests = http::Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
+    let mut config = Config::default();
+    config.http.full_scrape = true;
+    let policy = Arc::new(Policy::new(config));
+    let requests =
+        http::Responder::new(Arc::clone(&policy), store, Tally::default(), fastrand::Rng::with_seed(1));
     let swarms = shoal_relay::Settings {
         peers_max: 1000,
         memory_bytes_max: 64 << 20,
@@ -44,7 +47,7 @@ fn service() -> Service {
         hash_key: [1, 2],
     };
     let messages = webtorrent::Responder::new(
-        webtorrent::Settings::default(),
+        policy,
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1)),
         Tally::default(),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
-use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 use shoal_engine::webtorrent;
@@ -41,8 +40,7 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Ser
         hash_key: [1, 2, 3, 4],
     };
     let store = Arc::new(Store::new(&store).unwrap());
-    let engine = shoal_engine::Settings::new(ConnectionKey::new([7; 16]));
-    let responder = Responder::new(&engine, store, Tally::default(), fastrand::Rng::with_seed(1));
+    let responder = Responder::new(Arc::default(), store, Tally::default(), fastrand::Rng::with_seed(1));
     Service::new(Arc::new(settings), responder, webtorrent, tls)
 }
 

@@ -21,7 +21,7 @@ fn webtorrent_service() -> Service {
     };
     let dispatcher = shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
-        webtorrent::Settings::default(),
+        Arc::default(),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         dispatcher,
         Tally::default(),

@@ -12,6 +12,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
+use shoal_engine::policy::Protocol;
 use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
@@ -25,35 +26,6 @@ use crate::{clock, process, version};
 
 /// The content type of the page: the text format of OpenMetrics 1.0.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The protocol of a request, with or without TLS.
-#[derive(Clone, Copy, Debug)]
-enum Protocol {
-    Udp,
-    Http,
-    WebTorrent,
-}
-
-impl Protocol {
-    const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::WebTorrent];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Http => "http",
-            Self::WebTorrent => "webtorrent",
-        }
-    }
-
-    /// Returns a worker's counters of the protocol.
-    fn counters(self, worker: &WorkerSources) -> &Counters {
-        match self {
-            Self::Udp => &worker.udp,
-            Self::Http => &worker.http,
-            Self::WebTorrent => &worker.webtorrent,
-        }
-    }
-}
 
 /// Everything that the metrics are read from.
 #[derive(Debug)]
@@ -79,6 +51,17 @@ pub(crate) struct WorkerSources {
     pub(crate) streams: Arc<StreamCounters>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) sockets: Vec<SocketProbe>,
+}
+
+impl WorkerSources {
+    /// Returns the counters of a protocol.
+    fn counters(&self, protocol: Protocol) -> &Counters {
+        match protocol {
+            Protocol::Udp => &self.udp,
+            Protocol::Http => &self.http,
+            Protocol::WebTorrent => &self.webtorrent,
+        }
+    }
 }
 
 /// Returns the text of all metrics.
@@ -447,7 +430,7 @@ fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 impl Sources {
     /// Returns a count of one protocol, summed over all workers.
     fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
-        self.workers.iter().map(|worker| read(protocol.counters(worker))).sum()
+        self.workers.iter().map(|worker| read(worker.counters(protocol))).sum()
     }
 
     /// Returns a count of the back ends for one family, summed over all workers.
