@@ -142,7 +142,7 @@ fn reconnect(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let mut sockets = Socket::open_many(context, 2)?;
     sockets[0].announce(&Fields::announce(hash, 1))?;
-    sockets[1].announce(&Fields::announce(hash, 1))?;
+    sockets[1].take_over(&Fields::announce(hash, 1))?;
     sockets[1].ensure_counts(hash, 0, 1)?;
     let mut third = Socket::open(context)?;
     third.announce(&Fields::announce(hash, 3).offering(&[offer(&offer_id(1), "x")]))?;
@@ -158,7 +158,7 @@ fn closing_the_old_socket_keeps_the_peer(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let (mut old, mut new) = (Socket::open(context)?, Socket::open(context)?);
     old.announce(&Fields::announce(hash, 1))?;
-    new.announce(&Fields::announce(hash, 1))?;
+    new.take_over(&Fields::announce(hash, 1))?;
     // The tracker responds to the close frame, so that the socket is closed on its side.
     old.send(&old.frame(super::frame::FIN | super::frame::CLOSE, &1000_u16.to_be_bytes()));
     old.wait_for_end()?;

@@ -264,11 +264,20 @@ impl<'c> Socket<'c> {
 
     /// Waits for a message. Other messages become pending, except a failure reason, which fails the case.
     pub(super) fn expect(&mut self, what: &str, is_it: impl Fn(&Message) -> bool) -> Checked<Message> {
+        self.expect_within(self.timeout(), what, is_it)
+    }
+
+    fn expect_within(
+        &mut self,
+        timeout: Duration,
+        what: &str,
+        is_it: impl Fn(&Message) -> bool,
+    ) -> Checked<Message> {
         if let Some(at) = self.pending.iter().position(&is_it) {
             return Ok(self.pending.remove(at).expect("the position is in bounds"));
         }
         for _ in 0..READS_MAX {
-            let seen = match self.read_event(self.timeout())? {
+            let seen = match self.read_event(timeout)? {
                 SocketEvent::Message(message) if is_it(&message) => return Ok(message),
                 SocketEvent::Message(message) if message.kind() == Kind::Failure => message.describe(),
                 SocketEvent::Message(message) => {
@@ -306,6 +315,13 @@ impl<'c> Socket<'c> {
     pub(super) fn announce(&mut self, fields: &Fields) -> Checked<Message> {
         self.send_text(&fields.text());
         self.expect_kind(Kind::Reply)
+    }
+
+    /// Announces a peer that the tracker knows on another socket, and waits until it has checked that socket.
+    pub(super) fn take_over(&mut self, fields: &Fields) -> Checked<Message> {
+        self.send_text(&fields.text());
+        let timeout = self.timeout().max(self.context.target.timing.takeover);
+        self.expect_within(timeout, "an announce reply", |message| message.kind() == Kind::Reply)
     }
 
     /// Announces and fails the case unless the reply has these counts.

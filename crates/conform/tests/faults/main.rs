@@ -73,6 +73,7 @@ fn ws_target(tracker: &Tracker, is_v4: bool) -> Target {
     let (own, other) = if is_v4 { (v4, v6) } else { (v6, v4) };
     let mut target = Target { other_family: Some(other), ..Target::webtorrent(own, false, SEED) };
     target.timing.reply = Duration::from_secs(1);
+    target.timing.takeover = Duration::ZERO;
     target.timing.quiet = Duration::from_millis(20);
     target
 }
