@@ -1,5 +1,6 @@
 //! `shoal-lab load`.
 
+mod address;
 pub(crate) mod args;
 mod generator;
 mod http;

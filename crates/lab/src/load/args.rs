@@ -1,6 +1,5 @@
-//! Arguments that the load commands share: threads, addresses, rates and times.
+//! Arguments that the load commands share: threads, rates and times.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -25,34 +24,6 @@ impl Threads {
             vec![None; self.workers.get()]
         } else {
             self.cpus.iter().copied().map(Some).collect()
-        }
-    }
-}
-
-/// Returns the first address of a HOST:PORT.
-pub(super) fn resolve(host: &str, accepted: &str) -> Result<SocketAddr> {
-    let mut addresses = host.to_socket_addrs().map_err(|error| anyhow!("{error}; {accepted}"))?;
-    let address = addresses.next().with_context(|| format!("the name has no address; {accepted}"))?;
-    if address.port() == 0 {
-        return Err(anyhow!("port 0 is not valid; {accepted}"));
-    }
-    Ok(address)
-}
-
-/// Returns the address from which this host would send to `target`.
-pub(super) fn source_for(target: SocketAddr) -> Result<IpAddr> {
-    let loopback = target.ip().is_loopback();
-    match target {
-        SocketAddr::V4(_) if loopback => Ok(Ipv4Addr::LOCALHOST.into()),
-        SocketAddr::V6(_) if loopback => Ok(Ipv6Addr::LOCALHOST.into()),
-        _ => {
-            let any: IpAddr =
-                if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let route = UdpSocket::bind((any, 0)).and_then(|socket| {
-                socket.connect(target)?;
-                socket.local_addr()
-            });
-            Ok(route.with_context(|| format!("there is no route to {target}"))?.ip())
         }
     }
 }

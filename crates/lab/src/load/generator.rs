@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use shoal_load::Sources;
 
-use super::args::{Threads, duration, source_for};
+use super::address::source_for;
+use super::args::{Threads, duration};
 
 /// The options of the generator.
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub(super) struct ConnectionGeneratorArgs {
 
     /// The first source address [default: 127.0.0.1 towards a loopback address, otherwise the one of the route]
     #[arg(long, value_name = "IP")]
-    source: Option<IpAddr>,
+    pub(super) source: Option<IpAddr>,
 
     /// The number of consecutive source addresses of each worker, at most 64; this host must have them. An address has
     /// about 28,000 ports, and a closed connection keeps its port for a minute [default: towards an IPv4 loopback

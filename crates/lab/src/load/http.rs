@@ -1,6 +1,5 @@
 //! `shoal-lab load http`.
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use shoal_net::Backend;
 use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
 use super::measure::{LoadRun, MeasureArgs, USAGE};
 use super::target::{LoadTarget, scrape_path};
-use super::tls::{TlsArgs, version_name};
+use super::tls::{TlsArgs, TlsDocument};
 use crate::process::raise_open_files_limit;
 use crate::shape::ShapeArgs;
 use crate::terminal;
@@ -110,28 +109,17 @@ Examples:
 /// Connections that are opened at the same time if they are to be held.
 const HOLD_WINDOW: usize = 64;
 
-/// The load, in the JSON result.
+/// The load that is particular to HTTP, in the JSON result.
 #[derive(Serialize)]
-struct LoadDocument {
-    population: shoal_load::Population,
-    mix: shoal_load::Mix,
-    numwant: i32,
-    scrape_hashes_max: usize,
-    seed: u64,
-    workers: usize,
+struct HttpDocument {
     connections_per_worker: usize,
     connection_per_request: bool,
     held: bool,
     pipelining: usize,
     reset: bool,
-    tls: Option<&'static str>,
-    key_exchange: Option<&'static str>,
-    resumption: bool,
-    certificates_verified: bool,
+    #[serde(flatten)]
+    tls: TlsDocument,
     announce_path: String,
-    first_source: IpAddr,
-    source_addresses: usize,
-    timeout_s: f64,
     own_address_is_wrong: bool,
 }
 
@@ -148,27 +136,14 @@ impl HttpArgs {
         raise_open_files_limit();
         let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
         let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };
-        let tls = settings.tls.as_ref();
-        let load = LoadDocument {
-            population: plan.population,
-            mix: plan.mix,
-            numwant: plan.numwant,
-            scrape_hashes_max: plan.scrape_hashes_max,
-            seed: plan.seed,
-            workers: plan.workers.len(),
+        let load = HttpDocument {
             connections_per_worker: settings.connections.get(),
             connection_per_request: settings.reuse == Reuse::PerRequest,
             held: settings.reuse == Reuse::Held,
             pipelining: settings.pipelining.get(),
             reset: settings.reset,
-            tls: tls.map(version_name),
-            key_exchange: tls.map(|_| "X25519"),
-            resumption: tls.is_some_and(|tls| tls.resumption),
-            certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
+            tls: TlsDocument::new(settings.tls.as_ref()),
             announce_path: settings.announce_path.clone(),
-            first_source: plan.sources.first,
-            source_addresses: plan.sources.addresses.get(),
-            timeout_s: plan.timeout.as_secs_f64(),
             own_address_is_wrong: plan.own_address_is_wrong,
         };
         let run = LoadRun {
@@ -225,7 +200,7 @@ impl HttpArgs {
     fn plan(&self) -> Result<Plan> {
         let load = self.shape.load();
         let ConnectionGeneratorArgs { threads, timeout, .. } = &self.generator;
-        let address = self.target.address;
+        let address = self.target.addresses.choose_tcp(self.generator.source)?;
         let fitting = match self.reuse() {
             Reuse::PerRequest => SOURCES_MAX,
             Reuse::Kept => self.transport.connections.get(),

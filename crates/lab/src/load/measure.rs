@@ -1,6 +1,7 @@
 //! The steps of a measurement, common to all protocols: fill, measure, report.
 
 use std::io::{self, IsTerminal};
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use shoal_load::{Bottleneck, OpenError, Pace, Plan, Report, Session, Stop, Watch};
+use shoal_load::{Bottleneck, Mix, OpenError, Pace, Plan, Population, Report, Session, Stop, Watch};
 
 use super::args::{duration, rate};
 use super::table;
@@ -49,7 +50,7 @@ pub(super) struct LoadRun<'s, L> {
     pub(super) plan: &'s Plan,
     /// Requests in flight of each worker in the closed loop.
     pub(super) window: usize,
-    /// The load, in the JSON result.
+    /// The load that is particular to the protocol, in the JSON result.
     pub(super) load: L,
 }
 
@@ -64,10 +65,44 @@ const INTERRUPTED: u8 = 130;
 struct Document<'d, L> {
     schema_version: u32,
     target: &'d str,
+    address: SocketAddr,
     pace: Pace,
-    load: &'d L,
+    load: LoadDocument<'d, L>,
     fill: Option<&'d Report>,
     run: &'d Report,
+}
+
+/// The load, in the JSON result.
+#[derive(Serialize)]
+struct LoadDocument<'d, L> {
+    population: Population,
+    mix: Mix,
+    numwant: i32,
+    scrape_hashes_max: usize,
+    seed: u64,
+    workers: usize,
+    first_source: IpAddr,
+    source_addresses: usize,
+    timeout_s: f64,
+    #[serde(flatten)]
+    of_protocol: &'d L,
+}
+
+impl<'d, L> LoadDocument<'d, L> {
+    fn new(plan: &Plan, of_protocol: &'d L) -> Self {
+        Self {
+            population: plan.population,
+            mix: plan.mix,
+            numwant: plan.numwant,
+            scrape_hashes_max: plan.scrape_hashes_max,
+            seed: plan.seed,
+            workers: plan.workers.len(),
+            first_source: plan.sources.first,
+            source_addresses: plan.sources.addresses.get(),
+            timeout_s: plan.timeout.as_secs_f64(),
+            of_protocol,
+        }
+    }
 }
 
 impl MeasureArgs {
@@ -117,10 +152,18 @@ impl MeasureArgs {
     ) -> Result<()> {
         let LoadRun { target, plan, load, .. } = load_run;
         let text = if self.json {
-            let document = Document { schema_version: run.schema_version, target, pace, load, fill, run };
+            let document = Document {
+                schema_version: run.schema_version,
+                target,
+                address: plan.target,
+                pace,
+                load: LoadDocument::new(plan, load),
+                fill,
+                run,
+            };
             serde_json::to_string_pretty(&document)? + "\n"
         } else {
-            table::text(pace, plan.population.peers, fill, run)
+            table::text(pace, plan, fill, run)
         };
         terminal::print(&text)
     }

@@ -3,15 +3,16 @@
 use std::fmt::Write;
 
 use shoal_load::{
-    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Relays, Report, WrongRelays,
-    WrongReplies,
+    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Plan, Relays, Report,
+    WrongRelays, WrongReplies,
 };
 
 /// Returns the table of a run.
-pub(crate) fn text(pace: Pace, peers: u32, fill: Option<&Report>, run: &Report) -> String {
+pub(crate) fn text(pace: Pace, plan: &Plan, fill: Option<&Report>, run: &Report) -> String {
     let mut out = String::new();
+    line(&mut out, "tracker", &plan.target.to_string());
     if let Some(fill) = fill {
-        fill_lines(&mut out, peers, fill);
+        fill_lines(&mut out, plan.population.peers, fill);
     }
     let how = match pace {
         Pace::Closed { window } => format!("closed loop, {window} in flight for each worker"),

@@ -1,10 +1,8 @@
 //! The address of a tracker on the command line.
 
-use std::net::SocketAddr;
-
 use anyhow::{Result, bail};
 
-use super::args::resolve;
+use super::address::Addresses;
 
 /// The address of a tracker that uses connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +10,7 @@ pub(super) struct LoadTarget {
     protocol: StreamProtocol,
     /// Whether the scheme asks for TLS, if there is a scheme.
     pub(super) scheme_tls: Option<bool>,
-    pub(super) address: SocketAddr,
+    pub(super) addresses: Addresses,
     /// The value of `Host`.
     pub(super) host: String,
     /// The name or IP address alone.
@@ -74,9 +72,9 @@ impl LoadTarget {
         if name.is_empty() || port.is_some_and(|port| port.parse::<u16>().is_err()) {
             bail!("{authority:?} is not a host with a port; {accepted}");
         }
-        let address = match port {
-            Some(_) => resolve(authority, &accepted)?,
-            None => resolve(&format!("{authority}:{usual_port}"), &accepted)?,
+        let addresses = match port {
+            Some(_) => Addresses::resolve(authority, &accepted)?,
+            None => Addresses::resolve(&format!("{authority}:{usual_port}"), &accepted)?,
         };
         let host = match port {
             None if scheme_tls.is_none() => format!("{authority}:{PORT}"),
@@ -88,7 +86,14 @@ impl LoadTarget {
             query if query.starts_with('?') => Some(format!("/{query}")),
             path => Some(path.to_owned()),
         };
-        Ok(Self { protocol, scheme_tls, address, host, name: name.trim_matches(['[', ']']).to_owned(), path })
+        Ok(Self {
+            protocol,
+            scheme_tls,
+            addresses,
+            host,
+            name: name.trim_matches(['[', ']']).to_owned(),
+            path,
+        })
     }
 
     /// Returns the scheme with or without TLS.
@@ -130,7 +135,13 @@ mod tests {
     fn addresses_are_parsed_in_every_form() {
         let read = |text: &str| {
             let target = LoadTarget::http(text).unwrap();
-            (target.scheme_tls, target.address.to_string(), target.host, target.name, target.path)
+            (
+                target.scheme_tls,
+                target.addresses.choose_tcp(None).unwrap().to_string(),
+                target.host,
+                target.name,
+                target.path,
+            )
         };
         let expect = |tls, address: &str, host: &str, name: &str, path: Option<&str>| {
             (tls, address.to_owned(), host.to_owned(), name.to_owned(), path.map(str::to_owned))
@@ -161,7 +172,7 @@ mod tests {
     fn addresses_of_web_sockets_have_schemes_of_their_own() {
         let read = |text: &str| {
             let target = LoadTarget::web_socket(text).unwrap();
-            (target.scheme_tls, target.url(true, "/"), target.address.port())
+            (target.scheme_tls, target.url(true, "/"), target.addresses.choose_tcp(None).unwrap().port())
         };
         assert_eq!(read("ws://127.0.0.1/x"), (Some(false), "wss://127.0.0.1/".to_owned(), 80));
         assert_eq!(read("wss://127.0.0.1"), (Some(true), "wss://127.0.0.1/".to_owned(), 443));

@@ -1,6 +1,6 @@
 //! `shoal-lab load udp`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use shoal_load::udp::{WINDOW_MAX, open};
 use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
-use super::args::{Threads, duration, resolve, source_for};
+use super::address::{Addresses, source_for};
+use super::args::{Threads, duration};
 use super::measure::{LoadRun, MeasureArgs};
 use crate::shape::ShapeArgs;
 
@@ -32,7 +33,7 @@ use crate::shape::ShapeArgs;
 pub(crate) struct UdpArgs {
     /// The tracker, as HOST:PORT or udp://HOST:PORT
     #[arg(value_name = "ADDR", value_parser = target)]
-    target: SocketAddr,
+    target: Addresses,
 
     /// Requests in flight in the closed loop, per worker. Requests beyond the tracker's socket buffer are lost
     #[arg(long, value_name = "N", default_value = "256", conflicts_with = "rate", value_parser = window)]
@@ -83,38 +84,20 @@ Examples:
   shoal-lab load udp tracker.example.org:6969 --rate 1000 --duration 30s --no-fill
   shoal-lab load udp [::1]:6969 --mix 0:1:0 --popularity zipf:1.0 --announces-per-life 20 --json";
 
-/// The load, in the JSON result.
+/// The load that is particular to UDP, in the JSON result.
 #[derive(Serialize)]
-struct LoadDocument {
-    population: shoal_load::Population,
-    mix: shoal_load::Mix,
-    numwant: i32,
-    scrape_hashes_max: usize,
-    seed: u64,
-    workers: usize,
+struct UdpDocument {
     sockets_per_worker: usize,
-    first_source: IpAddr,
-    source_addresses: usize,
     io: String,
-    timeout_s: f64,
     own_address_is_wrong: bool,
 }
 
 impl UdpArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
-        let load = LoadDocument {
-            population: plan.population,
-            mix: plan.mix,
-            numwant: plan.numwant,
-            scrape_hashes_max: plan.scrape_hashes_max,
-            seed: plan.seed,
-            workers: plan.workers.len(),
+        let load = UdpDocument {
             sockets_per_worker: plan.sources.sockets_per_worker.get(),
-            first_source: plan.sources.first,
-            source_addresses: plan.sources.addresses.get(),
             io: plan.io.to_string(),
-            timeout_s: plan.timeout.as_secs_f64(),
             own_address_is_wrong: plan.own_address_is_wrong,
         };
         let target = plan.target.to_string();
@@ -126,15 +109,16 @@ impl UdpArgs {
         let Preset { population, mix, numwant, scrape_hashes_max, .. } = self.shape.load();
         let UdpGeneratorArgs { threads, sockets, source, sources, timeout, io } = &self.generator;
         let workers = threads.workers();
+        let address = self.target.choose_udp(*source)?;
         let first = match source {
             Some(source) => *source,
-            None => source_for(self.target)?,
+            None => source_for(address)?,
         };
         let many = first.is_ipv4() && first.is_loopback();
         let all_sockets = NonZeroUsize::new(workers.len() * sockets.get()).unwrap_or(NonZeroUsize::MIN);
         let addresses = sources.unwrap_or(if many { all_sockets } else { NonZeroUsize::MIN });
         Ok(Plan {
-            target: self.target,
+            target: address,
             population,
             mix,
             numwant,
@@ -149,10 +133,10 @@ impl UdpArgs {
     }
 }
 
-fn target(text: &str) -> Result<SocketAddr> {
+fn target(text: &str) -> Result<Addresses> {
     let host = text.strip_prefix("udp://").unwrap_or(text);
     let host = host.split('/').next().unwrap_or(host);
-    resolve(host, "give HOST:PORT, such as 127.0.0.1:6969, [::1]:6969 or tracker.example.org:6969")
+    Addresses::resolve(host, "give HOST:PORT, such as 127.0.0.1:6969, [::1]:6969 or tracker.example.org:6969")
 }
 
 fn window(text: &str) -> Result<usize> {
@@ -166,8 +150,9 @@ mod tests {
 
     #[test]
     fn targets_are_parsed_or_refused() {
-        assert_eq!(target("127.0.0.1:80").unwrap(), "127.0.0.1:80".parse().unwrap());
-        assert_eq!(target("udp://[::1]:6969/announce").unwrap(), "[::1]:6969".parse().unwrap());
+        let read = |text: &str| target(text).unwrap().choose_udp(None).unwrap().to_string();
+        assert_eq!(read("127.0.0.1:80"), "127.0.0.1:80");
+        assert_eq!(read("udp://[::1]:6969/announce"), "[::1]:6969");
         for refused in ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:99999", "http://127.0.0.1:80"] {
             assert!(target(refused).is_err(), "{refused}");
         }

@@ -1,6 +1,5 @@
 //! `shoal-lab load ws`.
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -14,7 +13,7 @@ use super::args::rate;
 use super::generator::ConnectionGeneratorArgs;
 use super::measure::{LoadRun, MeasureArgs, USAGE};
 use super::target::LoadTarget;
-use super::tls::{TlsArgs, version_name};
+use super::tls::{TlsArgs, TlsDocument};
 use crate::process::raise_open_files_limit;
 use crate::shape::ShapeArgs;
 use crate::terminal;
@@ -136,15 +135,9 @@ Examples:
   shoal-lab load ws 127.0.0.1:6969 --rate 200 --slow-readers 1000
   shoal-lab load ws 127.0.0.1:6969 --tls --connections 100 --hold 15000 --ramp 2000 --json";
 
-/// The load, in the JSON result.
+/// The load that is particular to WebTorrent, in the JSON result.
 #[derive(Serialize)]
-struct LoadDocument {
-    population: Population,
-    mix: shoal_load::Mix,
-    numwant: i32,
-    scrape_hashes_max: usize,
-    seed: u64,
-    workers: usize,
+struct WsDocument {
     connections: usize,
     ramp: Option<f64>,
     held: usize,
@@ -153,15 +146,10 @@ struct LoadDocument {
     offers: usize,
     sdp_bytes: usize,
     answer_share: f64,
-    tls: Option<&'static str>,
-    key_exchange: Option<&'static str>,
-    resumption: bool,
-    certificates_verified: bool,
+    #[serde(flatten)]
+    tls: TlsDocument,
     path: String,
     origin: Option<String>,
-    first_source: IpAddr,
-    source_addresses: usize,
-    timeout_s: f64,
 }
 
 impl WsArgs {
@@ -175,14 +163,7 @@ impl WsArgs {
         };
         let plan = self.plan(&settings)?;
         raise_open_files_limit();
-        let tls = settings.tls.as_ref();
-        let load = LoadDocument {
-            population: plan.population,
-            mix: plan.mix,
-            numwant: plan.numwant,
-            scrape_hashes_max: plan.scrape_hashes_max,
-            seed: plan.seed,
-            workers: plan.workers.len(),
+        let load = WsDocument {
             connections: settings.connections.get(),
             ramp: settings.ramp,
             held: settings.held,
@@ -191,15 +172,9 @@ impl WsArgs {
             offers: settings.offers,
             sdp_bytes: settings.sdp_bytes,
             answer_share: settings.answer_share,
-            tls: tls.map(version_name),
-            key_exchange: tls.map(|_| "X25519"),
-            resumption: tls.is_some_and(|tls| tls.resumption),
-            certificates_verified: tls.is_some_and(|tls| tls.trusted.is_some()),
+            tls: TlsDocument::new(settings.tls.as_ref()),
             path: settings.path.clone(),
             origin: settings.origin.clone(),
-            first_source: plan.sources.first,
-            source_addresses: plan.sources.addresses.get(),
-            timeout_s: plan.timeout.as_secs_f64(),
         };
         let run = LoadRun {
             target: self.target.url(settings.tls.is_some(), &settings.path),
@@ -239,13 +214,14 @@ impl WsArgs {
         let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
         // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
         let fitting = all.div_ceil(8192);
+        let address = self.target.addresses.choose_tcp(self.generator.source)?;
         Ok(Plan {
-            target: self.target.address,
+            target: address,
             population: Population { peers, ..load.population },
             mix: load.mix,
             numwant: load.numwant,
             scrape_hashes_max: load.scrape_hashes_max,
-            sources: self.generator.sources(self.target.address, fitting)?,
+            sources: self.generator.sources(address, fitting)?,
             workers: self.generator.threads.workers(),
             seed: self.shape.seed,
             io: Backend::ALL[0],

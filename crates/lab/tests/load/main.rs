@@ -66,6 +66,17 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn a_host_name_is_tried_at_all_of_its_addresses() {
+    // The name may have an IPv6 address as well, at which nothing listens.
+    let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
+    let name = echo.addr.replace("127.0.0.1", "localhost");
+    let output = load(&name, &["--requests", "1000", "--timeout", "5s", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["address"], echo.addr.as_str());
+}
+
+#[test]
 fn json_contains_the_measurements_over_either_family_and_back_end() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         for io in ["mmsg", "uring"] {
