@@ -8,6 +8,8 @@ mod description;
 mod encoder;
 mod messages;
 mod preset;
+mod request;
+mod slow_reader;
 mod stamp;
 
 use std::num::NonZeroUsize;

@@ -1,26 +1,21 @@
 //! The WebTorrent client of one worker: how it opens connections and sends requests.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::RngExt;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use shoal_types::Event;
 use shoal_wire::websocket::frame::Opcode;
 use shoal_wire::websocket::{Reader, handshake};
 
 use super::WsSettings;
 use super::encoder::Encoder;
-use crate::connection::{Fault, Pending, SocketOptions, Stage};
+use super::request::Details;
+use crate::connection::{Fault, SocketOptions, Stage};
 use crate::driver::{Batch, Pacing, Protocol, Run, WAIT_NS_MAX, Window};
 use crate::pace::Arrivals;
-use crate::population::{LEFT_BYTES, PeerAnnounce};
 use crate::session::{Order, Shared};
 use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
-use crate::tally::{ConnectionTally, Kind, RelayTally};
+use crate::tally::{ConnectionTally, RelayTally};
 use crate::{Mix, OpenError, Plan};
 
 /// The WebTorrent client of one worker. There is one request in flight on a connection.
@@ -31,13 +26,13 @@ pub(super) struct Client {
     /// First the announcers, then the held connections, then the slow readers.
     pub(super) slots: Vec<Slot>,
     /// The number of announcers.
-    announcers: usize,
+    pub(super) announcers: usize,
     pub(super) encoder: Encoder,
     /// The request for the upgrade, and its key.
     upgrade: Vec<u8>,
     pub(super) key: String,
     /// The number of offers of an announce.
-    offers: usize,
+    pub(super) offers: usize,
     pub(super) answer_share: f64,
     held_announce: bool,
     waiting: VecDeque<usize>,
@@ -56,7 +51,7 @@ pub(super) struct Client {
 
 /// The state of a WebSocket, beside its connection.
 pub(super) struct Slot {
-    role: Role,
+    pub(super) role: Role,
     pub(super) reader: Reader,
     /// Whether it has been dialled and is not open yet.
     is_connecting: bool,
@@ -72,27 +67,13 @@ pub(super) struct Slot {
 
 /// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     /// Its peers announce themselves again and again.
     Announcer,
     /// It is idle, or announces itself once.
     Held,
     /// It announces itself once and is never read again.
     SlowReader,
-}
-
-/// The properties of a request that its reply is checked against, in addition to [`Pending`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Details {
-    /// The number of announces and answers that were sent before it.
-    pub(super) sequence: u64,
-    /// The torrent of an announce.
-    pub(super) torrent: u32,
-    pub(super) offers: u16,
-    /// Whether the peer is a seeder.
-    pub(super) is_seeder: bool,
-    /// Whether the peer stops.
-    pub(super) stops: bool,
 }
 
 /// The size of the receive buffer: many messages at once, and several TLS records.
@@ -112,15 +93,6 @@ const QUIET_NS: u64 = 300_000_000;
 
 /// The receive buffer of a slow reader, small so that it is full soon. The kernel has a minimum of its own.
 const SLOW_READER_BUFFER_BYTES: usize = 4096;
-
-/// One wait for the data of slow readers, when they are read at last.
-const SLOW_READER_WAIT_NS: u64 = 20_000_000;
-
-/// The longest time for reading all slow readers.
-const SLOW_READERS_NS_MAX: u64 = 3_000_000_000;
-
-/// The silence after which no more slow readers are expected to be closed. A tracker may wait before it closes one.
-const SLOW_READERS_QUIET_NS: u64 = 1_000_000_000;
 
 impl Client {
     /// Creates the client of worker `index`, on its own thread.
@@ -167,82 +139,6 @@ impl Client {
             last_message_ns: 0,
         };
         Ok((client, run))
-    }
-
-    /// Sends a request on a connection.
-    fn request(&mut self, run: &mut Run, slot: usize, due_ns: u64, now_ns: u64) {
-        let peer = run.peers.draw(slot);
-        if run.draw_kind() == Kind::Announce {
-            let announce = run.peers.next(peer);
-            let offers = if announce.event == Event::Stopped { 0 } else { self.offers };
-            self.announce(run, slot, &announce, offers, due_ns, now_ns);
-        } else {
-            self.scrape(run, slot, due_ns, now_ns);
-        }
-    }
-
-    fn announce(
-        &mut self,
-        run: &mut Run,
-        slot: usize,
-        announce: &PeerAnnounce,
-        offers: usize,
-        due_ns: u64,
-        now_ns: u64,
-    ) {
-        let details = Details {
-            sequence: self.slots[slot].sent,
-            torrent: announce.torrent,
-            offers: u16::try_from(offers).expect("the settings were checked"),
-            is_seeder: announce.left_bytes == 0,
-            stops: announce.event == Event::Stopped,
-        };
-        self.slots[slot].sent += 1;
-        run.tally.relays().offers_sent += offers as u64;
-        let message = self.encoder.announce(slot, announce, offers, due_ns);
-        let outcome = self.pool.connections[slot].send(message);
-        let (kind, peer) = (Kind::Announce, announce.peer);
-        let request = Pending { due_ns, sent_ns: now_ns, kind, peer, hashes: 0, details };
-        self.pool.add_request(run, slot, request);
-        if let Err(fault) = outcome {
-            self.fail(run, slot, &fault, now_ns);
-        }
-    }
-
-    /// Announces a peer of a connection that is no announcer: in the torrent of an announcer, and without offers.
-    fn announce_once(&mut self, run: &mut Run, slot: usize, now_ns: u64) {
-        let peer = run.peers.draw(slot % self.announcers);
-        let torrent = run.peers.torrent(peer);
-        let (event, left_bytes) = (Event::Started, LEFT_BYTES);
-        let announce = PeerAnnounce { peer, generation: 0, torrent, port: 0, event, left_bytes };
-        if self.slots[slot].role == Role::Held {
-            return self.announce(run, slot, &announce, 0, now_ns, now_ns);
-        }
-        // The reply to a slow reader is never read, so that no request is in flight.
-        let message = self.encoder.announce(slot, &announce, 0, now_ns);
-        if let Err(fault) = self.pool.connections[slot].send(message) {
-            self.fail(run, slot, &fault, now_ns);
-        }
-    }
-
-    fn scrape(&mut self, run: &mut Run, slot: usize, due_ns: u64, now_ns: u64) {
-        self.encoder.scraped.clear();
-        for _ in 0..run.draw_scrape_hashes() {
-            let announcer = run.random.random_range(0..self.announcers);
-            let peer = run.peers.draw(announcer);
-            let info_hash = self.encoder.info_hash(run.peers.torrent(peer));
-            // Clients do not name a torrent twice.
-            if !self.encoder.scraped.contains(&info_hash) {
-                self.encoder.scraped.push(info_hash);
-            }
-        }
-        let hashes = u8::try_from(self.encoder.scraped.len()).expect("the plan was checked");
-        let outcome = self.pool.connections[slot].send(self.encoder.scrape());
-        let (kind, details) = (Kind::Scrape, Details::default());
-        self.pool.add_request(run, slot, Pending { due_ns, sent_ns: now_ns, kind, peer: 0, hashes, details });
-        if let Err(fault) = outcome {
-            self.fail(run, slot, &fault, now_ns);
-        }
     }
 
     /// Begins to use a connection that has become a WebSocket.
@@ -309,7 +205,7 @@ impl Client {
     }
 
     /// Returns the open connections with a role.
-    fn open_slots(&self, role: Role) -> impl Iterator<Item = usize> {
+    pub(super) fn open_slots(&self, role: Role) -> impl Iterator<Item = usize> {
         let is_open = move |slot: &usize| self.pool.connections[*slot].stage == Stage::Open;
         (0..self.slots.len()).filter(move |slot| self.slots[*slot].role == role).filter(is_open)
     }
@@ -317,34 +213,6 @@ impl Client {
     /// Returns how many held connections are open and have answered a ping.
     fn held_alive(&self) -> usize {
         self.open_slots(Role::Held).filter(|slot| self.slots[*slot].has_ponged).count()
-    }
-
-    /// Reads at last what the slow readers were sent, to find out which of them the tracker has closed: the end of the
-    /// stream comes after all data that they did not read. Returns how many. The others stay slow readers.
-    fn count_closed_slow_readers(&mut self, run: &Run) -> u64 {
-        let mut open: Vec<usize> = self.open_slots(Role::SlowReader).collect();
-        let Self { pool: Pool { connections, buffer, .. }, .. } = self;
-        let (opened, began_ns) = (open.len(), run.now_ns());
-        let mut last_data_ns = began_ns;
-        while !open.is_empty() {
-            let sockets = open.iter().filter_map(|slot| connections[*slot].socket());
-            let mut polled: Vec<_> =
-                sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
-            let wait = Timespec::try_from(Duration::from_nanos(SLOW_READER_WAIT_NS)).unwrap_or_default();
-            if poll(&mut polled, Some(&wait)).is_ok_and(|ready| ready > 0) {
-                last_data_ns = run.now_ns();
-            }
-            let mut polled = polled.iter();
-            open.retain(|_| {
-                let polled = polled.next().expect("each has a socket");
-                polled.revents().is_empty() || !is_at_end(polled, buffer)
-            });
-            let now_ns = run.now_ns();
-            if now_ns - last_data_ns >= SLOW_READERS_QUIET_NS || now_ns - began_ns >= SLOW_READERS_NS_MAX {
-                break;
-            }
-        }
-        (opened - open.len()) as u64
     }
 }
 
@@ -586,18 +454,6 @@ impl StreamProtocol for Client {
         self.close(slot);
         if self.slots[slot].role == Role::Announcer || run.is_connecting {
             self.pool.rest(slot, now_ns);
-        }
-    }
-}
-
-/// Reads from a socket until no more data is there. Returns whether the stream has ended.
-fn is_at_end(socket: &impl AsFd, buffer: &mut [u8]) -> bool {
-    loop {
-        match rustix::io::read(socket, &mut *buffer) {
-            Ok(0) => return true,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return false,
-            Err(_) => return true,
         }
     }
 }

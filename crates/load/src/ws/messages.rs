@@ -8,7 +8,8 @@ use shoal_wire::webtorrent::received::{
     AnnounceReply, Failure, Received, RelayedAnswer, RelayedOffer, ScrapeReply, decode,
 };
 
-use super::client::{Client, Details};
+use super::client::Client;
+use super::request::Details;
 use crate::connection::{Fault, Pending, Stage};
 use crate::driver::Run;
 use crate::tally::{Kind, excerpt};
