@@ -6,6 +6,8 @@ use shoal_wire::http::date::Date;
 use shoal_wire::http::response::{Framing, ResponseHead, Status};
 use shoal_wire::websocket::handshake;
 
+use crate::counters::SessionCounters;
+
 /// The body for a path that is not served.
 pub(crate) const NOT_FOUND: &str = "this is a BitTorrent tracker: ask for /announce or /scrape\n";
 
@@ -70,8 +72,9 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
     }
 }
 
-/// Writes a response after which the connection ends.
-pub(crate) fn last(status: Status, text: &str, now: Now, out: &mut Vec<u8>) {
+/// Writes and counts a response after which the connection ends.
+pub(crate) fn last(counters: &SessionCounters, status: Status, text: &str, now: Now, out: &mut Vec<u8>) {
+    counters.responses.of(status.into()).increment();
     let head = ResponseHead {
         status,
         version: Version::Http11,

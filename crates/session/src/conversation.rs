@@ -15,6 +15,7 @@ use shoal_wire::http::response::{ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::answer::{self, Dates};
+use crate::counters::{SessionCounters, StatusLabel, Upgraded};
 use crate::origin;
 use crate::scrape::{Delivery, DeliveryFormat, Slots};
 use crate::service::SCRATCH_BYTES;
@@ -29,6 +30,7 @@ const BODY_BYTES_MAX: u16 = 1024;
 /// Handles the HTTP requests of all connections of a worker.
 pub(crate) struct Conversation {
     settings: Arc<Settings>,
+    counters: Arc<SessionCounters>,
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
@@ -70,9 +72,15 @@ enum Decision {
 impl Conversation {
     /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to
     /// become WebSockets.
-    pub(crate) fn new(settings: Arc<Settings>, responder: Responder, upgrades: bool) -> Self {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        counters: Arc<SessionCounters>,
+        responder: Responder,
+        upgrades: bool,
+    ) -> Self {
         let slots = Slots::new(settings.full_scrapes_max);
-        Self { settings, responder, upgrades, slots, room: None, dates: Dates::new(), body: Vec::new() }
+        let (dates, body) = (Dates::new(), Vec::new());
+        Self { settings, counters, responder, upgrades, slots, room: None, dates, body }
     }
 
     /// Sets `room`, which decides whether a source may have one more connection.
@@ -146,7 +154,7 @@ impl Conversation {
             Ok(None) => Some(After::Wait(Next::Busy)),
             Err(error) => {
                 let text = format!("{error}\n");
-                answer::last(error.status(), &text, now, out);
+                answer::last(&self.counters, error.status(), &text, now, out);
                 Some(After::Wait(Next::Linger))
             }
             Ok(Some(request)) => {
@@ -196,6 +204,7 @@ impl Conversation {
             }
             Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out, now),
             Decision::Upgrade(accept, ip) => {
+                self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
                 handshake::respond(&accept, out);
                 return Some(After::Upgrade(ip));
             }
@@ -211,17 +220,21 @@ impl Conversation {
             Upgrade::Granted(accept, ip)
                 if self.has_capacity(ClientSource::Ip(ip), ConnectionKind::WebSocket) =>
             {
+                self.counters.upgrades.of(Upgraded::Accepted).increment();
                 return Decision::Upgrade(accept, ip);
             }
             Upgrade::Granted(..) => {
+                self.counters.upgrades.of(Upgraded::Limit).increment();
                 self.body.extend_from_slice(answer::TOO_MANY_WEBSOCKETS.as_bytes());
                 return Decision::Answer(Status::ServiceUnavailable);
             }
-            Upgrade::Declined(status, text) => {
+            Upgrade::Declined(outcome, status, text) => {
+                self.counters.upgrades.of(outcome).increment();
                 self.body.extend_from_slice(text.as_bytes());
                 return Decision::Answer(status);
             }
             Upgrade::Unnamed => {
+                self.counters.upgrades.of(Upgraded::Unnamed).increment();
                 self.refuse_unnamed();
                 return Decision::Answer(Status::BadRequest);
             }
@@ -247,6 +260,7 @@ impl Conversation {
             let text = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
             self.body.extend_from_slice(text.as_bytes());
         }
+        self.counters.responses.of(status.into()).increment();
         let head = ResponseHead {
             status,
             version: request.version,
@@ -300,6 +314,7 @@ impl Conversation {
         out: &mut Vec<u8>,
         now: Now,
     ) -> bool {
+        self.counters.responses.of(StatusLabel::Ok).increment();
         let format = DeliveryFormat::new(request, keep_alive);
         format.encode_head(self.dates.at(now), out);
         // The request is counted here even if its body is not sent, like that of an announce.

@@ -10,6 +10,7 @@
 
 mod answer;
 mod conversation;
+mod counters;
 mod origin;
 mod partial;
 mod scrape;
@@ -20,6 +21,7 @@ mod socket;
 mod source;
 mod upgrade;
 
+pub use counters::SessionCounters;
 pub use service::Service;
 pub use session::Session;
 pub use settings::{ClientHeader, Listener, Origins, Proxy, Settings, WebSocket};

@@ -15,6 +15,7 @@ use shoal_wire::proxy::{self, Decoded};
 
 use crate::answer;
 use crate::conversation::{After, Conversation};
+use crate::counters::{Handshake, SessionCounters};
 use crate::partial::PartialInput;
 use crate::session::{Session, Stage};
 use crate::settings::{Listener, Settings};
@@ -31,6 +32,7 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Serves the connections of one worker.
 pub struct Service {
     settings: Arc<Settings>,
+    counters: Arc<SessionCounters>,
     tls: Option<shoal_tls::Server>,
     conversation: Conversation,
     /// None if WebTorrent is not served.
@@ -57,9 +59,11 @@ impl Service {
         webtorrent: Option<webtorrent::Responder>,
         tls: Option<shoal_tls::Server>,
     ) -> Self {
-        let conversation = Conversation::new(Arc::clone(&settings), http, webtorrent.is_some());
+        let counters = Arc::<SessionCounters>::default();
+        let conversation =
+            Conversation::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
         let sockets = webtorrent.map(|responder| Sockets::new(settings.websocket.clone(), responder));
-        Self { settings, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
+        Self { settings, counters, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
     /// Sets `room`, which decides whether a source may have one more connection when a connection comes to count
@@ -68,6 +72,12 @@ impl Service {
     pub fn with_source_capacity(mut self, room: Box<dyn SourceCapacity>) -> Self {
         self.conversation.set_source_capacity(room);
         self
+    }
+
+    /// Returns the counters of the sessions, for an exporter.
+    #[must_use]
+    pub fn counters(&self) -> Arc<SessionCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Creates the session of an accepted connection, which the back end calls `handle`.
@@ -216,7 +226,13 @@ impl Service {
                     if is_socket {
                         socket::write_shed(bytes);
                     } else if is_within_request {
-                        answer::last(Status::ServiceUnavailable, answer::OUT_OF_MEMORY, now, bytes);
+                        answer::last(
+                            &self.counters,
+                            Status::ServiceUnavailable,
+                            answer::OUT_OF_MEMORY,
+                            now,
+                            bytes,
+                        );
                     }
                 });
                 if let Some(tls) = &mut session.tls {
@@ -244,7 +260,7 @@ impl Service {
     /// to come first.
     pub fn refuse(&self, remote: &Remote, output: &mut Vec<u8>, now: Now) {
         if !self.listener(remote).tls {
-            answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
+            answer::last(&self.counters, Status::ServiceUnavailable, answer::BUSY, now, output);
         }
     }
 
@@ -302,7 +318,7 @@ impl Service {
                 session.quota_changed = session.source != ClientSource::Unnamed;
                 if !self.conversation.has_capacity(session.source, ConnectionKind::Http) {
                     session.quota_changed = false;
-                    return refuse_named(session, output, now);
+                    return refuse_named(&self.counters, session, output, now);
                 }
                 self.receive_payload(session, &mut bytes[header_bytes..], output, now)
             }
@@ -337,7 +353,12 @@ impl Service {
         }
         let Some(mut tls) = session.tls.take() else { return Next::Close };
         let mut plaintext = mem::take(&mut self.plaintext);
-        let next = match tls.open(input, &mut plaintext, output) {
+        let was_handshaking = tls.is_handshaking();
+        let opened = tls.open(input, &mut plaintext, output);
+        if was_handshaking && let Some(outcome) = handshake_outcome(&tls, &opened) {
+            self.counters.handshakes.of(outcome).increment();
+        }
+        let next = match opened {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
             Ok(()) => match self.handle_plaintext(session, &mut tls, &mut plaintext, output, now) {
                 // The rest of a record must arrive as soon as that of a request.
@@ -352,9 +373,12 @@ impl Service {
             },
             Err(failure) => {
                 if matches!(failure, shoal_tls::Failure::PlainHttp) {
-                    answer::last(Status::BadRequest, answer::PLAIN_HTTP, now, output);
+                    answer::last(&self.counters, Status::BadRequest, answer::PLAIN_HTTP, now, output);
                 }
-                Next::Linger
+                plaintext.clear();
+                self.plaintext = plaintext;
+                // Without its TLS session, nothing more is counted or written.
+                return Next::Linger;
             }
         };
         plaintext.clear();
@@ -475,7 +499,7 @@ impl Service {
         write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
             Stage::Socket(_) => socket::write_close(bytes),
             _ if !session.partial.is_empty() => {
-                answer::last(Status::RequestTimeout, answer::TOO_SLOW, now, bytes);
+                answer::last(&self.counters, Status::RequestTimeout, answer::TOO_SLOW, now, bytes);
             }
             _ => {}
         });
@@ -499,17 +523,29 @@ impl Service {
             _ => {}
         }
         session.partial = PartialInput::nothing();
-        session.tls = None;
+        if session.tls.take().is_some_and(|tls| tls.is_handshaking()) {
+            self.counters.handshakes.of(Handshake::Abandoned).increment();
+        }
+    }
+}
+
+/// Returns the outcome of a handshake that was in progress before the last input, if it has one now.
+fn handshake_outcome(tls: &shoal_tls::Session, opened: &Result<(), shoal_tls::Failure>) -> Option<Handshake> {
+    match opened {
+        Err(failure) => Some(failure.kind().into()),
+        Ok(()) if tls.is_handshaking() => None,
+        Ok(()) if tls.is_resumed() => Some(Handshake::Resumed),
+        Ok(()) => Some(Handshake::Full),
     }
 }
 
 /// Ends the connection of a client that a proxy names and that has too many connections. The client gets an
 /// error, unless TLS would have to come first.
-fn refuse_named(session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
+fn refuse_named(counters: &SessionCounters, session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
     if session.is_tls {
         return Next::Close;
     }
-    answer::last(Status::ServiceUnavailable, answer::BUSY, now, output);
+    answer::last(counters, Status::ServiceUnavailable, answer::BUSY, now, output);
     Next::Linger
 }
 

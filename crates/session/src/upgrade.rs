@@ -10,6 +10,7 @@ use shoal_wire::http::response::Status;
 use shoal_wire::websocket::handshake::{self, Accept, Asked};
 
 use crate::answer;
+use crate::counters::Upgraded;
 use crate::settings::WebSocket;
 use crate::source::NoClient;
 
@@ -20,8 +21,8 @@ pub(crate) enum Upgrade {
     Unasked,
     /// The upgrade is accepted, for the client at this address.
     Granted(Accept, IpAddr),
-    /// The upgrade is declined with this status and text.
-    Declined(Status, &'static str),
+    /// The upgrade is declined for this reason, with this status and text.
+    Declined(Upgraded, Status, &'static str),
     /// The upgrade is declined because a proxy does not name its client.
     Unnamed,
 }
@@ -34,11 +35,13 @@ pub(crate) fn consider(
 ) -> Upgrade {
     match (handshake::request(request), settings) {
         (Asked::No, _) => Upgrade::Unasked,
-        (_, None) => Upgrade::Declined(Status::NotFound, answer::NO_WEBTORRENT),
-        (Asked::Malformed(text), _) => Upgrade::Declined(Status::BadRequest, text),
-        (Asked::Version, _) => Upgrade::Declined(Status::UpgradeRequired, answer::OTHER_VERSION),
+        (_, None) => Upgrade::Declined(Upgraded::NotServed, Status::NotFound, answer::NO_WEBTORRENT),
+        (Asked::Malformed(text), _) => Upgrade::Declined(Upgraded::Malformed, Status::BadRequest, text),
+        (Asked::Version, _) => {
+            Upgrade::Declined(Upgraded::Version, Status::UpgradeRequired, answer::OTHER_VERSION)
+        }
         (Asked::WebSocket(_), Some(settings)) if !settings.origins.admit(request.header("origin")) => {
-            Upgrade::Declined(Status::Forbidden, answer::FOREIGN_ORIGIN)
+            Upgrade::Declined(Upgraded::Origin, Status::Forbidden, answer::FOREIGN_ORIGIN)
         }
         (Asked::WebSocket(accept), _) => client().map_or(Upgrade::Unnamed, |ip| Upgrade::Granted(accept, ip)),
     }

@@ -105,18 +105,22 @@ impl WorkerPool {
         for (number, endpoints) in all_endpoints.into_iter().enumerate() {
             let (tallies, heartbeat) = (Tallies::default(), Arc::<Heartbeat>::default());
             pool.budgets.push(endpoints.listeners.budget());
+            let [udp, http, webtorrent] =
+                [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
+            let service = setup.service(number, tallies, &endpoints.listeners)?;
             pool.sources.push(WorkerSources {
                 heartbeat: Arc::clone(&heartbeat),
-                udp: tallies.udp.counters(),
-                http: tallies.http.counters(),
-                webtorrent: tallies.webtorrent.counters(),
+                udp,
+                http,
+                webtorrent,
+                sessions: service.connections.counters(),
                 io: endpoints.sockets.counters(),
                 streams: endpoints.listeners.counters(),
                 budget: endpoints.listeners.budget(),
                 sockets: endpoints.sockets.probes().collect(),
             });
             let worker = Worker {
-                service: setup.service(number, tallies, &endpoints.listeners)?,
+                service,
                 store: Arc::clone(&setup.store),
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: Arc::clone(&wakers_of_all),

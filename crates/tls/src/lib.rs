@@ -14,4 +14,4 @@ pub use certificates::Certificate;
 pub use files::{CertificateError, CertificateFiles};
 pub use self_signed::{SelfSigned, SelfSignedError, self_signed, self_signed_for_a_year};
 pub use server::Server;
-pub use session::{Failure, Session};
+pub use session::{Failure, FailureKind, Session};

@@ -45,6 +45,34 @@ pub enum Failure {
     Protocol(#[from] rustls::Error),
 }
 
+/// The kind of a failure, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The peer sent plain HTTP.
+    PlainHttp,
+    /// The peer shares no version, cipher, key exchange or application protocol with the server.
+    Incompatible,
+    /// The peer sent an alert, for example because it does not trust the certificate.
+    Alert,
+    /// The peer violated the protocol.
+    Violation,
+}
+
+impl Failure {
+    /// Returns the kind of the failure.
+    #[must_use]
+    pub const fn kind(&self) -> FailureKind {
+        match self {
+            Self::PlainHttp => FailureKind::PlainHttp,
+            Self::Protocol(rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol) => {
+                FailureKind::Incompatible
+            }
+            Self::Protocol(rustls::Error::AlertReceived(_)) => FailureKind::Alert,
+            Self::TooManyPieces | Self::Protocol(_) => FailureKind::Violation,
+        }
+    }
+}
+
 /// The server side of a TLS connection.
 pub struct Session {
     /// Boxed, because the owner of many connections should not reserve this much for each from the start.

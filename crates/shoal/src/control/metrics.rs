@@ -16,6 +16,7 @@ use shoal_engine::policy::Protocol;
 use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
+use shoal_session::SessionCounters;
 use shoal_store::Store;
 use shoal_types::Totals;
 
@@ -47,6 +48,7 @@ pub(crate) struct WorkerSources {
     pub(crate) udp: Arc<Counters>,
     pub(crate) http: Arc<Counters>,
     pub(crate) webtorrent: Arc<Counters>,
+    pub(crate) sessions: Arc<SessionCounters>,
     pub(crate) io: Arc<shoal_net::Counters>,
     pub(crate) streams: Arc<StreamCounters>,
     pub(crate) budget: Arc<Budget>,
@@ -81,6 +83,8 @@ impl Collector for Metrics {
         let (sources, mut page) = (&*self.0, Page::new(encoder));
         encode_requests(sources, &mut page)?;
         encode_connections(sources, &mut page)?;
+        let sessions = sources.workers.iter().map(|worker| &worker.sessions);
+        page.sums::<SessionCounters>(sessions)?;
         encode_drops(sources, &mut page)?;
         encode_datagrams(sources, &mut page)?;
         encode_sockets(sources, &mut page)?;

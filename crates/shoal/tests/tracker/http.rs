@@ -4,6 +4,7 @@ mod announce;
 mod browsers;
 mod certificates;
 mod conformance;
+mod counters;
 mod interoperability;
 mod limits;
 mod proxy;

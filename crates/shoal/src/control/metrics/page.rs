@@ -7,6 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 pub(super) use prometheus_client::registry::Unit;
+use shoal_metrics::Export;
 
 /// The page.
 pub(super) struct Page<'e> {
@@ -30,6 +31,23 @@ impl<'e> Page<'e> {
             ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+
+    /// Appends all metrics of the counters of the workers, added up.
+    pub(super) fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
+        shoal_metrics::sums(workers).into_iter().try_for_each(|metric| {
+            let help = metric.help.concat();
+            match metric.label {
+                Some(label) => {
+                    let series = metric.series.iter().map(|&(value, count)| ([(label, value)], count));
+                    self.counters(metric.name, help.trim(), series)
+                }
+                None => metric
+                    .series
+                    .iter()
+                    .try_for_each(|(_, count)| self.counter(metric.name, help.trim(), *count)),
+            }
+        })
     }
 
     /// Appends a counter without labels.

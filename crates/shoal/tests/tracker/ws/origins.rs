@@ -23,6 +23,10 @@ fn knock(way: Way, tracker: &Tracker, origin: Option<&str>) -> u16 {
     }
 }
 
+fn upgrades(tracker: &Tracker, outcome: &str) -> u64 {
+    tracker.metric("shoal_websocket_upgrades_total", &[&format!("outcome=\"{outcome}\"")])
+}
+
 fn every_page_may_use_it_by_default(way: Way) {
     let tracker = way.start(&[]);
     for origin in [None, Some("https://any.example"), Some("null")] {
@@ -43,6 +47,7 @@ fn only_pages_on_the_list_may_use_it(way: Way) {
     ] {
         assert_eq!(knock(way, &tracker, origin), status, "{origin:?}");
     }
+    assert_eq!((upgrades(&tracker, "accepted"), upgrades(&tracker, "origin")), (3, 4));
 }
 
 fn pages_on_the_list_of_denials_may_not(way: Way) {
@@ -64,4 +69,5 @@ fn clients_that_are_no_browsers_can_be_left_out(way: Way) {
 fn it_can_be_turned_off(way: Way) {
     let tracker = way.start(&[("SHOAL_WEBTORRENT_ENABLED", "false")]);
     assert_eq!(knock(way, &tracker, None), 404);
+    assert_eq!(upgrades(&tracker, "not_served"), 1);
 }
