@@ -143,7 +143,7 @@ impl Responder {
         let Inner { swarms, dispatcher, claims, .. } = &mut self.inner;
         dispatcher.remove(member.handle());
         if member.claims > 0 {
-            claims.forget(&member);
+            claims.abandon(&member);
         }
         let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
@@ -180,20 +180,20 @@ impl Responder {
         }
     }
 
-    /// Returns the next connection whose challenge is about to run out. If its peer is still receiving earlier output,
-    /// the ping may not have arrived: the caller then calls [`Responder::confirm_alive`].
-    pub fn next_suspect(&mut self) -> Option<Handle> {
-        let Inner { suspects, now, .. } = &mut self.inner;
-        suspects.next_due(now.monotonic_s)
-    }
-
-    /// Cancels the challenge of the last suspect, which keeps its peer.
-    pub fn confirm_alive(&mut self) {
-        let Inner { suspects, swarms, dispatcher, .. } = &self.inner;
-        if let Some(Suspect { handle, info_hash, peer_id }) = suspects.last() {
-            let address = Address { worker: dispatcher.worker(), handle };
-            swarms.confirm_alive(&swarms.swarm_key(&info_hash), &peer_id, address);
+    /// Checks the connections whose challenges are about to run out, a bounded number at a time, and returns how many
+    /// were checked. Where `is_receiving` tells that the peer is still receiving earlier output, the ping may not have
+    /// arrived, and the connection keeps its peer id.
+    pub fn check_suspects(&mut self, mut is_receiving: impl FnMut(Handle) -> bool) -> usize {
+        let Inner { suspects, swarms, dispatcher, now, .. } = &mut self.inner;
+        let mut checked = 0;
+        for Suspect { handle, info_hash, peer_id } in suspects.take_due(now.monotonic_s) {
+            checked += 1;
+            if is_receiving(handle) {
+                let address = Address { worker: dispatcher.worker(), handle };
+                swarms.confirm_alive(&swarms.swarm_key(&info_hash), &peer_id, address);
+            }
         }
+        checked
     }
 
     /// Decides the claims of a client that are due. The connection was woken for them. Must be called before the
@@ -230,6 +230,7 @@ impl Responder {
     /// Frees memory that was not needed since the last call. To be called every few seconds.
     pub fn trim(&mut self) {
         self.inner.dispatcher.trim();
+        self.inner.suspects.trim();
     }
 
     /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be

@@ -134,16 +134,11 @@ impl Service {
         self.sockets.as_mut()?.speaker()
     }
 
-    /// Returns the next connection whose peer may be gone. Must be called at the end of a poll round.
-    pub fn next_to_probe(&mut self) -> Option<Handle> {
-        self.sockets.as_mut()?.suspect()
-    }
-
-    /// Reports that the peer of the last suspect is still receiving earlier output.
-    pub fn confirm_alive(&mut self) {
-        if let Some(sockets) = &mut self.sockets {
-            sockets.vouch();
-        }
+    /// Checks connections whose peers may be gone, see [`Responder::check_suspects`]. Returns how many were checked.
+    ///
+    /// [`Responder::check_suspects`]: shoal_engine::webtorrent::Responder::check_suspects
+    pub fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
+        self.sockets.as_mut().map_or(0, |sockets| sockets.check_suspects(is_receiving))
     }
 
     /// Appends all queued bytes of the connection to `output`, so that they leave in one write.

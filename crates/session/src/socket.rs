@@ -168,14 +168,9 @@ impl Sockets {
         self.responder.next_to_flush()
     }
 
-    /// Returns the next connection whose peer may be gone, see [`Responder::next_suspect`].
-    pub(crate) fn suspect(&mut self) -> Option<Handle> {
-        self.responder.next_suspect()
-    }
-
-    /// Reports that the last suspect is still receiving earlier output.
-    pub(crate) fn vouch(&mut self) {
-        self.responder.confirm_alive();
+    /// Checks connections whose peers may be gone, see [`Responder::check_suspects`].
+    pub(crate) fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
+        self.responder.check_suspects(is_receiving)
     }
 
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.

@@ -39,12 +39,8 @@ impl StreamService for WorkerService {
         self.connections.next_to_write()
     }
 
-    fn next_to_probe(&mut self) -> Option<Handle> {
-        self.connections.next_to_probe()
-    }
-
-    fn confirm_alive(&mut self) {
-        self.connections.confirm_alive();
+    fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
+        self.connections.check_suspects(is_receiving)
     }
 
     fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {

@@ -26,6 +26,8 @@ const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
 pub(crate) struct WebSocket {
     stream: Box<dyn Stream>,
     unread: Vec<u8>,
+    /// The number of pings so far.
+    pings: u64,
 }
 
 impl WebSocket {
@@ -49,7 +51,7 @@ impl WebSocket {
             let confirmed = handshake::confirm(&unread, &key);
             if let Some(length) = confirmed.map_err(|reason| anyhow::anyhow!("no WebSocket: {reason:?}"))? {
                 unread.drain(..length);
-                return Ok(Self { stream, unread });
+                return Ok(Self { stream, unread, pings: 0 });
             }
             let mut piece = [0; 4096];
             let length = stream.read(&mut piece).context("no response to an upgrade")?;
@@ -83,6 +85,16 @@ impl WebSocket {
             }
         }
         bail!("no such message in time")
+    }
+
+    /// Waits until `deadline` for a ping, answers it, and skips messages.
+    pub(crate) fn wait_for_ping(&mut self, deadline: Instant) -> Result<()> {
+        let pings = self.pings;
+        while self.pings == pings {
+            ensure!(measure::now() < deadline, "no ping in time");
+            self.next_message()?;
+        }
+        Ok(())
     }
 
     /// Reads once and returns the next message, if it is complete.
@@ -119,6 +131,7 @@ impl WebSocket {
                 Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is not JSON")?)))
             }
             Opcode::Ping => {
+                self.pings += 1;
                 let mut pong = Vec::new();
                 frame::encode(Opcode::Pong, &payload, Some(MASK), &mut pong);
                 self.send_raw(&pong)?;

@@ -14,8 +14,8 @@
 //! 5. [`close`](StreamService::close) once.
 //!
 //! After each call that may change the session, the I/O side asks how much memory it holds
-//! ([`held`](StreamService::held)). At the end of each poll round it asks which peers may be gone
-//! ([`next_to_probe`](StreamService::next_to_probe)) and which connections have output
+//! ([`held`](StreamService::held)). At the end of each poll round it lets the service check peers that may be gone
+//! ([`check_suspects`](StreamService::check_suspects)), and then asks which connections have output
 //! ([`next_to_write`](StreamService::next_to_write)).
 
 use core::net::{IpAddr, SocketAddr};
@@ -150,14 +150,12 @@ pub trait StreamService {
     /// [`next_to_write`](StreamService::next_to_write).
     fn set_backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
 
-    /// Returns the next connection whose peer may be gone. Called at the end of each poll round until it returns `None`.
-    fn next_to_probe(&mut self) -> Option<Handle> {
-        None
+    /// Checks connections whose peers may be gone, and returns how many were checked. For each, `is_receiving` tells
+    /// whether its peer is still receiving earlier output, and so may not have seen the last of it. Called in each poll
+    /// round after all input and before any [`write`](StreamService::write).
+    fn check_suspects(&mut self, _is_receiving: impl FnMut(Handle) -> bool) -> usize {
+        0
     }
-
-    /// Reports that the peer of the connection that [`next_to_probe`](StreamService::next_to_probe) returned last is
-    /// alive: it is still receiving earlier output, so it may not have seen the last of it.
-    fn confirm_alive(&mut self) {}
 
     /// Handles an upgraded connection whose peer has been silent for the maximum time. The service may ping the peer, which
     /// then has as much time again, or give the connection up.

@@ -42,11 +42,21 @@ pub(super) struct Claim {
     pub(super) action: Action,
 }
 
+/// The place of a claim that is not due yet.
+#[derive(Debug)]
+struct Waiting {
+    due_s: u32,
+    source: Source,
+    /// `None` if the connection has ended. The place stays occupied until it is due, so that connections that come and go
+    /// cannot cause more challenges than others.
+    claim: Option<Claim>,
+}
+
 /// The claims of the connections of a worker.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// The waiting claims and the second at which each is due, in that order.
-    waiting: VecDeque<(u32, Claim)>,
+    /// The claims in the order in which they are due.
+    waiting: VecDeque<Waiting>,
     /// The due claims whose connections have been woken.
     due: Vec<Claim>,
     /// The number of claims of each source.
@@ -68,24 +78,29 @@ impl Claims {
         if !has_room
             || *self.of_source(member.source()) >= CLAIMS_PER_SOURCE_MAX
             || member.claims > 0
-                && (self.waiting.iter().any(|(_, other)| is_same(other)) || self.due.iter().any(is_same))
+                && (self.waiting.iter().filter_map(|waiting| waiting.claim.as_ref()).any(is_same)
+                    || self.due.iter().any(is_same))
         {
             return false;
         }
         *self.of_source(member.source()) += 1;
         member.claims += 1;
-        self.waiting.push_back((now_s.saturating_add(CLAIM_S), claim));
+        let due_s = now_s.saturating_add(CLAIM_S);
+        self.waiting.push_back(Waiting { due_s, source: member.source(), claim: Some(claim) });
         true
     }
 
     /// Returns the connection of the next claim that is due. The caller wakes that connection.
     pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
-        if self.waiting.front()?.0 > now_s {
-            return None;
+        while self.waiting.front()?.due_s <= now_s {
+            let Waiting { source, claim, .. } = self.waiting.pop_front()?;
+            if let Some(claim) = claim {
+                self.due.push(claim);
+                return Some(claim.handle);
+            }
+            *self.of_source(source) -= 1;
         }
-        let (_, claim) = self.waiting.pop_front()?;
-        self.due.push(claim);
-        Some(claim.handle)
+        None
     }
 
     /// Takes a claim of the client that is to be decided now.
@@ -97,11 +112,16 @@ impl Claims {
         Some(self.due.swap_remove(index))
     }
 
-    /// Removes the claims of a client that has disconnected.
-    pub(super) fn forget(&mut self, member: &Member) {
-        self.waiting.retain(|(_, claim)| claim.handle != member.handle());
-        self.due.retain(|claim| claim.handle != member.handle());
-        *self.of_source(member.source()) -= member.claims;
+    /// Abandons the claims of a client that has disconnected.
+    pub(super) fn abandon(&mut self, member: &Member) {
+        let is_of_member = |claim: &Claim| claim.handle == member.handle();
+        for Waiting { claim, .. } in &mut self.waiting {
+            claim.take_if(|claim| is_of_member(claim));
+        }
+        while let Some(index) = self.due.iter().position(is_of_member) {
+            self.due.swap_remove(index);
+            *self.of_source(member.source()) -= 1;
+        }
     }
 
     fn of_source(&mut self, source: Source) -> &mut u8 {
@@ -121,14 +141,15 @@ pub(super) struct Suspect {
     pub(super) peer_id: PeerId,
 }
 
-/// The challenged connections of a worker. Each waiting claim of any worker has caused at most one challenge, so there
-/// are at most [`CLAIMS_MAX`] times as many as workers.
+/// Maximum number of suspects that are checked in a poll round. A check takes two system calls.
+const SUSPECTS_PER_ROUND_MAX: usize = 128;
+
+/// The challenged connections of a worker. A claim causes at most one challenge and keeps its place among the claims for
+/// longer than a suspect waits, so there are at most [`CLAIMS_MAX`] suspects for each worker of the tracker.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     /// The suspects and the second at which each is due, in that order.
     waiting: VecDeque<(u32, Suspect)>,
-    /// The last suspect that was due.
-    last: Option<Suspect>,
 }
 
 impl Suspects {
@@ -136,16 +157,18 @@ impl Suspects {
         self.waiting.push_back((now_s.saturating_add(SUSPECT_S), suspect));
     }
 
-    /// Returns the connection of the next suspect that is due.
-    pub(super) fn next_due(&mut self, now_s: u32) -> Option<Handle> {
-        let is_due = self.waiting.front().is_some_and(|(due_s, _)| *due_s <= now_s);
-        self.last = is_due.then(|| self.waiting.pop_front()).flatten().map(|(_, suspect)| suspect);
-        self.last.map(|suspect| suspect.handle)
+    /// Removes the suspects that are due, at most [`SUSPECTS_PER_ROUND_MAX`] of them.
+    pub(super) fn take_due(&mut self, now_s: u32) -> impl Iterator<Item = Suspect> {
+        let limit = self.waiting.len().min(SUSPECTS_PER_ROUND_MAX);
+        let due = self.waiting.iter().take(limit).take_while(|(due_s, _)| *due_s <= now_s).count();
+        self.waiting.drain(..due).map(|(_, suspect)| suspect)
     }
 
-    /// Returns the last suspect that was due.
-    pub(super) const fn last(&self) -> Option<Suspect> {
-        self.last
+    /// Frees memory that is no longer needed.
+    pub(super) fn trim(&mut self) {
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::new();
+        }
     }
 }
 

@@ -239,25 +239,11 @@ impl Tracker {
         self.workers[usize::from(client.worker)].responder.receive_pong(&client.member, payload);
     }
 
-    /// Returns how many connections of a worker are suspected now.
-    pub(crate) fn suspects(&mut self, worker: u16) -> usize {
-        self.each_suspect(worker, |_| {})
-    }
-
-    /// Vouches for all of them.
-    pub(crate) fn confirm_alive(&mut self, worker: u16) -> usize {
-        self.each_suspect(worker, Responder::confirm_alive)
-    }
-
-    fn each_suspect(&mut self, worker: u16, act: impl Fn(&mut Responder)) -> usize {
+    /// Checks the connections of a worker that may be gone. Returns how many were checked.
+    pub(crate) fn check_suspects(&mut self, worker: u16, is_receiving: bool) -> usize {
         let responder = &mut self.workers[usize::from(worker)].responder;
         responder.collect(self.now);
-        let mut suspects = 0;
-        while responder.next_suspect().is_some() {
-            suspects += 1;
-            act(responder);
-        }
-        suspects
+        responder.check_suspects(|_| is_receiving)
     }
 
     /// Returns the messages that the client receives about its claims that are due.

@@ -56,18 +56,23 @@ pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno>
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// Returns whether the peer of a connection has yet to receive earlier output, and is still receiving it: the send queue
-/// is not empty, and everything in flight is being acknowledged (`tcp(7)`, SIOCOUTQ and TCP_INFO). A peer whose host is
-/// gone acknowledges nothing.
+/// Returns whether the peer of a connection has sent something lately, or has yet to receive earlier output and may still
+/// be receiving it: the send queue is not empty, and either nothing is in flight, because the peer's window is closed, or
+/// the last acknowledgement is recent (`tcp(7)`, SIOCOUTQ and TCP_INFO). A peer whose host is gone acknowledges nothing.
+/// Over a Unix socket, output in the send queue is enough: a peer that has ended would have closed the socket.
 pub(crate) fn is_receiving(socket: impl AsFd) -> bool {
-    /// The age in milliseconds from which the last acknowledgement shows nothing. It is below the time from a challenge to
-    /// this question, so that no acknowledgement from before the challenge counts.
-    const ACK_AGE_MS_MAX: u32 = 3000;
-    queued_bytes(&socket).is_ok_and(|queued| queued > 0)
-        && tcp_info(&socket).is_ok_and(|info| {
+    /// The age in milliseconds from which a segment of the peer shows nothing. With the resolution of both clocks it is
+    /// below the time from a challenge to this question, so that nothing from before the challenge counts.
+    const AGE_MS_MAX: u32 = 2500;
+    let has_queue = || queued_bytes(&socket).is_ok_and(|queued| queued > 0);
+    match tcp_info(&socket) {
+        Ok(info) if info.tcpi_last_data_recv < AGE_MS_MAX => true,
+        Ok(info) => {
             let is_in_flight = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-            !is_in_flight || info.tcpi_last_ack_recv < ACK_AGE_MS_MAX
-        })
+            has_queue() && (!is_in_flight || info.tcpi_last_ack_recv < AGE_MS_MAX)
+        }
+        Err(_) => has_queue(),
+    }
 }
 
 /// Returns how many bytes of output are in the send queue, including those in flight (`tcp(7)`, SIOCOUTQ, which is
@@ -124,6 +129,7 @@ fn socklen_of<T>() -> socklen_t {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::process::Command;
     use std::thread;
     use std::time::Duration;
@@ -141,6 +147,7 @@ mod tests {
     #[test]
     fn a_peer_with_output_in_flight_is_receiving_and_one_that_has_all_is_not() {
         let (mut server, mut client) = pair();
+        thread::sleep(Duration::from_secs(3));
         assert!(!is_receiving(&server));
         server.set_nonblocking(true).unwrap();
         let mut written = 0;
@@ -150,9 +157,46 @@ mod tests {
         assert!(is_receiving(&server), "{written} bytes are in the queues");
         client.read_exact(&mut vec![0; written]).unwrap();
         // The last acknowledgement may take a moment.
-        while is_receiving(&server) {
+        for _ in 0..10_000 {
+            if !is_receiving(&server) {
+                return;
+            }
             thread::sleep(Duration::from_millis(1));
         }
+        panic!("the peer has received everything, and still counts as receiving");
+    }
+
+    #[test]
+    fn a_peer_whose_window_has_been_closed_for_seconds_is_receiving() {
+        let (mut server, _client) = pair();
+        server.set_nonblocking(true).unwrap();
+        while server.write(&[0; 100_000]).is_ok() {}
+        thread::sleep(Duration::from_millis(3500));
+        assert!(is_receiving(&server), "it answers the probes of its window");
+    }
+
+    #[test]
+    fn a_peer_that_has_sent_something_lately_is_receiving() {
+        let (server, mut client) = pair();
+        thread::sleep(Duration::from_secs(3));
+        client.write_all(b"announce").unwrap();
+        for _ in 0..1000 {
+            if is_receiving(&server) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the announce has not arrived, or does not count");
+    }
+
+    #[test]
+    fn the_peer_of_a_unix_socket_is_receiving_while_it_leaves_output_unread() {
+        let (mut server, mut client) = UnixStream::pair().unwrap();
+        assert!(!is_receiving(&server));
+        server.write_all(b"ping").unwrap();
+        assert!(is_receiving(&server));
+        client.read_exact(&mut [0; 4]).unwrap();
+        assert!(!is_receiving(&server));
     }
 
     #[test]
@@ -169,7 +213,7 @@ mod tests {
             loopback("down");
             server.write_all(b"ping").unwrap();
             assert!(is_receiving(&server), "it may only be slow");
-            thread::sleep(Duration::from_millis(3200));
+            thread::sleep(Duration::from_secs(3));
             assert!(!is_receiving(&server));
         };
         thread::scope(|scope| scope.spawn(isolated).join()).unwrap();

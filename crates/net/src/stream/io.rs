@@ -120,7 +120,7 @@ impl<S: StreamService> StreamIo<S> {
             }
         }
         self.events = events;
-        self.check_suspects(service);
+        seen += self.check_suspects(service);
         Ok(seen + self.have_all_speak(now_ms, service))
     }
 

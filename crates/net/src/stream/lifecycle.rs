@@ -159,13 +159,11 @@ impl<S: StreamService> StreamIo<S> {
         true
     }
 
-    /// Finds out which of the suspects are still receiving output.
-    pub(super) fn check_suspects(&mut self, service: &mut S) {
-        while let Some(key) = service.next_to_probe() {
-            if self.roster.get_mut(key).is_some_and(|connection| is_receiving(&connection.socket)) {
-                service.confirm_alive();
-            }
-        }
+    /// Lets the service check connections whose peers may be gone. Returns how many it checked.
+    pub(super) fn check_suspects(&mut self, service: &mut S) -> usize {
+        service.check_suspects(|key| {
+            self.roster.get_mut(key).is_some_and(|connection| is_receiving(&connection.socket))
+        })
     }
 
     /// Lets all those speak who are to. Returns how many there were.

@@ -131,18 +131,22 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Sends announces with ten offers from a socket and reads all input, until `is_over`.
+/// Sends announces with ten offers from a socket and reads all input, until `is_over`. As a seeder (`left` is 0), it makes
+/// offers only to leechers, and gets none of other seeders.
 fn offer_without_pause(
     context: &Context<'_>,
     source: IpAddr,
     hash: &str,
+    left: u64,
     bytes: usize,
     is_over: &AtomicBool,
 ) {
     let Ok(mut stream) = crate::websocket::bare(source, context.http(source), TIMEOUT) else { return };
     let sdp = "s".repeat(bytes);
     let offers: Vec<(String, String)> = (0..10).map(|_| (random_id(), sdp.clone())).collect();
-    let message = text(announce(hash, &random_id(), &offers).to_string().as_bytes());
+    let mut message = announce(hash, &random_id(), &offers);
+    message["left"] = left.into();
+    let message = text(message.to_string().as_bytes());
     let _ = stream.set_nonblocking(true);
     let (mut sent, mut buffer) = (0, vec![0; 256 << 10]);
     while !is_over.load(Ordering::Relaxed) {
@@ -164,7 +168,7 @@ fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) ->
     let outcome = thread::scope(|scope| {
         for number in 0..12 {
             let (source, hash, is_over) = (sources[number % sources.len()], &hash, &is_over);
-            scope.spawn(move || offer_without_pause(context, source, hash, LARGE_SDP_BYTES, is_over));
+            scope.spawn(move || offer_without_pause(context, source, hash, 1, LARGE_SDP_BYTES, is_over));
         }
         let outcome = read_steadily(context, &hash, bytes_per_s);
         is_over.store(true, Ordering::Relaxed);
@@ -231,7 +235,7 @@ fn hot_target(context: &Context<'_>) -> Result<()> {
     thread::scope(|scope| {
         for number in 0..context.pick(20, 60) {
             let (hash, is_over) = (&hash, &is_over);
-            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 200, is_over));
+            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 1, 200, is_over));
         }
         context.wait_for_window();
         is_over.store(true, Ordering::Relaxed);
@@ -289,7 +293,7 @@ fn unanswered(context: &Context<'_>) -> Result<()> {
     thread::scope(|scope| {
         for number in 0..12_u32 {
             let (hash, is_over) = (&hashes[usize::from(number.is_multiple_of(2))], &is_over);
-            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 64, is_over));
+            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 1, 64, is_over));
         }
         context.wait_for_window();
         is_over.store(true, Ordering::Relaxed);
@@ -316,7 +320,7 @@ fn small_offers(context: &Context<'_>) -> Result<()> {
         }
         for _ in 0..30 {
             let (hash, is_over) = (&hash, &is_over);
-            scope.spawn(move || offer_without_pause(context, hostile_v4(1), hash, 1, is_over));
+            scope.spawn(move || offer_without_pause(context, hostile_v4(1), hash, 0, 1, is_over));
         }
         context.wait_for_window();
         is_over.store(true, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
@@ -123,8 +124,10 @@ fn divided_half_messages(context: &Context<'_>) -> Result<()> {
     honest.send_raw(&fragment(Opcode::Text, false, padding.as_bytes()))?;
     let quarter = fragment(Opcode::Text, false, &padding.as_bytes()[..50 << 10]);
     let mut sockets = Vec::new();
+    // The honest message has to be complete before `http.request_timeout_s`.
+    let end = measure::now() + Duration::from_secs(5);
     for _ in 0..context.pick(1600, 4000) {
-        if context.is_over() {
+        if measure::now() > end {
             break;
         }
         let source = hostile_v4(1);
@@ -134,12 +137,22 @@ fn divided_half_messages(context: &Context<'_>) -> Result<()> {
         }
         sockets.push(stream);
     }
+    let metrics = context.tracker.request_control("/metrics", TIMEOUT)?;
+    let shed = shed_connections(&String::from_utf8_lossy(&metrics.body));
     let sent = honest.send_raw(&fragment(Opcode::Continuation, true, message.as_bytes()));
     let deadline = measure::now() + TIMEOUT;
     let outcome = sent.and_then(|()| honest.wait_for(deadline, |message| message["interval"].as_u64()));
     let found = outcome.as_ref().map_or_else(|error| format!("{error:#}"), |_| "answered".to_owned());
     context.check("a client with one long message", outcome.is_ok(), found);
+    // Without this, the attack would show nothing.
+    context.check("memory was short", shed > 0, format!("{shed} connections closed for it"));
     Ok(())
+}
+
+/// Returns how many connections were closed because memory was short, from a page of metrics.
+fn shed_connections(metrics: &str) -> u64 {
+    let prefix = "shoal_connections_ended_total{reason=\"evicted_memory\"} ";
+    metrics.lines().find_map(|line| line.strip_prefix(prefix)?.parse().ok()).unwrap_or(0)
 }
 
 /// Calls `act` on new sockets until the end of the window. It returns the number of bytes that it sent.

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +15,21 @@ use crate::measure::count;
 use crate::websocket::{WebSocket, announce, random_id};
 use crate::{measure, socket};
 
-/// The time after which a claim has been decided: seven seconds, and some more for a busy machine.
+/// The time after which a claim has been decided.
+const CLAIM_DECIDED: Duration = Duration::from_secs(8);
+
+/// The maximum wait for the decision on a busy machine.
 const CLAIM_TIME_MAX: Duration = Duration::from_secs(12);
+
+/// The time for which the holder of a claimed peer id may leave the challenge unanswered.
+const CHALLENGE: Duration = Duration::from_secs(5);
 
 /// A connection that reads this many bytes at a time, with a pause after each: 16 KB a second.
 const SLOW_PIECE_BYTES: usize = 160;
 const SLOW_PAUSE: Duration = Duration::from_millis(10);
+
+/// The maximum time until such a connection has read all offers.
+const SLOW_TIME_MAX: Duration = Duration::from_secs(40);
 
 struct Slow(TcpStream);
 
@@ -57,6 +65,11 @@ pub(super) fn take_over(context: &Context<'_>) -> Result<()> {
         thief.send(&claim)?;
         context.sleep_ms(10);
     }
+    // The owner reads, and so answers the challenge, for longer than a claim takes. A claim is then granted at once if the
+    // challenge was not answered.
+    let _ = owner.wait_for(measure::now() + CLAIM_DECIDED, |_| None::<()>);
+    thief.send(&announce(&hash, &peer, &[]))?;
+    context.sleep_ms(100);
     let mut third = open(honest_v4(31))?;
     let sdp = random_id();
     let offers: Vec<(String, String)> = (0..5).map(|_| (random_id(), sdp.clone())).collect();
@@ -95,20 +108,25 @@ pub(super) fn take_over_slow(context: &Context<'_>) -> Result<()> {
     let claim = announce(&hash, &peer, &[]);
     context.spend(1, count(claim.to_string().len()));
     thief.send(&claim)?;
-    let is_over = AtomicBool::new(false);
-    let outcome = thread::scope(|scope| {
-        // The owner answers each ping when it arrives.
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                let _ = owner.wait_for(measure::now() + MESSAGE_TIME_MAX / 80, |_| None::<()>);
-            }
-        });
-        let outcome = thief.wait_for(measure::now() + CLAIM_TIME_MAX, |message| {
+    let claimed = measure::now();
+    let (outcome, pinged) = thread::scope(|scope| {
+        let pinged = scope.spawn(|| owner.wait_for_ping(claimed + SLOW_TIME_MAX));
+        let outcome = thief.wait_for(claimed + CLAIM_TIME_MAX, |message| {
             (message["info_hash"] == *hash).then(|| message["failure reason"].is_string())
         });
-        is_over.store(true, Ordering::Relaxed);
-        outcome
+        (outcome, pinged.join().expect("reading does not panic"))
     });
+    // Without this, the attack would show nothing: an owner that is not challenged, or answers in time, keeps its peer id.
+    let pinged = pinged.map(|()| measure::now() - claimed);
+    let found = match &pinged {
+        Ok(after) => format!("after {:.1} s", after.as_secs_f64()),
+        Err(error) => format!("{error:#}"),
+    };
+    context.check(
+        "the slow peer gets the ping too late",
+        matches!(pinged, Ok(after) if after > CHALLENGE),
+        found,
+    );
     let found = match &outcome {
         Ok(true) => "refused".to_owned(),
         Ok(false) => "granted".to_owned(),
@@ -118,11 +136,11 @@ pub(super) fn take_over_slow(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fills the claims that can wait with claims of the attackers' own peer ids, of which no holder answers its challenge.
+/// Makes claims of the attackers' own peer ids until the tracker refuses more of them at once.
 pub(super) fn hoard_claims(context: &Context<'_>) -> Result<()> {
     /// The claims of one connection, and the connections of an address.
     const CLAIMS: usize = 16;
-    const CLAIMANTS: usize = 8;
+    const CLAIMANTS: usize = 32;
     let open = |source| WebSocket::open(source, context.http(source), None, TIMEOUT);
     let (hash, peer) = (random_id(), random_id());
     let mut dead = open(honest_v4(33))?;
