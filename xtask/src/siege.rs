@@ -1,6 +1,6 @@
-//! The siege: attacks on the built tracker. The program that attacks is `shoal-siege`; this builds it and the tracker.
+//! The siege: attacks on the built tracker. This module builds the tracker and `shoal-siege`, the program that attacks
+//! it.
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
@@ -9,37 +9,22 @@ use shoal_interop::tools;
 
 use crate::shell::{self, cargo, title};
 
-/// Attacks, and how their outcome is told.
-#[derive(Args, Default)]
+/// The arguments of `shoal-siege`, which declares and documents them.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Siege {
-    /// All attacks with small budgets in about four minutes, against the debug build, as in CI; verdicts rest on counts
-    /// and state rather than on time
-    #[arg(long)]
-    short: bool,
-    /// Only attacks whose name contains TEXT. Can be repeated
-    #[arg(long, value_name = "TEXT")]
-    filter: Vec<String>,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
-    /// Print the attacks and what is promised about each; with --json as a table in Markdown
-    #[arg(long)]
-    list: bool,
-    /// Write siege.json and siege.md into this folder
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// A setting of the tracker that wins over those of the attacks, to see an attack get through. Can be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    setting: Vec<String>,
+    /// Options of the siege; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    arguments: Vec<String>,
 }
 
-/// The exit code of a siege that could not be run.
+/// The exit code if the siege could not be run.
 const NOT_RUN: u8 = 2;
 
-/// Runs short mode as a step of CI, with the programs that the build of the tests has left.
+/// Runs short mode as a step of CI, with the programs that were built for the tests.
 pub(crate) fn run_short() -> Result<()> {
     title("siege");
-    let mut command = Siege { short: true, ..Siege::default() }.attack()?;
+    let mut command = Siege { arguments: vec!["--short".to_owned()] }.attack()?;
     shell::run(&mut command)
 }
 
@@ -66,7 +51,7 @@ impl Siege {
 
     fn build(&self) -> Result<()> {
         let mut packages = vec!["shoal-siege"];
-        if !self.list {
+        if !self.has_any(&["--list", "--help", "-h"]) {
             packages.push("shoal");
         }
         let profile: &[&str] = if self.is_debug() { &[] } else { &["--release"] };
@@ -84,16 +69,16 @@ impl Siege {
         let folder = tools::target_directory()?.join(if self.is_debug() { "debug" } else { "release" });
         let mut command = Command::new(folder.join("shoal-siege"));
         command.arg("--program").arg(folder.join("shoal"));
-        for (name, is_set) in [("--short", self.short), ("--json", self.json), ("--list", self.list)] {
-            command.args(is_set.then_some(name));
-        }
-        self.filter.iter().for_each(|text| _ = command.args(["--filter", text]));
-        self.setting.iter().for_each(|setting| _ = command.args(["--setting", setting]));
-        self.out.iter().for_each(|folder| _ = command.arg("--out").arg(folder));
+        command.args(&self.arguments);
         Ok(command)
     }
 
-    const fn is_debug(&self) -> bool {
-        self.short || self.list
+    /// Returns whether the debug build is used: short mode judges no times, and the others attack nothing.
+    fn is_debug(&self) -> bool {
+        self.has_any(&["--short", "--list", "--help", "-h"])
+    }
+
+    fn has_any(&self, options: &[&str]) -> bool {
+        self.arguments.iter().any(|argument| options.contains(&argument.as_str()))
     }
 }

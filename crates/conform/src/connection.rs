@@ -2,18 +2,19 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use rustls::ClientConnection;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use shoal_any_certificate::AnyCertificate;
 
 use crate::case::Unmet;
 use crate::context::{Context, Target};
 use crate::deadline::{Deadline, TimedSocket};
-use crate::trust;
 
 /// The outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,8 +154,7 @@ fn connect_from(source: IpAddr, tracker: SocketAddr, timeout: Duration) -> io::R
 fn handshake(target: &Target, mut socket: TimedSocket<'_>) -> io::Result<ClientConnection> {
     let name = ServerName::try_from(name(&target.host).to_owned())
         .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
-    let mut tls =
-        ClientConnection::new(Arc::clone(trust::any_certificate()), name).map_err(io::Error::other)?;
+    let mut tls = ClientConnection::new(Arc::clone(any_certificate()), name).map_err(io::Error::other)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut socket)?;
     }
@@ -168,6 +168,23 @@ fn name(host: &str) -> &str {
         _ => host,
     };
     without_port.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Returns a TLS configuration that accepts any certificate, because no rule of the suite concerns its name or issuer.
+fn any_certificate() -> &'static Arc<ClientConfig> {
+    static CONFIGURATION: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    CONFIGURATION.get_or_init(|| {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = Arc::new(AnyCertificate::new(Arc::clone(&provider)));
+        let mut configuration = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has cipher suites of the default versions")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(configuration)
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ mod report;
 mod rules;
 mod run;
 mod trace;
-mod trust;
 pub mod udp;
 pub mod webtorrent;
 

@@ -10,15 +10,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, NamedGroup, RootCertStore, SignatureScheme,
-};
+use rustls::{ClientConfig, ClientConnection, Error, NamedGroup, RootCertStore};
+use shoal_any_certificate::AnyCertificate;
 
 use crate::OpenError;
 
@@ -78,7 +76,7 @@ impl TlsClient {
             Some(file) => builder.with_root_certificates(trusted(file)?).with_no_client_auth(),
             None => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AcceptAny { provider }))
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate::without_signatures(provider)))
                 .with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -108,47 +106,6 @@ fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
         return Err(refused(&"it holds none in PEM"));
     }
     Ok(roots)
-}
-
-/// A verifier that accepts every certificate and every signature.
-#[derive(Debug)]
-struct AcceptAny {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// A store of session tickets of one tracker. The store of rustls holds eight, and a worker has more connections.

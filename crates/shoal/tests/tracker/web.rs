@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use shoal_any_certificate::AnyCertificate;
 
 use crate::harness::PATIENCE;
 
@@ -147,49 +147,12 @@ pub(crate) fn announce(hash: [u8; 20], port: u16, more: &str) -> String {
 }
 
 fn session(name: &str) -> (ClientConnection, Arc<ClientConfig>) {
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let config = config.with_safe_default_protocol_versions().expect("the provider knows them");
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    let verifier = Arc::new(AnyCertificate::without_signatures(provider));
+    let config = config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     let config = Arc::new(config);
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     (ClientConnection::new(Arc::clone(&config), name).expect("a session"), config)
-}
-
-/// Believes every certificate: which one it is, the tests look at.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
