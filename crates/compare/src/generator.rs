@@ -70,7 +70,7 @@ fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroU
         tls: http.tls.then(|| tls(tracker, http.resumption)),
         connections,
         pipelining: NonZeroUsize::MIN,
-        reuse: if http.keep_alive { Reuse::Kept } else { Reuse::PerRequest },
+        reuse: if http.keep_alive { Reuse::KeepAlive } else { Reuse::PerRequest },
         reset: false,
     }
 }

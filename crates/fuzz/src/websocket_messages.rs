@@ -69,8 +69,8 @@ fn read_all(frames: &[u8], piece_bytes: usize, settings: ReadSettings) -> Vec<De
             at += read.used;
         }
         input.drain(..at);
-        assert!(reader.kept_bytes() <= message_bytes_max);
-        assert!(reader.is_within_message() || reader.kept_bytes() == 0, "memory only within a message");
+        assert!(reader.buffered_bytes() <= message_bytes_max);
+        assert!(reader.is_within_message() || reader.buffered_bytes() == 0, "memory only within a message");
     }
     decoded
 }

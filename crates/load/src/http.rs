@@ -49,7 +49,7 @@ pub struct HttpSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// For all requests, one after the other (keep-alive).
-    Kept,
+    KeepAlive,
     /// For a single request. Connections are kept open only while the tracker is filled.
     PerRequest,
     /// For a single request, after which it is held open until the run ends.
@@ -81,7 +81,7 @@ impl HttpSettings {
         let connections = self.connections.get();
         let most = format!("at most {CONNECTIONS_MAX}");
         require(connections <= CONNECTIONS_MAX, "connections of a worker", connections, &most)?;
-        let (depth, is_single) = (self.pipelining.get(), self.reuse != Reuse::Kept);
+        let (depth, is_single) = (self.pipelining.get(), self.reuse != Reuse::KeepAlive);
         let most = if is_single { 1 } else { PIPELINING_MAX };
         let accepted = match is_single {
             true => "1, where a connection carries a single request".to_owned(),

@@ -361,7 +361,7 @@ impl<D> Pool<D> {
             return format!("{scheme} {server} fell silent: no reply for {silence:.1} s{fault}");
         }
         if failures.refused > 0 {
-            return format!("nobody listens at TCP {server}: connection refused");
+            return format!("nothing listens at TCP {server}: connection refused");
         }
         if failures.tls > 0 {
             return format!("no TLS can be agreed on with {server}: {first}");

@@ -226,7 +226,7 @@ fn run_with(
 }
 
 fn run(answer: impl Fn(&Request, u64) -> Reaction + Send + Sync + 'static) -> Report {
-    run_with(&settings(Reuse::Kept), PATIENCE, 200, answer)
+    run_with(&settings(Reuse::KeepAlive), PATIENCE, 200, answer)
 }
 
 fn connections(report: &Report) -> &Connections {
@@ -236,7 +236,7 @@ fn connections(report: &Report) -> &Connections {
 #[test]
 fn a_good_tracker_has_no_faults_over_either_family_however_connections_are_used() {
     for bind in ["127.0.0.1:0", "[::1]:0"] {
-        for (reuse, depth) in [(Reuse::Kept, 1), (Reuse::Kept, 4), (Reuse::PerRequest, 1)] {
+        for (reuse, depth) in [(Reuse::KeepAlive, 1), (Reuse::KeepAlive, 4), (Reuse::PerRequest, 1)] {
             let tracker = Tracker::start_on(bind, |request, _| Say(good(request)));
             let pipelining = NonZeroUsize::new(depth).unwrap();
             let settings = HttpSettings { pipelining, ..settings(reuse) };
@@ -281,7 +281,7 @@ fn requests_come_from_all_addresses_and_peers_stay_where_they_are() {
     let pairs = ids.len();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), pairs, "a peer was heard from two addresses");
+    assert_eq!(ids.len(), pairs, "a peer announced from two addresses");
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn every_way_to_lose_a_connection_is_counted_separately() {
     assert_eq!((failures.closed, failures.total(), report.lost), (20, 20, 20), "{report:#?}");
 
     let silent = |request: &Request, before| if before % 50 == 49 { Silence } else { Say(good(request)) };
-    let report = run_with(&settings(Reuse::Kept), IMPATIENCE, 200, silent);
+    let report = run_with(&settings(Reuse::KeepAlive), IMPATIENCE, 200, silent);
     let failures = connections(&report).failures;
     // Of four connections with 200 requests together, at least one comes to its fiftieth.
     assert!(report.lost >= 1 && report.responses.total() + report.lost == 200, "{report:#?}");
@@ -392,7 +392,7 @@ fn every_way_to_lose_a_connection_is_counted_separately() {
         let reply = good(request);
         SayAndClose(reply)
     });
-    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::KeepAlive)).unwrap();
     let report = watched(|watch| session.run(CLOSED, requests(8), watch));
     assert_eq!((report.responses.total(), connections(&report).failures.total()), (8, 0), "{report:#?}");
 }
@@ -415,7 +415,7 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
         }
         Say(good(request))
     });
-    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::KeepAlive)).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 400.0 }, requests(400), watch));
     assert_eq!(report.responses.total(), 400, "{report:#?}");
     let above = |ms: f64| {
@@ -431,7 +431,7 @@ fn an_open_loop_counts_from_when_a_request_was_due() {
 fn a_request_that_waits_for_a_connection_for_too_long_is_never_sent() {
     let tracker = Tracker::start(|request, before| if before > 20 { Silence } else { Say(good(request)) });
     let plan = Plan { timeout: IMPATIENCE, ..plan(tracker.addr) };
-    let mut session = open(&plan, &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan, &settings(Reuse::KeepAlive)).unwrap();
     let report = watched(|watch| session.run(Pace::Open { rate: 500.0 }, requests(600), watch));
     assert!(report.unsent > 0 && report.lost > report.unsent, "{report:#?}");
     assert_eq!(report.responses.total() + report.lost, report.requests.total() + report.unsent);
@@ -460,9 +460,9 @@ fn held_connections_are_counted_at_the_end() {
 #[test]
 fn nobody_and_silence_are_told_apart() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = open(&plan(addr), &settings(Reuse::Kept)).unwrap_err();
+    let refused = open(&plan(addr), &settings(Reuse::KeepAlive)).unwrap_err();
     assert!(
-        matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
+        matches!(&refused, OpenError::Unreachable(words) if words.contains("nothing listens")),
         "{refused}"
     );
 
@@ -471,7 +471,7 @@ fn nobody_and_silence_are_told_apart() {
     let mut plan = plan(tracker.addr);
     plan.sources.first = "192.0.2.7".parse().unwrap();
     plan.sources.addresses = NonZeroUsize::MIN;
-    let refused = open(&plan, &settings(Reuse::Kept)).unwrap_err();
+    let refused = open(&plan, &settings(Reuse::KeepAlive)).unwrap_err();
     assert!(refused.to_string().contains("cannot send from 192.0.2.7"), "{refused}");
 }
 
@@ -480,7 +480,7 @@ fn a_tracker_that_goes_away_ends_the_run_with_what_was_measured() {
     for reaction in [|| Silence, || Reset] {
         let answer =
             move |request: &Request, before| if before < 100 { Say(good(request)) } else { reaction() };
-        let report = run_with(&settings(Reuse::Kept), IMPATIENCE, 100_000, answer);
+        let report = run_with(&settings(Reuse::KeepAlive), IMPATIENCE, 100_000, answer);
         let failure = report.failure.as_deref().unwrap_or_default();
         assert!(report.ended_early && failure.contains("fell silent"), "{report:#?}");
         assert_eq!(report.responses.total(), 100);
@@ -492,7 +492,7 @@ fn a_tracker_that_goes_away_ends_the_run_with_what_was_measured() {
 #[test]
 fn cancelling_ends_a_run() {
     let tracker = Tracker::start(|request, _| Say(good(request)));
-    let mut session = open(&plan(tracker.addr), &settings(Reuse::Kept)).unwrap();
+    let mut session = open(&plan(tracker.addr), &settings(Reuse::KeepAlive)).unwrap();
     let (cancel, mut looks) = (AtomicBool::new(false), 0);
     let mut progress = |_: &_| {
         looks += 1;
@@ -508,7 +508,7 @@ fn cancelling_ends_a_run() {
 fn impossible_settings_are_refused() {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let words = |change: fn(&mut Plan, &mut HttpSettings)| {
-        let (mut plan, mut settings) = (plan(addr), settings(Reuse::Kept));
+        let (mut plan, mut settings) = (plan(addr), settings(Reuse::KeepAlive));
         change(&mut plan, &mut settings);
         open(&plan, &settings).unwrap_err().to_string()
     };
@@ -521,7 +521,7 @@ fn impossible_settings_are_refused() {
         settings.reuse = Reuse::PerRequest;
     };
     assert!(words(deep).contains("a single request"));
-    let (plan, mut own) = (plan(addr), settings(Reuse::Kept));
+    let (plan, mut own) = (plan(addr), settings(Reuse::KeepAlive));
     many(&mut own, 2 << 20);
     assert!(open(&plan, &own).unwrap_err().to_string().contains("connections of a worker"));
     many(&mut own, 1 << 20);

@@ -70,7 +70,7 @@ fn nothing_is_allocated_per_request() {
         tls: None,
         connections: some(CONNECTIONS),
         pipelining: NonZeroUsize::MIN,
-        reuse: Reuse::Kept,
+        reuse: Reuse::KeepAlive,
         reset: false,
     };
     thread::scope(|scope| {

@@ -163,7 +163,7 @@ fn run(settings: &HttpSettings) -> (Report, Connections) {
 
 #[test]
 fn connections_that_stay_shake_hands_once() {
-    let (_, made) = run(&settings(Reuse::Kept));
+    let (_, made) = run(&settings(Reuse::KeepAlive));
     // The first was there before the run.
     assert_eq!((made.handshakes_full, made.handshakes_resumed, made.open_at_end), (3, 0, 4), "{made:?}");
 }
@@ -186,7 +186,8 @@ fn a_connection_for_each_request_has_a_full_handshake_unless_it_resumes() {
 fn any_certificate_is_accepted_unless_trusted_ones_are_given() {
     let tracker = Tracker::start();
     let trusted = |file: PathBuf, name: &str| {
-        let settings = change(Reuse::Kept, |tls| (tls.trusted, tls.name) = (Some(file), name.to_owned()));
+        let settings =
+            change(Reuse::KeepAlive, |tls| (tls.trusted, tls.name) = (Some(file), name.to_owned()));
         open(&plan(tracker.addr), &settings).map(drop)
     };
     assert!(trusted(tracker.certificate(), "localhost").is_ok());
@@ -209,7 +210,7 @@ fn a_tracker_without_tls_is_reported() {
         let _ = stream.read(&mut [0; 512]);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
-    let refused = open(&plan(addr), &settings(Reuse::Kept)).unwrap_err().to_string();
+    let refused = open(&plan(addr), &settings(Reuse::KeepAlive)).unwrap_err().to_string();
     assert!(refused.contains("no TLS can be agreed on"), "{refused}");
     server.join().unwrap();
 }

@@ -252,7 +252,7 @@ fn nobody_at_all_is_said_so() {
     let addr = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = open(&plan(addr)).unwrap_err();
     assert!(
-        matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
+        matches!(&refused, OpenError::Unreachable(words) if words.contains("nothing listens")),
         "{refused}"
     );
 
@@ -327,7 +327,7 @@ fn a_reply_after_the_timeout_does_not_count() {
 #[test]
 fn late_replies_to_one_run_do_not_disturb_the_next() {
     // Announces are answered once the run is over: with the connects of the next one.
-    let kept = std::sync::Mutex::new(Vec::<Vec<u8>>::new());
+    let late_replies = std::sync::Mutex::new(Vec::<Vec<u8>>::new());
     let (socket, answers) = (UdpSocket::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let (addr, stop) = (socket.local_addr().unwrap(), AtomicBool::new(false));
@@ -338,14 +338,14 @@ fn late_replies_to_one_run_do_not_disturb_the_next() {
                 let Ok((bytes, source)) = socket.recv_from(&mut packet) else { continue };
                 let reply = good(&packet[..bytes]);
                 if packet[11] != 0 && !answers.load(Ordering::Relaxed) {
-                    kept.lock().unwrap().push(reply);
+                    late_replies.lock().unwrap().push(reply);
                     continue;
                 }
                 if !answers.load(Ordering::Relaxed) {
                     socket.send_to(&reply, source).unwrap();
                     continue;
                 }
-                for late in kept.lock().unwrap().drain(..) {
+                for late in late_replies.lock().unwrap().drain(..) {
                     socket.send_to(&late, source).unwrap();
                 }
                 socket.send_to(&reply, source).unwrap();

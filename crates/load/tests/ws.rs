@@ -334,7 +334,7 @@ fn a_tracker_without_web_sockets_is_reported() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = open(&plan(addr), &settings()).unwrap_err();
     assert!(
-        matches!(&refused, OpenError::Unreachable(words) if words.contains("nobody listens")),
+        matches!(&refused, OpenError::Unreachable(words) if words.contains("nothing listens")),
         "{refused}"
     );
 }

@@ -56,7 +56,7 @@ enum Step {
 impl Socket {
     /// Returns how much memory it holds of a fragmented message.
     pub(crate) const fn kept_bytes(&self) -> usize {
-        self.reader.kept_bytes()
+        self.reader.buffered_bytes()
     }
 
     /// Returns the memory size of the list of its torrents.

@@ -1,4 +1,4 @@
-//! What an announce does to a swarm, and the counts of swarms.
+//! The effect of an announce on a swarm, and the counts of swarms.
 
 /// The effect of an announce on the announcing peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,8 +106,8 @@ fn a_connection_is_kept_as_version_and_fields_say() {
         ("1.0", "Connection: keep-alive-not\r\n", false),
         ("1.1", "Proxy-Connection: close\r\n", true),
     ];
-    for (version, fields, kept) in cases {
-        with_fields(version, fields, |head| assert_eq!(head.keep_alive, kept, "{version} {fields}"));
+    for (version, fields, expected) in cases {
+        with_fields(version, fields, |head| assert_eq!(head.keep_alive, expected, "{version} {fields}"));
     }
 }
 

@@ -114,12 +114,12 @@ proptest! {
     fn an_announce_is_read_as_it_was_written_and_patched(first in request(), second in request(), before in 0..9_usize) {
         let mut out = vec![b'x'; before];
         let slots = first.encode(&TARGET, &mut out);
-        let sheet = &mut out[before..];
-        prop_assert_eq!(query_of(sheet), expected(&first));
-        slots.set_info_hash(sheet, second.info_hash);
-        slots.set_peer_id(sheet, second.peer_id);
-        slots.set_port(sheet, second.port);
+        let template = &mut out[before..];
+        prop_assert_eq!(query_of(template), expected(&first));
+        slots.set_info_hash(template, second.info_hash);
+        slots.set_peer_id(template, second.peer_id);
+        slots.set_port(template, second.port);
         let AnnounceRequest { info_hash, peer_id, port, .. } = second;
-        prop_assert_eq!(query_of(sheet), expected(&AnnounceRequest { info_hash, peer_id, port, ..first }));
+        prop_assert_eq!(query_of(template), expected(&AnnounceRequest { info_hash, peer_id, port, ..first }));
     }
 }

@@ -165,7 +165,7 @@ fn lengths_have_63_bits() {
 }
 
 #[test]
-fn a_reason_is_cut_between_letters() {
+fn a_reason_is_cut_between_characters() {
     let mut out = Vec::new();
     close(CloseCode::TooBig, &"é".repeat(200), None, &mut out);
     let expected = [&[0x88, 124, 0x03, 0xf1][..], "é".repeat(61).as_bytes()].concat();

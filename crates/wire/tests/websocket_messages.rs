@@ -68,8 +68,8 @@ fn receive<'p>(
             at += read.used;
         }
         input.drain(..at);
-        assert!(reader.kept_bytes() <= message_bytes_max);
-        assert!(reader.is_within_message() || reader.kept_bytes() == 0, "memory only within a message");
+        assert!(reader.buffered_bytes() <= message_bytes_max);
+        assert!(reader.is_within_message() || reader.buffered_bytes() == 0, "memory only within a message");
     }
     received
 }
@@ -355,14 +355,14 @@ fn fragments_are_kept_as_they_come_and_given_back() {
     let read = reader.read(&mut begin, Role::Server, 1 << 20).unwrap();
     assert_eq!((read.used, read.event), (6 + 100, None));
     assert!(reader.is_within_message());
-    assert!((100..300).contains(&reader.kept_bytes()), "nothing is kept for what might come");
+    assert!((100..300).contains(&reader.buffered_bytes()), "nothing is kept for what might come");
     let mut end = frames(&[(Continuation, true, b"y")], Role::Server);
     let read = reader.read(&mut end, Role::Server, 1 << 20).unwrap();
     assert!(matches!(read.event, Some(Event::Message(message)) if message.len() == 101));
     assert!(!reader.is_within_message());
     let read = reader.read(&mut [], Role::Server, 1 << 20).unwrap();
     assert_eq!((read.used, read.event), (0, None));
-    assert_eq!(reader.kept_bytes(), 0);
+    assert_eq!(reader.buffered_bytes(), 0);
 }
 
 /// Returns messages in fragments, with control frames between the fragments.

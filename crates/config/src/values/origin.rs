@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn origins_are_kept_as_browsers_write_them() {
-        for (written, kept) in [
+        for (written, expected) in [
             ("https://example.org", "https://example.org"),
             ("HTTPS://Example.ORG", "https://example.org"),
             ("https://example.org:443", "https://example.org"),
@@ -81,7 +81,7 @@ mod tests {
             ("chrome-extension://abcdef", "chrome-extension://abcdef"),
             ("null", "null"),
         ] {
-            assert_eq!(Origin::parse(written).as_ref().map(Origin::as_str), Some(kept), "{written}");
+            assert_eq!(Origin::parse(written).as_ref().map(Origin::as_str), Some(expected), "{written}");
         }
     }
 

@@ -83,10 +83,10 @@ pub(crate) fn reply(bytes: &[u8], peer_bytes: usize) -> String {
     format!("{kind}, transaction id {transaction_id:#x}, {} bytes", bytes.len())
 }
 
-fn list(noun: &str, items: &[impl ToString]) -> String {
+fn list(label: &str, items: &[impl ToString]) -> String {
     let shown: Vec<String> = items.iter().take(ITEMS_MAX).map(ToString::to_string).collect();
     let more = if items.len() > ITEMS_MAX { ", …" } else { "" };
-    format!("{} {noun} [{}{more}]", items.len(), shown.join(", "))
+    format!("{} {label} [{}{more}]", items.len(), shown.join(", "))
 }
 
 #[cfg(test)]

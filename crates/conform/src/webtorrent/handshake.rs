@@ -65,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
         "ws-handshake-negotiates-only-what-was-offered",
         "RFC 6455, 4.1: the client must fail the connection",
         "The 101 names no extension or subprotocol if none was offered.",
-        names_nothing_unasked,
+        names_only_what_was_offered,
     ),
     Case::should(
         "ws-handshake-declines-compression",
@@ -172,7 +172,7 @@ fn with_header(context: &Context<'_>, header: &str) -> Checked<Response> {
     socket.confirm(&key)
 }
 
-fn names_nothing_unasked(context: &Context<'_>) -> Checked {
+fn names_only_what_was_offered(context: &Context<'_>) -> Checked {
     let response = with_header(context, "User-Agent: shoal-lab")?;
     for name in ["sec-websocket-extensions", "sec-websocket-protocol"] {
         ensure(response.header(name).is_none(), format!("no {name}"), format!("{:?}", response.headers))?;

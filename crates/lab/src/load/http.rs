@@ -160,7 +160,7 @@ impl HttpArgs {
         match self.transport.hold {
             Some(_) => Reuse::Held,
             None if self.transport.connection_per_request => Reuse::PerRequest,
-            None => self.preset().map_or(Reuse::Kept, |preset| preset.reuse),
+            None => self.preset().map_or(Reuse::KeepAlive, |preset| preset.reuse),
         }
     }
 
@@ -203,7 +203,7 @@ impl HttpArgs {
         let address = self.target.addresses.choose_tcp(self.generator.source)?;
         let fitting = match self.reuse() {
             Reuse::PerRequest => SOURCES_MAX,
-            Reuse::Kept => self.transport.connections.get(),
+            Reuse::KeepAlive => self.transport.connections.get(),
             Reuse::Held => self.transport.hold.map_or(1, NonZeroUsize::get),
         };
         Ok(Plan {

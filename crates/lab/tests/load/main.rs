@@ -193,7 +193,7 @@ fn a_closed_port_and_silence_are_distinguished() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = load(&closed.to_string(), &["--timeout", "200ms"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("nothing listens"), "{}", text(&output.stderr));
 
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let output = load(&silent.local_addr().unwrap().to_string(), &["--timeout", "200ms"]);

@@ -20,7 +20,7 @@ fn a_closed_port_and_another_protocol_are_distinguished() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = lab(&["load", "ws", &closed]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("nobody listens"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("nothing listens"), "{}", text(&output.stderr));
 
     let echo = Echo::start(&["--http", "--listen", "127.0.0.1:0"]);
     let output = lab(&["load", "ws", &echo.addr]).output().unwrap();

@@ -320,7 +320,7 @@ impl StreamProtocol for Client {
 
     fn dial(&mut self, run: &mut Run, slot: usize, now_ns: u64) {
         // A single request and a handshake never wait for each other.
-        let options = SocketOptions { no_delay: self.reuse == Reuse::Kept, recv_buffer_bytes: None };
+        let options = SocketOptions { no_delay: self.reuse == Reuse::KeepAlive, recv_buffer_bytes: None };
         self.dial_with(run, slot, options, now_ns);
     }
 

@@ -42,7 +42,7 @@ pub const PRESETS: [Preset; 2] = [
             ..PUBLISHED
         },
         tls: false,
-        reuse: Reuse::Kept,
+        reuse: Reuse::KeepAlive,
     },
     Preset { shape: PUBLISHED, tls: true, reuse: Reuse::PerRequest },
 ];

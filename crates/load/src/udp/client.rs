@@ -318,7 +318,9 @@ impl Protocol for Client {
     fn why_silent(&self, run: &Run) -> String {
         let (server, timeout) = (run.server, run.timeout());
         if self.refusals() > self.refusals_before {
-            return format!("nobody listens at UDP {server}, or no way leads there: what is sent is refused");
+            return format!(
+                "nothing listens at UDP {server}, or there is no route to it: datagrams are refused"
+            );
         }
         let sockets = self.sockets.len();
         let unconnected = self.sockets.iter().filter(|socket| socket.connection_id.is_none()).count();

@@ -195,7 +195,7 @@ impl State {
                 used += read.used;
                 match read.event {
                     Some(Event::Message(message)) => {
-                        if !self.hear(number, message, &mut storage) {
+                        if !self.handle(number, message, &mut storage) {
                             return Ok(());
                         }
                     }
@@ -230,7 +230,7 @@ impl State {
     }
 
     /// Returns whether the connection goes on.
-    fn hear(&self, number: u64, message: &[u8], storage: &mut Storage) -> bool {
+    fn handle(&self, number: u64, message: &[u8], storage: &mut Storage) -> bool {
         match decode(message, &LIMITS, storage).unwrap() {
             Request::Answer(answer) => self.pass_answer(number, &answer),
             Request::Announce(announce) => {

@@ -13,19 +13,14 @@ pub(super) struct HttpPair {
     source: IpAddr,
     target: SocketAddr,
     tls: Option<TlsClient>,
-    is_kept_alive: bool,
+    keeps_alive: bool,
     client: Option<HttpClient>,
     info_hash: [u8; 20],
 }
 
 impl HttpPair {
-    pub(super) fn new(
-        source: IpAddr,
-        target: SocketAddr,
-        tls: Option<TlsClient>,
-        is_kept_alive: bool,
-    ) -> Self {
-        Self { source, target, tls, is_kept_alive, client: None, info_hash: torrent() }
+    pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<TlsClient>, keeps_alive: bool) -> Self {
+        Self { source, target, tls, keeps_alive, client: None, info_hash: torrent() }
     }
 
     /// Sends a request on the idle connection, which the tracker may have closed, or on a new one.
@@ -38,9 +33,8 @@ impl HttpPair {
             return Ok(response);
         }
         let mut client = HttpClient::open(self.source, self.target, self.tls.as_ref(), TIMEOUT)?;
-        let response =
-            client.request(&if self.is_kept_alive { get(target) } else { get_and_close(target) })?;
-        if self.is_kept_alive && response.status == 200 {
+        let response = client.request(&if self.keeps_alive { get(target) } else { get_and_close(target) })?;
+        if self.keeps_alive && response.status == 200 {
             self.client = Some(client);
         }
         Ok(response)

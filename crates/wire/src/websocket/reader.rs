@@ -100,7 +100,7 @@ impl Reader {
 
     /// Returns the size of the buffer for fragments, in bytes.
     #[must_use]
-    pub const fn kept_bytes(&self) -> usize {
+    pub const fn buffered_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
