@@ -1,23 +1,23 @@
-//! Micro-benchmarks. The programs that measure live beside what they measure, as `cargo bench` targets.
+//! Micro-benchmarks, which are the `cargo bench` targets of the crates that they measure.
 
 use anyhow::Result;
 use clap::Subcommand;
 
 use crate::shell::{cargo, run};
 
-/// Which benchmark.
+/// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Time, memory and pauses of the store: `--json` prints lines of JSON, `--filter TEXT` picks cases
+    /// Measure time, memory and pauses of the store: `--json` prints lines of JSON, `--filter TEXT` chooses cases
     Store {
-        /// Handed to the benchmark as they are
+        /// Arguments of the benchmark
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// CPU time of the I/O back ends over loopback, for each datagram and then for each response over TCP:
-    /// `--only BACKEND` picks one
+    /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
+    /// TCP: `--only BACKEND` chooses one
     Net {
-        /// Handed to the benchmark as they are
+        /// Arguments of the benchmark
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

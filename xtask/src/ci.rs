@@ -1,10 +1,11 @@
-//! All checks and all tests. The quick ones come first, the tests last, so that their results end the output.
+//! All checks and all tests. The quick checks run first and the tests last, so that the output ends with their results.
 
 use anyhow::{Context, Result};
 
-use crate::shell::{self, cargo, title};
+use crate::setup::tool;
+use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
-use crate::{deny, setup, siege, test, tidy};
+use crate::{setup, siege, test, tidy};
 
 pub(crate) fn run() -> Result<()> {
     let mut steps = Steps::default();
@@ -16,14 +17,14 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Everything that builds shares one profile, and the siege and the tests share one build.
+/// Runs all steps. They share one profile, and the siege and the tests share one build.
 fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("set-up", setup::run)?;
     steps.run("format", format)?;
     steps.run("tidy", tidy::run)?;
     steps.run("lints", lint)?;
     steps.run("documentation", document)?;
-    steps.run("dependencies", deny::run)?;
+    steps.run("dependencies", deny)?;
     steps.run("build", test::build)?;
     steps.run("siege", siege::run_short)?;
     let mut counts = test::Counts::default();
@@ -33,7 +34,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
 
 fn format() -> Result<()> {
     title("format");
-    shell::run(&mut cargo(&["fmt", "--all", "--check"])).context("`cargo fmt --all` puts it right")
+    shell::run(&mut cargo(&["fmt", "--all", "--check"])).context("run `cargo fmt --all`")
 }
 
 fn lint() -> Result<()> {
@@ -45,4 +46,19 @@ fn document() -> Result<()> {
     title("documentation");
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"]);
     shell::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Checks licences, sources, duplicates and known vulnerabilities of all dependencies.
+pub(crate) fn deny() -> Result<()> {
+    title("dependencies");
+    let cargo_deny = tool("cargo-deny")?.display().to_string();
+    shell::run(&mut command(&cargo_deny, &["--locked", "check", "licenses", "bans", "sources"]))?;
+    // The database of advisories comes from GitHub, which not every machine can reach.
+    if let Err(error) = output(&mut command("timeout", &["60", &cargo_deny, "fetch", "db"])) {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or_default();
+        eprintln!("advisories NOT checked, because their database cannot be fetched: {reason}");
+        return Ok(());
+    }
+    shell::run(&mut command(&cargo_deny, &["--locked", "check", "--disable-fetch", "advisories"]))
 }

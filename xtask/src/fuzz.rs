@@ -1,4 +1,4 @@
-//! Fuzzing with cargo-fuzz, which needs a nightly compiler.
+//! Fuzzing with cargo-fuzz, which requires a nightly compiler.
 
 use std::fs;
 
@@ -8,26 +8,31 @@ use clap::Args;
 use crate::setup::cargo_tool;
 use crate::shell::{command, output, root, run, title};
 
-/// Fuzz targets and how long.
+/// The fuzz targets to run, and the time for each.
 #[derive(Args)]
 pub(crate) struct Fuzz {
     /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// The target; all of them if it is left out
+    /// The target [default: all]
     target: Option<String>,
 }
 
 impl Fuzz {
     pub(crate) fn run(self) -> Result<()> {
-        prepare()?;
-        let targets = targets()?;
+        if !output(&mut command("rustup", &["toolchain", "list"]))?.contains("nightly") {
+            title("a nightly toolchain");
+            run(&mut command("rustup", &["toolchain", "install", "nightly", "--profile", "minimal"]))?;
+        }
+        cargo_tool("cargo-fuzz")?;
+        let list = output(&mut command("cargo", &["+nightly", "fuzz", "list"]))?;
+        let targets: Vec<String> = list.lines().map(str::to_owned).collect();
         let chosen = match self.target {
             None => targets,
             Some(target) => {
                 ensure!(
                     targets.contains(&target),
-                    "no fuzz target {target}; there are {}",
+                    "there is no fuzz target {target}; there are {}",
                     targets.join(", ")
                 );
                 vec![target]
@@ -37,20 +42,7 @@ impl Fuzz {
     }
 }
 
-fn prepare() -> Result<()> {
-    if !output(&mut command("rustup", &["toolchain", "list"]))?.contains("nightly") {
-        title("a nightly toolchain");
-        run(&mut command("rustup", &["toolchain", "install", "nightly", "--profile", "minimal"]))?;
-    }
-    cargo_tool("cargo-fuzz")
-}
-
-fn targets() -> Result<Vec<String>> {
-    let list = output(&mut command("cargo", &["+nightly", "fuzz", "list"]))?;
-    Ok(list.lines().map(str::to_owned).collect())
-}
-
-/// What fuzzing finds goes to a directory that git ignores; the corpus in the repository is read, not grown.
+/// Runs a target. New inputs go to a directory that git ignores, and the corpus of the repository is only read.
 fn fuzz(target: &str, seconds: u32) -> Result<()> {
     title(&format!("fuzzing {target} for {seconds} s"));
     let found = root().join("fuzz/target/found").join(target);

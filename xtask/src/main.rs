@@ -1,9 +1,9 @@
-//! Every developer task, as `cargo xtask TASK`.
+//! The developer tasks, run as `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod ci;
-mod deny;
+mod figures;
 mod fuzz;
 mod setup;
 mod shell;
@@ -26,24 +26,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// All checks and all tests, as CI runs them: set-up, format, tidy, lints, docs, dependencies, siege, tests
+    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, siege, tests
     Ci,
-    /// All tests: units, properties, fuzz corpora, the binary over every back end, real clients
+    /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
     Test,
-    /// Install what the tests need and this machine lacks: packages, Rust components, a Python environment
+    /// Install everything that the tests need and this machine lacks: packages, Rust components, a Python environment
     Setup,
-    /// Rules of this repository that no compiler checks: sizes, links, TODOs, paths, white space
+    /// Check rules that no compiler checks: words, sizes, links, TODOs, paths, white space
     Tidy,
-    /// Licences, sources, duplicates and advisories of all dependencies
+    /// Print figures of the sources: lines, lengths of functions, functions used once, banned words
+    Figures(figures::Figures),
+    /// Check licences, sources, duplicates and advisories of all dependencies
     Deny,
-    /// Micro-benchmarks
+    /// Run micro-benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Fuzz the parsers with cargo-fuzz on a nightly toolchain
     Fuzz(fuzz::Fuzz),
-    /// Attack the built tracker in a network of its own, with honest clients beside
+    /// Attack the built tracker in a network of its own, with honest clients at the same time
     ///
-    /// Exit codes: 0 if every attack was held, 1 if one got through, 2 if one could not be run.
+    /// Exit codes: 0 if the tracker withstood every attack, 1 if an attack succeeded, 2 if one could not be run.
     Siege(siege::Siege),
 }
 
@@ -53,7 +55,8 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Setup => setup::run(),
         Task::Tidy => tidy::run(),
-        Task::Deny => deny::run(),
+        Task::Figures(figures) => figures.run(),
+        Task::Deny => ci::deny(),
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Siege(siege) => return siege.run(),

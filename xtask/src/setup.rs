@@ -1,4 +1,5 @@
-//! Installs what the tests need, on Debian, Ubuntu and their kin. Does nothing, fast, where all is there.
+//! Installs everything that the tests need, on Debian, Ubuntu and their derivatives. Returns quickly if nothing is
+//! missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICE
 
 use crate::shell::{self, cargo, command, output, root, title};
 
-/// The developer tools that come from PyPI, as `pip` reads them.
+/// The developer tools from PyPI, as a requirements file of `pip`.
 const DEVELOPER_TOOLS: &str = include_str!("../tools.txt");
 
 pub(crate) fn run() -> Result<()> {
@@ -18,18 +19,18 @@ pub(crate) fn run() -> Result<()> {
     SERVICES.iter().try_for_each(unpack_service)?;
     add_component("rustfmt", "fmt")?;
     add_component("clippy", "clippy")?;
-    make_python_environment()?;
-    make_node_environment()?;
-    eprintln!("everything that the tests need is there");
+    create_python_environment()?;
+    create_node_environment()?;
+    eprintln!("everything that the tests need is installed");
     Ok(())
 }
 
-/// Builds and installs a subcommand of cargo, unless it is there.
+/// Builds and installs a subcommand of cargo, unless it is installed.
 pub(crate) fn cargo_tool(name: &str) -> Result<()> {
     if tools::find(name).is_some() {
         return Ok(());
     }
-    eprintln!("{name} is missing; cargo builds it now, which takes some minutes, but only this once");
+    eprintln!("{name} is missing; cargo builds it now, which takes some minutes");
     shell::run(&mut cargo(&["install", "--locked", name]))
 }
 
@@ -41,7 +42,7 @@ fn install_packages() -> Result<()> {
     let list = missing.join(" ");
     ensure!(
         tools::find("apt-get").is_some(),
-        "missing: {list} (these are Debian's names). This is no Debian or Ubuntu: install them your way"
+        "missing: {list} (names of Debian packages). There is no apt-get here; install them in another way"
     );
     eprintln!("installing Debian packages: {list}");
     shell::run(&mut apt_get(&["update", "--quiet"]))?;
@@ -51,7 +52,7 @@ fn install_packages() -> Result<()> {
     Ok(())
 }
 
-/// Unpacks a program rather than install it, which would start a service.
+/// Unpacks the packages of a service. To install them would start the service.
 fn unpack_service(service: &Service) -> Result<()> {
     if service.path().is_ok() {
         return Ok(());
@@ -65,7 +66,7 @@ fn unpack(packages: &[&str], directory: &Path) -> Result<()> {
     eprintln!("unpacking Debian packages to {}: {}", directory.display(), packages.join(" "));
     let download = directory.join("download");
     fs::create_dir_all(&download).with_context(|| format!("cannot create {}", download.display()))?;
-    // The sandbox is for root, whose files apt's own user cannot write.
+    // As root, apt would switch to a user of its own, which cannot write to this directory.
     let mut fetch = command("apt-get", &["--quiet", "--option", "APT::Sandbox::User=root", "download"]);
     shell::run(fetch.args(packages).current_dir(&download))?;
     for package in fs::read_dir(&download).with_context(|| format!("cannot read {}", download.display()))? {
@@ -77,7 +78,7 @@ fn unpack(packages: &[&str], directory: &Path) -> Result<()> {
 fn missing_packages() -> Vec<&'static str> {
     let missing = TOOLS.iter().filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
-    // Debian's python3 cannot make environments unless this is installed, too.
+    // Debian's python3 needs this package to create environments.
     if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {
         packages.push("python3-venv");
     }
@@ -86,7 +87,7 @@ fn missing_packages() -> Vec<&'static str> {
     packages
 }
 
-/// `apt-get`, by way of `sudo` for whoever is not root.
+/// Returns the command `apt-get`, run through `sudo` unless the user is root.
 fn apt_get(arguments: &[&str]) -> Command {
     let is_root = output(&mut command("id", &["--user"])).is_ok_and(|id| id.trim() == "0");
     let mut apt_get = if is_root { command("env", &[]) } else { command("sudo", &["env"]) };
@@ -101,15 +102,15 @@ fn add_component(component: &str, subcommand: &str) -> Result<()> {
     shell::run(&mut command("rustup", &["component", "add", component]))
 }
 
-/// Makes the Python environment, unless it was made from the same requirements.
-fn make_python_environment() -> Result<()> {
+/// Creates the Python environment, unless it was created from the same requirements.
+fn create_python_environment() -> Result<()> {
     let environment = tools::python_environment()?;
     let stamp = environment.join("requirements.txt");
     let requirements = [PYTHON_REQUIREMENTS, DEVELOPER_TOOLS].concat();
-    if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == requirements) {
+    if fs::read_to_string(&stamp).is_ok_and(|created_from| created_from == requirements) {
         return Ok(());
     }
-    eprintln!("making a Python environment in {}", environment.display());
+    eprintln!("creating a Python environment in {}", environment.display());
     shell::run(command("python3", &["-m", "venv", "--clear"]).arg(&environment))?;
     let pip_install = || -> Result<Command> {
         let mut pip = Command::new(tools::python()?);
@@ -124,22 +125,22 @@ fn make_python_environment() -> Result<()> {
     fs::write(&stamp, requirements).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
-/// Installs the developer tools from PyPI, unless they are there, and returns the path of one of them. Their directory
-/// is not on the `PATH`, since it has a `python3` of its own.
+/// Installs the developer tools from PyPI, unless they are installed, and returns the path of one of them. Their
+/// directory is not on the `PATH`, since it contains another `python3`.
 pub(crate) fn tool(name: &str) -> Result<PathBuf> {
-    make_python_environment()?;
+    create_python_environment()?;
     Ok(tools::python_environment()?.join("bin").join(name))
 }
 
 /// Installs the npm packages, unless they were installed from the same requirements.
-fn make_node_environment() -> Result<()> {
+fn create_node_environment() -> Result<()> {
     let environment = tools::node_environment()?;
-    // npm writes this last, so that it stands for a whole environment.
+    // npm writes this file last, so it exists only in a complete environment.
     let stamp = environment.join("node_modules/.package-lock.json");
-    let is_as_required = |(name, text): &(&str, &str)| {
-        fs::read_to_string(environment.join(name)).is_ok_and(|made_from| made_from == *text)
+    let is_current = |(name, text): &(&str, &str)| {
+        fs::read_to_string(environment.join(name)).is_ok_and(|created_from| created_from == *text)
     };
-    if stamp.is_file() && NODE_REQUIREMENTS.iter().all(is_as_required) {
+    if stamp.is_file() && NODE_REQUIREMENTS.iter().all(is_current) {
         return Ok(());
     }
     eprintln!("installing npm packages in {}", environment.display());
@@ -148,7 +149,7 @@ fn make_node_environment() -> Result<()> {
         let file = environment.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    // No package may run anything of its own here, nor fetch what no checksum of the lock file covers.
+    // No package may run scripts here, or fetch files that no checksum of the lock file covers.
     let mut npm = command("npm", &["ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"]);
     shell::run(npm.args(["--loglevel", "error"]).current_dir(&environment))
 }

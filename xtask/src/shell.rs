@@ -1,4 +1,4 @@
-//! Running other programs, so that the reader of the output always knows what runs and what failed.
+//! Runs other programs, and shows each command, so that the output tells what runs and what failed.
 
 use std::env;
 use std::path::Path;
@@ -6,43 +6,43 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
 }
 
-/// Whether a machine watches rather than a human. Then nothing may be skipped.
+/// Returns whether this is a CI run, in which nothing may be skipped.
 pub(crate) fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false" && value != "0")
 }
 
-/// Says what comes next.
+/// Prints the title of the next step.
 pub(crate) fn title(text: &str) {
     eprintln!("\n==> {text}");
 }
 
-/// Cargo, in the root of the repository, with these arguments.
+/// Returns a command of cargo with these arguments, in the root of the repository.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command("cargo", arguments)
 }
 
-/// A program, in the root of the repository, with these arguments.
+/// Returns a command of a program with these arguments, in the root of the repository.
 pub(crate) fn command(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root());
     command
 }
 
-/// Shows and runs a command.
+/// Prints and runs a command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    show(command);
+    eprintln!("$ {}", line(command));
     let status = command.status().with_context(|| format!("cannot run {}", line(command)))?;
     ensure!(status.success(), "`{}` failed ({status})", line(command));
     Ok(())
 }
 
-/// Runs a command without a word and returns its output.
+/// Runs a command without printing it, and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {}", line(command)))?;
@@ -51,12 +51,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Shows a command that is about to run.
-pub(crate) fn show(command: &Command) {
-    eprintln!("$ {}", line(command));
-}
-
-/// A command as one would type it.
+/// Returns a command as a user would type it.
 pub(crate) fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

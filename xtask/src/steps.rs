@@ -1,4 +1,4 @@
-//! The steps of a task, and how long each of them takes.
+//! The steps of a task, and the duration of each.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct Step {
 }
 
 impl Steps {
-    /// Runs a step and prints how long it took.
+    /// Runs a step and prints its duration.
     ///
     /// # Errors
     /// Returns those of the step.

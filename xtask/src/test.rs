@@ -1,6 +1,6 @@
-//! All tests, each in a process of its own with a time limit, by cargo-nextest; `.config/nextest.toml` says how.
+//! Runs all tests with cargo-nextest, each in its own process with a time limit (`.config/nextest.toml`).
 //!
-//! A message of a test about being skipped is not lost: in CI it is an error, elsewhere a warning.
+//! If a test reports that it was skipped, that is an error in CI and a warning elsewhere.
 
 mod report;
 
@@ -19,13 +19,13 @@ pub(crate) use report::Counts;
 use crate::setup;
 use crate::shell::{self, command, in_ci, output, root, title};
 
-/// The tests whose durations are printed.
+/// The number of tests whose durations are printed, the slowest first.
 const SLOWEST: usize = 20;
 
-/// Longest time that the tests in documentation, or the benchmarks, may take in all.
+/// The time limit of all tests in documentation together, and of all benchmarks together.
 const REST_TIME_MAX_S: &str = "900";
 
-/// The threads of a core, by which `.config/nextest.toml` weighs tests.
+/// The number of test threads for each core. `.config/nextest.toml` gives slow tests several of them.
 const THREADS_PER_CORE: usize = 4;
 
 pub(crate) fn run() -> Result<()> {
@@ -34,21 +34,23 @@ pub(crate) fn run() -> Result<()> {
     run_built().map(drop)
 }
 
-/// Builds the tests, and the programs that they start.
+/// Builds the tests and the programs that they start.
 pub(crate) fn build() -> Result<()> {
     title("build");
     shell::run(nextest("run")?.arg("--no-run"))
 }
 
-/// Runs the tests that [`build`] built, and prints which of them are the slowest.
+/// Runs the tests that [`build`] has built, and prints the slowest.
 pub(crate) fn run_built() -> Result<Counts> {
     title("tests");
-    // Nextest runs neither tests in documentation nor benchmarks, which run tiny here and list no tests.
+    // Nextest runs neither the tests in documentation nor the benchmarks, which run with tiny sizes here.
     for kind in [&["--doc"][..], &["--bench", "*"]] {
         let mut cargo_test =
             command("timeout", &[REST_TIME_MAX_S, "cargo", "test", "--workspace", "--locked"]);
         let outcome = shell::run(cargo_test.args(["--quiet", "--no-fail-fast"]).args(kind));
-        outcome.with_context(|| format!("exit status 124 means that it took {REST_TIME_MAX_S} s"))?;
+        outcome.with_context(|| {
+            format!("exit status 124 means that the time limit of {REST_TIME_MAX_S} s has passed")
+        })?;
     }
     let ignored = output(nextest("list")?.args(["--run-ignored", "only", "--message-format", "oneline"]))?;
     let path = root().join(tools::target_directory()?).join("nextest/default/junit.xml");
@@ -56,9 +58,9 @@ pub(crate) fn run_built() -> Result<Counts> {
     let mut tests = nextest("run")?;
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     tests.args(["--test-threads", &(THREADS_PER_CORE * cores).to_string()]);
-    // Otherwise the harness of the real clients would build a tracker of its own, with fewer features.
+    // Otherwise the interoperability tests would build another tracker, with fewer features.
     tests.env("TEST_SHOAL_BINARY", tools::target_directory()?.join("debug/shoal"));
-    let outcome = shell::run(&mut tests).context("there are failed tests, see above");
+    let outcome = shell::run(&mut tests).context("some tests failed, see above");
     let report = File::open(&path).with_context(|| format!("nextest left no report in {}", path.display()));
     let report = match report {
         Ok(file) => report::read(BufReader::new(file))?,
@@ -97,7 +99,7 @@ fn report_skipped(skipped: &[String]) -> Result<()> {
     eprintln!("\nTests were skipped:");
     skipped.iter().for_each(|line| eprintln!("  {line}"));
     if in_ci() {
-        bail!("CI runs every test: it has to provide what they lack");
+        bail!("CI must run every test: provide what the tests lack");
     }
     Ok(())
 }

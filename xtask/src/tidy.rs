@@ -1,13 +1,13 @@
 //! Rules of this repository that no compiler and no lint checks.
 //!
-//! Faults fail the task; advice (long files, long functions) is only printed, because breaking such a rule can be
-//! right.
+//! Faults fail the task. Advice (long files, long functions) is only printed, because there can be good reasons not to
+//! follow it.
 
-mod features;
 mod links;
 mod manifests;
 mod size;
 mod text;
+pub(crate) mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::shell::{command, output, root, title};
 
+pub(crate) use size::functions;
+
 /// A file of the repository.
-struct File {
+pub(crate) struct File {
     /// Relative to the root.
-    path: PathBuf,
-    text: String,
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
-/// Something that is not as it should be.
+/// A line that breaks a rule.
 struct Finding {
     is_fault: bool,
     path: PathBuf,
@@ -33,37 +35,39 @@ struct Finding {
 
 pub(crate) fn run() -> Result<()> {
     title("tidy");
-    let files = files()?;
+    let files = files(root())?;
     let mut findings = Vec::new();
     for file in &files {
-        // The text of a licence is given, white space and all.
+        // The text of a licence must not be changed.
         if !file.path.starts_with("LICENSE-APACHE") {
             text::check(file, &mut findings);
         }
         size::check(file, &mut findings);
         links::check(file, &files, &mut findings);
         manifests::check(file, &mut findings);
+        words::check(file, &mut findings);
     }
     for Finding { is_fault, path, line, message } in &findings {
         let kind = if *is_fault { "fault" } else { "advice" };
         eprintln!("{kind}: {}:{line}: {message}", path.display());
     }
     let faults = findings.iter().filter(|finding| finding.is_fault).count();
-    ensure!(faults == 0, "{faults} faults, see above");
-    features::check()?;
+    ensure!(faults == 0, "there are {faults} faults, see above");
+    manifests::check_features()?;
     eprintln!("{} files are tidy", files.len());
     Ok(())
 }
 
-/// The files that git knows, or would know if one added everything.
-fn files() -> Result<Vec<File>> {
-    let list = output(&mut command("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]));
-    let list = list.context("tidy asks git which files there are")?;
+/// Returns the files of a checkout that git tracks, or would track after `git add --all`.
+pub(crate) fn files(root: &Path) -> Result<Vec<File>> {
+    let mut list = command("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let list = output(list.current_dir(root));
+    let list = list.context("cannot list the files of the repository")?;
     let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
     let mut files = Vec::new();
     for path in paths.filter(|path| !is_foreign(path)) {
-        let Ok(bytes) = fs::read(root().join(&path)) else {
-            continue; // Deleted, but not yet in git's eyes.
+        let Ok(bytes) = fs::read(root.join(&path)) else {
+            continue; // The file was deleted, but git still tracks it.
         };
         let bytes = if is_picture(&path) { Vec::new() } else { bytes };
         let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
@@ -72,18 +76,18 @@ fn files() -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// Files that machines write, and the inputs of fuzz targets.
+/// Returns whether a file is generated, or the input of a fuzz target.
 fn is_foreign(path: &Path) -> bool {
     path.starts_with("fuzz/corpus") || path.extension().is_some_and(|extension| extension == "lock")
 }
 
-/// Pictures: links may lead to them, but there is nothing to read.
+/// Returns whether a file is a picture. Links may lead to it, but its contents are not checked.
 fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "png")
 }
 
 impl File {
-    fn has_extension(&self, extension: &str) -> bool {
+    pub(crate) fn has_extension(&self, extension: &str) -> bool {
         self.path.extension().is_some_and(|own| own == extension)
     }
 
@@ -95,8 +99,8 @@ impl File {
         Finding { is_fault: false, ..self.fault(line, message) }
     }
 
-    /// Lines with their numbers.
-    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+    /// Returns the lines with their numbers.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> + Clone {
         (1..).zip(self.text.split('\n'))
     }
 }

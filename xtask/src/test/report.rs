@@ -11,13 +11,13 @@ use quick_junit::{TestCase, TestCaseStatus};
 /// A test run.
 pub(crate) struct Report {
     pub(crate) counts: Counts,
-    /// What tests printed about being skipped.
+    /// The messages of tests that they, or parts of them, were skipped.
     pub(crate) skipped: Vec<String>,
-    /// The slowest come first.
+    /// All tests, the slowest first.
     tests: Vec<Test>,
 }
 
-/// How many tests passed and how many did not.
+/// The number of tests that passed, and of those that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -41,22 +41,21 @@ pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
         report.test_suites.iter().flat_map(|suite| suite.test_cases.iter().map(move |case| (suite, case)));
     let (mut counts, mut skipped, mut tests) = (Counts::default(), Vec::new(), Vec::new());
     for (suite, case) in cases {
+        let name = format!("{} {}", suite.name.as_str(), case.name.as_str());
         match case.status {
             TestCaseStatus::Success { .. } => counts.passed += 1,
             TestCaseStatus::NonSuccess { .. } => counts.failed += 1,
-            TestCaseStatus::Skipped { .. } => {
-                skipped.push(format!("{} {}", suite.name.as_str(), case.name.as_str()))
-            }
+            TestCaseStatus::Skipped { .. } => skipped.push(name.clone()),
         }
         skipped.extend(skips(case).map(str::to_owned));
         let duration = case.time.unwrap_or_default();
-        tests.push(Test { name: format!("{} {}", suite.name.as_str(), case.name.as_str()), duration });
+        tests.push(Test { name, duration });
     }
     tests.sort_by_key(|test| Reverse(test.duration));
     Ok(Report { counts, skipped, tests })
 }
 
-/// Returns the lines by which a test says that it, or a part of it, was skipped.
+/// Returns the messages of a test that it, or a part of it, was skipped.
 fn skips(case: &TestCase) -> impl Iterator<Item = &str> {
     let outputs = [&case.system_out, &case.system_err].into_iter().flatten();
     let lines = outputs.flat_map(|output| output.as_str().lines());
@@ -76,7 +75,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// A line that tools which read the output of CI understand.
+/// Writes a line that tools can find in the output of CI.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)

@@ -1,4 +1,4 @@
-//! Links in Markdown that point into the repository lead somewhere: to a file, and to a heading of it.
+//! Relative links in Markdown must lead to a file or directory of the repository, and to a heading if they name one.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) fn check(file: &File, files: &[File], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Targets of `[text](target)` outside code blocks that are not on the web.
+/// Returns the relative targets of `[text](target)` outside code blocks, with their lines.
 fn links(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     let prose = file.lines().filter(move |(_, line)| {
@@ -35,7 +35,7 @@ fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
     let path = if path.is_empty() { file.path.clone() } else { join(&file.path, path) };
     let is_directory = files.iter().any(|other| other.path != path && other.path.starts_with(&path));
     let Some(linked) = files.iter().find(|other| other.path == path) else {
-        return if is_directory { Ok(()) } else { Err(format!("the link to {target} leads nowhere")) };
+        return if is_directory { Ok(()) } else { Err(format!("there is no {target}")) };
     };
     if heading.is_empty() || headings(linked).any(|own| own == heading) {
         return Ok(());
@@ -43,7 +43,7 @@ fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
     Err(format!("{} has no heading #{heading}", path.display()))
 }
 
-/// `link`, as seen from the directory of `from`, without `.` and `..`.
+/// Resolves `link` from the directory of `from`.
 fn join(from: &Path, link: &str) -> PathBuf {
     let mut joined = from.parent().unwrap_or(Path::new("")).to_path_buf();
     for component in Path::new(link).components() {
@@ -56,15 +56,15 @@ fn join(from: &Path, link: &str) -> PathBuf {
     joined
 }
 
-/// The anchors that GitHub makes of headings: lower case, blanks to hyphens, other punctuation gone.
+/// Returns the anchors of headings as GitHub forms them: lower case, hyphens for blanks, no other punctuation.
 fn headings(file: &File) -> impl Iterator<Item = String> {
     let headings = file.lines().filter_map(|(_, line)| {
         let text = line.trim_start_matches('#');
         (text.len() < line.len()).then(|| text.trim())
     });
     headings.map(|text| {
-        let kept = text.chars().filter(|&char| char.is_alphanumeric() || " -_".contains(char));
-        kept.map(|char| if char == ' ' { '-' } else { char }).collect::<String>().to_lowercase()
+        let anchor = text.chars().filter(|&char| char.is_alphanumeric() || " -_".contains(char));
+        anchor.map(|char| if char == ' ' { '-' } else { char }).collect::<String>().to_lowercase()
     })
 }
 
