@@ -62,6 +62,21 @@ macro_rules! pairs {
     };
 }
 
+/// Declares the same tests over HTTP and over HTTPS, in a module each.
+macro_rules! http_pairs {
+    ($family:ident: $http:ident, $https:ident; $($pairs:tt)*) => {
+        mod $http {
+            use super::*;
+            pairs! { $family via Http: $($pairs)* }
+        }
+
+        mod $https {
+            use super::*;
+            pairs! { $family via Https: $($pairs)* }
+        }
+    };
+}
+
 mod webtorrent;
 
 mod udp_v4 {
@@ -119,48 +134,18 @@ mod udp_v6 {
     }
 }
 
-mod http_v4 {
-    use super::*;
-
-    pairs! { V4 via Http:
-        libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
-        transmission_to_aria2: Transmission to Aria2, Seeder first;
-        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
-        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Leecher first;
-    }
+http_pairs! { V4: http_v4, https_v4;
+    libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
+    transmission_to_aria2: Transmission to Aria2, Seeder first;
+    aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+    rtorrent_to_libtorrent: Rtorrent to Libtorrent, Leecher first;
 }
 
-mod https_v4 {
-    use super::*;
-
-    pairs! { V4 via Https:
-        libtorrent_to_transmission: Libtorrent to Transmission, Leecher first;
-        transmission_to_aria2: Transmission to Aria2, Seeder first;
-        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
-        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Leecher first;
-    }
-}
-
-mod http_v6 {
-    use super::*;
-
-    pairs! { V6 via Http:
-        libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
-        transmission_to_aria2: Transmission to Aria2, Seeder first;
-        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
-        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
-    }
-}
-
-mod https_v6 {
-    use super::*;
-
-    pairs! { V6 via Https:
-        libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
-        transmission_to_aria2: Transmission to Aria2, Seeder first;
-        aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
-        rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
-    }
+http_pairs! { V6: http_v6, https_v6;
+    libtorrent_to_transmission: Libtorrent to Transmission, Seeder first;
+    transmission_to_aria2: Transmission to Aria2, Seeder first;
+    aria2_to_rtorrent: Aria2 to Rtorrent, Seeder first;
+    rtorrent_to_libtorrent: Rtorrent to Libtorrent, Seeder first;
 }
 
 /// Every client is behind a proxy. They meet only if the tracker hands out the address of each client.
