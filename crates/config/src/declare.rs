@@ -18,8 +18,19 @@ pub(crate) struct Key<'c> {
     pub(crate) name: &'static str,
     /// The documentation, one entry per line.
     pub(crate) docs: &'static [&'static str],
+    /// When a change of the key takes effect.
+    pub(crate) applies: Applies,
     /// The field.
     pub(crate) slot: Box<dyn Slot + 'c>,
+}
+
+/// When a change of a key takes effect in a running tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applies {
+    /// When the configuration is read again.
+    Reload,
+    /// After a restart.
+    Restart,
 }
 
 /// Declares sections and keys:
@@ -28,19 +39,21 @@ pub(crate) struct Key<'c> {
 /// /// What the section is about.
 /// section udp: UdpConfig {
 ///     /// What the key means.
-///     key: Type = default, in least..=most;
+///     key: Type = default, in least..=most => Reload;
 /// }
 /// ```
 ///
-/// This generates a struct with a `Default` for each section, the struct `Config` of all sections, and the function
-/// `sections`, which binds every key to its field.
+/// After the arrow stands when a change takes effect, a variant of [`Applies`].
+///
+/// This generates a struct with a `Default` for each section, the struct `Config` of all sections, the function
+/// `sections`, which binds every key to its field, and the function `compare`.
 macro_rules! settings {
     ($(
         $(#[doc = $section_doc:literal])+
         section $section:ident: $Section:ident {
             $(
                 $(#[doc = $doc:literal])+
-                $key:ident: $Type:ty = $default:expr $(, in $range:expr)?;
+                $key:ident: $Type:ty = $default:expr $(, in $range:expr)? => $applies:ident;
             )+
         }
     )+) => {
@@ -74,6 +87,7 @@ macro_rules! settings {
                         $crate::declare::Key {
                             name: stringify!($key),
                             docs: &[$($doc),+],
+                            applies: $crate::declare::Applies::$applies,
                             slot: Box::new($crate::value::Ranged {
                                 field: &mut config.$section.$key,
                                 range: $crate::declare::optional!($($range)?),
@@ -82,6 +96,25 @@ macro_rules! settings {
                     )+],
                 },
             )+]
+        }
+
+        /// Compares `config` with the `running` configuration. Keys whose change needs a restart are set back to their
+        /// running values.
+        pub(crate) fn compare(config: &mut Config, running: &Config) -> $crate::reload::Differences {
+            let mut differences = $crate::reload::Differences::default();
+            $($(
+                if config.$section.$key != running.$section.$key {
+                    let name = concat!(stringify!($section), ".", stringify!($key));
+                    match $crate::declare::Applies::$applies {
+                        $crate::declare::Applies::Reload => differences.applied.push(name),
+                        $crate::declare::Applies::Restart => {
+                            config.$section.$key.clone_from(&running.$section.$key);
+                            differences.kept.push(name);
+                        }
+                    }
+                }
+            )+)+
+            differences
         }
     };
 }

@@ -49,31 +49,31 @@ settings! {
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
-        ], in 0..=LISTEN_ADDRESSES_MAX;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Restart;
 
         /// How the tracker receives and sends datagrams. "mmsg" uses recvmmsg and sendmmsg, which work everywhere.
         /// "uring" uses io_uring, which many containers forbid. "auto" selects the cheapest back end that works (by
         /// measurement, mmsg) and logs the choice.
-        io: DatagramBackend = DatagramBackend::Auto;
+        io: DatagramBackend = DatagramBackend::Auto => Restart;
 
         /// Kernel buffer of each socket for requests that wait to be processed. Every worker has one socket for each
         /// address. A larger buffer absorbs longer bursts. The sysctl net.core.rmem_max caps the size; the log warns if
         /// the kernel grants less.
-        receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1);
+        receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1) => Restart;
 
         /// Kernel buffer of each socket for replies that wait for the network card. The sysctl net.core.wmem_max caps the
         /// size.
-        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1);
+        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1) => Restart;
 
         /// Maximum size of a reply over IPv4 in bytes, without headers. A reply that is too large for the network path is
         /// lost, or split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included,
         /// and holds 202 peers.
-        reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
+        reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
 
         /// Maximum size of a reply over IPv6 in bytes, without headers. 1232 fits the smallest packet size that IPv6
         /// allows (1280 with headers) and holds 67 peers, because an IPv6 peer takes three times the space of an IPv4
         /// peer.
-        reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT;
+        reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
     }
 
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
@@ -86,70 +86,70 @@ settings! {
         listen: Vec<Listen> = vec![
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
-        ], in 0..=LISTEN_ADDRESSES_MAX;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Restart;
 
         /// How the tracker serves connections, plain and TLS. "epoll" is the only back end at present, and "auto" selects
         /// it.
-        io: StreamBackend = StreamBackend::Auto;
+        io: StreamBackend = StreamBackend::Auto => Restart;
 
         /// Keep a connection open for further requests, as HTTP/1.1 clients expect. Proxies benefit most. An idle
         /// connection takes a few hundred bytes, or a few KiB with TLS.
-        keep_alive: bool = true;
+        keep_alive: bool = true => Reload;
 
         /// Serve announces and scrapes that come from web pages of other sites. BitTorrent clients do not need this, and
         /// with it any web page could add the addresses of its visitors to swarms. For WebTorrent see
         /// webtorrent.origins_allow.
-        cross_site: bool = false;
+        cross_site: bool = false => Reload;
 
         /// Seconds for which a connection may stay idle between two requests.
-        idle_timeout_s: u32 = 60, in 1..=86_400;
+        idle_timeout_s: u32 = 60, in 1..=86_400 => Reload;
 
         /// Seconds within which a complete request must arrive, counted from its first byte or from the start of the
         /// connection. The same limit applies to a TLS handshake.
-        request_timeout_s: u32 = 10, in 1..=3600;
+        request_timeout_s: u32 = 10, in 1..=3600 => Reload;
 
         /// Seconds within which a client must read a reply, or each piece of a full scrape.
-        send_timeout_s: u32 = 10, in 1..=3600;
+        send_timeout_s: u32 = 10, in 1..=3600 => Reload;
 
         /// Maximum number of connections, plain and TLS, over all workers. Each worker gets an equal share. At the limit,
         /// the tracker closes a connection of the source that has the most, the longest idle first, in favour of the new
         /// one. If the source of the new connection has as many itself, the new one is refused instead. "auto" is the
         /// most that the limit on open files allows; the log tells the number.
-        connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000;
+        connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000 => Restart;
 
         /// Maximum number of connections from one source: an IPv4 address or an IPv6 /64 network. A /56 network may have
         /// twice as many, and a /48 network eight times as many. Carriers put many clients behind one address, so leave
         /// some margin. Connections from proxy.trusted do not count, except that a connection counts towards the client
         /// that a PROXY header names. For WebSockets, webtorrent.connections_per_source_max applies instead.
-        connections_per_source_max: u32 = 256, in 1..=100_000_000;
+        connections_per_source_max: u32 = 256, in 1..=100_000_000 => Reload;
 
         /// Answer a scrape without info_hash with the counts of all torrents. The reply tells every client which torrents
         /// exist, and its cost in time and traffic is proportional to their number.
-        full_scrape: bool = false;
+        full_scrape: bool = false => Reload;
 
         /// Maximum number of full scrapes that each worker answers at the same time. Further clients are told to retry
         /// later.
-        full_scrapes_max: u32 = 1, in 1..=64;
+        full_scrapes_max: u32 = 1, in 1..=64 => Reload;
 
         /// Seconds within which a client must read a whole full scrape, or any series of replies during which its
         /// connection is never idle. Only the time that the tracker spends waiting for the client counts.
-        full_scrape_timeout_s: u32 = 300, in 1..=86_400;
+        full_scrape_timeout_s: u32 = 300, in 1..=86_400 => Reload;
     }
 
     /// The same as HTTP, over TLS 1.2 and 1.3 without a proxy in front. Clients use the URL
     /// https://HOST:PORT/announce.
     section tls: TlsConfig {
         /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443.
-        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX;
+        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Restart;
 
         /// Certificate files in PEM format, each with its whole chain. If there are several, a client gets the one that
         /// matches the server name it asks for, or the first if none matches. SIGHUP reloads the files without dropping a
         /// connection. "shoal tls self-signed" makes a certificate for testing.
-        certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
+        certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
         /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
-        keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX;
+        keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
     }
 
     /// WebTorrent: browsers announce over WebSockets and reach each other through the tracker. Every path on the
@@ -157,120 +157,120 @@ settings! {
     /// has swarms of its own, since no client can reach a browser by address and port.
     section webtorrent: WebTorrentConfig {
         /// Serve WebTorrent.
-        enabled: bool = true;
+        enabled: bool = true => Restart;
 
         /// Seconds until a client should announce again. Each announce brings new offers, with which a browser finds more
         /// peers, so this is shorter than announce.interval_s.
-        interval_s: u32 = 120, in 1..=21_600;
+        interval_s: u32 = 120, in 1..=21_600 => Reload;
 
         /// Maximum number of seconds that are added at random to each interval.
-        interval_jitter_s: u32 = 30, in 0..=21_600;
+        interval_jitter_s: u32 = 30, in 0..=21_600 => Reload;
 
         /// Seconds without an announce after which the tracker forgets a peer that is still connected. A peer that
         /// disconnects is forgotten at once.
-        peer_timeout_s: u32 = 600, in 2..=86_400;
+        peer_timeout_s: u32 = 600, in 2..=86_400 => Restart;
 
         /// Seconds of silence after which the tracker pings a client. If the client stays silent for the same time again,
         /// the tracker closes its connection. Proxies in front may close connections that are silent for a minute.
-        ping_interval_s: u32 = 50, in 1..=86_400;
+        ping_interval_s: u32 = 50, in 1..=86_400 => Reload;
 
         /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.
-        offers_max: u32 = 10, in 0..=100;
+        offers_max: u32 = 10, in 0..=100 => Reload;
 
         /// Maximum size of a message. A client that sends a larger one is disconnected. An announce contains all offers
         /// of a client, of 0.5 to 4 KiB each.
-        message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16);
+        message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16) => Restart;
 
         /// Maximum size of a single offer or answer. Larger ones are dropped.
-        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512);
+        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512) => Reload;
 
         /// Maximum size of the replies that wait for a client that does not read them. Beyond it, the client is
         /// disconnected. Messages of other clients count towards webtorrent.queue_max instead.
-        unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64);
+        unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64) => Restart;
 
         /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. The default is
         /// higher than there because WebSockets stay open and carriers put many browsers behind one address. A WebSocket
         /// that a trusted proxy requests counts towards the client that the proxy names.
-        connections_per_source_max: u32 = 4096, in 1..=100_000_000;
+        connections_per_source_max: u32 = 4096, in 1..=100_000_000 => Reload;
 
         /// Maximum size of the messages of other clients that wait for a client: answers to its offers, and offers up to
         /// half of this. Messages beyond the limit are dropped and counted, and the client stays connected. One more
         /// message always fits.
-        queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16);
+        queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16) => Restart;
 
         /// Maximum rate in bytes per second at which the offers of one connection are relayed, including the messages
         /// around them, averaged over eight seconds. One source (an IPv4 address or an IPv6 /64) may use eight times as
         /// much. Announces are answered regardless. 0 means no limit.
-        relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1);
+        relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1) => Restart;
 
         /// Maximum number of torrents that a client may announce on one connection.
-        torrents_per_connection_max: u32 = 1000, in 1..=1_000_000;
+        torrents_per_connection_max: u32 = 1000, in 1..=1_000_000 => Reload;
 
         /// Maximum number of peers in all WebTorrent swarms together. At the limit, new peers are refused. Above half of
         /// it, new peers are refused if their source (an IPv4 address, or an IPv6 /64 or /48) has more than its share.
         /// Each peer takes 200 to 360 bytes, and up to 768 more for offers without an answer. "auto" is the number that
         /// fits in an eighth of memory.max, or fewer if memory.max is small.
-        peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000;
+        peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000 => Restart;
 
         /// Maximum size, for each worker, of the messages from other workers that wait until the worker next polls.
         /// Messages that do not fit are dropped and counted. The share of the mailboxes in memory.max also limits this.
-        mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1);
+        mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1) => Restart;
 
         /// Origins of the web pages that may use the tracker. Browsers send the origin in the Origin header, and pages
         /// cannot change it. [] allows all origins.
-        origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
+        origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Origins of the web pages that may not use the tracker. This list takes precedence over origins_allow.
-        origins_deny: Vec<Origin> = Vec::new(), in 0..=FILES_MAX;
+        origins_deny: Vec<Origin> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Serve clients that send no Origin header. These are not browsers but desktop clients, servers and tools.
-        origin_missing: bool = true;
+        origin_missing: bool = true => Reload;
     }
 
     /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.
     section proxy: ProxyConfig {
         /// Networks from which only proxies connect, and "unix" for the Unix sockets of http.listen. Any program that
         /// connects from there can announce any address.
-        trusted: Vec<Trusted> = Vec::new(), in 0..=FILES_MAX;
+        trusted: Vec<Trusted> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// The header in which proxies name the client. "x-forwarded-for" and "forwarded" are lists; the tracker uses the
         /// last address that is not itself a trusted proxy. Choose the header that your proxy overwrites or appends to,
         /// because clients can forge any other. The PROXY protocol does not need this key; see http.listen.
-        header: ClientHeader = ClientHeader::None;
+        header: ClientHeader = ClientHeader::None => Reload;
     }
 
     /// The threads that serve requests.
     section workers: WorkersConfig {
         /// Number of workers. "auto" starts one for each processor that CPU affinity and the cgroup quota allow the
         /// tracker to use.
-        count: Auto<u32> = Auto::Auto, in 1..=1024;
+        count: Auto<u32> = Auto::Auto, in 1..=1024 => Restart;
 
         /// Bind each worker to a processor of its own. This gains a little on a dedicated machine. It hurts where other
         /// programs share the processors, since a pinned worker cannot move to a free one.
-        pin: bool = false;
+        pin: bool = false => Restart;
     }
 
     /// The replies to announces. Unless a key says otherwise, it applies to every protocol.
     section announce: AnnounceConfig {
         /// Seconds until a client should announce again. The load on the tracker is inversely proportional to this.
         /// Public trackers use 900 to 3600. Intervals of a few seconds are suitable only for testing.
-        interval_s: u32 = 1800, in 1..=21_600;
+        interval_s: u32 = 1800, in 1..=21_600 => Reload;
 
         /// Maximum number of seconds that are added at random to each interval, so that after a restart clients do not
         /// all announce at the same time.
-        interval_jitter_s: u32 = 300, in 0..=21_600;
+        interval_jitter_s: u32 = 300, in 0..=21_600 => Reload;
 
         /// Seconds that a client must wait between announces even if it has a reason to announce early. Only HTTP replies
         /// contain this. The tracker never sends more than interval_s. 0 omits it.
-        min_interval_s: u32 = 300, in 0..=21_600;
+        min_interval_s: u32 = 300, in 0..=21_600 => Reload;
 
         /// Seconds without an announce after which the tracker forgets a peer. This must exceed interval_s +
         /// interval_jitter_s; a few minutes more tolerate a lost announce. With larger values, replies contain more dead
         /// peers.
-        peer_timeout_s: u32 = 2700, in 2..=86_400;
+        peer_timeout_s: u32 = 2700, in 2..=86_400 => Restart;
 
         /// Number of peers for a client that does not say how many it wants.
-        numwant_default: u32 = 50, in 0..=1000;
+        numwant_default: u32 = 50, in 0..=1000 => Reload;
 
         /// Maximum number of peers with one IPv4 address, or in one IPv6 /48 network, in one torrent. Peers beyond it get
         /// normal replies, but no reply contains them. Without a limit, one address could fill a torrent, because it has
@@ -278,18 +278,18 @@ settings! {
         /// provided there are enough others. 0 disables both rules, which suits testing. NAT and VPN exits of carriers
         /// put many clients behind one address; a tracker that serves those may set some hundreds. The limit is
         /// approximate: in a large torrent an address may exceed it by half.
-        peers_per_address_max: u32 = 64, in 0..=65_535;
+        peers_per_address_max: u32 = 64, in 0..=65_535 => Restart;
 
         /// Maximum number of peers for any client. A UDP reply must have space for them (udp.reply_bytes_max_v4); over
         /// IPv6 it may hold fewer. HTTP replies contain all of them.
-        numwant_max: u32 = 200, in 1..=1000;
+        numwant_max: u32 = 200, in 1..=1000 => Reload;
     }
 
     /// Scrapes, the requests for the counts of swarms.
     section scrape: ScrapeConfig {
         /// Maximum number of info hashes in one UDP request. BEP 15 lets clients send "about 74". Over HTTP the size of
         /// the request is the limit, at about 130.
-        hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX;
+        hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX => Reload;
     }
 
     /// UDP has no connections, so the tracker sends each client a connection id with which the client proves its
@@ -298,22 +298,22 @@ settings! {
         /// Secret key from which the tracker derives connection ids. "" generates a random key at each start. Trackers
         /// that share a key accept each other's ids, and a key that stays the same keeps ids valid across restarts.
         /// "openssl rand -hex 16" generates one. The key is never logged.
-        key: SecretKey = SecretKey(None);
+        key: SecretKey = SecretKey(None) => Restart;
 
         /// Seconds for which the tracker accepts an id beyond the two minutes of BEP 15. Some clients keep theirs too
         /// long.
-        grace_s: u32 = 120, in 0..=3600;
+        grace_s: u32 = 120, in 0..=3600 => Reload;
 
         /// Answer an invalid id with an error instead of silence. This saves clients a timeout, but lets anyone make the
         /// tracker send (small) datagrams to a forged address.
-        answer_wrong: bool = false;
+        answer_wrong: bool = false => Reload;
     }
 
     /// Which client addresses the tracker serves.
     section address: AddressConfig {
         /// Refuse clients with private or loopback addresses. Enable this on a public tracker, where other clients cannot
         /// reach such peers. Leave it off on a local network.
-        refuse_private: bool = false;
+        refuse_private: bool = false => Reload;
     }
 
     /// The memory of the whole process.
@@ -322,7 +322,7 @@ settings! {
         /// itself. The tracker divides it at start and logs the shares. "auto" is three quarters of the machine's memory
         /// or of the cgroup limit, whichever is less; the rest remains for the kernel's socket buffers. The minimum is 26
         /// MiB plus 6 MiB for each worker.
-        max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384);
+        max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384) => Restart;
     }
 
     /// The memory that holds swarms and peers.
@@ -330,27 +330,27 @@ settings! {
         /// Memory limit for swarms and peers, a part of memory.max. At the limit, new peers are refused with a reason,
         /// and nothing else changes. "auto" is the part of memory.max that connections and queues leave, half of it or
         /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
-        memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384);
+        memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384) => Restart;
     }
 
     /// The listener for operators, which serves /health and /metrics (Prometheus) over HTTP.
     section control: ControlConfig {
         /// Address of the control listener; "" disables it. It has no authentication, so use an address that only you can
         /// reach.
-        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT)));
+        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT))) => Restart;
 
         /// Host names that requests may use, as in http://NAME:6970/metrics, in addition to IP addresses and localhost.
         /// All other names are refused, because a web page could point a name of its own at this address. "*" allows all
         /// names.
-        hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX;
+        hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX => Restart;
     }
 
     /// The log, which goes to standard error.
     section log: LogConfig {
         /// Minimum level of the messages that are logged. "info" and the more severe levels log nothing for each request.
-        level: LogLevel = LogLevel::Info;
+        level: LogLevel = LogLevel::Info => Reload;
 
         /// "human" is plain text, with colours on a terminal unless NO_COLOR is set. "json" writes one object per line.
-        format: LogFormat = LogFormat::Human;
+        format: LogFormat = LogFormat::Human => Restart;
     }
 }

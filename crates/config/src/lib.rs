@@ -13,6 +13,7 @@ mod print;
 mod problem;
 mod raw;
 mod read;
+mod reload;
 mod rules;
 mod suggest;
 mod value;
@@ -25,7 +26,8 @@ pub use keys::{
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
-pub use read::{ConfigFile, read};
+pub use read::{ConfigFile, read, reread};
+pub use reload::{Differences, Reloaded};
 pub use values::{
     Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel,
     Origin, SecretKey, StreamBackend, Trusted,

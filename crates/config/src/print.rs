@@ -1,7 +1,7 @@
 //! The default file and the list of environment variables. Both are generated from the declarations.
 
 use crate::ENVIRONMENT_PREFIX;
-use crate::declare::{Key, Section};
+use crate::declare::{Applies, Key, Section};
 use crate::keys::{Config, sections};
 
 /// The comment at the top of the default file.
@@ -45,7 +45,11 @@ fn table(section: &Section<'_>) -> String {
 
 fn entry(key: &Key<'_>) -> String {
     let docs = comment(key.docs);
-    format!("{docs}# Accepts {}.\n{} = {}\n", key.slot.accepts(), key.name, key.slot.show())
+    let applies = match key.applies {
+        Applies::Reload => "SIGHUP applies a change.",
+        Applies::Restart => "A change needs a restart.",
+    };
+    format!("{docs}# {applies}\n# Accepts {}.\n{} = {}\n", key.slot.accepts(), key.name, key.slot.show())
 }
 
 /// Formats documentation as comments. Each line of it begins with a space.

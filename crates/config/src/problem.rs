@@ -22,6 +22,8 @@ pub struct Problems(pub Vec<Problem>);
 pub enum Provenance {
     /// The value is the default.
     Default,
+    /// The tracker runs with the value, and a change needs a restart.
+    Running,
     /// A line of a file.
     File {
         /// The path as the operator wrote it.
@@ -40,6 +42,7 @@ impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the default"),
+            Self::Running => f.write_str("in use until a restart"),
             Self::File { path, line } => write!(f, "{path}, line {line}"),
             Self::Environment { name } => write!(f, "environment variable {name}"),
         }

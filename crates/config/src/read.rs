@@ -8,10 +8,11 @@ use toml::de::{DeTable, DeValue};
 
 use crate::ENVIRONMENT_PREFIX;
 use crate::declare::{Key, Section};
-use crate::keys::{Config, sections};
+use crate::keys::{Config, compare, sections};
 use crate::print::environment_name;
 use crate::problem::{Problem, Problems, Provenance};
 use crate::raw::Raw;
+use crate::reload::Reloaded;
 use crate::rules;
 use crate::suggest::nearest;
 
@@ -33,6 +34,38 @@ pub fn read(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Problems> {
+    read_all(file, environment).map(|(config, _)| config)
+}
+
+/// Reads the configuration of a tracker that runs with `running` once more.
+///
+/// The new configuration is checked as a whole, as at a start. Then the keys whose change needs a restart are set back
+/// to their running values, and the result is checked again: with those, a new value may be a contradiction.
+///
+/// # Errors
+/// Returns all problems, like [`read`]. The tracker should then continue with its running configuration.
+pub fn reread(
+    running: &Config,
+    file: Option<ConfigFile<'_>>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Reloaded, Problems> {
+    let (mut config, mut shown) = read_all(file, environment)?;
+    let differences = compare(&mut config, running);
+    for (key, (name, value)) in shown.iter_mut().zip(values(&sections(&mut config))) {
+        if differences.kept.contains(&&*name) {
+            (key.value, key.provenance) = (value, Provenance::Running);
+        }
+    }
+    let conflicts = rules::check(&config);
+    let problems: Vec<Problem> =
+        conflicts.iter().filter_map(|conflict| conflict_problem(conflict, &shown)).collect();
+    if problems.is_empty() { Ok(Reloaded { config, differences }) } else { Err(Problems(problems)) }
+}
+
+fn read_all(
+    file: Option<ConfigFile<'_>>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(Config, Vec<Shown>), Problems> {
     let mut config = Config::default();
     let mut reader = Reader { sections: sections(&mut config), written: Vec::new(), problems: Vec::new() };
     if let Some(file) = file {
@@ -41,7 +74,7 @@ pub fn read(
     reader.read_environment(environment);
     let (shown, mut problems) = reader.finish();
     problems.extend(rules::check(&config).iter().filter_map(|conflict| conflict_problem(conflict, &shown)));
-    if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+    if problems.is_empty() { Ok((config, shown)) } else { Err(Problems(problems)) }
 }
 
 /// Collects values and problems.
@@ -262,18 +295,22 @@ fn abbreviate(written: &str) -> String {
 }
 
 fn show(sections: &[Section<'_>], written: &[Written]) -> Vec<Shown> {
-    let keys = sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section.name, key)));
-    let shown = keys.map(|(section, key)| {
-        let name = format!("{section}.{}", key.name);
+    let shown = values(sections).map(|(name, value)| {
         let last = written.iter().rfind(|written| written.name == name);
         Shown {
-            value: key.slot.show(),
+            value,
             provenance: last.map_or(Provenance::Default, |last| last.provenance.clone()),
             accepted: last.is_none_or(|last| last.accepted),
             name,
         }
     });
     shown.collect()
+}
+
+/// Returns the full name and the value of every key.
+fn values(sections: &[Section<'_>]) -> impl Iterator<Item = (String, String)> {
+    let keys = sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section.name, key)));
+    keys.map(|(section, key)| (format!("{section}.{}", key.name), key.slot.show()))
 }
 
 /// Describes a contradiction. Returns `None` if one of its keys was refused already, because then it has no value to

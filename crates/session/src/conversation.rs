@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shoal_engine::Now;
 use shoal_engine::http::Responder;
+use shoal_engine::policy::Policy;
 use shoal_engine::refusal::Refusal;
 use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
@@ -81,6 +82,13 @@ impl Conversation {
         let slots = Slots::new(settings.full_scrapes_max);
         let (dates, body) = (Dates::new(), Vec::new());
         Self { settings, counters, responder, upgrades, slots, room: None, dates, body }
+    }
+
+    /// Replaces the settings and the policy for all later requests.
+    pub(crate) fn reconfigure(&mut self, settings: Arc<Settings>, policy: Arc<Policy>) {
+        self.responder.set_policy(policy);
+        self.slots.set_count_max(settings.full_scrapes_max);
+        self.settings = settings;
     }
 
     /// Sets `room`, which decides whether a source may have one more connection.

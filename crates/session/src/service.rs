@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
 use shoal_wire::http::response::Status;
@@ -66,12 +67,20 @@ impl Service {
         Self { settings, counters, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
-    /// Sets `room`, which decides whether a source may have one more connection when a connection comes to count
+    /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
     /// towards another source or limit than at first.
-    #[must_use]
-    pub fn with_source_capacity(mut self, room: Box<dyn SourceCapacity>) -> Self {
-        self.conversation.set_source_capacity(room);
-        self
+    pub fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
+        self.conversation.set_source_capacity(capacity);
+    }
+
+    /// Replaces the settings and the policy for all later input. The listeners must be the same as before. Open connections
+    /// stay open, and keep the source that a proxy has named.
+    pub fn reconfigure(&mut self, settings: Arc<Settings>, policy: &Arc<Policy>) {
+        self.conversation.reconfigure(Arc::clone(&settings), Arc::clone(policy));
+        if let Some(sockets) = &mut self.sockets {
+            sockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
+        }
+        self.settings = settings;
     }
 
     /// Returns the counters of the sessions, for an exporter.

@@ -6,8 +6,10 @@
 //! module must not know where bytes come from or go to.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use shoal_engine::Now;
+use shoal_engine::policy::Policy;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
@@ -113,6 +115,12 @@ impl Sockets {
     /// Registers the connection `handle` of the client at `ip` as a WebSocket.
     pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> Socket {
         Socket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
+    }
+
+    /// Replaces the settings and the policy for all later messages.
+    pub(crate) fn reconfigure(&mut self, settings: WebSocket, policy: Arc<Policy>) {
+        self.settings = settings;
+        self.responder.set_policy(policy);
     }
 
     /// Removes a WebSocket that has ended.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_config::Config;
-use shoal_tls::{Certificate, CertificateFiles, Server};
+use shoal_tls::{Certificate, CertificateError, CertificateFiles, Server};
 
 use crate::clock;
 use crate::failure::Failure;
@@ -19,12 +19,9 @@ const DAYS_LEFT_MIN: u64 = 14;
 /// Maximum time to read the files at the start.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The files, as the operator named them, and the server configuration made from them.
+/// The certificates in use.
 #[derive(Debug)]
-pub(crate) struct Certificates {
-    files: Vec<CertificateFiles>,
-    server: Server,
-}
+pub(crate) struct Certificates(Server);
 
 impl Certificates {
     /// Reads the certificates, if any listener needs them.
@@ -36,30 +33,28 @@ impl Certificates {
             return Ok(None);
         }
         let files = files(config);
-        let read = move || Server::load(&files).map(|server| Self { files, server });
+        let read = move || Server::load(&files).map(Self);
         let read = tokio::time::timeout(READ_TIME_MAX, tokio::task::spawn_blocking(read)).await;
         let Ok(read) = read else { return Err(too_slow()) };
         let loaded = read.context("the thread that reads certificates has failed")?;
         let loaded = loaded.map_err(|error| Failure::Configuration(error.to_string()))?;
-        show(&loaded.server);
+        show(&loaded.0);
         Ok(Some(loaded))
     }
 
     /// Returns the server configuration with which workers accept connections.
     pub(crate) fn server(&self) -> Server {
-        self.server.clone()
+        self.0.clone()
     }
 
-    /// Reads the files again. Open connections continue even if the files are unusable, and new connections then
-    /// get the old certificates.
-    pub(crate) fn reload(&self) {
-        match self.server.reload(&self.files) {
-            Ok(()) => {
-                tracing::info!(certificates = self.files.len(), "the certificates were read again");
-                show(&self.server);
-            }
-            Err(error) => tracing::error!(%error, "the certificates stay as they were"),
-        }
+    /// Reads the files that `config` names. Open connections continue even if the files are unusable, and new connections
+    /// then get the old certificates.
+    pub(crate) fn reload(&self, config: &Config) -> Result<(), CertificateError> {
+        let files = files(config);
+        self.0.reload(&files)?;
+        tracing::info!(certificates = files.len(), "the certificates were read again");
+        show(&self.0);
+        Ok(())
     }
 }
 

@@ -1,16 +1,14 @@
 //! The command line: its arguments and what they do.
 
-use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use shoal_config::{Config, ConfigFile};
 
 use crate::failure::Failure;
-use crate::{log, tls, tracker, version};
+use crate::{config_file, log, tls, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -65,7 +63,8 @@ Watching it:
   curl http://127.0.0.1:6970/health        does every worker answer?
   curl http://127.0.0.1:6970/metrics       metrics for Prometheus
 
-New certificates: SIGHUP reloads them without dropping a connection.
+SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it
+applies.
 Stopping it: SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
 Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
@@ -83,13 +82,13 @@ pub fn run() -> ExitCode {
 }
 
 fn serve(file: Option<&Path>) -> ExitCode {
-    let config = match load(file) {
+    let config = match config_file::read(file) {
         Ok(config) => config,
         Err(failure) => return exit_code(Err(failure)),
     };
     // The log stays open until the failure, if any, is reported, so that the failure is its last line.
-    let _log = log::begin(&config.log);
-    exit_code(tracker::run(&config, file))
+    let log = log::begin(&config.log);
+    exit_code(tracker::run(&config, file, log.filter()))
 }
 
 fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
@@ -103,26 +102,8 @@ fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
 }
 
 fn check(file: &Path) -> Result<(), Failure> {
-    load(Some(file))?;
+    config_file::read(Some(file))?;
     print(&format!("{}: no errors\n", file.display()))
-}
-
-/// Reads the configuration from defaults, file and environment.
-fn load(path: Option<&Path>) -> Result<Config, Failure> {
-    let Some(path) = path else {
-        return Ok(shoal_config::read(None, std::env::vars_os())?);
-    };
-    let shown = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| {
-        // An existing file must not be overwritten.
-        let advice = if error.kind() == ErrorKind::NotFound {
-            format!("\n  `shoal config > {shown}` writes one with the defaults")
-        } else {
-            String::new()
-        };
-        Failure::Configuration(format!("the configuration file {shown} cannot be read: {error}{advice}"))
-    })?;
-    Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
 }
 
 /// Writes to standard output. A reader that closes it early, as `head` does, is not an error.

@@ -11,6 +11,9 @@ use std::{panic, thread};
 use shoal_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::failure::Failure;
 
@@ -21,11 +24,33 @@ const LINES_MAX: usize = 8192;
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// The open log. When it is dropped, the queued lines are written, unless standard error is not read.
-pub(crate) struct Log(Option<WorkerGuard>);
+pub(crate) struct Log {
+    guard: Option<WorkerGuard>,
+    filter: LogFilter,
+}
+
+/// The filter of the log, whose level can change.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFilter(reload::Handle<LevelFilter, Registry>);
+
+impl Log {
+    /// Returns the filter of the log.
+    pub(crate) fn filter(&self) -> LogFilter {
+        self.filter.clone()
+    }
+}
+
+impl LogFilter {
+    /// Sets the minimum level of the messages that are logged.
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        // This fails only if the log is gone, and then there is nothing to filter.
+        let _ = self.0.reload(filter(level));
+    }
+}
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let Some(guard) = self.0.take() else { return };
+        let Some(guard) = self.guard.take() else { return };
         // The guard would wait for a second, which is the whole time that an operator is promised for a stop.
         let (flushed, wait) = mpsc::channel();
         let flush = move || {
@@ -42,20 +67,21 @@ impl Drop for Log {
 pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
-    let log = tracing_subscriber::fmt()
+    let (filter, handle) = reload::Layer::new(filter(settings.level));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = fmt::layer()
         .with_writer(writer)
-        .with_max_level(filter(settings.level))
         // Otherwise it would report on standard error that standard error is closed, and panic because of that.
         .log_internal_errors(false);
     match settings.format {
-        LogFormat::Human => log.with_ansi(wants_colour()).with_target(false).init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Human => registry.with(lines.with_ansi(wants_colour()).with_target(false)).init(),
+        LogFormat::Json => registry.with(lines.json()).init(),
     }
     panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
         tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
     }));
-    Log(Some(guard))
+    Log { guard: Some(guard), filter: LogFilter(handle) }
 }
 
 /// Reports why the program ends: in the log, if it is open already, or else on standard error.

@@ -20,6 +20,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
 use crate::heartbeat::Heartbeat;
+use crate::published::Published;
+use crate::reload::Live;
 use crate::service::WorkerService;
 use crate::worker::Worker;
 use crate::{processors, settings};
@@ -30,10 +32,9 @@ const NOTICES_PER_WORKER_MAX: usize = 2;
 /// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
-    pub(crate) stream_limits: StreamLimits,
-    pub(crate) policy: Arc<Policy>,
+    /// What a reload changes.
+    pub(crate) live: Arc<Published<Live>>,
     pub(crate) connection_key: ConnectionKey,
-    pub(crate) connections: Arc<shoal_session::Settings>,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
@@ -129,7 +130,7 @@ impl WorkerPool {
             };
             let worker_thread = WorkerThread {
                 backend: setup.backend,
-                stream_limits: setup.stream_limits,
+                stream_limits: setup.live.latest().stream_limits,
                 endpoints,
                 processor: setup.processors.get(number % setup.processors.len().max(1)).copied(),
             };
@@ -146,6 +147,11 @@ impl WorkerPool {
     /// Returns the memory budgets of the workers' connections.
     pub(crate) fn budgets(&self) -> Vec<Arc<Budget>> {
         self.budgets.clone()
+    }
+
+    /// Returns the wakers of all workers.
+    pub(crate) fn wakers(&self) -> Vec<Waker> {
+        self.wakers.clone()
     }
 
     /// Waits until every worker serves.
@@ -248,21 +254,22 @@ impl WorkerSetup {
     ) -> anyhow::Result<WorkerService> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
-        let (policy, store) = (|| Arc::clone(&self.policy), || Arc::clone(&self.store));
+        let live = self.live.latest();
+        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
         let http = http::Responder::new(policy(), store(), tallies.http, rng()?);
         let webtorrent = match &self.webtorrent {
             Some(webtorrent) => Some(webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?),
             None => None,
         };
+        let mut connections =
+            shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, self.tls.clone());
+        let per_source = live.stream_limits.per_source;
+        connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
         Ok(WorkerService {
             datagrams: udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?),
-            connections: shoal_session::Service::new(
-                Arc::clone(&self.connections),
-                http,
-                webtorrent,
-                self.tls.clone(),
-            )
-            .with_source_capacity(Box::new(listeners.source_limiter(self.stream_limits.per_source))),
+            connections,
+            live: self.live.subscribe(),
+            new_limits: None,
         })
     }
 }

@@ -1,21 +1,42 @@
 //! The service of a worker: passes the requests of its back ends to the responders, together with the time.
 
+use std::sync::Arc;
+
 use shoal_engine::udp::Responder;
+use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session};
 use shoal_transport::datagram::{DatagramService, Exchange};
 use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
+use crate::published::Subscription;
+use crate::reload::Live;
 
 /// The responders of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerService {
     pub(crate) datagrams: Responder,
     pub(crate) connections: Connections,
+    /// What a reload changes.
+    pub(crate) live: Subscription<Live>,
+    /// New limits that the I/O of connections does not know yet.
+    pub(crate) new_limits: Option<StreamLimits>,
+}
+
+impl WorkerService {
+    /// Adopts the configuration of the last reload, if there was one since the last call. Without one, this costs a load
+    /// of a cache line that nobody writes.
+    pub(crate) fn follow_reload(&mut self) {
+        let Some(live) = self.live.update() else { return };
+        self.datagrams.set_policy(Arc::clone(&live.policy));
+        self.connections.reconfigure(Arc::clone(&live.sessions), &live.policy);
+        self.new_limits = Some(live.stream_limits);
+    }
 }
 
 impl DatagramService for WorkerService {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
+        self.follow_reload();
         self.datagrams.serve(batch, clock::now());
     }
 }

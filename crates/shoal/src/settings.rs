@@ -62,7 +62,7 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
 }
 
 /// Returns the settings of HTTP and WebSocket connections.
-pub(crate) fn connections(config: &Config) -> shoal_session::Settings {
+pub(crate) fn sessions(config: &Config) -> shoal_session::Settings {
     let listener = |(listen, tls): (&Listen, bool)| Listener { tls, proxy_protocol: listen.proxy_protocol };
     let network = |trusted: &Trusted| match trusted {
         Trusted::Network(network) => Some(*network),
@@ -104,12 +104,11 @@ fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
     }
 }
 
-/// Returns the limits of each worker's connections if all workers together may have `connections_max`.
-pub(crate) fn stream_limits(config: &Config, connections_max: u64, workers: NonZeroUsize) -> StreamLimits {
-    let share = connections_max.div_ceil(workers.get() as u64).max(1);
+/// Returns the limits of a worker's connections, of which there may be `connections_max`.
+pub(crate) fn stream_limits(config: &Config, connections_max: usize) -> StreamLimits {
     let ms = |seconds: u32| u64::from(seconds) * 1000;
     StreamLimits {
-        connections_max: usize::try_from(share).unwrap_or(usize::MAX),
+        connections_max,
         per_source: SourceLimits {
             http_max: config.http.connections_per_source_max as usize,
             websockets_max: config.webtorrent.connections_per_source_max as usize,

@@ -21,8 +21,11 @@ use crate::certificates::Certificates;
 use crate::control::{self, Sources};
 use crate::failure::Failure;
 use crate::keeper::{Connections, Keeper};
+use crate::log::LogFilter;
 use crate::memory::Division;
 use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
+use crate::published::Published;
+use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::signals::{Hangups, Signals};
 use crate::{advice, allocator, clock, descriptors, memory, processors, settings, version};
 
@@ -36,30 +39,34 @@ const ROOT: &str = "/";
 ///
 /// # Errors
 /// Returns why it could not start or had to stop.
-pub(crate) fn run(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
     allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime of the control listener")?;
-    let outcome = runtime.block_on(live(config, file));
+    let outcome = runtime.block_on(live(config, file, log));
     // The runtime does not wait for a thread that still reads a file.
     runtime.shutdown_background();
     outcome
 }
 
-async fn live(config: &Config, file: Option<&Path>) -> Result<(), Failure> {
+async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot handle SIGTERM and SIGINT")?;
     greet(config, file);
-    // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end
-    // the tracker.
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
     division.log();
+    // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end the
+    // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let certificates = Certificates::load(config).await?;
-    let Running { mut pool, control, mut keeper } = start(config, &division, certificates.as_ref()).await?;
-    drop(tokio::spawn(hangups.obey(move || reload(certificates.as_ref()))));
+    let counters = Arc::<ReloadCounters>::default();
+    let Running { mut pool, control, mut keeper, live } =
+        start(config, &division, certificates.as_ref(), Arc::clone(&counters)).await?;
+    let wakers = pool.wakers();
+    let reloader = Reloader { file: file.map(Path::to_owned), live, certificates, log, wakers, counters };
+    drop(tokio::spawn(hangups.obey(move || reloader.reload())));
     let signal = tokio::select! {
         signal = signals.next() => signal,
         error = pool.failure() => return Err(error.into()),
@@ -83,14 +90,7 @@ struct Running {
     pool: WorkerPool,
     control: Option<ControlTask>,
     keeper: Keeper,
-}
-
-/// Reloads the certificates. The rest of the configuration is read only at the start.
-fn reload(certificates: Option<&Certificates>) {
-    match certificates {
-        Some(certificates) => certificates.reload(),
-        None => tracing::info!("SIGHUP: there are no certificates to read again"),
-    }
+    live: Arc<Published<Live>>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
@@ -98,8 +98,11 @@ async fn start(
     config: &Config,
     division: &Division,
     certificates: Option<&Certificates>,
+    reloads: Arc<ReloadCounters>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
+    // A reload compares with the configuration as it was read.
+    let policy = Arc::new(Policy::new(config.clone()));
     // The configuration that applies on a host that lacks an address family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
@@ -117,12 +120,16 @@ async fn start(
         if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, workers, &sockets, &listeners);
+    let share = connections_max.div_ceil(workers.get() as u64).max(1);
+    let live = Arc::new(Published::new(Arc::new(Live {
+        policy,
+        sessions: Arc::new(settings::sessions(config)),
+        stream_limits: settings::stream_limits(config, usize::try_from(share).unwrap_or(usize::MAX)),
+    })));
     let setup = WorkerSetup {
         backend,
-        stream_limits: settings::stream_limits(config, connections_max, workers),
-        policy: Arc::new(Policy::new(config.clone())),
+        live: Arc::clone(&live),
         connection_key: settings::connection_key(config)?,
-        connections: Arc::new(settings::connections(config)),
         tls: certificates.map(Certificates::server),
         store: Arc::clone(&store),
         webtorrent,
@@ -143,12 +150,13 @@ async fn start(
         backend: backend.to_string(),
         connections_max,
         started_unix_s,
+        reloads,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, keeper })
+    Ok(Running { pool, control, keeper, live })
 }
 
 /// How WebTorrent is served.

@@ -106,6 +106,11 @@ fn poll_streams(
     service: &mut WorkerService,
     wakers: &[Waker],
 ) -> io::Result<usize> {
+    service.follow_reload();
+    if let Some(limits) = service.new_limits.take() {
+        streams.set_limits(limits);
+        service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
+    }
     service.connections.collect(clock::now());
     let seen = streams.turn(now_ms, service)?;
     for worker in service.connections.dispatch() {

@@ -23,7 +23,7 @@ use super::lifecycle::{Fate, Occasion};
 use super::listen::BACKLOG;
 use super::roster::{Phase, Roster};
 use super::slab::Key;
-use super::{INPUT_BYTES_MAX, StreamLimits, StreamListeners, TURN_EVENTS_MAX};
+use super::{INPUT_BYTES_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners, TURN_EVENTS_MAX};
 
 /// Most connections that one listener is accepted from at a time.
 const ACCEPTS_MAX: usize = 64;
@@ -95,6 +95,17 @@ impl<S: StreamService> StreamIo<S> {
         io.watch_listeners()?;
         io.accepting = Accepting::Yes;
         Ok(io)
+    }
+
+    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    pub const fn set_limits(&mut self, limits: StreamLimits) {
+        self.roster.set_limits(limits);
+    }
+
+    /// Returns the limiter with which the service checks whether a source may have one more connection.
+    #[must_use]
+    pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
+        self.listeners.source_limiter(limits)
     }
 
     /// Takes one turn at `now_ms` (of any clock that never goes back). Returns how many accepts, inputs, outputs, speakers

@@ -176,6 +176,11 @@ impl<T> Roster<T> {
         &self.counters
     }
 
+    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    pub(super) const fn set_limits(&mut self, limits: StreamLimits) {
+        self.limits = limits;
+    }
+
     /// From now on no connection is to be idle.
     pub(super) const fn retire(&mut self) {
         self.retired = true;

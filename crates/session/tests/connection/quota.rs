@@ -28,8 +28,9 @@ fn tracker(header: Option<ClientHeader>) -> Tracker {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
         settings.proxy.header = header;
     };
-    let tracker = Tracker::with(decide, |_| {}, None);
-    Tracker { service: tracker.service.with_source_capacity(Box::new(AllButOne)), ..tracker }
+    let mut tracker = Tracker::with(decide, |_| {}, None);
+    tracker.service.set_source_capacity(Box::new(AllButOne));
+    tracker
 }
 
 fn header(source: &str) -> Vec<u8> {

@@ -7,6 +7,7 @@ mod page;
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -23,6 +24,7 @@ use shoal_types::Totals;
 use self::page::{Page, Unit};
 use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
+use crate::reload::ReloadCounters;
 use crate::{clock, process, version};
 
 /// The content type of the page: the text format of OpenMetrics 1.0.
@@ -39,6 +41,7 @@ pub(crate) struct Sources {
     pub(crate) backend: String,
     pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
+    pub(crate) reloads: Arc<ReloadCounters>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -416,8 +419,14 @@ fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Appends the metrics of the process, under the names that every Prometheus client uses.
+/// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.
 fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
+    page.counters(
+        "shoal_reloads",
+        "How often SIGHUP made the tracker read its configuration and certificates again, by outcome.",
+        reloads.map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed))),
+    )?;
     let account = process::account();
     page.seconds_counter("process_cpu", "User and system processor time.", account.cpu_s)?;
     let gauges = [

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -83,8 +84,13 @@ impl Tracker {
         let directory = tempfile::tempdir().expect("there is room for a file");
         let file = directory.path().join("shoal.toml");
         std::fs::write(&file, text).expect("there is room for a file");
+        Self::start_with_path(&file, settings)
+    }
+
+    /// The same with the configuration file at `path`, which the test can change later.
+    pub(crate) fn start_with_path(path: &Path, settings: &[(&str, &str)]) -> Self {
         let mut command = command(&SETTINGS);
-        Self::spawn(command.arg("--config").arg(file).envs(settings.iter().copied()), false)
+        Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()), false)
     }
 
     /// The same, but nobody reads its log once it is ready: the pipe is closed.

@@ -16,6 +16,7 @@ mod http;
 mod life;
 mod memory;
 mod page;
+mod reload;
 mod tls;
 mod udp;
 mod web;

@@ -1,0 +1,66 @@
+//! A value that one thread replaces and others follow, without making them wait.
+//!
+//! A reader compares a number per batch, which is one load of a cache line that nobody writes between two changes. Only
+//! after a change does it take the lock, for as long as it takes to clone an [`Arc`], and it never waits for the lock:
+//! if the writer holds it, the reader keeps the old value and looks again at its next batch.
+//!
+//! `tests/published.rs` compiles this file with the types of loom and checks all interleavings.
+
+use std::sync::{Arc, PoisonError};
+
+use super::sync::{AtomicU64, Mutex, Ordering};
+
+/// The latest value, shared by its writer and all readers. It has cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Published<T> {
+    /// The number of replacements so far. It changes only while the lock is held.
+    version: AtomicU64,
+    value: Mutex<Arc<T>>,
+}
+
+/// A reader of a published value.
+#[derive(Debug)]
+pub(crate) struct Subscription<T> {
+    published: Arc<Published<T>>,
+    /// The version that [`Subscription::update`] returned last.
+    version: u64,
+}
+
+impl<T> Published<T> {
+    /// Publishes the first value.
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self { version: AtomicU64::new(0), value: Mutex::new(value) }
+    }
+
+    /// Replaces the value.
+    pub(crate) fn publish(&self, value: Arc<T>) {
+        let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = value;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the latest value.
+    pub(crate) fn latest(&self) -> Arc<T> {
+        Arc::clone(&self.value.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns a reader of all values after the first.
+    pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription<T> {
+        Subscription { published: Arc::clone(self), version: 0 }
+    }
+}
+
+impl<T> Subscription<T> {
+    /// Returns the latest value, if it was replaced since the last call. Never blocks.
+    pub(crate) fn update(&mut self) -> Option<Arc<T>> {
+        if self.published.version.load(Ordering::Acquire) == self.version {
+            return None;
+        }
+        let value = self.published.value.try_lock().ok()?;
+        // The lock keeps version and value together: a version that is read without it may belong to a later value,
+        // which would then be missed.
+        self.version = self.published.version.load(Ordering::Relaxed);
+        Some(Arc::clone(&value))
+    }
+}

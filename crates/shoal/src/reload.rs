@@ -1,0 +1,97 @@
+//! Reload: what SIGHUP changes while the tracker runs.
+//!
+//! The configuration and the certificates are read again and checked as a whole. Only if all of it is valid, it replaces
+//! what the tracker runs with, at once; otherwise everything stays as it was, and the log says why. A worker sees the new
+//! [`Live`] before its next batch, see [`Published`]. Keys whose change needs a restart keep their values, and the log
+//! names them. `shoal_config` declares for each key which of the two it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shoal_config::{Config, Differences};
+use shoal_engine::policy::Policy;
+use shoal_net::Waker;
+use shoal_net::stream::StreamLimits;
+
+use crate::certificates::Certificates;
+use crate::log::LogFilter;
+use crate::published::Published;
+use crate::{config_file, settings};
+
+/// Everything that workers take from the configuration and that can change while they run.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) sessions: Arc<shoal_session::Settings>,
+    pub(crate) stream_limits: StreamLimits,
+}
+
+/// Reads everything again.
+pub(crate) struct Reloader {
+    /// The configuration file, if there is one.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) live: Arc<Published<Live>>,
+    /// The certificates, if any listener needs them.
+    pub(crate) certificates: Option<Certificates>,
+    pub(crate) log: LogFilter,
+    /// The wakers of all workers, so that idle ones see the change as well.
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) counters: Arc<ReloadCounters>,
+}
+
+/// The number of reloads by outcome.
+#[derive(Debug, Default)]
+pub(crate) struct ReloadCounters {
+    pub(crate) applied: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+impl Live {
+    /// Returns the same with another configuration, whose listeners and number of connections are those of the start.
+    fn with(&self, config: Config) -> Self {
+        let listeners = self.sessions.listeners.clone();
+        let connections_max = self.stream_limits.connections_max;
+        Self {
+            sessions: Arc::new(shoal_session::Settings { listeners, ..settings::sessions(&config) }),
+            stream_limits: settings::stream_limits(&config, connections_max),
+            policy: Arc::new(Policy::new(config)),
+        }
+    }
+}
+
+impl Reloader {
+    /// Reads everything again, and logs the outcome.
+    pub(crate) fn reload(&self) {
+        let count = match self.try_reload() {
+            Ok(differences) => {
+                tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");
+                if !differences.kept.is_empty() {
+                    tracing::warn!("needs a restart: {}", differences.kept.join(", "));
+                }
+                &self.counters.applied
+            }
+            Err(error) => {
+                tracing::error!(error, "the configuration stays as it was");
+                &self.counters.failed
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn try_reload(&self) -> Result<Differences, String> {
+        let live = self.live.latest();
+        let reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
+        // Reading certificates is the last step that can fail.
+        if let Some(certificates) = &self.certificates {
+            certificates.reload(&reloaded.config).map_err(|error| {
+                tracing::error!(%error, "the certificates stay as they were");
+                error.to_string()
+            })?;
+        }
+        self.log.set_level(reloaded.config.log.level);
+        self.live.publish(Arc::new(live.with(reloaded.config)));
+        self.wakers.iter().for_each(Waker::wake);
+        Ok(reloaded.differences)
+    }
+}
