@@ -21,7 +21,7 @@ fn commit() -> Option<String> {
     git(&["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=-modified"])
 }
 
-/// What git says, if there is a git and a repository.
+/// Returns the output of git, if there is a git and a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;

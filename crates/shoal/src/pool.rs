@@ -355,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_panics_fails_the_crew_with_its_words() {
+    fn a_worker_that_panics_stops_the_pool_with_its_message() {
         assert_eq!(failure_of(|_| panic!("out of {}", "luck")), "worker 3 failed: it panicked: out of luck");
         assert_eq!(failure_of(|_| panic!("plainly")), "worker 3 failed: it panicked: plainly");
     }
 
     #[test]
-    fn a_worker_that_ends_untold_fails_the_crew() {
+    fn a_worker_that_ends_unexpectedly_stops_the_pool() {
         let life = |ready: &mut dyn FnMut()| {
             ready();
             Ok(())

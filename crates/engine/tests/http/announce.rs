@@ -128,8 +128,9 @@ fn numwant_is_obeyed_to_the_number_and_over_both_families() {
             tracker.announce(v4(n), &with("numwant=0", &leecher(1)));
             tracker.announce(v6(n), &with("numwant=0", &leecher(1)));
         }
-        let wishes = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("20", 20), ("21", 20), ("9999999999999", 20)];
-        for (numwant, expected) in wishes.into_iter().chain([("-1", 5), ("-99999999999", 5), ("", 5)]) {
+        let numwants =
+            [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("20", 20), ("21", 20), ("9999999999999", 20)];
+        for (numwant, expected) in numwants.into_iter().chain([("-1", 5), ("-99999999999", 5), ("", 5)]) {
             let asked = with(&format!("numwant={numwant}"), &leecher(1));
             let peers = distinct(&tracker.announce(client(7), &asked));
             assert_eq!(peers.len(), expected, "numwant {numwant}");

@@ -28,8 +28,8 @@ fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
 #[test]
 fn numwant_is_obeyed_to_the_number() {
     let settings = configured(|config| config.webtorrent.offers_max = 8);
-    let wishes = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("8", 8), ("9", 8), ("99999999999999999999", 8)];
-    for (numwant, expected) in wishes.into_iter().chain([("-1", 8), ("-7", 8), ("null", 8)]) {
+    let numwants = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("8", 8), ("9", 8), ("99999999999999999999", 8)];
+    for (numwant, expected) in numwants.into_iter().chain([("-1", 8), ("-7", 8), ("null", 8)]) {
         let mut tracker = Tracker::new(&settings);
         let others = leechers(&mut tracker, 20);
         let mut client = tracker.newcomer();
@@ -219,7 +219,7 @@ fn an_answer_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn torrents_do_not_hear_of_each_other() {
+fn torrents_are_independent() {
     let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 5);
     let mut client = tracker.newcomer();
@@ -251,7 +251,7 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
 }
 
 #[test]
-fn offers_of_next_to_nothing_are_limited_by_what_others_hear() {
+fn tiny_offers_are_limited_by_the_bytes_relayed() {
     let rate_bytes: u32 = 64 * 1024;
     let relay = shoal_relay::Settings { relay_rate_max: rate_bytes, ..relay_settings() };
     let mut tracker = Tracker::of(1, &Config::default(), &relay);

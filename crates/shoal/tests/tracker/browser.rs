@@ -69,7 +69,7 @@ impl Browser {
     }
 
     /// Sends a message.
-    pub(crate) fn say(&mut self, message: &Value) {
+    pub(crate) fn send_json(&mut self, message: &Value) {
         self.send(Message::text(message.to_string()));
     }
 
@@ -91,7 +91,7 @@ impl Browser {
     }
 
     /// The next message. Pings are answered on the way.
-    pub(crate) fn hear(&mut self) -> Value {
+    pub(crate) fn receive(&mut self) -> Value {
         loop {
             match self.socket.read().expect("the tracker answers in time") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -101,10 +101,10 @@ impl Browser {
         }
     }
 
-    /// Says something and hears the reply.
+    /// Sends a message and returns the reply.
     pub(crate) fn ask(&mut self, message: &Value) -> Value {
-        self.say(message);
-        self.hear()
+        self.send_json(message);
+        self.receive()
     }
 
     /// Waits for the end, and tells by which code the tracker closed.
@@ -119,13 +119,13 @@ impl Browser {
         }
     }
 
-    /// Makes sure that the tracker still serves this socket, and has heard everything before.
+    /// Makes sure that the tracker still serves this socket, and has read everything before.
     pub(crate) fn check(&mut self) {
         self.send(Message::Ping(b"there?".as_slice().into()));
         while !self.has_pong() {}
     }
 
-    /// Whether the tracker answers at once. If it does not, the answer has to be waited for: see [`Self::hear_pong`].
+    /// Whether the tracker answers at once. If it does not, the answer has to be waited for: see [`Self::receive_pong`].
     pub(crate) fn answers_soon(&mut self) -> bool {
         self.send(Message::Ping(b"there?".as_slice().into()));
         self.tcp.set_read_timeout(Some(SOON)).expect("a time-out can be set");
@@ -138,8 +138,8 @@ impl Browser {
         }
     }
 
-    /// Hears the answer that did not come at once.
-    pub(crate) fn hear_pong(&mut self) {
+    /// Receives the pong that did not come at once.
+    pub(crate) fn receive_pong(&mut self) {
         while !self.has_pong() {}
     }
 
@@ -151,8 +151,8 @@ impl Browser {
         }
     }
 
-    /// Hears so many pings, and answers each.
-    pub(crate) fn hear_pings(&mut self, count: usize) {
+    /// Receives this many pings, and answers each.
+    pub(crate) fn receive_pings(&mut self, count: usize) {
         for _ in 0..count {
             match self.socket.read().expect("the tracker pings in time") {
                 Message::Ping(_) => self.socket.flush().expect("the tracker reads"),
@@ -196,7 +196,7 @@ pub(crate) fn offer_id(peer: char, number: usize) -> String {
     format!("{peer}{number:0>19}")
 }
 
-/// The answer of `peer` to an offer that it heard.
+/// Returns the answer of `peer` to an offer that it received.
 pub(crate) fn answer(peer: char, offer: &Value) -> Value {
     json!({
         "action": "announce", "info_hash": offer["info_hash"], "peer_id": name(peer), "to_peer_id": offer["peer_id"],
@@ -205,6 +205,6 @@ pub(crate) fn answer(peer: char, offer: &Value) -> Value {
 }
 
 /// Twenty characters.
-pub(crate) fn name(letter: char) -> String {
-    letter.to_string().repeat(20)
+pub(crate) fn name(character: char) -> String {
+    character.to_string().repeat(20)
 }

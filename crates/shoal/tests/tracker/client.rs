@@ -17,7 +17,7 @@ pub(crate) struct Client {
     socket: UdpSocket,
 }
 
-/// What an announce says. Starts from [`Announce::seeder`] or [`Announce::leecher`].
+/// The fields of an announce. Starts from [`Announce::seeder`] or [`Announce::leecher`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announce {
     pub(crate) info_hash: [u8; 20],
@@ -100,7 +100,7 @@ impl Client {
         Self::from_ip(ip.parse().expect("an address"), tracker)
     }
 
-    /// A client at `ip`. Hears answers from the address of `tracker` only, as the kernel sees to.
+    /// A client at `ip`. Receives answers from the address of `tracker` only, because its socket is connected.
     pub(crate) fn from_ip(ip: IpAddr, tracker: SocketAddr) -> Self {
         let socket = UdpSocket::bind((ip, 0)).expect("the address is a local one");
         socket.connect(tracker).expect("both are of the same family");

@@ -22,7 +22,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
 
-/// What every test wants, unless it says otherwise: two workers, so that sharing shows, and little memory.
+/// The default settings of tests: two workers, so that errors in sharing show, and little memory.
 const SETTINGS: [(&str, &str); 6] = [
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_HTTP_LISTEN", "127.0.0.1:0,[::1]:0"),
@@ -93,7 +93,7 @@ impl Tracker {
         Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()), false)
     }
 
-    /// The same, but nobody reads its log once it is ready: the pipe is closed.
+    /// Starts the tracker, and closes the pipe of its log once it is ready.
     pub(crate) fn start_with_log_closed(settings: &[(&str, &str)]) -> Self {
         let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);
         assert_eq!(tracker.log.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
@@ -152,7 +152,7 @@ impl Tracker {
 
     /// Everything that it has logged so far.
     pub(crate) fn log(&self) -> String {
-        self.log.seen.lock().expect("nobody panics with it").join("\n")
+        self.log.seen.lock().expect("no thread panics with it").join("\n")
     }
 
     /// Waits for its end, but no longer than `patience`.
@@ -193,7 +193,7 @@ impl Log {
         let copy = Arc::clone(&seen);
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                copy.lock().expect("nobody panics with it").push(line.clone());
+                copy.lock().expect("no thread panics with it").push(line.clone());
                 let is_last = close_when_ready && line.contains("\"ready\"");
                 let _ = sender.send(line);
                 if is_last {

@@ -99,7 +99,7 @@ pub(crate) fn certificate() -> (&'static str, &'static str) {
     (certificate, key)
 }
 
-/// Has the program make a certificate for `name` in `directory`.
+/// Lets the program create a certificate for `name` in `directory`.
 pub(crate) fn self_signed(directory: &Path, name: &str) -> (String, String) {
     let file = |kind: &str| directory.join(format!("{name}.{kind}")).to_str().unwrap().to_owned();
     let (certificate, key) = (file("crt"), file("key"));

@@ -9,7 +9,7 @@ use crate::client::{Announce, Client, connect_packet, word};
 use crate::frozen::freeze;
 use crate::harness::{PATIENCE, Tracker, run};
 
-/// What the tracker promises for a stop.
+/// The maximum duration of a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 
 #[test]

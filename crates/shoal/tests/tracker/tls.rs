@@ -71,7 +71,7 @@ fn what_cannot_be_done_is_told() {
     assert!(refusal(&["--name", "https://x/", "--out", out]).contains("neither a host name"));
 }
 
-/// What the README has to type is what the help offers.
+/// The commands of the README are those that the help offers.
 #[test]
 fn the_help_tells_where_the_files_may_go() {
     let output = self_signed(&["--help"]);

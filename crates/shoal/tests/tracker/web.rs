@@ -16,7 +16,7 @@ use crate::harness::PATIENCE;
 /// A connection, whatever carries it.
 pub(crate) struct Web {
     stream: Box<dyn Stream>,
-    /// What has come behind the last answer.
+    /// The bytes received after the last answer.
     rest: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Web {
     }
 }
 
-/// What is spoken on a TCP connection, with TLS or without.
+/// Returns the stream of a TCP connection, with TLS or without.
 pub(crate) fn over_tcp(stream: TcpStream, tls: bool) -> Box<dyn Stream> {
     if tls { Box::new(StreamOwned::new(session("localhost").0, stream)) } else { Box::new(stream) }
 }

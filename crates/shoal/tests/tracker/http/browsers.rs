@@ -12,7 +12,7 @@ fn knock(way: Way, tracker: &crate::harness::Tracker, fields: &str) -> crate::we
     web.answer()
 }
 
-/// What browsers send for an image, a link, a form and a script.
+/// The fields that browsers send for an image, a link, a form and a script.
 const CROSS_SITE: [&str; 4] = [
     "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
     "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\nSec-Fetch-User: ?1\r\n",

@@ -9,7 +9,7 @@ use crate::http::{Way, over_every_way};
 
 over_every_way!(every_rule_is_kept);
 
-/// What takes a second local address, of which a host has none with IPv6.
+/// A case that needs a second local address, which hosts do not have over IPv6.
 const TAKES_TWO_ADDRESSES: [&str; 2] =
     ["http-forwarding-headers-affect-no-other-peer", "http-peer-of-another-host-is-out-of-reach"];
 

@@ -1,4 +1,4 @@
-//! What clients send that a strict reader of the specifications would not serve.
+//! Requests of real clients that a strict reader of the specifications would not serve.
 
 use crate::harness::Tracker;
 use crate::http::{Way, over_every_way};

@@ -1,4 +1,4 @@
-//! Clients that are slow, deaf, or many.
+//! Clients that are slow, do not read, or are many.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -63,10 +63,10 @@ fn half_open_handshakes_are_closed_and_harm_nobody(way: Way) {
 fn a_client_that_never_reads_is_closed() {
     let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
-    let mut deaf = tcp(way.address(&tracker));
+    let mut slow_reader = tcp(way.address(&tracker));
     let request = format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(3), 1, "")).repeat(100);
-    // It asks until nobody hears it any more, and never looks at an answer.
-    while deaf.write_all(request.as_bytes()).is_ok() {
+    // It sends requests until the tracker stops reading, and never reads an answer.
+    while slow_reader.write_all(request.as_bytes()).is_ok() {
         if tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]) > 0 {
             break;
         }

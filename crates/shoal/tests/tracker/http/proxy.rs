@@ -30,7 +30,7 @@ fn a_proxy_header_names_the_client() {
         let answer = Web::over(stream).get(&announce(hash(1), 1111, ""));
         assert!(holds(&answer, b"11:external ip4:\xc6\x33\x64\x07"), "{}", answer.body.escape_ascii());
     }
-    // Without the header nobody is served there.
+    // Without the header, no client is served there.
     let mut bare = Web::connect(tracker.http[0], false);
     bare.send(b"GET /announce HTTP/1.1\r\nHost: t\r\n\r\n");
     let said = bare.until_closed().unwrap_or_default();

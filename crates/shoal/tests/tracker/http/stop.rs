@@ -14,7 +14,7 @@ over_every_way!(
     who_is_in_the_middle_of_a_request_is_told_of_the_end,
 );
 
-/// What the tracker promises for a stop.
+/// The maximum duration of a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 
 fn a_stop_closes_what_idles_and_answers_what_has_come(way: Way) {

@@ -1,4 +1,4 @@
-//! What one announce does and what it may contain.
+//! The effect of one announce, and the fields that it may contain.
 
 use crate::client::{Announce, Counts, STARTED, STOPPED};
 use crate::udp::{Way, hash, over_every_way};

@@ -1,5 +1,5 @@
-//! Every rule of the public suite, the "should" ones too. What stands beside this looks inside the tracker, sets it
-//! up in a special way, or demands more than the suite may demand of any tracker.
+//! Every rule of the public suite, the "should" ones too. The other tests look inside the
+//! tracker, use a special configuration, or demand more than the suite may demand of any tracker.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::udp::{Way, over_every_way};
 
 over_every_way!(every_rule_is_kept);
 
-/// What takes a second local address, of which a host has none with IPv6.
+/// A case that needs a second local address, which hosts do not have over IPv6.
 const TAKES_TWO_ADDRESSES: [&str; 2] =
     ["udp-connection-id-of-another-address-is-refused", "udp-peer-of-another-host-is-out-of-reach"];
 

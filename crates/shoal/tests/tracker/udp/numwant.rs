@@ -12,7 +12,7 @@ over_every_way!(
     every_peer_is_handed_out_about_equally_often,
 );
 
-/// What BEP 15 puts before the peers, and the bytes of a peer.
+/// The bytes before the peers (BEP 15), and those of a peer.
 fn reply_bytes(way: Way, peers: usize) -> usize {
     20 + peers * if way.v6 { 18 } else { 6 }
 }

@@ -11,12 +11,12 @@ over_every_way!(
 
 const CAP: u32 = 74;
 
-/// What swarm `number` is made to hold.
+/// The peers of swarm `number`.
 fn expected(number: u32) -> Counts {
     Counts { seeders: number % 4 + number % 2, completed: number % 2, leechers: number % 3 }
 }
 
-/// Announces that make swarm `number` hold that.
+/// Returns announces that fill swarm `number` with these peers.
 fn members(number: u32) -> Vec<Announce> {
     let mut port = 0;
     let mut next = |count: u32, announce: fn([u8; 20], u16) -> Announce| -> Vec<Announce> {

@@ -41,7 +41,7 @@ fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) 
     assert!(taken > 10_000, "{taken}");
     assert!(tracker.metric("shoal_replies_total", &[way.family(), "outcome=\"source_over_share\""]) > 0);
 
-    // Who is in stays in, may change, and may leave.
+    // The peers of a full store stay, may change, and may leave.
     for number in [0, taken / 2, taken - 1] {
         let again = client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(number), 1001) });
         assert_eq!((again.seeders, again.leechers), (1, 0));
@@ -54,7 +54,7 @@ fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) 
     other.connect();
     assert_eq!(tracker.page("/health").status, 200);
 
-    // What leaves makes room for what comes.
+    // Peers that leave make room for others.
     let leaving =
         (0..taken).map(|number| Announce { event: STOPPED, ..Announce::seeder(hash(number), 1001) });
     client.announce_all(leaving);

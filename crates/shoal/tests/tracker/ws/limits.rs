@@ -1,4 +1,4 @@
-//! Clients that are silent, deaf, too many, or say too much.
+//! Clients that are silent, do not read, are too many, or send too much.
 
 use std::thread;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn too_large_a_message_closes_with_1009(way: Way) {
     let tracker = way.start(&[("SHOAL_WEBTORRENT_MESSAGE_MAX", "20KiB")]);
     let mut browser = Browser::open(way, &tracker);
     browser.send(Message::text(" ".repeat(20 << 10)));
-    assert!(browser.hear()["failure reason"].is_string());
+    assert!(browser.receive()["failure reason"].is_string());
     browser.send(Message::text(" ".repeat((20 << 10) + 1)));
     assert_eq!(browser.close_code(), Some(1009));
 }
@@ -33,7 +33,7 @@ fn who_is_silent_is_pinged_and_then_closed(way: Way) {
     silent.ask(&announce('t', 's', 0));
     polite.ask(&announce('t', 'p', 0));
     // This one answers its pings while it waits; the other one is not read from, so its library answers none.
-    polite.hear_pings(3);
+    polite.receive_pings(3);
     silent.close_code();
     let peers = || (tracker.metric("shoal_webtorrent_peers", &[]) == 1).then_some(());
     eventually("the silent one is forgotten", peers);
@@ -49,7 +49,7 @@ fn who_is_always_in_the_middle_of_a_message_is_served_on(way: Way) {
     // Longer than the limit in all, each message by far shorter.
     for _ in 0..30 {
         browser.send_raw(&[end, begin].concat());
-        assert_eq!(browser.hear()["incomplete"], 1);
+        assert_eq!(browser.receive()["incomplete"], 1);
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -94,7 +94,7 @@ fn slow_readers(tracker: &Tracker) -> u64 {
     tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""])
 }
 
-/// One that reads late and steadily is sent less, stays, and is heard meanwhile.
+/// A client that reads late and steadily is sent less, stays connected, and is served meanwhile.
 #[test]
 fn offers_of_others_are_lost_and_never_end_a_connection() {
     let way = Way::PLAIN;
@@ -118,20 +118,20 @@ fn offers_of_others_are_lost_and_never_end_a_connection() {
         assert!(rounds < 10_000, "nothing is lost");
         flood(4);
     }
-    // What it says is heard at once, although it has not read what others have for it.
-    slow.say(&announce('u', 's', 0));
-    eventually("it is heard", || (tracker.metric("shoal_webtorrent_peers", &[]) == 10).then_some(()));
+    // Its message is read at once, although it has not read the messages of others.
+    slow.send_json(&announce('u', 's', 0));
+    eventually("its message is read", || (tracker.metric("shoal_webtorrent_peers", &[]) == 10).then_some(()));
     // It reads an offer for eight that are made, and its reply is among them in the end.
     let mut is_answered = false;
     for _ in 0..300 {
         flood(1);
-        is_answered |= slow.hear().get("interval").is_some();
+        is_answered |= slow.receive().get("interval").is_some();
     }
     while !is_answered {
-        is_answered |= slow.hear().get("interval").is_some();
+        is_answered |= slow.receive().get("interval").is_some();
     }
-    slow.say(&announce('v', 's', 0));
-    while slow.hear()["info_hash"] != name('v') {}
+    slow.send_json(&announce('v', 's', 0));
+    while slow.receive()["info_hash"] != name('v') {}
     assert_eq!(slow_readers(&tracker), 0);
 }
 
@@ -140,11 +140,11 @@ fn offers_of_others_are_lost_and_never_end_a_connection() {
 fn who_does_not_read_its_own_replies_is_closed() {
     let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
-    let (mut deaf, mut other) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
+    let (mut slow_reader, mut other) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     other.ask(&announce('t', 'o', 0));
     let hashes: Vec<String> = ('a'..='y').map(name).collect();
     let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
-    while deaf.try_send_raw(&scrape).is_ok() {}
+    while slow_reader.try_send_raw(&scrape).is_ok() {}
     eventually("it is closed", || (slow_readers(&tracker) == 1).then_some(()));
     other.check();
     assert_eq!(other.ask(&announce('t', 'o', 0))["incomplete"], 1);
@@ -156,7 +156,7 @@ fn who_asks_for_more_than_may_wait_is_closed() {
     let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "16KiB")]);
     let mut greedy = Browser::open(way, &tracker);
-    // So much longer that the replies to one input of either back end are too many.
+    // It is long enough that the replies to one input are too many.
     let hashes: Vec<String> = ('a'..='y').map(name).collect();
     let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
     drop(greedy.try_send_raw(&scrape.repeat(200)));
@@ -174,7 +174,7 @@ fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same() {
     for _ in 0..20 {
         assert_eq!(b.ask(&large_offers('b', 1))["incomplete"], 1);
     }
-    assert!(a.hear()["offer"].is_object());
+    assert!(a.receive()["offer"].is_object());
     assert!(lost(&tracker, "rate_limited") > 10);
 }
 
@@ -187,7 +187,7 @@ fn who_has_been_silent_longest_makes_room() {
     let (mut a, mut b) = (open(2), open(3));
     a.ask(&announce('t', 'a', 0));
     b.ask(&announce('t', 'b', 0));
-    // Who idles over HTTP goes first, although it was heard last.
+    // An idle HTTP connection is closed first, although it was active last.
     let mut http = way.connect(&tracker);
     assert_eq!(http.get("/").status, 404);
     let mut c = open(4);

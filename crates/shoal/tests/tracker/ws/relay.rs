@@ -20,16 +20,16 @@ fn two_clients_exchange_an_offer_and_an_answer(way: Way) {
     assert!((120..=150).contains(&reply["interval"].as_u64().unwrap()), "{reply}");
 
     assert_eq!(b.ask(&announce('t', 'b', 1))["incomplete"], 2);
-    let heard = a.hear();
-    assert_eq!((&heard["peer_id"], &heard["offer_id"]), (&json!(name('b')), &json!(offer_id('b', 0))));
-    assert_eq!(heard["offer"], offer('b', 0)["offer"]);
-    a.say(&answer('a', &heard));
-    let answered = b.hear();
-    assert_eq!((&answered["peer_id"], &answered["offer_id"]), (&json!(name('a')), &heard["offer_id"]));
+    let received = a.receive();
+    assert_eq!((&received["peer_id"], &received["offer_id"]), (&json!(name('b')), &json!(offer_id('b', 0))));
+    assert_eq!(received["offer"], offer('b', 0)["offer"]);
+    a.send_json(&answer('a', &received));
+    let answered = b.receive();
+    assert_eq!((&answered["peer_id"], &answered["offer_id"]), (&json!(name('a')), &received["offer_id"]));
     assert_eq!(answered["answer"]["type"], "answer");
 
-    // Nobody awaits it a second time, nor from somebody to whom no offer went.
-    a.say(&answer('a', &heard));
+    // No client awaits it a second time, or from a client to which no offer went.
+    a.send_json(&answer('a', &received));
     a.check();
     b.check();
 }
@@ -47,7 +47,7 @@ fn http_is_served_on_the_same_port(way: Way) {
     assert_eq!(tracker.metric("shoal_webtorrent_peers", &[]), 1);
 }
 
-/// Whoever does not answer while worker 0 is stopped is served by it.
+/// A client that gets no answer while worker 0 is stopped is served by it.
 #[test]
 fn clients_of_different_workers_meet() {
     let way = Way::PLAIN;
@@ -68,10 +68,10 @@ fn clients_of_different_workers_meet() {
     for round in 0..100 {
         a.ask(&announce('t', 'a', 0));
         b.ask(&announce('t', 'b', 3));
-        let heard = a.hear();
-        assert_eq!(heard["peer_id"], name('b'), "{round}");
-        a.say(&answer('a', &heard));
-        assert_eq!(b.hear()["offer_id"], heard["offer_id"], "{round}");
+        let received = a.receive();
+        assert_eq!(received["peer_id"], name('b'), "{round}");
+        a.send_json(&answer('a', &received));
+        assert_eq!(b.receive()["offer_id"], received["offer_id"], "{round}");
     }
 }
 
@@ -80,7 +80,7 @@ fn is_served_by_worker_0(tracker: &Tracker, browser: &mut Browser) -> bool {
     let answered = browser.answers_soon();
     drop(worker_0);
     if !answered {
-        browser.hear_pong();
+        browser.receive_pong();
     }
     !answered
 }
@@ -93,7 +93,7 @@ fn both_families_meet() {
     let mut b = Browser::knock(tracker.http[1], false, &[]).unwrap();
     a.ask(&announce('t', 'a', 0));
     assert_eq!(b.ask(&announce('t', 'b', 1))["incomplete"], 2);
-    assert_eq!(a.hear()["peer_id"], name('b'));
+    assert_eq!(a.receive()["peer_id"], name('b'));
 }
 
 #[test]
@@ -123,10 +123,10 @@ fn what_happened_is_counted() {
     let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     a.ask(&announce('t', 'a', 0));
     b.ask(&announce('t', 'b', 1));
-    let heard = a.hear();
-    a.say(&answer('a', &heard));
-    b.hear();
-    a.say(&answer('a', &heard));
+    let received = a.receive();
+    a.send_json(&answer('a', &received));
+    b.receive();
+    a.send_json(&answer('a', &received));
     let failure: Value = a.ask(&json!({"action": "announce", "info_hash": name('t')}));
     assert!(failure["failure reason"].is_string(), "{failure}");
     let requests = |kind: &str| {
@@ -147,12 +147,12 @@ fn a_peer_id_is_that_of_the_connection_that_lives() {
     alive.ask(&announce('t', 'a', 0));
     dead.ask(&announce('u', 'd', 0));
     let (mut thief, mut owner) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
-    // Nobody reads from the dead one, so its library answers no ping.
-    thief.say(&announce('t', 'a', 0));
-    owner.say(&announce('u', 'd', 0));
-    alive.hear_pings(1);
-    assert_eq!(owner.hear()["incomplete"], 1);
-    assert!(thief.hear()["failure reason"].is_string());
+    // The dead one is not read from, so its library answers no ping.
+    thief.send_json(&announce('t', 'a', 0));
+    owner.send_json(&announce('u', 'd', 0));
+    alive.receive_pings(1);
+    assert_eq!(owner.receive()["incomplete"], 1);
+    assert!(thief.receive()["failure reason"].is_string());
     alive.check();
     // One whose connection ends leaves its peers to others at once.
     alive.leave();
