@@ -169,7 +169,7 @@ fn on_threads<S: Send>(all: Vec<S>, serve: impl Fn(S) -> Result<()> + Sync) -> R
 fn serve(io: Backend, sockets: Sockets, mut service: impl DatagramService, stop: &AtomicBool) -> Result<()> {
     let mut io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
     while !stop.load(Ordering::Relaxed) {
-        io.turn(POLL_TIMEOUT, &mut service).context("the sockets failed")?;
+        io.poll(POLL_TIMEOUT, &mut service).context("the sockets failed")?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub enum Backend {
     Mmsg,
 }
 
-/// A back end of either kind. It is asked which one once a turn.
+/// A back end of either kind. The kind is checked once per poll round.
 #[derive(Debug)]
 pub enum AnyIo {
     /// io_uring.
@@ -30,41 +30,41 @@ pub enum AnyIo {
     Mmsg(Box<MmsgIo>),
 }
 
-/// The name of no back end.
+/// The error that no back end has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no back end {name:?}: use \"mmsg\" or \"uring\"")]
 pub struct UnknownBackend {
-    /// What was asked for.
+    /// The name.
     pub name: String,
 }
 
-/// Why a back end does not work on this host.
+/// The error that a back end does not work on this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the back end {backend} does not work here: {reason}")]
 pub struct Unsupported {
-    /// Which one.
+    /// The back end.
     pub backend: Backend,
-    /// Why, in words for the operator.
+    /// The reason, for the operator.
     pub reason: String,
 }
 
-/// The back end that was chosen.
+/// The chosen back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which one.
+    /// The back end.
     pub backend: Backend,
-    /// The one that would have been preferred, if it worked.
+    /// The preferred one, if it does not work.
     pub passed_over: Option<Unsupported>,
 }
 
 impl Backend {
-    /// All of them, the preferred one first. The order is measured (`cargo bench -p shoal-net`): with a core at its
-    /// limit, `mmsg` takes 4 to 7 % less CPU time a response, over loopback as over veth, and the same below it.
-    /// What io_uring saves in system calls is little when each of them carries 64 datagrams, and its requests,
-    /// completions and armed polls cost the kernel more than the headers of `recvmmsg` and `sendmmsg`.
+    /// All back ends, the preferred one first. The order was measured (`cargo bench -p shoal-net`): with a core at its
+    /// limit, `mmsg` takes 4 to 7 % less CPU time per response, over loopback and over veth, and the same below the
+    /// limit. io_uring saves few system calls when each of them carries 64 datagrams, and its requests, completions and
+    /// armed polls cost the kernel more than the headers of `recvmmsg` and `sendmmsg`.
     pub const ALL: [Self; 2] = [Self::Mmsg, Self::Uring];
 
-    /// The first back end of [`Backend::ALL`] that works on this host.
+    /// Returns the first back end of [`Backend::ALL`] that works on this host.
     #[must_use]
     pub fn choose() -> Choice {
         let [preferred, fallback] = Self::ALL;
@@ -74,7 +74,7 @@ impl Backend {
         }
     }
 
-    /// The name by which it is chosen.
+    /// Returns its name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,26 +83,26 @@ impl Backend {
         }
     }
 
-    /// Finds out whether it works on this host: opens one, and sends a datagram through it and back.
+    /// Checks whether it works on this host: opens one, and sends a datagram through it and back.
     ///
     /// # Errors
-    /// The reason why it does not work.
+    /// Returns the reason why it does not work.
     pub fn probe(self) -> Result<(), Unsupported> {
         if self == Self::Mmsg {
-            // Plain system calls of any kernel: whatever fails about them is not the back end's fault.
+            // These are system calls that every kernel has. Their errors have other causes.
             return Ok(());
         }
-        // On a thread of its own: when the kernel gets around to taking a closed ring apart, it interrupts whatever
-        // call the thread that had it is blocked in.
+        // The probe runs on its own thread: when the kernel dismantles a closed ring, it interrupts any blocking call
+        // of the thread that owned the ring.
         let probe = std::thread::Builder::new().spawn(move || echo_once(self));
         let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one datagram"));
         outcome.map_err(|error| Unsupported { backend: self, reason: explain(&error) })
     }
 
-    /// Opens a back end of this kind on the sockets of a worker, on the thread of the worker.
+    /// Opens a back end of this kind on the sockets of a worker. Must be called on the thread of the worker.
     ///
     /// # Errors
-    /// Where the kernel refuses; [`Backend::probe`] tells in advance.
+    /// Returns the error of the kernel if it refuses. [`Backend::probe`] finds that out in advance.
     pub fn open(self, sockets: Sockets) -> io::Result<AnyIo> {
         match self {
             Self::Uring => {
@@ -115,10 +115,10 @@ impl Backend {
 }
 
 impl DatagramIo for AnyIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
+    fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         match self {
-            Self::Uring(io) => io.turn(timeout, service),
-            Self::Mmsg(io) => io.turn(timeout, service),
+            Self::Uring(io) => io.poll(timeout, service),
+            Self::Mmsg(io) => io.poll(timeout, service),
         }
     }
 }
@@ -138,7 +138,7 @@ impl FromStr for Backend {
     }
 }
 
-/// How long the datagram of a probe may take, there and back within this host.
+/// Maximum time for the datagram of a probe, there and back within this host.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn echo_once(backend: Backend) -> io::Result<()> {
@@ -147,11 +147,11 @@ fn echo_once(backend: Backend) -> io::Result<()> {
     client.set_read_timeout(Some(PROBE_TIMEOUT))?;
     let mut io = backend.open(sockets)?;
     client.send_to(b"ping", server)?;
-    io.turn(PROBE_TIMEOUT, &mut Echo::default())?;
+    io.poll(PROBE_TIMEOUT, &mut Echo::default())?;
     client.recv(&mut [0; 4]).map(drop)
 }
 
-/// On a host that has but one family, this finds out which.
+/// Binds the loopback address of a family that this host has.
 fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
     let bind = |ip| {
         let addr = SocketAddr::new(ip, 0);
@@ -165,10 +165,10 @@ fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
     Ok((sockets, server))
 }
 
-/// What the error of a probe means to the operator.
+/// Explains the error of a probe to the operator.
 fn explain(error: &io::Error) -> String {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-        return "what was sent to this host itself was not answered".to_owned();
+        return "a datagram to this host itself was not answered".to_owned();
     }
     match Errno::from_io_error(error) {
         Some(Errno::NOSYS) => "this kernel has no io_uring".to_owned(),
@@ -177,7 +177,7 @@ fn explain(error: &io::Error) -> String {
              by the rules of a container"
                 .to_owned()
         }
-        Some(Errno::INVAL) => "this kernel is too old, it takes Linux 6.0".to_owned(),
+        Some(Errno::INVAL) => "this kernel is too old: io_uring needs Linux 6.0".to_owned(),
         Some(Errno::NOMEM) => "there is not enough memory that may be locked (ulimit -l)".to_owned(),
         _ => error.to_string(),
     }

@@ -1,7 +1,7 @@
-//! What a back end counts, for whoever exports it.
+//! The counters of a back end, for export.
 //!
-//! Each worker writes its own set, and any thread may read it. Only the worker writes, so that counting costs a
-//! plain load and store and no locked instruction.
+//! Each worker writes its own set, and any thread may read it. Only the worker writes, so counting costs a plain load
+//! and store instead of a locked instruction.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// The count so far.
+    /// Returns the current count.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts `n` more. Two threads that did this at once would lose counts, hence not public.
+    /// Adds `n`. Two threads that call this at the same time would lose counts, so it is not public.
     pub(crate) fn add(&self, n: usize) {
         self.0.store(self.read().wrapping_add(n as u64), Ordering::Relaxed);
     }
 }
 
-/// The counts of one worker's back end.
+/// The counters of one worker's back end.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines, which the prefetcher pairs: workers do not slow each other down by counting.
 pub struct Counters {
@@ -31,23 +31,23 @@ pub struct Counters {
     pub v4: FamilyCounters,
     /// Over IPv6.
     pub v6: FamilyCounters,
-    /// Batches handed to the service; received datagrams per batch is the mean batch size.
+    /// Batches passed to the service. The mean batch size is the number of received datagrams divided by it.
     pub batches: Counter,
-    /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the
-    /// socket's own buffer took over (io_uring only).
+    /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the socket's
+    /// own buffer filled instead (io_uring only).
     pub pool_exhausted: Counter,
 }
 
-/// The counts of one address family.
+/// The counters of one address family.
 #[derive(Debug, Default)]
 pub struct FamilyCounters {
-    /// Datagrams handed to the service.
+    /// Datagrams passed to the service.
     pub received: Counter,
     /// Datagrams dropped because they were longer than [`crate::REQUEST_BYTES_MAX`].
     pub oversized: Counter,
-    /// Receives that failed, mostly by ICMP errors in answer to earlier replies.
+    /// Failed receives, mostly because of ICMP errors that earlier replies have caused.
     pub receive_failed: Counter,
-    /// Replies that the kernel took.
+    /// Replies that the kernel accepted.
     pub sent: Counter,
     /// Replies dropped because the socket's send buffer or the device's queue was full.
     pub send_full: Counter,
@@ -58,7 +58,7 @@ pub struct FamilyCounters {
 }
 
 impl Counters {
-    /// The counts of the family that a socket at `local` serves.
+    /// Returns the counters of the family that a socket at `local` serves.
     pub(crate) fn family(&self, local: &SocketAddr) -> &FamilyCounters {
         if local.is_ipv4() { &self.v4 } else { &self.v6 }
     }

@@ -1,12 +1,12 @@
-//! The smallest service there is: for tests of the back ends, and to measure what they cost by themselves.
+//! The smallest possible service, for tests of the back ends and to measure the cost of the back ends alone.
 
 use shoal_transport::datagram::{DatagramService, Exchange};
 
 /// Answers each request with its own bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echo {
-    /// Every reply has this length, whatever the request has: cut off, or followed by left-over bytes.
-    /// `None` means the length of the request, as far as a reply can hold it.
+    /// The length of every reply, whatever the request has: the reply is truncated, or followed by left-over bytes.
+    /// `None` means the length of the request, as far as it fits a reply.
     pub reply_bytes: Option<usize>,
 }
 

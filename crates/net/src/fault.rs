@@ -1,4 +1,4 @@
-//! What the errors of receiving and sending mean: the network's, to be counted, or this host's, to end the worker.
+//! The meaning of errors of receiving and sending: those of the network are counted, those of this host end the worker.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::FamilyCounters;
 /// Counts a failed receive.
 ///
 /// # Errors
-/// Gives `errno` back where it tells of a fault in this program or host that would only repeat itself.
+/// Returns `errno` if it is a fault in this program or host that would only repeat.
 pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Result<()> {
     match errno {
         Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Err(errno.into()),
@@ -34,7 +34,7 @@ pub(crate) fn count_send(errno: Errno, replies: usize, counters: &FamilyCounters
     reason.add(replies);
 }
 
-/// The error of the system call that has just failed through `libc`.
+/// Returns the error of the system call that has just failed through `libc`.
 pub(crate) fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).expect("an error of the system has a number")
 }

@@ -1,26 +1,28 @@
-//! I/O back ends for datagrams behind one short trait; the I/O of streams is in [`stream`].
+//! I/O back ends for datagrams behind one short trait. The I/O of streams is in [`stream`].
 //!
-//! Owns sockets and rings, and moves bytes between them and a [`DatagramService`]. It must not look into a datagram, nor
-//! decide anything about its sender: what an answer is, is the business of whoever implements [`DatagramService`].
+//! This crate owns sockets and rings, and moves bytes between them and a [`DatagramService`] or
+//! [`StreamService`](shoal_transport::stream::StreamService). It must not interpret what it receives, nor decide
+//! anything about the sender.
 //!
-//! How a worker comes to its back end:
-//! 1. [`Sockets::bind`] opens the sockets of all workers, where faults of the configuration show;
-//! 2. handles for other threads are taken: [`Sockets::waker`], [`Sockets::counters`], [`Sockets::probes`];
-//! 3. each worker thread calls [`Backend::open`] on its own `Sockets`, and [`DatagramIo::turn`] from then on.
+//! A worker uses a back end as follows:
+//! 1. [`Sockets::bind`] opens the sockets of all workers. Configuration errors show here.
+//! 2. Other threads take their handles: [`Sockets::waker`], [`Sockets::counters`], [`Sockets::probes`].
+//! 3. Each worker thread calls [`Backend::open`] on its own `Sockets`, and then [`DatagramIo::poll`] in a loop.
 //!
-//! A client, such as a load generator, has the same back ends: [`Sockets::connect`] opens its sockets, a [`Bundler`]
-//! sends from them, and [`DatagramIo::turn`] hands the replies to a [`DatagramService`] that leaves `reply_len` at 0.
+//! A client, such as a load generator, uses the same back ends. [`Sockets::connect`] opens its sockets, a
+//! [`SegmentedSender`] sends from them, and [`DatagramIo::poll`] passes the replies to a [`DatagramService`] that
+//! leaves `reply_len` at 0.
 //!
-//! `unsafe` lives in the modules that talk to the kernel by pointers, and nowhere else: `shared`,
-//! `ring`, `ring::provided`, `socket::options`, `bundle`, `mmsg::{inbox, outbox}` and `uring::{receive, slot}`.
+//! `unsafe` is only in the modules that pass pointers to the kernel: `shared`, `ring`, `ring::provided`,
+//! `socket::options`, `segmentation`, `mmsg::{receive, send}` and `uring::{receive, slot}`.
 
 mod backend;
-mod bundle;
 mod counters;
 mod echo;
 mod fault;
 mod mmsg;
 mod ring;
+mod segmentation;
 mod shared;
 mod socket;
 pub mod stream;
@@ -33,11 +35,11 @@ use std::time::Duration;
 use shoal_transport::datagram::DatagramService;
 
 pub use backend::{AnyIo, Backend, Choice, UnknownBackend, Unsupported};
-pub use bundle::{BUNDLE_MAX, Bundler};
 pub use counters::{Counter, Counters, FamilyCounters};
 pub use echo::Echo;
 pub use mmsg::MmsgIo;
 pub use ring::TaskRun;
+pub use segmentation::{SEGMENTS_MAX, SegmentedSender};
 pub use socket::{
     BindError, BufferShortfall, ClientSettings, ConnectError, SOCKETS_MAX, SocketMemory, SocketProbe,
     SocketSettings, Sockets,
@@ -45,43 +47,46 @@ pub use socket::{
 pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
 
-/// Longest request that is served. A longer datagram is dropped and counted, never served in part.
-/// The longest honest one, a scrape or an announce with options, fits an Ethernet frame of 1500 bytes.
+/// Maximum length of a request. A longer datagram is dropped and counted, never served in part. The longest honest
+/// request, a scrape or an announce with options, fits an Ethernet frame of 1500 bytes.
 pub const REQUEST_BYTES_MAX: usize = 2048;
 
-/// Most batches that one socket gets in a turn (mmsg), or that a turn serves (uring, whose batches mix sockets in
-/// the order of arrival). At 64 datagrams of about 5 µs each, two sockets hold the thread for under 3 ms.
-pub const TURN_BATCHES_MAX: usize = 4;
+/// Maximum number of batches for each socket in a poll round (mmsg), or for the whole round (uring, whose batches mix
+/// sockets in the order of arrival). With 64 datagrams of about 5 µs each, two sockets occupy the thread for less than
+/// 3 ms.
+pub const POLL_BATCHES_MAX: usize = 4;
 
-/// A datagram back end of one worker: its sockets, and whatever it needs to batch over them.
+/// A datagram back end of one worker: its sockets, and the buffers to batch over them.
 ///
 /// Duties of an implementation:
-/// - `turn` waits until a datagram has arrived on any socket, `timeout` has passed, the worker's [`Waker`] was used,
-///   or what [`Sockets::watch`] was given is readable, whichever is first; a wake before the turn counts too;
-/// - it hands every datagram to `service` exactly once, in batches of at most `BATCH_MAX`, then sends the replies
-///   from the local address that was asked; when it returns, the kernel has all of them;
-/// - within one turn every socket gets at most a bounded number of batches, so that no family starves another
-///   and the caller gets the thread back under saturation;
-/// - it counts what it drops and never fails on what a peer can cause (ICMP errors, truncation, a full send queue);
-/// - it allocates nothing after it was opened.
+/// - `poll` waits until a datagram has arrived on any socket, `timeout` has passed, the worker's [`Waker`] was used, or
+///   the descriptor given to [`Sockets::watch`] is readable, whichever is first. A wake before the call counts too.
+/// - It passes every datagram to `service` exactly once, in batches of at most `BATCH_MAX`, and then sends the replies
+///   from the local addresses that the requests were sent to. When it returns, the kernel has all of them.
+/// - Within one poll round, every socket gets a bounded number of batches. No family starves another, and the caller
+///   regains control even under saturation.
+/// - It counts dropped datagrams, and never fails because of errors that a peer can cause (ICMP errors, truncation, a
+///   full send queue).
+/// - It allocates nothing after it was opened.
 pub trait DatagramIo {
-    /// One turn, as described above. Returns how many datagrams it took from the sockets, those it dropped included.
+    /// Runs a poll round, as described above. Returns the number of datagrams received, including dropped ones.
     ///
     /// # Errors
-    /// Only for faults of this host, such as a closed ring; the worker cannot go on.
-    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize>;
+    /// Returns errors of this host that make it impossible to continue, such as a closed ring.
+    fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize>;
 
-    /// Serves what is queued in the sockets, without waiting, until nothing is left or `goes_on`, which is asked after
-    /// each turn, says no (a flood never leaves nothing): the last thing a worker does.
+    /// Serves the datagrams queued in the sockets, without waiting, until none is left or `should_continue` returns
+    /// false. It is called after each poll round, because under a flood some are always left. This is the last thing
+    /// that a worker does.
     ///
     /// # Errors
-    /// As [`DatagramIo::turn`].
+    /// The same as for [`DatagramIo::poll`].
     fn drain(
         &mut self,
         service: &mut impl DatagramService,
-        mut goes_on: impl FnMut() -> bool,
+        mut should_continue: impl FnMut() -> bool,
     ) -> io::Result<()> {
-        while self.turn(Duration::ZERO, service)? > 0 && goes_on() {}
+        while self.poll(Duration::ZERO, service)? > 0 && should_continue() {}
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! The portable back end: `poll`, `recvmmsg` and `sendmmsg`, on every kernel and in every container.
 //!
-//! Owns the order of events in a turn. `poll` and not `epoll`: with a handful of descriptors the two cost the same
-//! to call, but a socket in an epoll set runs a callback for each datagram that arrives, also while the worker is
-//! busy and not waiting for any.
+//! This module owns the order of events in a poll round. It uses `poll` rather than `epoll`: with a handful of
+//! descriptors the two calls cost the same, but a socket in an epoll set runs a callback for each datagram that
+//! arrives, even while the worker is busy and does not wait.
 
-mod inbox;
-mod outbox;
+mod receive;
+mod send;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,20 +17,20 @@ use rustix::io::Errno;
 use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 use crate::socket::{SOCKETS_MAX, decode_source};
-use crate::{DatagramIo, Sockets, TURN_BATCHES_MAX, fault};
-use inbox::Inbox;
-use outbox::{Outbox, Reply};
+use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
+use receive::ReceiveBatch;
+use send::{Reply, SendBatch};
 
 /// The back end over `recvmmsg` and `sendmmsg`.
 #[derive(Debug)]
 pub struct MmsgIo {
     sockets: Sockets,
-    inbox: Inbox,
+    received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
-    outbox: Outbox,
+    sending: SendBatch,
 }
 
-/// Sockets that may have datagrams: bit `i` stands for socket `i`.
+/// The sockets that may have datagrams: bit `i` stands for socket `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ready(u64);
 
@@ -40,15 +40,15 @@ impl MmsgIo {
     /// Takes over the sockets of a worker.
     ///
     /// # Errors
-    /// Where memory cannot be had.
+    /// Returns an error if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
-        Ok(Self { sockets, inbox: Inbox::new()?, replies, outbox: Outbox::new() })
+        Ok(Self { sockets, received: ReceiveBatch::new()?, replies, sending: SendBatch::new() })
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Ready> {
         let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 2 }>::new();
-        let sockets = self.sockets.listeners.iter().map(|listener| listener.socket.as_fd());
+        let sockets = self.sockets.bound.iter().map(|socket| socket.socket.as_fd());
         let watched = self.sockets.watched.as_ref().map(AsFd::as_fd);
         for descriptor in sockets.chain([self.sockets.waker.as_fd()]).chain(watched) {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -60,8 +60,8 @@ impl MmsgIo {
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(errno) => return Err(errno.into()),
         }
-        // What is watched beside ends the wait, and that is all.
-        let mut others = descriptors.drain(self.sockets.listeners.len()..);
+        // The waker and the watched descriptor only end the wait.
+        let mut others = descriptors.drain(self.sockets.bound.len()..);
         let woken = others.next().is_some_and(|waker| !waker.revents().is_empty());
         drop(others);
         if woken {
@@ -74,27 +74,28 @@ impl MmsgIo {
         Ok(ready)
     }
 
-    /// One batch of one socket. Returns how many datagrams came; fewer than `BATCH_MAX` mean that it is empty now.
+    /// Exchanges one batch on one socket. Returns the number of datagrams received. If fewer than `BATCH_MAX`, the
+    /// socket is now empty.
     fn exchange(&mut self, index: usize, service: &mut impl DatagramService) -> io::Result<usize> {
-        let Self { sockets, inbox, replies, outbox } = self;
-        let (socket, counters) = (sockets.listeners[index].socket.as_fd(), sockets.family(index));
-        let arrived = match inbox.receive(socket) {
+        let Self { sockets, received, replies, sending } = self;
+        let (socket, counters) = (sockets.bound[index].socket.as_fd(), sockets.family(index));
+        let arrived = match received.receive(socket) {
             Ok(arrived) => arrived,
             Err(errno) => return fault::count_receive(errno, counters).map(|()| 0),
         };
-        let mut letters = ArrayVec::<_, BATCH_MAX>::new();
+        let mut datagrams = ArrayVec::<_, BATCH_MAX>::new();
         let mut batch = ArrayVec::<_, BATCH_MAX>::new();
         for (index, reply) in (0..arrived).zip(replies.iter_mut()) {
-            let letter = inbox.letter(index);
-            let Some(request) = letter.request else {
+            let datagram = received.datagram(index);
+            let Some(request) = datagram.request else {
                 counters.oversized.add(1);
                 continue;
             };
-            let Some(source) = decode_source(letter.name) else {
+            let Some(source) = decode_source(datagram.name) else {
                 counters.receive_failed.add(1);
                 continue;
             };
-            letters.push(letter);
+            datagrams.push(datagram);
             batch.push(Exchange { source, request, reply, reply_len: 0 });
         }
         if batch.is_empty() {
@@ -103,26 +104,26 @@ impl MmsgIo {
         counters.received.add(batch.len());
         sockets.counters.batches.add(1);
         service.serve(&mut batch);
-        let answered = letters.iter().zip(&batch).filter(|(_, exchange)| exchange.reply_len > 0);
-        let replies = answered.map(|(letter, exchange)| Reply {
-            name: letter.return_name(),
-            control: letter.return_control(),
+        let answered = datagrams.iter().zip(&batch).filter(|(_, exchange)| exchange.reply_len > 0);
+        let replies = answered.map(|(datagram, exchange)| Reply {
+            name: datagram.return_name(),
+            control: datagram.return_control(),
             payload: &exchange.reply[..exchange.reply_len],
         });
-        outbox.send(socket, replies, counters);
+        sending.send(socket, replies, counters);
         Ok(arrived)
     }
 }
 
 impl DatagramIo for MmsgIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
+    fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         let mut ready = self.wait(timeout)?;
         let mut taken = 0;
-        for _ in 0..TURN_BATCHES_MAX {
+        for _ in 0..POLL_BATCHES_MAX {
             if ready == Ready::default() {
                 break;
             }
-            for index in 0..self.sockets.listeners.len() {
+            for index in 0..self.sockets.bound.len() {
                 if ready.contains(index) {
                     let arrived = self.exchange(index, service)?;
                     ready.set(index, arrived == BATCH_MAX);

@@ -1,7 +1,7 @@
-//! One io_uring: its set-up, and the one system call that drives it.
+//! One io_uring: its setup, and the one system call that drives it.
 //!
-//! Owns the ring's descriptor and queues. Knows nothing of what the submissions mean: each carries a token of 64 bits
-//! that is its owner's business. Beside it, `provided` has the buffers that the kernel fills.
+//! This module owns the ring's descriptor and queues. It does not know the meaning of submissions: each carries a token
+//! of 64 bits, which only its owner interprets. The buffers that the kernel fills are in `provided`.
 #![allow(unsafe_code, reason = "a submission tells the kernel addresses to read and write")]
 
 pub(crate) mod provided;
@@ -24,32 +24,32 @@ pub enum TaskRun {
     Cooperative,
 }
 
-/// A ring, used by the thread that made it and no other.
+/// A ring, used only by the thread that created it.
 pub(crate) struct Ring {
     uring: IoUring,
-    /// What the submission queue had no room for.
+    /// Submissions that the submission queue had no room for.
     spilled: VecDeque<squeue::Entry>,
     wait_flags: EnterFlags,
 }
 
-/// A submission that may be given to the kernel.
+/// A submission that may be passed to the kernel.
 #[derive(Debug)]
 pub(crate) struct Submission(squeue::Entry);
 
-/// What the kernel says of a submission.
+/// The result of a submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// What its submission was given.
+    /// The token of its submission.
     pub(crate) token: u64,
     result: i32,
     flags: u32,
 }
 
-/// Longest wait of one call. Longer ones would not fit the kernel's type, and nobody misses them.
+/// Maximum wait of one call. A longer one would not fit the kernel's type, and is never needed.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Ring {
-    /// A ring for `submissions_max` submissions at a time, on `files`, which submissions name by their index.
+    /// Creates a ring for `submissions_max` submissions at a time. Submissions refer to `files` by their index.
     pub(crate) fn new(
         task_run: TaskRun,
         submissions_max: usize,
@@ -68,7 +68,7 @@ impl Ring {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             uring.submitter().register_files(&descriptors)?;
         }
-        // An idle tracker waits for its peers, not for a disk: keep it out of the figures for "iowait".
+        // An idle tracker waits for its peers, not for a disk. It should not count as "iowait".
         let no_iowait =
             if uring.params().is_feature_no_iowait() { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() };
         Ok(Self { uring, spilled: VecDeque::new(), wait_flags: EnterFlags::EXT_ARG | no_iowait })
@@ -79,7 +79,7 @@ impl Ring {
     /// # Safety
     /// The address must be that of a page, with room for `count` entries until the ring is closed.
     pub(crate) unsafe fn register_buffer_group(&self, address: u64, count: u16, id: u16) -> io::Result<()> {
-        // SAFETY: the caller's promise is what the call asks for.
+        // SAFETY: the caller guarantees what the call requires.
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
@@ -92,16 +92,17 @@ impl Ring {
 
     /// Puts an entry into the submission queue, if there is room for it.
     fn submit_later(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: whoever made the submission has vouched for the memory it names.
+        // SAFETY: the caller of `Submission::new` has guaranteed that the memory in the entry is valid.
         unsafe { self.uring.submission().push(entry) }.is_ok()
     }
 
-    /// Whether something is queued.
+    /// Returns whether any submission is queued.
     pub(crate) fn has_queued(&mut self) -> bool {
         !self.spilled.is_empty() || !self.uring.submission().is_empty()
     }
 
-    /// Gives the kernel what is queued, lets it do its work, and with a timeout waits for the first completion.
+    /// Passes the queued submissions to the kernel, lets it do its work, and with a timeout waits for the first
+    /// completion.
     pub(crate) fn enter(&mut self, timeout: Duration) -> io::Result<()> {
         while !self.spilled.is_empty() {
             let spilled_before = self.spilled.len();
@@ -111,14 +112,14 @@ impl Ring {
             }
             self.enter_once(Duration::ZERO)?;
             if self.spilled.len() == spilled_before {
-                // The kernel takes nothing before completions are taken, which is the caller's next step.
+                // The kernel accepts nothing before completions are taken, which is the caller's next step.
                 return Ok(());
             }
         }
         self.enter_once(timeout)
     }
 
-    /// Moves what was spilled to the submission queue, as far as there is room.
+    /// Moves spilled submissions to the submission queue, as far as there is room.
     fn refill(&mut self) {
         while let Some(entry) = self.spilled.pop_front() {
             if !self.submit_later(&entry) {
@@ -139,40 +140,40 @@ impl Ring {
             let flags = (EnterFlags::GETEVENTS | self.wait_flags).bits();
             let timeout = Timespec::from(timeout.min(WAIT_MAX));
             let args = SubmitArgs::new().timespec(&timeout);
-            // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which is what `SubmitArgs` is.
+            // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which `SubmitArgs` is.
             unsafe { submitter.enter(queued, 1, flags, Some(&args)) }
         };
         match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(_) => Ok(()),
-            // The time is up, a signal came, or completions must be taken before more can be submitted: in each
-            // case the caller looks at the completions next, and what is queued stays queued.
+            // The time is up, a signal came, or completions must be taken before more can be submitted. In each case
+            // the caller checks the completions next, and queued submissions remain queued.
             Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => Ok(()),
             Err((_, error)) => Err(error),
         }
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     pub(crate) fn complete(&mut self) -> Option<Completion> {
         let entry = self.uring.completion().next()?;
         Some(Completion { token: entry.user_data(), result: entry.result(), flags: entry.flags() })
     }
 
-    /// Lets go of the files, so that a socket is closed when its owner closes it, and not when the kernel finds
-    /// the time to take the ring apart.
+    /// Unregisters the files, so that a socket is closed when its owner closes it, not when the kernel finds the time
+    /// to dismantle the ring.
     pub(crate) fn release_files(&self) {
-        // It fails where there are none any more.
+        // It fails if there are none any more.
         let _ = self.uring.submitter().unregister_files();
     }
 
-    /// Cancels whatever is under way. The cancelled still complete, and only then are they done.
+    /// Cancels all operations in progress. Each still has a completion, and is over only then.
     pub(crate) fn cancel_all(&self, timeout: Duration) {
-        // It fails where nothing is under way; what remains uncancelled shows in missing completions.
+        // It fails if none is in progress. An operation that it does not cancel shows as a missing completion.
         let timeout = Timespec::from(timeout);
         let _ = self.uring.submitter().register_sync_cancel(Some(timeout), CancelBuilder::any());
     }
 }
 
-/// The size of a queue with room for `count`.
+/// Returns the size of a queue with room for `count`.
 fn queue_entries(count: usize) -> u32 {
     u32::try_from(count.next_power_of_two()).expect("a queue has room for a few thousand entries")
 }
@@ -187,24 +188,24 @@ impl Submission {
     /// Ties an entry to the token of its completion.
     ///
     /// # Safety
-    /// All memory that the entry names must stay valid, and unused by others, until its last completion.
+    /// All memory that the entry refers to must stay valid, and unused by others, until its last completion.
     pub(crate) unsafe fn new(entry: squeue::Entry, token: u64) -> Self {
         Self(entry.user_data(token))
     }
 }
 
 impl Completion {
-    /// How many bytes the operation moved, or how it failed.
+    /// Returns how many bytes the operation moved, or how it failed.
     pub(crate) fn outcome(&self) -> Result<usize, Errno> {
         usize::try_from(self.result).map_err(|_| Errno::from_raw_os_error(-self.result))
     }
 
-    /// Whether the submission yields more completions after this one.
+    /// Returns whether the submission yields more completions after this one.
     pub(crate) fn has_more(&self) -> bool {
         cqueue::more(self.flags)
     }
 
-    /// The provided buffer that the operation used up.
+    /// Returns the provided buffer that the operation used.
     pub(crate) fn buffer(&self) -> Option<u16> {
         cqueue::buffer_select(self.flags)
     }

@@ -1,7 +1,7 @@
-//! Memory that the kernel reads and writes through addresses it was given.
+//! Memory that the kernel reads and writes at addresses it was given.
 //!
-//! Owns its mapping, and hands out raw pointers rather than references, so that no reference exists while the
-//! kernel may write. It does not know who holds which element; that is for the modules that own a `Shared`.
+//! This module owns the mapping. It hands out raw pointers rather than references, so that no reference exists while
+//! the kernel may write. It does not know who holds which element; the owner of a `Shared` does.
 #![allow(unsafe_code, reason = "it maps memory, and turns pointers into references where its user vouches")]
 
 use std::io;
@@ -9,10 +9,10 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Smallest page of the platforms that Shoal runs on: what `mmap` aligns to at the least.
+/// Smallest page of the platforms that Shoal runs on. `mmap` aligns to at least this.
 const PAGE_BYTES_MIN: usize = 4096;
 
-/// An array of `T` in pages of its own, at an address that never changes.
+/// An array of `T` in its own pages, at an address that never changes.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     base: NonNull<T>,
@@ -37,33 +37,33 @@ impl<T> Shared<T> {
         Ok(Self { base, count, leaked: false })
     }
 
-    /// Where element `index` lives. Valid as long as `self`.
+    /// Returns the address of element `index`. It is valid as long as `self`.
     pub(crate) fn pointer(&self, index: usize) -> *mut T {
         assert!(index < self.count, "element {index} of {}", self.count);
         // SAFETY: the mapping holds `count` elements, and `index` was just checked against it.
         unsafe { self.base.as_ptr().add(index) }
     }
 
-    /// Reads element `index`.
+    /// Returns element `index` for reading.
     ///
     /// # Safety
     /// Neither the kernel nor a `&mut` of this process may write it while the reference lives.
     pub(crate) unsafe fn element(&self, index: usize) -> &T {
-        // SAFETY: the element is mapped and valid since `zeroed`; that nobody writes it is the caller's promise.
+        // SAFETY: the element is mapped and valid since `zeroed`. The caller guarantees that nothing writes it.
         unsafe { &*self.pointer(index) }
     }
 
-    /// Writes element `index`.
+    /// Returns element `index` for writing.
     ///
     /// # Safety
-    /// Neither the kernel nor any other reference of this process may reach it while the reference lives.
+    /// Neither the kernel nor any other reference of this process may access it while the reference lives.
     #[expect(clippy::mut_from_ref, reason = "elements are lent one by one, and the caller vouches for each")]
     pub(crate) unsafe fn element_mut(&self, index: usize) -> &mut T {
-        // SAFETY: the element is mapped and valid since `zeroed`; that it is unshared is the caller's promise.
+        // SAFETY: the element is mapped and valid since `zeroed`. The caller guarantees that it is unshared.
         unsafe { &mut *self.pointer(index) }
     }
 
-    /// Keeps the mapping for ever, because the kernel may still use it.
+    /// Keeps the mapping forever, because the kernel may still use it.
     pub(crate) fn leak(&mut self) {
         self.leaked = true;
     }
@@ -74,8 +74,8 @@ impl<T> Drop for Shared<T> {
         if self.leaked {
             return;
         }
-        // SAFETY: base and length are those of the mapping made in `zeroed`; references into it borrow `self`, and
-        // owners that gave addresses to the kernel wait for it to be done before they drop this.
+        // SAFETY: base and length are those of the mapping made in `zeroed`. References into it borrow `self`. Owners
+        // that passed addresses to the kernel wait until it has finished before they drop this.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.count * size_of::<T>()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -1,12 +1,12 @@
 //! The io_uring back end: multishot receives into provided buffers, replies sent in batches.
 //!
-//! Owns the order of events in a turn. Each socket has one receive that stays armed and yields a completion for
-//! each datagram; a batch is made of what has completed, from all sockets in the order of arrival. One
-//! `io_uring_enter` hands over the replies of a batch and has the kernel fetch the datagrams of the next.
+//! This module owns the order of events in a poll round. Each socket has one receive that stays armed and yields a
+//! completion for each datagram. A batch consists of the completed receives of all sockets, in the order of arrival.
+//! One `io_uring_enter` passes the replies of a batch to the kernel and lets it fetch the datagrams of the next.
 //!
-//! io_uring is given addresses, not borrows. What keeps them valid: every part of the memory has one owner at a
-//! time, this process or the kernel, and changes hands only by a submission and its completion (`ring::provided`,
-//! `slot`); and nothing is unmapped before the kernel has completed all it was given (`UringIo::drop`).
+//! io_uring takes addresses, not borrows. Two rules keep them valid. Every part of the memory has one owner at a time,
+//! this process or the kernel, and changes hands only by a submission and its completion (`ring::provided`, `slot`).
+//! And nothing is unmapped before the kernel has completed all submissions (`UringIo::drop`).
 
 mod message;
 mod receive;
@@ -27,25 +27,25 @@ use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
-use crate::{DatagramIo, Sockets, TURN_BATCHES_MAX, TaskRun, fault};
+use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, fault};
 use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
 use slot::{Slot, SlotPool};
 use token::Token;
 
-/// How the ring is set up.
+/// The setup of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UringSettings {
-    /// Receive buffers of each socket, a power of two. The kernel fills them while a batch is served, and when they
-    /// are all full the socket's own buffer takes over.
+    /// Number of receive buffers of each socket, a power of two. The kernel fills them while a batch is served. When
+    /// all are full, the socket's own buffer fills instead.
     pub receive_buffers: u16,
-    /// Replies that can be with the kernel at once.
+    /// Number of replies that the kernel can hold at the same time.
     pub send_slots: u16,
-    /// When the kernel does its share of the work; `Cooperative` too where it knows no other.
+    /// When the kernel does its share of the work. `Cooperative` is used if the kernel does not support the other.
     pub task_run: TaskRun,
 }
 
-/// Two batches: one that is being served while, at the worst, another is still with the kernel.
+/// Two batches: one that is being served while, at worst, the kernel still holds another.
 const SEND_SLOTS: u16 = 128;
 
 impl Default for UringSettings {
@@ -63,12 +63,12 @@ pub struct UringIo {
     template: Template,
     channels: Vec<Channel>,
     slots: SlotPool,
-    /// Whether the poll of the waker is under way, or queued.
+    /// Whether the poll of the waker is in progress, or queued.
     awaiting_wake: bool,
-    /// Whether the poll of what is watched beside is under way, or queued.
+    /// Whether the poll of the watched descriptor is in progress, or queued.
     watching: bool,
-    /// Datagrams that were received and not looked at. Has room for as many as there are receive buffers, so that
-    /// the completions can always be taken to the last, and those of replies never wait behind.
+    /// Received datagrams that are not processed yet. Has capacity for all receive buffers, so that completions can
+    /// always be taken to the last one, and those of replies never wait behind others.
     waiting: VecDeque<Filled>,
     own_thread: PhantomData<*const ()>,
 }
@@ -76,9 +76,9 @@ pub struct UringIo {
 /// The receiving side of one socket.
 #[derive(Debug)]
 struct Channel {
-    /// A group for each socket, under its number, so that a flood on one cannot take the buffers of another.
+    /// Each socket has a group under its own number, so that a flood on one cannot take the buffers of another.
     buffers: BufferGroup<Message>,
-    /// Whether its multishot receive is under way, or queued.
+    /// Whether its multishot receive is in progress, or queued.
     armed: bool,
 }
 
@@ -90,7 +90,7 @@ struct Request {
     slot: Slot,
 }
 
-/// Patience with the kernel when the back end closes: rounds, and the wait in each.
+/// Maximum time to wait for the kernel when the back end closes: number of rounds, and the wait in each.
 const CLOSE_ROUNDS_MAX: usize = 20;
 const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
 
@@ -98,20 +98,21 @@ impl UringIo {
     /// Takes over the sockets of a worker, on its thread.
     ///
     /// # Errors
-    /// Where the kernel lacks or forbids something, see [`crate::Backend::probe`].
+    /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
     pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
-        assert!(sockets.listeners.len() <= SOCKETS_MAX);
-        let descriptors = sockets.listeners.iter().map(|listener| listener.socket.as_fd());
+        assert!(sockets.bound.len() <= SOCKETS_MAX);
+        let descriptors = sockets.bound.iter().map(|socket| socket.socket.as_fd());
         let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
-        // Each send holds a slot, and of each file at most one request waits to be submitted; and one of what is watched.
+        // Each send holds a slot. Of each file, and of the watched descriptor, at most one request waits to be
+        // submitted.
         let submissions_max = usize::from(settings.send_slots) + files.len() + 1;
         let completions_max =
             usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1) + 1;
-        // The kernel insists on a completion queue that is no smaller than the submission queue.
+        // The kernel requires a completion queue that is no smaller than the submission queue.
         let completions_max = completions_max.max(submissions_max);
         let new_ring = |task_run| Ring::new(task_run, submissions_max, completions_max, &files);
         let ring = match new_ring(settings.task_run) {
-            // Linux 6.0 has all that is needed but this.
+            // Linux 6.0 supports everything else.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                 new_ring(TaskRun::Cooperative)?
             }
@@ -121,8 +122,7 @@ impl UringIo {
             let buffers = receive::open_group(&ring, socket, settings.receive_buffers)?;
             Ok(Channel { buffers, armed: false })
         };
-        let channels =
-            (0..).take(sockets.listeners.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
+        let channels = (0..).take(sockets.bound.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
         let mut io = Self {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
@@ -139,7 +139,7 @@ impl UringIo {
         Ok(io)
     }
 
-    /// Queues the receives, and the watch on the waker, that are not under way.
+    /// Queues the receives, and the poll of the waker, that are not in progress.
     fn arm(&mut self) {
         let Self { ring, template, channels, awaiting_wake, .. } = self;
         for (socket, channel) in (0..).zip(channels) {
@@ -156,8 +156,9 @@ impl UringIo {
         }
     }
 
-    /// Queues the watch on what else ends a turn. Only before a wait, and anew for each: then it ends that wait also
-    /// if it has been readable for long, and the worker is not woken for what it is about to do anyway.
+    /// Queues the poll of the watched descriptor. This happens only before a wait, and again for each: the poll then
+    /// also ends the wait if the descriptor has been readable for long, and never wakes a worker that is about to check
+    /// it anyway.
     fn watch(&mut self) {
         if let Some(watched) = &self.sockets.watched
             && !self.watching
@@ -167,7 +168,7 @@ impl UringIo {
         }
     }
 
-    /// Takes all completions so far. Returns whether the worker was woken, or what is watched is readable.
+    /// Takes all completions so far. Returns whether the worker was woken, or the watched descriptor is readable.
     fn collect(&mut self) -> io::Result<bool> {
         let mut woken = false;
         while let Some(completion) = self.ring.complete() {
@@ -223,10 +224,11 @@ impl UringIo {
             Ok(_) => counters.sent.add(1),
             Err(errno) => fault::count_send(errno, 1, counters),
         }
-        self.slots.land(slot);
+        self.slots.complete(slot);
     }
 
-    /// Has a batch of the datagrams that wait answered, and queues the replies. Returns how many it took.
+    /// Passes a batch of the waiting datagrams to the service, and queues the replies. Returns the number of datagrams
+    /// taken.
     fn serve(&mut self, service: &mut impl DatagramService) -> usize {
         let waiting_before = self.waiting.len();
         let mut requests = self.open_requests();
@@ -257,7 +259,7 @@ impl UringIo {
         taken
     }
 
-    /// Takes datagrams that wait, as many as a batch and the free slots allow, and drops those that are no requests.
+    /// Takes waiting datagrams, as many as a batch and the free slots allow, and drops those that are not requests.
     fn open_requests(&mut self) -> ArrayVec<Request, BATCH_MAX> {
         let Self { sockets, channels, slots, waiting, .. } = self;
         let mut requests = ArrayVec::new();
@@ -288,7 +290,7 @@ impl UringIo {
         !self.waiting.is_empty() && self.slots.any_free()
     }
 
-    /// Ends all that is under way. Returns whether the kernel has confirmed it.
+    /// Cancels all operations in progress. Returns whether the kernel has confirmed it.
     fn close(&mut self) -> bool {
         for _ in 0..CLOSE_ROUNDS_MAX {
             self.ring.cancel_all(CLOSE_ROUND_WAIT);
@@ -307,7 +309,7 @@ impl UringIo {
 }
 
 impl DatagramIo for UringIo {
-    fn turn(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
+    fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         let woken = self.collect()?;
         if !woken && !self.can_serve() {
             self.arm();
@@ -316,7 +318,7 @@ impl DatagramIo for UringIo {
             self.collect()?;
         }
         let mut taken = 0;
-        for _ in 0..TURN_BATCHES_MAX {
+        for _ in 0..POLL_BATCHES_MAX {
             taken += self.serve(service);
             self.arm();
             if !self.ring.has_queued() && !self.can_serve() {
@@ -334,7 +336,7 @@ impl Drop for UringIo {
         if self.close() {
             return;
         }
-        // A little memory lost is harmless, a kernel that writes to memory of somebody else is not.
+        // Leaked memory is harmless. A kernel that writes to memory with another use is not.
         self.template.leak();
         self.slots.leak();
         self.channels.iter_mut().for_each(|channel| channel.buffers.leak());

@@ -1,4 +1,4 @@
-//! Ends a worker's turn early from another thread.
+//! Ends the wait of a worker from another thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes one worker; cheap to clone. A wake is remembered until the worker's next turn sees it, and several wakes
-/// before that count as one.
+/// Wakes one worker; cheap to clone. A wake is remembered until the worker's next poll round. Several wakes before that
+/// count as one.
 #[derive(Clone, Debug)]
 pub struct Waker {
     event: Arc<OwnedFd>,
@@ -19,15 +19,15 @@ impl Waker {
         Ok(Self { event: Arc::new(event) })
     }
 
-    /// Makes the worker's turn return soon.
+    /// Makes the worker's poll round return soon.
     pub fn wake(&self) {
-        // The one failure of this write is a counter at its maximum, and then the worker is being woken already.
+        // This write fails only if the counter is at its maximum. Then the worker is already being woken.
         let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Takes note of all wakes so far, on the worker's side.
+    /// Consumes all wakes so far, on the worker's side.
     pub(crate) fn clear(&self) {
-        // It fails where nobody has woken the worker since, which is as good.
+        // It fails if there was no wake, which has the same effect.
         let _ = rustix::io::read(&*self.event, &mut [0; size_of::<u64>()]);
     }
 }

@@ -11,13 +11,13 @@ use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX};
 
 over_every_back_end! {
-    turns_allocate_nothing,
+    polls_allocate_nothing,
 }
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-fn turns_allocate_nothing(kind: Kind) {
+fn polls_allocate_nothing(kind: Kind) {
     const ROUNDS: usize = 50;
     const BURST: usize = 150; // More than a batch, and less than a client's receive buffer holds of replies.
     let sockets = bind_one(&["127.0.0.1:0", "[::1]:0"]);
@@ -36,8 +36,8 @@ fn turns_allocate_nothing(kind: Kind) {
             client.send(&large).unwrap();
         }
         waker.wake();
-        io.turn(PATIENCE, &mut Echo::default()).unwrap();
-        io.turn(Duration::from_millis(1), &mut Echo::default()).unwrap();
+        io.poll(PATIENCE, &mut Echo::default()).unwrap();
+        io.poll(Duration::from_millis(1), &mut Echo::default()).unwrap();
         io.drain(&mut Echo::default(), || true).unwrap();
         for client in &clients {
             client.set_nonblocking(true).unwrap();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, hear};
-use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX, TURN_BATCHES_MAX, TaskRun, UringIo, UringSettings};
+use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, receive};
+use shoal_net::{DatagramIo, Echo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, TaskRun, UringIo, UringSettings};
 use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 over_every_back_end! {
@@ -19,13 +19,13 @@ over_every_back_end! {
     replies_leave_from_the_v6_address_asked,
     requests_of_every_length,
     a_request_without_reply,
-    a_source_that_closed_its_port_disturbs_nobody,
+    a_source_that_closed_its_port_affects_no_other,
     a_flood_over_v4_leaves_v6_its_turn,
     a_flood_over_v6_leaves_v4_its_turn,
-    a_turn_under_flood_ends,
-    a_wake_ends_a_turn,
-    a_wake_before_the_turn_counts,
-    an_idle_turn_times_out,
+    a_poll_under_flood_ends,
+    a_wake_ends_a_poll,
+    a_wake_before_the_poll_counts,
+    an_idle_poll_times_out,
     drain_serves_what_is_queued,
     drain_under_flood_ends,
     an_address_is_free_again_at_once,
@@ -36,7 +36,7 @@ over_every_back_end! {
 
 const BOTH: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
-/// Answers with the length of the request, so that there is an answer to an empty one.
+/// Answers with the length of the request, so that even an empty one has a reply.
 struct Measure;
 
 impl DatagramService for Measure {
@@ -50,7 +50,7 @@ impl DatagramService for Measure {
     }
 }
 
-/// Answers nothing, and keeps what it saw.
+/// Answers nothing, and records what it received.
 #[derive(Default)]
 struct Listen {
     sources: Vec<SocketAddr>,
@@ -70,7 +70,7 @@ fn both_families_at_once(kind: Kind) {
             client.send(&round.to_be_bytes()).unwrap();
         }
         for client in &clients {
-            assert_eq!(hear(client), round.to_be_bytes());
+            assert_eq!(receive(client), round.to_be_bytes());
         }
     }
     for family in [&server.counters.v4, &server.counters.v6] {
@@ -90,7 +90,7 @@ fn ten_thousand_datagrams_and_none_lost(kind: Kind) {
                 client.send(&number.to_be_bytes()).unwrap();
             }
             if number >= WINDOW {
-                let reply = u32::from_be_bytes(hear(&client).try_into().unwrap());
+                let reply = u32::from_be_bytes(receive(&client).try_into().unwrap());
                 let again = std::mem::replace(&mut seen[reply as usize], true);
                 assert!(!again, "a second reply to request {reply}");
             }
@@ -102,7 +102,7 @@ fn ten_thousand_datagrams_and_none_lost(kind: Kind) {
     assert!(counters.batches.read() <= 2 * u64::from(COUNT));
 }
 
-/// A connected client hears only from the address that it asked.
+/// A connected client receives only from the address that it sent to.
 fn replies_leave_from_the_v4_address_asked(kind: Kind) {
     let server = Server::start(kind, &["0.0.0.0:0"], Echo::default());
     let port = server.addrs[0].port();
@@ -112,7 +112,7 @@ fn replies_leave_from_the_v4_address_asked(kind: Kind) {
     }
 }
 
-/// The loopback has one IPv6 address only; `namespace.rs` tries others.
+/// The loopback has only one IPv6 address; `namespace.rs` tries others.
 fn replies_leave_from_the_v6_address_asked(kind: Kind) {
     let server = Server::start(kind, &["[::]:0"], Echo::default());
     let client = connect(format!("[::1]:{}", server.addrs[0].port()).parse().unwrap());
@@ -147,7 +147,7 @@ fn a_request_without_reply(kind: Kind) {
         client.send(b"hello").unwrap();
     }
     while service.sources.len() < clients.len() {
-        assert_ne!(io.turn(PATIENCE, &mut service).unwrap(), 0);
+        assert_ne!(io.poll(PATIENCE, &mut service).unwrap(), 0);
     }
     service.sources.sort();
     let sources: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
@@ -155,7 +155,7 @@ fn a_request_without_reply(kind: Kind) {
     assert_eq!((counters.v4.sent.read(), counters.v6.sent.read()), (0, 0));
 }
 
-fn a_source_that_closed_its_port_disturbs_nobody(kind: Kind) {
+fn a_source_that_closed_its_port_affects_no_other(kind: Kind) {
     let server = Server::start(kind, &BOTH, Echo::default());
     for addr in &server.addrs {
         let client = connect(*addr);
@@ -187,18 +187,18 @@ fn other_is_served_under_flood(flooded: SocketAddr, other: SocketAddr) {
     }
 }
 
-fn a_turn_under_flood_ends(kind: Kind) {
+fn a_poll_under_flood_ends(kind: Kind) {
     let sockets = bind_one(&BOTH);
     let addrs: Vec<_> = sockets.local_addrs().collect();
     let mut io = kind.open(sockets);
     let _floods: Vec<_> = addrs.iter().map(|addr| Flood::start(*addr)).collect();
     for _ in 0..100 {
-        let taken = io.turn(PATIENCE, &mut Echo::default()).unwrap();
-        assert!(taken <= TURN_BATCHES_MAX * BATCH_MAX * addrs.len(), "{taken} datagrams in one turn");
+        let taken = io.poll(PATIENCE, &mut Echo::default()).unwrap();
+        assert!(taken <= POLL_BATCHES_MAX * BATCH_MAX * addrs.len(), "{taken} datagrams in one turn");
     }
 }
 
-fn a_wake_ends_a_turn(kind: Kind) {
+fn a_wake_ends_a_poll(kind: Kind) {
     let sockets = bind_one(&BOTH);
     let waker = sockets.waker();
     let mut io = kind.open(sockets);
@@ -208,27 +208,27 @@ fn a_wake_ends_a_turn(kind: Kind) {
                 std::thread::sleep(Duration::from_millis(5));
                 waker.wake();
             });
-            // It would take for ever otherwise.
-            assert_eq!(io.turn(Duration::MAX, &mut Echo::default()).unwrap(), 0);
+            // Without the wake it would wait forever.
+            assert_eq!(io.poll(Duration::MAX, &mut Echo::default()).unwrap(), 0);
         });
     }
 }
 
-fn a_wake_before_the_turn_counts(kind: Kind) {
+fn a_wake_before_the_poll_counts(kind: Kind) {
     let sockets = bind_one(&BOTH);
     let waker = sockets.waker();
     let mut io = kind.open(sockets);
     for _ in 0..10 {
         waker.wake();
         waker.clone().wake();
-        assert_eq!(io.turn(Duration::MAX, &mut Echo::default()).unwrap(), 0);
+        assert_eq!(io.poll(Duration::MAX, &mut Echo::default()).unwrap(), 0);
     }
 }
 
-fn an_idle_turn_times_out(kind: Kind) {
+fn an_idle_poll_times_out(kind: Kind) {
     let mut io = kind.open(bind_one(&BOTH));
     for timeout in [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(20)] {
-        assert_eq!(io.turn(timeout, &mut Echo::default()).unwrap(), 0);
+        assert_eq!(io.poll(timeout, &mut Echo::default()).unwrap(), 0);
     }
 }
 
@@ -258,13 +258,13 @@ fn drain_under_flood_ends(kind: Kind) {
     let (addr, counters) = (sockets.local_addrs().next().unwrap(), sockets.counters());
     let mut io = kind.open(sockets);
     let _flood = Flood::start(addr);
-    let mut turns = 0;
+    let mut polls = 0;
     let few_turns = || {
-        turns += 1;
-        turns < 64
+        polls += 1;
+        polls < 64
     };
     io.drain(&mut Echo::default(), few_turns).unwrap();
-    let served_max = 64 * TURN_BATCHES_MAX * BATCH_MAX;
+    let served_max = 64 * POLL_BATCHES_MAX * BATCH_MAX;
     assert!(counters.v4.received.read() <= served_max as u64);
 }
 
@@ -276,7 +276,7 @@ fn an_address_is_free_again_at_once(kind: Kind) {
         port = addr.port();
         let mut io = kind.open(sockets);
         connect(addr).send(b"never answered").unwrap();
-        io.turn(PATIENCE, &mut Echo::default()).unwrap();
+        io.poll(PATIENCE, &mut Echo::default()).unwrap();
     }
 }
 
@@ -289,7 +289,7 @@ fn an_address_is_free_again_under_flood(kind: Kind) {
         addr = bound.to_string();
         let mut io = kind.open(sockets);
         flood.get_or_insert_with(|| Flood::start(bound));
-        assert!(io.turn(PATIENCE, &mut Echo::default()).unwrap() > 0);
+        assert!(io.poll(PATIENCE, &mut Echo::default()).unwrap() > 0);
     }
 }
 
@@ -317,11 +317,11 @@ fn many_sockets(kind: Kind) {
         client.send(&client.local_addr().unwrap().port().to_be_bytes()).unwrap();
     }
     for client in &clients {
-        assert_eq!(hear(client), client.local_addr().unwrap().port().to_be_bytes());
+        assert_eq!(receive(client), client.local_addr().unwrap().port().to_be_bytes());
     }
 }
 
-/// Only io_uring has receive buffers that can be used up.
+/// Only io_uring has receive buffers that can be exhausted.
 #[test]
 fn uring_recovers_from_exhausted_receive_buffers() {
     const COUNT: usize = 2000;
@@ -339,8 +339,8 @@ fn uring_recovers_from_exhausted_receive_buffers() {
                 client.send(b"one of many").unwrap();
             }
         }
-        // A drain is bounded, and turns are small here.
-        while io.turn(Duration::from_millis(100), &mut Echo::default()).unwrap() > 0 {}
+        // A drain is bounded, and poll rounds are small here.
+        while io.poll(Duration::from_millis(100), &mut Echo::default()).unwrap() > 0 {}
         assert!(counters.pool_exhausted.read() > 0);
         for family in [&counters.v4, &counters.v6] {
             assert_eq!(family.received.read(), COUNT as u64);
@@ -353,8 +353,8 @@ fn uring_recovers_from_exhausted_receive_buffers() {
 fn connect_and_ask(addr: SocketAddr, io: &mut UringIo) -> Vec<u8> {
     let client = connect(addr);
     client.send(b"after all").unwrap();
-    io.turn(PATIENCE, &mut Echo::default()).unwrap();
-    hear(&client)
+    io.poll(PATIENCE, &mut Echo::default()).unwrap();
+    receive(&client)
 }
 
 /// Sends as fast as it can, and never reads a reply.
@@ -368,11 +368,11 @@ impl Flood {
         let (asked_to_stop, client): (_, UdpSocket) = (Arc::clone(&stop), connect(target));
         std::thread::spawn(move || {
             while !asked_to_stop.load(Ordering::Relaxed) {
-                // Once the server is gone this fails, and then the end is near too.
+                // This fails once the server is gone, shortly before the end of the test.
                 let _ = client.send(&[0; 98]);
             }
         });
-        // The flood is in full swing before anything is measured.
+        // The flood must be at its full rate before anything is measured.
         std::thread::sleep(Duration::from_millis(50));
         Self { stop }
     }

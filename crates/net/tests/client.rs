@@ -1,4 +1,4 @@
-//! The client's side: sockets that are connected to a server, and bundles sent from them, over each back end.
+//! The client side over each back end: sockets that are connected to a server, and segmented sends from them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -6,13 +6,13 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use shoal_net::{
-    BUNDLE_MAX, Backend, ClientSettings, ConnectError, DatagramIo, SOCKETS_MAX, SocketSettings, Sockets,
+    Backend, ClientSettings, ConnectError, DatagramIo, SEGMENTS_MAX, SOCKETS_MAX, SocketSettings, Sockets,
 };
 use shoal_transport::datagram::{DatagramService, Exchange};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Keeps what comes, and answers nothing.
+/// Records what it receives, and answers nothing.
 #[derive(Default)]
 struct Listener(Vec<Vec<u8>>);
 
@@ -38,15 +38,15 @@ fn works(backend: Backend) -> bool {
 }
 
 #[test]
-fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
+fn a_segmented_send_arrives_as_datagrams() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let sockets = connect(&["127.0.0.2:0", "127.0.0.3:0"], server.local_addr().unwrap()).unwrap();
     let locals: Vec<SocketAddr> = sockets.local_addrs().collect();
-    let mut bundler = sockets.bundler();
-    for (index, count) in [(0, 1), (1, 2), (0, BUNDLE_MAX)] {
+    let mut sender = sockets.segmented_sender();
+    for (index, count) in [(0, 1), (1, 2), (0, SEGMENTS_MAX)] {
         let bundle: Vec<u8> = (0..count).flat_map(|number| [u8::try_from(number).unwrap(); 98]).collect();
-        assert_eq!(bundler.send(index, None, &bundle, 98), Ok(count));
+        assert_eq!(sender.send(index, None, &bundle, 98), Ok(count));
         for number in 0..count {
             let mut datagram = [0; 200];
             let (bytes, source) = server.recv_from(&mut datagram).unwrap();
@@ -54,27 +54,27 @@ fn a_bundle_arrives_as_the_datagrams_that_it_holds() {
             assert_eq!(datagram[..98], [u8::try_from(number).unwrap(); 98]);
         }
     }
-    // What is more than a bundle stays with the caller.
-    assert_eq!(bundler.send(0, None, &[0; 20 * (BUNDLE_MAX + 1)], 20), Ok(BUNDLE_MAX));
+    // Datagrams beyond the maximum of a call are left to the caller.
+    assert_eq!(sender.send(0, None, &[0; 20 * (SEGMENTS_MAX + 1)], 20), Ok(SEGMENTS_MAX));
 }
 
 #[test]
-fn a_bundle_of_large_datagrams_goes_in_pieces() {
-    // 64 scrapes of 74 torrents are more bytes than the kernel takes at once.
+fn large_datagrams_take_several_segmented_sends() {
+    // 64 scrapes of 74 torrents are more bytes than the kernel accepts at once.
     const DATAGRAM_BYTES: usize = 16 + 74 * 20;
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sockets = connect(&["127.0.0.1:0"], server.local_addr().unwrap()).unwrap();
-    let (mut bundler, bundle) = (sockets.bundler(), vec![0; BUNDLE_MAX * DATAGRAM_BYTES]);
+    let (mut sender, bundle) = (sockets.segmented_sender(), vec![0; SEGMENTS_MAX * DATAGRAM_BYTES]);
     let (mut sent, mut calls) = (0, 0);
-    while sent < BUNDLE_MAX {
-        sent += bundler.send(0, None, &bundle[sent * DATAGRAM_BYTES..], DATAGRAM_BYTES).unwrap();
+    while sent < SEGMENTS_MAX {
+        sent += sender.send(0, None, &bundle[sent * DATAGRAM_BYTES..], DATAGRAM_BYTES).unwrap();
         calls += 1;
     }
-    assert_eq!((sent, calls), (BUNDLE_MAX, 2));
+    assert_eq!((sent, calls), (SEGMENTS_MAX, 2));
 }
 
 #[test]
-fn a_socket_that_is_not_connected_sends_bundles_to_anyone() {
+fn an_unconnected_socket_sends_segments_to_any_address() {
     for bind in ["127.0.0.1:0", "[::1]:0"] {
         let addr = bind.parse().unwrap();
         let settings = SocketSettings { addr, recv_buffer_bytes: 1 << 16, send_buffer_bytes: 1 << 16 };
@@ -83,7 +83,7 @@ fn a_socket_that_is_not_connected_sends_bundles_to_anyone() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let to = Some(client.local_addr().unwrap());
         for count in [1, 5] {
-            assert_eq!(sockets[0].bundler().send(0, to, &vec![7; 40 * count], 40), Ok(count));
+            assert_eq!(sockets[0].segmented_sender().send(0, to, &vec![7; 40 * count], 40), Ok(count));
             (0..count).for_each(|_| assert_eq!(client.recv(&mut [0; 100]).unwrap(), 40));
         }
     }
@@ -96,14 +96,14 @@ fn replies_come_through_every_back_end() {
         let sockets = connect(&["[::1]:0"; 3], server.local_addr().unwrap()).unwrap();
         let locals: Vec<SocketAddr> = sockets.local_addrs().collect();
         let mut io = backend.open(sockets).unwrap();
-        // A stranger: the kernel keeps it away from a connected socket.
+        // The kernel drops datagrams of other addresses on a connected socket.
         UdpSocket::bind("[::1]:0").unwrap().send_to(b"stranger", locals[0]).unwrap();
         for (number, local) in (0..).zip(&locals) {
             server.send_to(&[number; 40], local).unwrap();
         }
         let mut listener = Listener::default();
         while listener.0.len() < locals.len() {
-            assert!(io.turn(PATIENCE, &mut listener).unwrap() > 0, "{backend}: waited in vain");
+            assert!(io.poll(PATIENCE, &mut listener).unwrap() > 0, "{backend}: waited in vain");
         }
         listener.0.sort();
         assert_eq!(listener.0, [vec![0; 40], vec![1; 40], vec![2; 40]], "{backend}");
@@ -111,23 +111,23 @@ fn replies_come_through_every_back_end() {
 }
 
 #[test]
-fn that_nobody_listens_is_counted_and_ends_nothing() {
+fn a_refused_datagram_is_counted_and_ends_nothing() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for backend in Backend::ALL.into_iter().filter(|backend| works(*backend)) {
         let sockets = connect(&["127.0.0.1:0"], nobody).unwrap();
-        let (counters, mut bundler) = (sockets.counters(), sockets.bundler());
+        let (counters, mut sender) = (sockets.counters(), sockets.segmented_sender());
         let mut io = backend.open(sockets).unwrap();
-        bundler.send(0, None, &[0; 16], 16).unwrap();
+        sender.send(0, None, &[0; 16], 16).unwrap();
         while counters.v4.receive_failed.read() == 0 {
-            io.turn(Duration::from_millis(10), &mut Listener::default()).unwrap();
+            io.poll(Duration::from_millis(10), &mut Listener::default()).unwrap();
         }
     }
 }
 
 #[test]
-fn what_cannot_be_had_is_said() {
+fn errors_name_the_cause() {
     let server = "127.0.0.1:9".parse().unwrap();
-    let words = |locals: &[&str]| connect(locals, server).unwrap_err().to_string();
-    assert!(words(&["127.0.0.1:0"; SOCKETS_MAX + 1]).contains("at most 64"));
-    assert!(words(&["192.0.2.1:0"]).contains("does not have the address 192.0.2.1"));
+    let message = |locals: &[&str]| connect(locals, server).unwrap_err().to_string();
+    assert!(message(&["127.0.0.1:0"; SOCKETS_MAX + 1]).contains("at most 64"));
+    assert!(message(&["192.0.2.1:0"]).contains("does not have the address 192.0.2.1"));
 }

@@ -1,5 +1,5 @@
-//! What becomes of descriptors: none is left behind, and a worker that has no more of them neither spins nor stops. A
-//! process of its own, because it counts and limits those of the process; and one test, because they share it.
+//! Descriptors: none is leaked, and a worker without free descriptors neither spins nor stops. The test has its own
+//! process, because it counts and limits the descriptors of the process, and is a single test for the same reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,7 +14,7 @@ use common::stream::{BYE, Client, LIMITS, Script, addrs, is_ready, listen};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_net::stream::{StreamCounters, StreamIo, StreamListeners};
 
-/// A worker whose turns the test takes.
+/// A worker whose poll rounds the test runs.
 struct Worker {
     io: StreamIo<Script>,
     readiness: OwnedFd,
@@ -36,16 +36,16 @@ impl Worker {
         Self { io, readiness, service, now_ms: 0, addr, counters }
     }
 
-    /// Takes turns for as long as there is something to do.
-    fn settle(&mut self) {
-        let mut turns = 0;
-        // One more, as a worker takes it whose wait has timed out.
-        let mut goes_on = true;
-        while goes_on {
-            goes_on = is_ready(&self.readiness, Duration::from_millis(5));
-            self.io.turn(self.now_ms, &mut self.service).unwrap();
-            turns += 1;
-            assert!(turns < 1000, "it spins");
+    /// Runs poll rounds for as long as there is something to do.
+    fn poll_until_idle(&mut self) {
+        let mut polls = 0;
+        // One more, as a worker runs it after its wait has timed out.
+        let mut should_continue = true;
+        while should_continue {
+            should_continue = is_ready(&self.readiness, Duration::from_millis(5));
+            self.io.poll(self.now_ms, &mut self.service).unwrap();
+            polls += 1;
+            assert!(polls < 1000, "it spins");
         }
     }
 }
@@ -55,11 +55,11 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn descriptors_are_given_back_and_their_want_is_survived() {
+fn descriptors_are_closed_and_a_worker_survives_without_free_ones() {
     two_thousand_connections_leave_nothing_behind();
-    an_end_amid_everything_leaves_nothing_behind();
-    without_descriptors_and_without_idlers_the_oldest_makes_room();
-    without_descriptors_an_idler_makes_room();
+    a_shutdown_in_the_middle_leaves_nothing_behind();
+    without_descriptors_and_idle_connections_the_oldest_makes_room();
+    without_descriptors_an_idle_connection_makes_room();
 }
 
 fn two_thousand_connections_leave_nothing_behind() {
@@ -68,10 +68,10 @@ fn two_thousand_connections_leave_nothing_behind() {
     for round in 0..20 {
         let mut clients: Vec<_> = (0..100).map(|_| Client::connect(worker.addr)).collect();
         for (index, client) in clients.iter_mut().enumerate() {
-            client.say(["close x\n", "echo x\n", "ech", "linger x\n", "big 3000000\n"][index % 5]);
+            client.send_text(["close x\n", "echo x\n", "ech", "linger x\n", "big 3000000\n"][index % 5]);
         }
         while worker.counters.accepted.read() < 100 * (round + 1) {
-            worker.settle();
+            worker.poll_until_idle();
         }
         for (index, client) in clients.into_iter().enumerate() {
             if index % 3 == 0 {
@@ -79,37 +79,38 @@ fn two_thousand_connections_leave_nothing_behind() {
             }
         }
         while worker.io.connections() > 0 {
-            worker.settle();
+            worker.poll_until_idle();
         }
     }
-    worker.settle();
+    worker.poll_until_idle();
     assert_eq!(worker.counters.closed.read(), 2000);
     assert_eq!(descriptors(), before);
 }
 
-fn an_end_amid_everything_leaves_nothing_behind() {
+fn a_shutdown_in_the_middle_leaves_nothing_behind() {
     let before = descriptors();
     let mut worker = Worker::open();
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(worker.addr)).collect();
     for (index, client) in clients.iter_mut().enumerate() {
-        client.say(["big 9000000\nclose\n", "echo x\n", "ech", "linger x\n", "big 9000000\n"][index % 5]);
+        client
+            .send_text(["big 9000000\nclose\n", "echo x\n", "ech", "linger x\n", "big 9000000\n"][index % 5]);
     }
     while worker.io.connections() < clients.len() {
-        worker.settle();
+        worker.poll_until_idle();
     }
-    // New ones, half of them seen by the kernel only, and answers that are not taken note of.
-    clients.iter_mut().skip(1).step_by(5).for_each(|client| client.say("close x\n"));
+    // New connections, half of which only the kernel knows yet, and replies that are not received.
+    clients.iter_mut().skip(1).step_by(5).for_each(|client| client.send_text("close x\n"));
     clients.extend((0..50).map(|_| Client::connect(worker.addr)));
-    clients.iter_mut().skip(50).for_each(|client| client.say("echo x\n"));
+    clients.iter_mut().skip(50).for_each(|client| client.send_text("echo x\n"));
     drop(worker);
     drop(clients);
     assert_eq!(descriptors(), before);
 }
 
-/// While it lives, there is room for so many descriptors beside those that are open.
+/// While it lives, only this many descriptors are free in addition to those that are open.
 struct Want {
     limit: Rlimit,
-    /// Take the numbers that are free below the highest in use.
+    /// They take the free numbers below the highest in use.
     _fillers: Vec<File>,
 }
 
@@ -135,18 +136,18 @@ impl Drop for Want {
     }
 }
 
-/// What a worker itself takes: the descriptor of its epoll set, and that of its readiness.
+/// The descriptors of a worker itself: its epoll set, and its readiness.
 const OF_WORKER: u64 = 2;
 
-fn without_descriptors_and_without_idlers_the_oldest_makes_room() {
+fn without_descriptors_and_idle_connections_the_oldest_makes_room() {
     const CLIENTS: usize = 10;
     let listeners = listen(&["127.0.0.1:0"]);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(addrs(&listeners)[0])).collect();
     let want = Want::but_for(OF_WORKER + 4);
     let mut worker = Worker::over(listeners);
-    clients.iter_mut().for_each(|client| client.say("ech"));
+    clients.iter_mut().for_each(|client| client.send_text("ech"));
     while worker.counters.accepted.read() < CLIENTS as u64 {
-        worker.settle();
+        worker.poll_until_idle();
         worker.now_ms += 100;
     }
     let evicted = usize::try_from(worker.counters.evicted.read()).unwrap();
@@ -156,32 +157,32 @@ fn without_descriptors_and_without_idlers_the_oldest_makes_room() {
     drop(want);
     for (index, client) in clients.iter_mut().enumerate() {
         if index < evicted {
-            client.hear_last(BYE);
+            client.expect_end(BYE);
         } else {
-            client.say("o made it\n");
-            worker.settle();
-            client.hear("made it\n");
+            client.send_text("o made it\n");
+            worker.poll_until_idle();
+            client.expect("made it\n");
         }
     }
 }
 
-fn without_descriptors_an_idler_makes_room() {
+fn without_descriptors_an_idle_connection_makes_room() {
     let listeners = listen(&["127.0.0.1:0"]);
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(addrs(&listeners)[0])).collect();
     let _want = Want::but_for(OF_WORKER + 4);
     let mut worker = Worker::over(listeners);
     for (count, client) in (1..).zip(&mut clients) {
-        client.say("echo made it\n");
+        client.send_text("echo made it\n");
         while worker.counters.accepted.read() < count {
-            worker.settle();
+            worker.poll_until_idle();
         }
-        worker.settle();
-        client.hear("made it\n");
+        worker.poll_until_idle();
+        client.expect("made it\n");
     }
     let evicted = worker.counters.evicted.read();
     assert!((14..20).contains(&evicted), "{:?}", worker.counters);
-    clients[0].hear_last(BYE);
-    clients[19].say("echo still here\n");
-    worker.settle();
-    clients[19].hear("still here\n");
+    clients[0].expect_end(BYE);
+    clients[19].send_text("echo still here\n");
+    worker.poll_until_idle();
+    clients[19].expect("still here\n");
 }

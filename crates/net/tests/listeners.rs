@@ -1,4 +1,4 @@
-//! Opening listeners: what goes wrong, and what becomes of the files of Unix sockets.
+//! Opening listeners: errors, and the files of Unix sockets.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use shoal_net::stream::{ListenAddress, ListenError, StreamListeners};
 
-/// A directory of the test's own, which goes with it.
+/// A directory of the test, which is removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -44,7 +44,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn any_user_may_connect_whom_the_directory_lets_in() {
+fn any_user_may_connect_if_the_directory_allows_it() {
     let directory = Directory::new("rights");
     let _listeners = bind(&directory.file()).unwrap();
     let file = fs::metadata(directory.file()).unwrap();
@@ -63,7 +63,7 @@ fn the_file_goes_with_the_last_worker() {
 }
 
 #[test]
-fn what_a_killed_tracker_left_behind_is_replaced() {
+fn the_file_of_a_killed_tracker_is_replaced() {
     let directory = Directory::new("stale");
     drop(UnixListener::bind(directory.file()).unwrap());
     assert!(directory.file().exists());
@@ -72,7 +72,7 @@ fn what_a_killed_tracker_left_behind_is_replaced() {
 }
 
 #[test]
-fn what_is_in_use_stays() {
+fn a_file_in_use_stays() {
     let directory = Directory::new("in-use");
     let other = UnixListener::bind(directory.file()).unwrap();
     let error = bind(&directory.file()).unwrap_err().to_string();
@@ -81,12 +81,12 @@ fn what_is_in_use_stays() {
     drop(other);
 
     fs::remove_file(directory.file()).unwrap();
-    fs::write(directory.file(), "a letter").unwrap();
+    fs::write(directory.file(), "a message").unwrap();
     assert!(bind(&directory.file()).is_err());
-    assert_eq!(fs::read(directory.file()).unwrap(), b"a letter");
+    assert_eq!(fs::read(directory.file()).unwrap(), b"a message");
 }
 
-/// As when somebody has removed the file, and started another tracker before this one has ended.
+/// The file was removed, and another tracker was started before this one has ended.
 #[test]
 fn the_file_of_another_tracker_stays() {
     let directory = Directory::new("another");
@@ -100,7 +100,7 @@ fn the_file_of_another_tracker_stays() {
 }
 
 #[test]
-fn a_path_that_is_too_long_is_told() {
+fn a_path_that_is_too_long_is_an_error() {
     let error = bind(Path::new(&format!("/tmp/{}", "x".repeat(108)))).unwrap_err().to_string();
     assert!(error.contains("at most 107 bytes"), "{error}");
 }

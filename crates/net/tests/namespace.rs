@@ -1,5 +1,5 @@
-//! What takes addresses, routes and queues that a test cannot count on: each test makes a network namespace of its
-//! own. Where that is not allowed, or the tools are missing, it says so and passes.
+//! Tests that need addresses, routes and queues that a host may not have. Each test creates its own network namespace.
+//! If that is forbidden, or the tools are missing, the test is skipped; in CI it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ mod isolation;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use common::{Kind, Server, bind_one, connect_from, hear, settings};
+use common::{Kind, Server, bind_one, connect_from, receive, settings};
 use isolation::{configure, in_namespace};
 use shoal_net::{DatagramIo, Echo, SocketSettings, Sockets};
 
@@ -34,7 +34,7 @@ fn replies_leave_from_the_v6_address_asked(kind: Kind) {
     });
 }
 
-/// Two interfaces, two addresses on one of them, and a source that does not name the interface by itself.
+/// Two interfaces, two addresses on one of them, and a source that does not name the interface.
 fn replies_leave_from_a_link_local_address(kind: Kind) {
     in_namespace(|| {
         configure("ip link add here type veth peer name there")?;
@@ -57,8 +57,8 @@ fn replies_leave_from_a_link_local_address(kind: Kind) {
     });
 }
 
-/// A connected client hears only from the address that it asked. The kernel finishes new addresses in the
-/// background, and a socket that was connected too early leads nowhere for good, hence several attempts.
+/// A connected client receives only from the address that it sent to. The kernel completes new addresses in the
+/// background, and a socket that was connected too early never works, hence several attempts.
 fn assert_answered(local: &str, asked: &str) {
     let answered = (0..50).any(|_| {
         let client = connect_from(local, asked.parse().unwrap());
@@ -69,7 +69,7 @@ fn assert_answered(local: &str, asked: &str) {
 }
 
 fn interface_index(name: &str) -> u32 {
-    // Not from /sys, which shows the namespace that it was mounted in.
+    // Not from /sys, which shows the namespace in which it was mounted.
     let listing = isolation::run(&format!("ip -o link show {name}")).unwrap();
     listing.split(':').next().unwrap().parse().unwrap()
 }
@@ -90,7 +90,7 @@ fn an_unreachable_source_is_counted(kind: Kind) {
         let stays = connect_from("192.0.2.1:0", addr);
         stays.send(b"still there").unwrap();
         io.drain(&mut Echo::default(), || true).unwrap();
-        assert_eq!(hear(&stays), b"still there");
+        assert_eq!(receive(&stays), b"still there");
         drop(io);
         assert_eq!(counters.v4.send_unreachable.read(), 3);
         assert_eq!(counters.v4.sent.read(), 1);
@@ -112,7 +112,7 @@ fn a_full_send_buffer_drops_and_does_not_wait(kind: Kind) {
         }
         // From here on a kilobyte takes many seconds through the loopback.
         configure("tc qdisc add dev lo root tbf rate 1kbit burst 2000 limit 1000000")?;
-        while io.turn(Duration::from_millis(20), &mut Echo::default()).unwrap() > 0 {}
+        while io.poll(Duration::from_millis(20), &mut Echo::default()).unwrap() > 0 {}
         drop(io);
         let (sent, full) = (counters.v4.sent.read(), counters.v4.send_full.read());
         assert!(full > COUNT / 2, "{full} replies found the buffer full");

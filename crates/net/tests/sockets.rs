@@ -1,4 +1,4 @@
-//! Opening sockets: what goes wrong, and what the kernel tells of them.
+//! Opening sockets: errors, and the kernel's counters.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! A worker allocates nothing on its connections for a request or for what is said unasked, in the settled state.
+//! In the steady state a worker allocates nothing for a request on a connection, nor for output that no input has
+//! caused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -18,13 +19,13 @@ const REQUEST: [u8; 300] = [7; 300];
 const ANSWER: [u8; 400] = [8; 400];
 
 /// As long as ten offers.
-static SPEECH: [u8; 20_000] = [9; 20_000];
+static OUTPUT: [u8; 20_000] = [9; 20_000];
 
-/// Answers whatever comes, and speaks on all connections when it is told to.
+/// Answers every input, and writes on all connections when commands to.
 struct Responder {
     next: Next,
     handles: Vec<Handle>,
-    /// How many of them have yet to be spoken on.
+    /// The number of connections that are still to be written on.
     silent: usize,
 }
 
@@ -52,7 +53,7 @@ impl StreamService for Responder {
     }
 
     fn write(&mut self, (): &mut (), output: &mut Vec<u8>) -> Next {
-        output.extend_from_slice(&SPEECH);
+        output.extend_from_slice(&OUTPUT);
         self.next
     }
 
@@ -71,14 +72,14 @@ fn exchange(io: &mut StreamIo<Responder>, service: &mut Responder, clients: &mut
     for client in &mut *clients {
         client.write_all(&REQUEST).unwrap();
     }
-    clients.iter_mut().for_each(|client| hear(io, service, client, ANSWER.len()));
+    clients.iter_mut().for_each(|client| receive(io, service, client, ANSWER.len()));
 }
 
-fn hear(io: &mut StreamIo<Responder>, service: &mut Responder, client: &mut TcpStream, bytes: usize) {
-    let (mut buffer, mut heard) = ([0; SPEECH.len()], 0);
-    while heard < bytes {
-        io.turn(0, service).unwrap();
-        heard += client.read(&mut buffer[..bytes - heard]).unwrap_or(0);
+fn receive(io: &mut StreamIo<Responder>, service: &mut Responder, client: &mut TcpStream, bytes: usize) {
+    let (mut buffer, mut received) = ([0; OUTPUT.len()], 0);
+    while received < bytes {
+        io.poll(0, service).unwrap();
+        received += client.read(&mut buffer[..bytes - received]).unwrap_or(0);
     }
 }
 
@@ -116,7 +117,7 @@ fn connections_allocate_nothing() {
 }
 
 #[test]
-fn speech_allocates_nothing() {
+fn queued_output_allocates_nothing() {
     let (listeners, mut service) = (listen(&["127.0.0.1:0"]), Responder::new(Next::Upgraded));
     let addr = addrs(&listeners)[0];
     let mut io = StreamIo::open(listeners, LIMITS).unwrap();
@@ -125,7 +126,7 @@ fn speech_allocates_nothing() {
     exchange(&mut io, &mut service, &mut clients);
     let mut round = || {
         service.silent = service.handles.len();
-        clients.iter_mut().for_each(|client| hear(&mut io, &mut service, client, SPEECH.len()));
+        clients.iter_mut().for_each(|client| receive(&mut io, &mut service, client, OUTPUT.len()));
     };
     (0..3).for_each(|_| round());
     let before = allocations();

@@ -1,4 +1,4 @@
-//! The limits of connections: how long one may take, and how many there may be, by a clock that is handed in.
+//! The limits of connections: their time and their number, with a clock that the test sets.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,14 +12,14 @@ use shoal_net::stream::{SourceLimits, StreamLimits};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
-/// More than the kernel takes for a peer that does not read.
+/// More than the kernel buffers for a peer that does not read.
 const HUGE: usize = 16_000_000;
 
 const TIMES: StreamLimits =
     StreamLimits { idle_ms_max: 1000, request_ms_max: 300, send_ms_max: 500, ..LIMITS };
 
 #[test]
-fn who_idles_too_long_is_closed() {
+fn a_connection_that_is_idle_too_long_is_closed() {
     let server = StreamServer::start(LOOPBACK, TIMES);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.ask("echo 1\n", "1\n");
@@ -28,14 +28,14 @@ fn who_idles_too_long_is_closed() {
     server.set_clock(1000);
     assert_eq!(server.connections(), 2);
     server.set_clock(1001);
-    first.hear_last(BYE);
+    first.expect_end(BYE);
     server.set_clock(1400);
     assert_eq!(server.connections(), 1);
     server.set_clock(1401);
-    second.hear_last(BYE);
+    second.expect_end(BYE);
     server.await_connections(0);
     assert_eq!(server.counters.timed_out_idle.read(), 2);
-    // Last words count as well.
+    // Last messages count as well.
     assert_eq!(server.counters.sent_bytes.read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
 }
 
@@ -64,12 +64,12 @@ fn waits_between_requests_add_up() {
     for _ in 0..20 {
         ask_after(&mut client, 100);
     }
-    // With time that adds up to the limit, no further request is waited for.
+    // When the sum of the waits reaches the limit, no further request is awaited.
     ask_after(&mut client, 250);
     ask_after(&mut client, 250);
-    client.hear_last(BYE);
+    client.expect_end(BYE);
     assert_eq!(server.counters.timed_out_request.read(), 1);
-    // Idleness renews the time.
+    // An idle phase resets the time.
     let mut client = server.connect();
     for _ in 0..5 {
         ask_after(&mut client, 250);
@@ -83,57 +83,57 @@ fn a_request_that_never_ends_is_closed() {
     let (mut new, mut old) = (server.connect(), server.connect());
     old.ask("echo hello\n", "hello\n");
     server.set_clock(100);
-    new.say("echo ");
-    old.say("echo ");
+    new.send_text("echo ");
+    old.send_text("echo ");
     until(|| server.counters.received_bytes.read() == 21);
     server.set_clock(400);
     assert_eq!(server.connections(), 2);
     server.set_clock(401);
-    new.hear_last(BYE);
-    old.hear_last(BYE);
+    new.expect_end(BYE);
+    old.expect_end(BYE);
     assert_eq!(server.counters.timed_out_request.read(), 2);
 }
 
 #[test]
-fn more_of_a_request_does_not_prolong_it() {
+fn more_of_a_request_does_not_extend_its_time() {
     let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
     for step in 0..=3 {
         server.set_clock(step * 100);
-        client.say("echo ");
+        client.send_text("echo ");
         until(|| server.counters.received_bytes.read() == 5 * (step + 1));
     }
     server.set_clock(301);
-    client.hear_last(BYE);
+    client.expect_end(BYE);
     assert_eq!(server.counters.timed_out_request.read(), 1);
 }
 
 #[test]
-fn who_never_reads_is_closed() {
+fn a_client_that_never_reads_is_disconnected() {
     never_reads(&format!("big {HUGE}\n"));
     never_reads("more 1000 1000000\n");
 }
 
 #[test]
-fn who_never_reads_what_is_the_last_is_closed() {
+fn a_client_that_never_reads_the_last_reply_is_disconnected() {
     never_reads(&format!("big {HUGE}\nclose\n"));
     never_reads(&format!("big {HUGE}\nlinger\n"));
 }
 
-fn never_reads(words: &str) {
+fn never_reads(text: &str) {
     let server = StreamServer::start(LOOPBACK, TIMES);
-    let mut deaf = server.connect();
-    deaf.say(words);
-    until(|| server.counters.received_bytes.read() == words.len() as u64);
+    let mut slow = server.connect();
+    slow.send_text(text);
+    until(|| server.counters.received_bytes.read() == text.len() as u64);
     server.set_clock(500);
     assert_eq!(server.connections(), 1);
     server.set_clock(501);
     server.set_clock(502 + TIMES.send_ms_max);
     server.await_connections(0);
     assert_eq!(server.counters.timed_out_send.read(), 1);
-    // What it did not take is thrown away: it does not hear the end of it.
-    let mut heard = Vec::new();
-    assert!(deaf.0.read_to_end(&mut heard).is_err(), "{} bytes", heard.len());
+    // Output that it has not read is discarded, so it never receives the end.
+    let mut received = Vec::new();
+    assert!(slow.0.read_to_end(&mut received).is_err(), "{} bytes", received.len());
     server.connect().ask("echo next\n", "next\n");
 }
 
@@ -143,22 +143,22 @@ fn a_reader_that_keeps_up_has_time() {
     let limits = StreamLimits { send_ms_max: 500, ..LIMITS };
     let server = StreamServer::start(LOOPBACK, limits);
     let mut client = server.connect();
-    client.say("more 40 1000000\n");
+    client.send_text("more 40 1000000\n");
     for step in 0..40 {
-        client.hear(vec![b'm'; 1_000_000]);
+        client.expect(vec![b'm'; 1_000_000]);
         server.set_clock(step * 100);
     }
     client.ask("echo end\n", "end\n");
     assert_eq!(server.counters.timed_out_send.read(), 0);
 }
 
-/// Each piece is taken long before its own time is up.
+/// Each piece is read long before its own time is up.
 #[test]
-fn the_time_for_answers_adds_up() {
+fn the_time_for_replies_adds_up() {
     let limits = StreamLimits { send_ms_max: 100_000, answer_ms_max: 2000, ..LIMITS };
     let server = StreamServer::start(LOOPBACK, limits);
     let mut slow = server.connect();
-    slow.say("more 1000 1000000\n");
+    slow.send_text("more 1000 1000000\n");
     let mut piece = vec![0; 1_000_000];
     let mut pieces = 0;
     while slow.0.read_exact(&mut piece).is_ok() {
@@ -170,12 +170,12 @@ fn the_time_for_answers_adds_up() {
 }
 
 #[test]
-fn who_never_stops_sending_is_closed() {
+fn a_client_that_never_stops_sending_is_disconnected() {
     let server = StreamServer::start(LOOPBACK, TIMES);
     let mut client = server.connect();
-    client.say("linger end\n");
-    client.hear_last("end\n");
-    client.say("and another thing");
+    client.send_text("linger end\n");
+    client.expect_end("end\n");
+    client.send_text("and another thing");
     assert_eq!(server.connections(), 1);
     server.set_clock(10_000);
     server.await_connections(0);
@@ -190,11 +190,11 @@ fn the_oldest_idle_makes_room() {
     for client in &mut clients {
         client.ask("echo hello\n", "hello\n");
     }
-    // The first is not the oldest any more.
+    // The first is no longer the oldest.
     clients[0].ask("echo still here\n", "still here\n");
     let mut fourth = server.connect();
     fourth.ask("echo made it\n", "made it\n");
-    clients[1].hear_last(BYE);
+    clients[1].expect_end(BYE);
     clients[0].ask("echo still here\n", "still here\n");
     clients[2].ask("echo still here\n", "still here\n");
     assert_eq!((server.connections(), server.counters.evicted.read()), (3, 1));
@@ -211,31 +211,31 @@ fn each_phase_makes_room() {
     let server = StreamServer::start(LOOPBACK, limits);
     let mut asking = server.connect();
     asking.ask("echo first\necho ", "first\n");
-    let mut deaf = server.connect();
-    let words = format!("big {HUGE}\n");
-    deaf.say(&words);
+    let mut slow = server.connect();
+    let text = format!("big {HUGE}\n");
+    slow.send_text(&text);
     let mut standing = server.connect();
-    standing.ask("stand\necho standing\n", "standing\n");
+    standing.ask("upgrade\necho standing\n", "standing\n");
     let mut lingering = server.connect();
-    lingering.say("linger end\n");
-    lingering.hear("end\n");
+    lingering.send_text("linger end\n");
+    lingering.expect("end\n");
     server.await_connections(4);
     let mut newcomers = Vec::new();
     let mut come = || {
         let mut newcomer = server.connect();
-        newcomer.ask("stand\necho made it\nbusy\n", "made it\n");
+        newcomer.ask("upgrade\necho made it\nbusy\n", "made it\n");
         newcomers.push(newcomer);
     };
     come();
-    lingering.hear_last("");
+    lingering.expect_end("");
     come();
-    standing.hear_last(BYE);
+    standing.expect_end(BYE);
     come();
-    assert!(deaf.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
+    assert!(slow.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
     come();
-    asking.hear_last(BYE);
+    asking.expect_end(BYE);
     let evicted = &server.counters.evicted;
-    let phases = [&evicted.lingering, &evicted.standing, &evicted.sending, &evicted.request];
+    let phases = [&evicted.lingering, &evicted.upgraded, &evicted.sending, &evicted.request];
     assert_eq!(phases.map(shoal_net::Counter::read), [1; 4]);
     assert_eq!((evicted.idle.read(), evicted.greedy.read()), (0, 0));
     assert_eq!((evicted.read(), server.counters.refused_share.read()), (4, 0));
@@ -251,14 +251,14 @@ fn start_full(connections_max: usize) -> StreamServer {
 fn the_greediest_source_makes_room() {
     let server = start_full(12);
     let mut honest = connect_from([127, 0, 0, 2], server.addrs[0]);
-    honest.ask("stand\necho hello\n", "hello\n");
+    honest.ask("upgrade\necho hello\n", "hello\n");
     let mut idle = connect_from([127, 0, 0, 3], server.addrs[0]);
     idle.ask("echo hello\n", "hello\n");
     // Some are within a request, some do not read.
     let mut greedy: Vec<_> = (0..10)
         .map(|number| {
             let mut client = connect_from([127, 0, 0, 4], server.addrs[0]);
-            client.say(if number % 2 == 0 { "echo " } else { "big 16000000\n" });
+            client.send_text(if number % 2 == 0 { "echo " } else { "big 16000000\n" });
             client
         })
         .collect();
@@ -268,7 +268,7 @@ fn the_greediest_source_makes_room() {
     }
     honest.ask("echo still here\n", "still here\n");
     idle.ask("echo still here\n", "still here\n");
-    // Of the greedy one, what does not read went first, and then the oldest.
+    // Of the greedy source, the connections that do not read were evicted first, then the oldest.
     greedy[8].ask("hello\n", "hello\n");
     let counters = &server.counters;
     assert_eq!(counters.refused_share.read(), 0);
@@ -281,47 +281,47 @@ fn a_source_that_is_as_greedy_as_any_is_refused() {
     let connect = |last| connect_from([127, 0, 0, last], server.addrs[0]);
     let mut clients: Vec<_> = [2, 2, 3, 3].into_iter().map(connect).collect();
     for client in &mut clients {
-        client.ask("stand\necho hello\n", "hello\n");
+        client.ask("upgrade\necho hello\n", "hello\n");
     }
     for last in [2, 3] {
         let mut one_more = connect(last);
-        one_more.say("echo hello\n");
-        one_more.hear_last(FULL);
+        one_more.send_text("echo hello\n");
+        one_more.expect_end(FULL);
     }
     assert_eq!((server.counters.refused_share.read(), server.counters.evicted.read()), (2, 0));
-    // What is idle of its own it can replace.
+    // It can replace an idle connection of its own.
     let mut idle = connect(4);
     idle.ask("echo hello\n", "hello\n");
-    clients[0].hear_last(BYE);
+    clients[0].expect_end(BYE);
     let mut again = connect(3);
-    again.say("echo hello\n");
-    again.hear_last(FULL);
+    again.send_text("echo hello\n");
+    again.expect_end(FULL);
     connect(4).ask("echo hello\n", "hello\n");
-    clients[2].hear_last(BYE);
+    clients[2].expect_end(BYE);
     idle.ask("echo still here\n", "still here\n");
 }
 
 #[test]
-fn a_connection_counts_towards_what_it_claims() {
+fn a_connection_counts_towards_its_quota() {
     let server = start_limited(1, true).remove(0);
-    let hears = |words: &str, expected: &[u8]| {
+    let exchange = |text: &str, expected: &[u8]| {
         let mut client = server.connect();
-        client.say(words);
-        client.hear(expected);
+        client.send_text(text);
+        client.expect(expected);
         client
     };
     // As many as a source may have, and none of them counts towards it any more.
-    let mut named: Vec<_> = (0..5).map(|_| hears("quota 192.0.2.1\necho named\n", b"named\n")).collect();
-    named.push(hears("release\necho released\n", b"released\n"));
-    let sockets: Vec<_> = (0..5).map(|_| hears("quota-websocket 127.0.0.1\necho up\n", b"up\n")).collect();
-    let _own: Vec<_> = (0..2).map(|_| hears("echo own\n", b"own\n")).collect();
-    hears("echo own\n", FULL);
+    let mut named: Vec<_> = (0..5).map(|_| exchange("quota 192.0.2.1\necho named\n", b"named\n")).collect();
+    named.push(exchange("release\necho released\n", b"released\n"));
+    let sockets: Vec<_> = (0..5).map(|_| exchange("quota-websocket 127.0.0.1\necho up\n", b"up\n")).collect();
+    let _own: Vec<_> = (0..2).map(|_| exchange("echo own\n", b"own\n")).collect();
+    exchange("echo own\n", FULL);
     drop((named, sockets));
     server.await_connections(2);
-    hears("echo own\n", FULL);
+    exchange("echo own\n", FULL);
 }
 
-/// A client from an address of choice.
+/// Connects a client from a given address.
 fn connect_from(local: [u8; 4], server: SocketAddr) -> Client {
     let client = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::TCP)).unwrap();
     bind(&client, &SocketAddr::new(IpAddr::V4(Ipv4Addr::from(local)), 0)).unwrap();
@@ -340,7 +340,7 @@ fn start_limited(workers: usize, is_limited: bool) -> Vec<StreamServer> {
 }
 
 #[test]
-fn a_source_has_so_many_and_no_more() {
+fn a_source_has_a_maximum() {
     let server = start_limited(1, true).remove(0);
     let mut one = server.connect();
     one.ask("echo hello\n", "hello\n");
@@ -349,20 +349,20 @@ fn a_source_has_so_many_and_no_more() {
     let mut two = server.connect();
     two.ask("echo hello\n", "hello\n");
     let mut three = server.connect();
-    three.say("echo hello\n");
-    three.hear_last(FULL);
+    three.send_text("echo hello\n");
+    three.expect_end(FULL);
     connect_from([127, 0, 0, 2], server.addrs[0]).ask("echo hello\n", "hello\n");
     drop(one);
     until(|| server.counters.accepted.read() - server.counters.closed.read() == 1);
     server.connect().ask("echo hello\n", "hello\n");
     assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (1, 0));
-    // What was said to whom there was no room for counts as well.
-    let said = (5 * "hello\n".len() + FULL.len()) as u64;
-    until(|| server.counters.sent_bytes.read() == said);
+    // Messages to refused clients count as well.
+    let sent_bytes = (5 * "hello\n".len() + FULL.len()) as u64;
+    until(|| server.counters.sent_bytes.read() == sent_bytes);
 }
 
 #[test]
-fn a_source_that_has_too_many_drives_nobody_out() {
+fn a_source_that_has_too_many_evicts_no_other() {
     let per_source = SourceLimits { http_max: 1, websockets_max: 1 };
     let limits = StreamLimits { connections_max: 2, per_source, ..LIMITS };
     let service = Script { is_limited: true, ..Script::default() };
@@ -373,21 +373,21 @@ fn a_source_that_has_too_many_drives_nobody_out() {
     greedy.ask("echo hello\n", "hello\n");
     for _ in 0..3 {
         let mut one_more = server.connect();
-        one_more.say("echo hello\n");
-        one_more.hear_last(FULL);
+        one_more.send_text("echo hello\n");
+        one_more.expect_end(FULL);
     }
     oldest.ask("echo still here\n", "still here\n");
     assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (3, 0));
-    // For others the oldest makes room, as ever.
+    // For other sources the oldest makes room, as usual.
     connect_from([127, 0, 0, 3], server.addrs[0]).ask("echo hello\n", "hello\n");
-    greedy.hear_last(BYE);
+    greedy.expect_end(BYE);
 }
 
 #[test]
 fn a_source_is_counted_over_all_workers() {
     let servers = start_limited(2, true);
     let mut clients: Vec<_> = (0..50).map(|_| servers[0].connect()).collect();
-    clients.iter_mut().for_each(|client| client.say("echo hello\n"));
+    clients.iter_mut().for_each(|client| client.send_text("echo hello\n"));
     let answers = clients.iter_mut().map(|client| {
         let mut answer = [0; FULL.len()];
         client.0.read_exact(&mut answer).unwrap();
@@ -399,7 +399,7 @@ fn a_source_is_counted_over_all_workers() {
 }
 
 #[test]
-fn whose_source_is_not_limited_may_have_more() {
+fn a_source_without_limit_may_have_more() {
     let server = start_limited(1, false).remove(0);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.ask("echo hello\n", "hello\n"));

@@ -1,5 +1,5 @@
-//! The duties of [`StreamIo`] towards those who exchange bytes, over real sockets. Its
-//! limits are in `stream_limits.rs`, and what it does before a worker stops in `stream_end.rs`.
+//! The duties of [`StreamIo`] towards its peers, over real sockets. Its limits are in `stream_limits.rs`, and its
+//! shutdown in `stream_end.rs`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -30,20 +30,20 @@ fn every_next() {
     for round in 0..100 {
         client.ask(&format!("echo {round}\n"), &format!("{round}\n"));
     }
-    client.say("busy\n");
-    server.take_turns();
+    client.send_text("busy\n");
+    server.await_polls();
     client.ask("echo later\n", "later\n");
     client.ask("more 1 10\n", "mmmmmmmmmm");
-    client.say("close the end\n");
-    client.hear_last("the end\n");
+    client.send_text("close the end\n");
+    client.expect_end("the end\n");
 
     let mut client = server.connect();
-    client.say("quit\n");
-    client.hear_last("");
+    client.send_text("quit\n");
+    client.expect_end("");
 
     let mut client = server.connect();
-    client.say("linger for a while\n");
-    client.hear_last("for a while\n");
+    client.send_text("linger for a while\n");
+    client.expect_end("for a while\n");
     drop(client);
 
     server.await_connections(0);
@@ -51,9 +51,9 @@ fn every_next() {
     assert_eq!((opened.load(Ordering::Relaxed), closed.load(Ordering::Relaxed)), (3, 3));
     let counters = &server.counters;
     assert_eq!((counters.accepted.read(), counters.closed.read(), counters.failed.read()), (3, 3, 0));
-    assert_eq!(counters.received_bytes.read(), server.account.heard_bytes.load(Ordering::Relaxed) as u64);
-    let said = 10 * "0\n".len() + 90 * "10\n".len() + "later\n".len() + 10;
-    assert_eq!(counters.sent_bytes.read(), (said + "the end\n".len() + "for a while\n".len()) as u64);
+    assert_eq!(counters.received_bytes.read(), server.account.received_bytes.load(Ordering::Relaxed) as u64);
+    let sent_bytes = 10 * "0\n".len() + 90 * "10\n".len() + "later\n".len() + 10;
+    assert_eq!(counters.sent_bytes.read(), (sent_bytes + "the end\n".len() + "for a while\n".len()) as u64);
 }
 
 #[test]
@@ -62,10 +62,10 @@ fn input_in_single_bytes() {
     let mut client = server.connect();
     for _ in 0..3 {
         for byte in "echo slowly\n".chars() {
-            client.say(&byte.to_string());
-            server.take_turns();
+            client.send_text(&byte.to_string());
+            server.await_polls();
         }
-        client.hear("slowly\n");
+        client.expect("slowly\n");
     }
 }
 
@@ -77,10 +77,10 @@ fn pipelined_requests_are_answered_in_order() {
     let mut asking = Client::of(client.0.try_clone().unwrap());
     let asker = std::thread::spawn(move || {
         let lines: String = (0..COUNT).map(|number| format!("echo {number}\n")).collect();
-        asking.say(&lines);
+        asking.send_text(&lines);
     });
     for number in 0..COUNT {
-        client.hear(format!("{number}\n"));
+        client.expect(format!("{number}\n"));
     }
     asker.join().unwrap();
 }
@@ -89,18 +89,18 @@ fn pipelined_requests_are_answered_in_order() {
 fn answers_in_pieces() {
     let server = start();
     let mut client = server.connect();
-    // Many small ones, large ones, and ones without content, with other requests right behind.
+    // Many small pieces, large ones, and ones without content, with other requests right behind.
     for (pieces, bytes) in [(100, 10), (30, 100_000), (50, 0), (1, 1)] {
-        client.say(&format!("more {pieces} {bytes}\necho done\n"));
-        client.hear(vec![b'm'; pieces * bytes]);
-        client.hear("done\n");
+        client.send_text(&format!("more {pieces} {bytes}\necho done\n"));
+        client.expect(vec![b'm'; pieces * bytes]);
+        client.expect("done\n");
     }
-    client.say("more 20 1000\nclose end\n");
-    client.hear(vec![b'm'; 20 * 1000]);
-    client.hear_last("end\n");
+    client.send_text("more 20 1000\nclose end\n");
+    client.expect(vec![b'm'; 20 * 1000]);
+    client.expect_end("end\n");
     let mut client = server.connect();
-    client.say("more 9 0\nquit\n");
-    client.hear_last("");
+    client.send_text("more 9 0\nquit\n");
+    client.expect_end("");
 }
 
 #[test]
@@ -109,16 +109,16 @@ fn a_large_answer_to_a_slow_reader() {
     let server = start();
     for end in ["echo end\n", "close end\n", "linger end\n"] {
         let mut slow = server.connect();
-        slow.say(&format!("big {BYTES}\n{end}"));
+        slow.send_text(&format!("big {BYTES}\n{end}"));
         let mut left = BYTES;
         while left > 0 {
             let chunk = left.min(1_000_000);
-            slow.hear(vec![b'b'; chunk]);
+            slow.expect(vec![b'b'; chunk]);
             left -= chunk;
             // Others are served meanwhile.
             server.connect().ask("echo quick\n", "quick\n");
         }
-        slow.hear("end\n");
+        slow.expect("end\n");
     }
 }
 
@@ -126,36 +126,36 @@ fn a_large_answer_to_a_slow_reader() {
 fn who_does_not_take_answers_is_not_heard() {
     const BYTES: usize = 16_000_000;
     let server = start();
-    let mut deaf = server.connect();
-    deaf.say(&format!("big {BYTES}\n"));
+    let mut slow = server.connect();
+    slow.send_text(&format!("big {BYTES}\n"));
     let line = b"echo again\n";
     until(|| server.counters.received_bytes.read() > 0);
-    server.take_turns();
-    let written = deaf.flood(line);
-    let heard = server.account.heard_bytes.load(Ordering::Relaxed);
-    assert!(heard <= INPUT_BYTES_MAX, "{heard} bytes of {written} were taken");
+    server.await_polls();
+    let written = slow.flood(line);
+    let received = server.account.received_bytes.load(Ordering::Relaxed);
+    assert!(received <= INPUT_BYTES_MAX, "{received} bytes of {written} were taken");
     assert!(written > 2 * INPUT_BYTES_MAX, "{written}");
 
-    deaf.hear(vec![b'b'; BYTES]);
+    slow.expect(vec![b'b'; BYTES]);
     for _ in 0..written / line.len() {
-        deaf.hear("again\n");
+        slow.expect("again\n");
     }
 }
 
 #[test]
 fn a_half_closed_client_gets_its_answer() {
     let server = start();
-    for (words, answer) in [("echo last\n", b"last\n".to_vec()), ("big 3000000\n", vec![b'b'; 3_000_000])] {
+    for (text, answer) in [("echo last\n", b"last\n".to_vec()), ("big 3000000\n", vec![b'b'; 3_000_000])] {
         let mut client = server.connect();
-        client.say(words);
+        client.send_text(text);
         client.0.shutdown(Shutdown::Write).unwrap();
-        client.hear_last(answer);
+        client.expect_end(answer);
     }
-    // One that says nothing whole gets none.
+    // A client that sends nothing complete gets no reply.
     let mut client = server.connect();
-    client.say("ech");
+    client.send_text("ech");
     client.0.shutdown(Shutdown::Write).unwrap();
-    client.hear_last("");
+    client.expect_end("");
     server.await_connections(0);
     assert_eq!(server.counters.failed.read(), 0);
 }
@@ -164,25 +164,25 @@ fn a_half_closed_client_gets_its_answer() {
 fn the_answer_before_the_end_is_no_reset() {
     let server = start();
     let mut client = server.connect();
-    client.say("linger no more, please\n");
+    client.send_text("linger no more, please\n");
     for _ in 0..20 {
         client.0.write_all(&[b'x'; 10_000]).unwrap();
     }
-    client.hear_last("no more, please\n");
-    // Nobody looks at it, and it costs nobody its connection.
+    client.expect_end("no more, please\n");
+    // The input is not read, and costs no other client its connection.
     client.0.write_all(&[b'x'; 10_000]).unwrap();
     assert_eq!(server.connections(), 1);
     drop(client);
     server.await_connections(0);
-    assert!(server.account.heard_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
+    assert!(server.account.received_bytes.load(Ordering::Relaxed) <= INPUT_BYTES_MAX);
 }
 
 #[test]
 fn who_sends_on_and_on_after_the_end_is_closed() {
     let server = start();
     let mut client = server.connect();
-    client.say("linger no more, please\n");
-    client.hear_last("no more, please\n");
+    client.send_text("linger no more, please\n");
+    client.expect_end("no more, please\n");
     while client.0.write_all(&[b'x'; 10_000]).is_ok() {}
     server.await_connections(0);
 }
@@ -192,17 +192,17 @@ fn resets_disturb_nobody() {
     let server = start();
     let mut steady = server.connect();
     for round in 0..50 {
-        for words in ["echo x\n", "ech", "big 16000000\n", "more 1000 100000\n", "linger x\n", "close x\n"] {
+        for text in ["echo x\n", "ech", "big 16000000\n", "more 1000 100000\n", "linger x\n", "close x\n"] {
             let mut client = server.connect();
-            client.say(words);
-            if round % 2 == 0 && words != "ech" {
+            client.send_text(text);
+            if round % 2 == 0 && text != "ech" {
                 client.0.read_exact(&mut [0; 1]).unwrap();
             }
             client.reset();
         }
         steady.ask("echo still here\n", "still here\n");
     }
-    // One that was reset before it was accepted may show as a failed accept.
+    // A connection that was reset before it was accepted may show as a failed accept.
     until(|| server.counters.accepted.read() + server.counters.accept_failed.read() == 301);
     server.await_connections(1);
 }
@@ -218,7 +218,7 @@ fn both_families() {
     }
 }
 
-/// Listeners of workers on a Unix socket in a directory of its own.
+/// Returns listeners of workers on a Unix socket in its own directory.
 fn listen_unix(name: &str, workers: usize) -> (std::path::PathBuf, Vec<StreamListeners>) {
     let directory = std::env::temp_dir().join(format!("shoal-net-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -236,9 +236,9 @@ fn ask_unix(path: &std::path::Path) {
     let mut client = UnixStream::connect(path).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.write_all(b"echo over unix\nclose\n").unwrap();
-    let mut heard = String::new();
-    client.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "over unix\n");
+    let mut received = String::new();
+    client.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "over unix\n");
 }
 
 #[test]
@@ -286,27 +286,27 @@ fn readiness_tells_of_work_and_of_nothing_else() {
     let mut io = StreamIo::open(listeners, LIMITS).unwrap();
     let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
     let mut settle = |io: &mut StreamIo<Script>| {
-        let mut turns = 0;
+        let mut polls = 0;
         while is_ready(&readiness, Duration::from_millis(50)) {
-            io.turn(0, &mut service).unwrap();
-            turns += 1;
-            assert!(turns < 100, "it is ready for nothing");
+            io.poll(0, &mut service).unwrap();
+            polls += 1;
+            assert!(polls < 100, "it is ready for nothing");
         }
-        turns
+        polls
     };
     assert_eq!(settle(&mut io), 0);
     let mut client = Client::connect(addr);
     for _ in 0..10 {
-        client.say("echo hello\n");
+        client.send_text("echo hello\n");
         assert!(settle(&mut io) > 0);
-        client.hear("hello\n");
+        client.expect("hello\n");
     }
-    client.say("ech");
+    client.send_text("ech");
     assert!(settle(&mut io) > 0);
-    client.say("o 1\nmore 50 1000\n");
+    client.send_text("o 1\nmore 50 1000\n");
     assert!(settle(&mut io) > 0);
-    client.hear("1\n");
-    client.hear([b'm'; 50_000]);
+    client.expect("1\n");
+    client.expect([b'm'; 50_000]);
     drop(client);
     assert!(settle(&mut io) > 0);
     assert_eq!(io.connections(), 0);
@@ -327,9 +327,9 @@ fn a_connection_wakes_whoever_waits_for_datagrams() {
             let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
             let mut served = 0;
             while served < 20 {
-                // Without the watch it would take for ever.
-                served += datagrams.turn(Duration::MAX, &mut Echo::default()).unwrap();
-                while streams.turn(0, &mut service).unwrap() > 0 {}
+                // Without the watch it would wait forever.
+                served += datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
+                while streams.poll(0, &mut service).unwrap() > 0 {}
             }
         });
         let (mut client, neighbour) = (Client::connect(tcp), connect(udp));
@@ -370,26 +370,26 @@ fn one_of_all_kinds(mut client: Client, number: u64) {
     match number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 {
         0 => client.reset(),
         1 => {
-            client.say("big 5000000\n");
+            client.send_text("big 5000000\n");
             client.reset();
         }
         2 => {
-            client.say(&format!("big 500000\nclose {text}"));
-            client.hear([b'b'; 500_000]);
-            client.hear_last(text);
+            client.send_text(&format!("big 500000\nclose {text}"));
+            client.expect([b'b'; 500_000]);
+            client.expect_end(text);
         }
         3 => {
-            client.say(&format!("linger {text}and more"));
-            client.hear_last(text);
+            client.send_text(&format!("linger {text}and more"));
+            client.expect_end(text);
         }
         4 => {
-            client.say(&format!("more 10 10000\nclose {text}"));
-            client.hear([b'm'; 100_000]);
-            client.hear_last(text);
+            client.send_text(&format!("more 10 10000\nclose {text}"));
+            client.expect([b'm'; 100_000]);
+            client.expect_end(text);
         }
         5..=8 => {
-            client.say(&format!("close {text}"));
-            client.hear_last(text);
+            client.send_text(&format!("close {text}"));
+            client.expect_end(text);
         }
         _ => (0..10).for_each(|_| client.ask(&format!("echo {text}"), &text)),
     }

@@ -78,7 +78,7 @@ impl Worker {
         let mut trimmed_ms = 0;
         while !self.stopping.load(Ordering::Acquire) {
             let busy = housekeeping.behind || streams_busy;
-            datagrams.turn(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
+            datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
                 streams_busy = poll_streams(streams, now_ms, &mut service, &wakers)? > 0;
@@ -112,7 +112,7 @@ fn poll_streams(
         service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
     }
     service.connections.collect(clock::now());
-    let seen = streams.turn(now_ms, service)?;
+    let seen = streams.poll(now_ms, service)?;
     for worker in service.connections.dispatch() {
         if let Some(waker) = wakers.get(usize::from(worker)) {
             waker.wake();
@@ -135,12 +135,12 @@ fn stop(
     while poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX)
     {
     }
-    streams.retire(clock::monotonic_ms(), service)?;
+    streams.begin_shutdown(clock::monotonic_ms(), service)?;
     while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
-        let is_busy = streams.turn(clock::monotonic_ms(), service)? > 0;
-        datagrams.turn(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
+        let is_busy = streams.poll(clock::monotonic_ms(), service)? > 0;
+        datagrams.poll(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
     }
-    while streams.finish(service) > 0 && is_within(FINISH_MS_MAX) {}
+    while streams.close_remaining(service) > 0 && is_within(FINISH_MS_MAX) {}
     if streams.connections() > 0 {
         // Closing a hundred thousand connections takes longer than there is time. The kernel closes them when the
         // process ends.

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use shoal_load::udp::Echo;
-use shoal_net::{Bundler, Sockets};
+use shoal_net::{SegmentedSender, Sockets};
 use shoal_transport::datagram::{DatagramService, Exchange};
 
 /// Answers like [`Echo`], and sends the replies itself.
 #[derive(Debug)]
 pub(super) struct BundledEcho {
     echo: Echo,
-    bundler: Bundler,
+    bundler: SegmentedSender,
     bundles: Vec<Bundle>,
 }
 
@@ -28,7 +28,7 @@ const BUNDLES_MAX: usize = 256;
 impl BundledEcho {
     /// Creates the echo of a worker with one socket.
     pub(super) fn new(echo: Echo, sockets: &Sockets) -> Self {
-        Self { echo, bundler: sockets.bundler(), bundles: Vec::new() }
+        Self { echo, bundler: sockets.segmented_sender(), bundles: Vec::new() }
     }
 
     fn add_reply(&mut self, to: SocketAddr, reply: &[u8]) {

@@ -64,7 +64,7 @@ pub(super) fn serve<P: EchoProtocol>(
             // A signal ends the wait, which has the same effect as the timeout.
             let _ = poll(&mut waiting, Some(&POLL_TIMEOUT));
         }
-        is_busy = io.turn(now_ms(), &mut service).context("the sockets failed")? > 0;
+        is_busy = io.poll(now_ms(), &mut service).context("the sockets failed")? > 0;
     }
     Ok(())
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rustix::io::Errno;
-use shoal_net::{AnyIo, BUNDLE_MAX, Bundler, ClientSettings, Counters, DatagramIo, SocketProbe, Sockets};
+use shoal_net::{
+    AnyIo, ClientSettings, Counters, DatagramIo, SEGMENTS_MAX, SegmentedSender, SocketProbe, Sockets,
+};
 
 use super::check::{Checker, ClientSocket};
 use super::in_flight::{IN_FLIGHT_MAX, InFlight, Lookup, Pending};
@@ -21,7 +23,7 @@ use crate::tally::{Kind, Tally};
 /// The UDP client of one worker.
 pub(super) struct Client {
     io: AnyIo,
-    bundler: Bundler,
+    bundler: SegmentedSender,
     counters: Arc<Counters>,
     probes: Vec<SocketProbe>,
     templates: Templates,
@@ -57,7 +59,8 @@ impl Client {
             send_buffer_bytes: SOCKET_BUFFER_BYTES,
         };
         let sockets = Sockets::connect(&settings).map_err(|error| OpenError::Host(error.to_string()))?;
-        let (bundler, counters, probes) = (sockets.bundler(), sockets.counters(), sockets.probes().collect());
+        let (bundler, counters, probes) =
+            (sockets.segmented_sender(), sockets.counters(), sockets.probes().collect());
         let client_socket =
             |local: SocketAddr| ClientSocket { ip: local.ip(), connection_id: None, connected_ns: 0 };
         let client_sockets: Vec<ClientSocket> = sockets.local_addrs().map(client_socket).collect();
@@ -183,8 +186,8 @@ impl Client {
 impl Protocol for Client {
     const PACING: Pacing = Pacing {
         // Bundles of a closed loop between two looks for replies, whatever the window.
-        closed: Batches { requests_max: BUNDLE_MAX, per_round_max: 16 },
-        open: Batches { requests_max: BUNDLE_MAX, per_round_max: 1 },
+        closed: Batches { requests_max: SEGMENTS_MAX, per_round_max: 16 },
+        open: Batches { requests_max: SEGMENTS_MAX, per_round_max: 1 },
         slow_batches: false,
         waits_for_slot: false,
         // Waking up takes about as long.
@@ -283,7 +286,7 @@ impl Protocol for Client {
         let before = in_flight.len();
         let server = run.server;
         let mut checker = Checker { run, in_flight, sockets, now_ns: 0 };
-        let outcome = io.turn(Duration::from_nanos(wait_ns), &mut checker);
+        let outcome = io.poll(Duration::from_nanos(wait_ns), &mut checker);
         outcome.map_err(|error| format!("the sockets to {server} failed: {error}"))?;
         Ok(before - in_flight.len())
     }
@@ -351,7 +354,7 @@ impl Protocol for Client {
 }
 
 /// Sends the datagrams of a batch. Returns how many the kernel has accepted.
-fn send(bundler: &mut Bundler, socket: usize, batch: &DatagramBatch) -> usize {
+fn send(bundler: &mut SegmentedSender, socket: usize, batch: &DatagramBatch) -> usize {
     let (bundle, datagram_bytes) = batch.bundle();
     let (mut sent, mut refusals) = (0, 0);
     while sent < batch.len() {

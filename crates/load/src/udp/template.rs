@@ -2,7 +2,7 @@
 //!
 //! Owns a batch for each kind of request, in which datagrams lie back to back, as a bundle needs them.
 
-use shoal_net::BUNDLE_MAX;
+use shoal_net::SEGMENTS_MAX;
 use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 use zerocopy::FromBytes;
@@ -120,7 +120,7 @@ impl Templates {
 impl DatagramBatch {
     /// Returns an empty batch, whose whole capacity is filled with copies of `request`.
     fn of(request: &Request<'_>, datagram_bytes: usize) -> Self {
-        let mut bytes = vec![0; BUNDLE_MAX * datagram_bytes].into_boxed_slice();
+        let mut bytes = vec![0; SEGMENTS_MAX * datagram_bytes].into_boxed_slice();
         for datagram in bytes.chunks_mut(datagram_bytes) {
             request.encode(datagram).expect("the batch has space for it");
         }

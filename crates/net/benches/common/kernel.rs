@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// CPU time, in user mode and in the kernel. The kernel knows the sum exactly and guesses the shares from its
-/// clock ticks, so that the shares need some seconds to become true.
+/// CPU time, in user mode and in the kernel. The kernel knows the sum exactly and estimates the shares from its clock
+/// ticks, so the shares need some seconds to become accurate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuTime {
     pub(crate) user: Duration,
@@ -40,7 +40,7 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
 }
 
-/// Keeps this thread on a core, where there are so many.
+/// Pins this thread to a core, if there are that many.
 pub(crate) fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
@@ -49,7 +49,7 @@ pub(crate) fn pin(core: usize) {
     }
 }
 
-/// Has the kernel cut what is sent into datagrams of this size.
+/// Makes the kernel split each send into datagrams of this size.
 pub(crate) fn segment(socket: impl AsFd, bytes: usize) {
     let bytes = libc::c_int::try_from(bytes).unwrap();
     // SAFETY: UDP_SEGMENT takes an int, and the kernel copies one from `bytes`.

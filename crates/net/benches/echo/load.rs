@@ -9,9 +9,10 @@ use rustix::net::{RecvFlags, recv};
 use crate::kernel::{CpuTime, segment};
 
 const REQUEST_BYTES: usize = 98;
-/// Requests of one burst. The kernel cuts it up, which saves most of the sender's time (`udp(7)`, UDP_SEGMENT).
+/// Number of requests of one burst. The kernel splits it, which saves most of the sender's time (`udp(7)`,
+/// UDP_SEGMENT).
 const BURST: usize = 32;
-/// Requests in flight: several batches of the server, and no more than its buffers hold.
+/// Number of requests in flight: several batches of the server, but no more than its buffers hold.
 const WINDOW: usize = 256;
 
 /// One client.
@@ -29,24 +30,24 @@ impl Load {
         Self { socket }
     }
 
-    /// Keeps the window full until it is told to stop. Returns the time that it took.
+    /// Keeps the window full until it is told to stop. Returns the CPU time that it took.
     pub(crate) fn run(&self, stop: &AtomicBool) -> CpuTime {
         let before = CpuTime::of_this_thread();
         let burst = [0; BURST * REQUEST_BYTES];
         let mut in_flight = 0;
         while !stop.load(Ordering::Relaxed) {
             while in_flight + BURST <= WINDOW {
-                // A server that is not there yet, or not any more, refuses.
+                // A server that has not started, or has stopped, refuses.
                 let _ = self.socket.send(&burst);
                 in_flight += BURST;
             }
-            // What does not come in time is lost, and the window starts anew.
+            // A reply that does not arrive in time is lost, and the window starts anew.
             in_flight = self.receive().map_or(0, |received| in_flight.saturating_sub(received));
         }
         CpuTime::of_this_thread() - before
     }
 
-    /// Waits for a reply and takes those that are there.
+    /// Waits for a reply, and takes all that have arrived.
     fn receive(&self) -> Option<usize> {
         let mut reply = [0; 256];
         self.socket.recv(&mut reply).ok()?;

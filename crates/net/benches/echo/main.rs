@@ -1,9 +1,8 @@
-//! What a back end costs by itself: an echo of 98 bytes in and 200 bytes out over loopback, like an announce.
+//! The cost of a back end alone: an echo of 98 bytes in and 200 bytes out over loopback, like an announce.
 //!
-//! The server has core 0 and the load core 1, with 256 requests in flight. The back ends take turns, round by round,
-//! and the medians are compared. What counts is the CPU time of the server's thread for each response, user and
-//! system apart; responses per second mean something only where the server is the bottleneck (`busy` near 100 %)
-//! and nothing else runs.
+//! The server has core 0 and the load core 1, with 256 requests in flight. The back ends alternate by rounds, and the
+//! medians are compared. The result is the CPU time of the server's thread for each response, user and system apart.
+//! Responses per second are meaningful only if the server is the bottleneck (`busy` near 100 %) and nothing else runs.
 //!
 //! `cargo bench -p shoal-net -- [--rounds N] [--seconds S] [--only BACKEND]`; in a test run, one very short round.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
@@ -27,7 +26,7 @@ const SERVER_CORE: usize = 0;
 const LOAD_CORE: usize = 1;
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// What one round showed.
+/// The result of one round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     responses_per_second: f64,
@@ -38,7 +37,7 @@ struct Round {
     load_busy: f64,
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Plan {
     rounds: usize,
     seconds: f64,
@@ -91,7 +90,7 @@ impl Plan {
 }
 
 fn run(backend: Backend, seconds: f64) -> Round {
-    // The wildcard, as a tracker listens by default: the local address comes and goes with each datagram.
+    // The wildcard, as a tracker listens by default: the local address comes with each datagram.
     let wildcard = (Ipv4Addr::UNSPECIFIED, 0).into();
     let settings =
         SocketSettings { addr: wildcard, recv_buffer_bytes: BUFFER_BYTES, send_buffer_bytes: BUFFER_BYTES };
@@ -112,7 +111,7 @@ fn run(backend: Backend, seconds: f64) -> Round {
             let mut service = Echo { reply_bytes: Some(REPLY_BYTES) };
             let before = CpuTime::of_this_thread();
             while !stop.load(Ordering::Relaxed) {
-                io.turn(Duration::from_millis(100), &mut service).unwrap();
+                io.poll(Duration::from_millis(100), &mut service).unwrap();
             }
             CpuTime::of_this_thread() - before
         };

@@ -1,4 +1,4 @@
-//! The load: so many connections at a time, each with one request under way.
+//! The load: a number of connections, each with one request in flight.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ pub(crate) struct Load {
     server: SocketAddr,
     keeps_alive: bool,
     connections: Vec<TcpStream>,
-    /// Each connection from another address, so that there are ports enough.
+    /// Each connection comes from another address, so that there are enough ports.
     next_source: u8,
 }
 
@@ -26,7 +26,7 @@ impl Load {
         load
     }
 
-    /// Asks and hears until it is told to stop. Returns the time that it took.
+    /// Sends requests and receives replies until it is told to stop. Returns the CPU time that it took.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> CpuTime {
         let before = CpuTime::of_this_thread();
         let mut response = [0; RESPONSE.len()];
@@ -35,7 +35,7 @@ impl Load {
                 break;
             }
             for index in 0..self.connections.len() {
-                // A server that has been told to stop answers no more, and may end by a reset.
+                // A server that has been told to stop sends no more replies, and may end by a reset.
                 let heard = self.connections[index].read_exact(&mut response);
                 let is_over =
                     self.keeps_alive || matches!(self.connections[index].read(&mut response), Ok(0));
@@ -51,7 +51,7 @@ impl Load {
         CpuTime::of_this_thread() - before
     }
 
-    /// None once the server is gone.
+    /// Returns `None` once the server is gone.
     fn connect(&mut self) -> Option<TcpStream> {
         self.next_source = self.next_source % 250 + 1;
         let client = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::TCP)).unwrap();

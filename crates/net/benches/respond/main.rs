@@ -1,12 +1,13 @@
-//! What the I/O of streams costs by itself: a request of 300 bytes in and an answer of 350 out over loopback TCP, like an
-//! HTTP announce, with connections that stay and with one for each request.
+//! The cost of the stream I/O alone: a request of 300 bytes in and a reply of 350 out over loopback TCP, like an HTTP
+//! announce, on persistent connections and on one for each request.
 //!
 //! The server has core 0 and the load core 1. It waits as a worker of the tracker does, in the datagram back end that
-//! watches the connections. The cases take turns, round by round, and the medians are compared. What counts is the
-//! CPU time of the server's thread for each response, user and system apart; responses per second mean something
-//! only where the server is the bottleneck (`busy` near 100 %) and nothing else runs.
+//! watches the connections. The cases alternate by rounds, and the medians are compared. The result is the CPU time of
+//! the server's thread for each response, user and system apart. Responses per second are meaningful only if the server
+//! is the bottleneck (`busy` near 100 %) and nothing else runs.
 //!
-//! `cargo bench -p shoal-net --bench respond -- [--rounds N] [--seconds S] [--connections N] [--case keep-alive|close]`; in a test run, one very short round.
+//! `cargo bench -p shoal-net --bench respond -- [--rounds N] [--seconds S] [--connections N] [--case
+//! keep-alive|close]`; in a test run, one very short round.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../common/kernel.rs"]
@@ -29,7 +30,7 @@ use shoal_net::{Backend, DatagramIo, Echo, Sockets};
 const SERVER_CORE: usize = 0;
 const LOAD_CORE: usize = 1;
 
-/// None that this benchmark comes near.
+/// Limits that this benchmark does not reach.
 const LIMITS: StreamLimits = StreamLimits {
     connections_max: 100_000,
     per_source: SourceLimits { http_max: 100_000, websockets_max: 100_000 },
@@ -40,14 +41,14 @@ const LIMITS: StreamLimits = StreamLimits {
     silent_ms_max: 60_000,
 };
 
-/// Whether connections stay.
+/// Whether connections are persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     KeepAlive,
     Close,
 }
 
-/// What one round showed.
+/// The result of one round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     responses_per_second: f64,
@@ -57,7 +58,7 @@ struct Round {
     load_busy: f64,
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Plan {
     rounds: usize,
     seconds: f64,
@@ -145,8 +146,8 @@ fn run(case: Case, plan: &Plan) -> Round {
             let mut busy = false;
             while !stop.load(Ordering::Relaxed) {
                 let timeout = Duration::from_millis(if busy { 0 } else { 100 });
-                datagrams.turn(timeout, &mut Echo::default()).unwrap();
-                busy = streams.turn(0, &mut service).unwrap() > 0;
+                datagrams.poll(timeout, &mut Echo::default()).unwrap();
+                busy = streams.poll(0, &mut service).unwrap() > 0;
             }
             (CpuTime::of_this_thread() - before, service.responses)
         };

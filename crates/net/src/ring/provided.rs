@@ -1,7 +1,8 @@
 //! Receive buffers in a ring that is shared with the kernel ("ring-mapped provided buffers",
 //! `io_uring_register_buf_ring(3)`).
 //!
-//! Owns the buffers and who holds each: the kernel, or this process, which has a [`Filled`] to show for it.
+//! This module owns the buffers and knows who holds each: the kernel, or this process, which then has a [`Filled`] for
+//! it.
 #![allow(unsafe_code, reason = "the kernel fills buffers at addresses it was given")]
 
 use std::io;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use super::Ring;
 use crate::shared::Shared;
 
-/// Most buffers of one group (linux/io_uring.h: the tail has 16 bits, of which one tells full from empty).
+/// Maximum number of buffers of one group (linux/io_uring.h: the tail has 16 bits, one of which distinguishes full from
+/// empty).
 pub(crate) const BUFFERS_MAX: u16 = 1 << 15;
 
 /// A group of buffers, each a `B`.
@@ -19,16 +21,16 @@ pub(crate) struct BufferGroup<B> {
     id: u8,
     entries: Shared<Entry>,
     buffers: Shared<B>,
-    /// Bytes of each buffer that the kernel may use.
+    /// The number of bytes of each buffer that the kernel may use.
     length: u32,
     /// For each buffer whether the kernel may write to it.
     lent: Box<[bool]>,
     count: u16,
-    /// Where the next entry goes. Counts on past the end of the ring and wraps at 2^16.
+    /// The position of the next entry. It continues past the end of the ring and wraps at 2^16.
     tail: u16,
 }
 
-/// A buffer that the kernel has filled and given up: a permission to use it, until it is given back.
+/// A buffer that the kernel has filled and released. It permits access until it is given back.
 #[derive(Debug)]
 pub(crate) struct Filled {
     /// The number of its group.
@@ -36,8 +38,9 @@ pub(crate) struct Filled {
     index: u16,
 }
 
-/// `struct io_uring_buf` (linux/io_uring.h). The tail of the whole ring lies in the first entry, where the others
-/// have nothing. Atomic, because the kernel may read the tail of the first entry while its other fields are written.
+/// `struct io_uring_buf` (linux/io_uring.h). The tail of the whole ring is in the first entry, in a field that the
+/// others do not use. The fields are atomic, because the kernel may read the tail of the first entry while its other
+/// fields are written.
 #[repr(C)]
 #[derive(Debug)]
 struct Entry {
@@ -50,18 +53,18 @@ struct Entry {
 const _: () = assert!(size_of::<Entry>() == 16);
 
 impl<B> BufferGroup<B> {
-    /// Makes group `id` of `count` buffers (a power of two), all of them lent, of which the kernel may use the first
-    /// `length` bytes.
+    /// Creates group `id` of `count` buffers (a power of two). All are lent to the kernel, which may use the first
+    /// `length` bytes of each.
     ///
     /// # Safety
-    /// A `B` must be valid whatever its bytes are.
+    /// A `B` must be valid for any bytes.
     pub(crate) unsafe fn new(id: u8, count: u16, length: u32) -> io::Result<Self> {
         assert!(count.is_power_of_two() && count <= BUFFERS_MAX, "{count} buffers");
         assert!(length as usize <= size_of::<B>(), "{length} bytes");
         let size = usize::from(count);
-        // SAFETY: `Entry` is integers only.
+        // SAFETY: `Entry` consists of integers only.
         let entries = unsafe { Shared::zeroed(size)? };
-        // SAFETY: the caller promises that any bytes make a valid `B`.
+        // SAFETY: the caller guarantees that any bytes make a valid `B`.
         let buffers = unsafe { Shared::zeroed(size)? };
         let lent = vec![false; size].into();
         let mut group = Self { id, entries, buffers, length, lent, count, tail: 0 };
@@ -70,13 +73,13 @@ impl<B> BufferGroup<B> {
         Ok(group)
     }
 
-    /// Makes the group known to the kernel.
+    /// Registers the group with the kernel.
     ///
     /// # Safety
     /// The group must be dropped only when the ring is idle, or be leaked.
     pub(crate) unsafe fn register(&self, ring: &Ring) -> io::Result<()> {
         let address = self.entries.pointer(0).addr() as u64;
-        // SAFETY: the entries start a mapping, hence a page; there are `count`; and the caller promises that they
+        // SAFETY: the entries begin a mapping, hence a page; there are `count`; and the caller guarantees that they
         // stay mapped.
         unsafe { ring.register_buffer_group(address, self.count, self.id.into()) }
     }
@@ -89,10 +92,10 @@ impl<B> BufferGroup<B> {
         Filled { group: self.id, index }
     }
 
-    /// What the kernel wrote into the buffer.
+    /// Returns the content of the buffer.
     pub(crate) fn buffer<'b>(&'b self, filled: &'b Filled) -> &'b B {
         assert_eq!(filled.group, self.id);
-        // SAFETY: `filled` came from `take`, so the kernel has given this buffer up, and it is lent again only by
+        // SAFETY: `filled` came from `take`, so the kernel has released this buffer. It is lent again only by
         // `give_back`, which consumes `filled` and so ends this borrow.
         unsafe { self.buffers.element(usize::from(filled.index)) }
     }
@@ -102,8 +105,8 @@ impl<B> BufferGroup<B> {
         let Filled { group, index } = filled;
         assert_eq!(group, self.id);
         let entry = self.entry(self.tail);
-        // There are as many entries as buffers, and this buffer is not in the ring, so the entry at the tail is one that
-        // the kernel has consumed and does not look at before `publish`.
+        // There are as many entries as buffers, and this buffer is not in the ring. The entry at the tail is therefore
+        // one that the kernel has consumed, and does not read before `publish`.
         let address = self.buffers.pointer(usize::from(index)).addr() as u64;
         entry.address.store(address, Ordering::Relaxed);
         entry.length.store(self.length, Ordering::Relaxed);
@@ -112,18 +115,18 @@ impl<B> BufferGroup<B> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel what was given back.
+    /// Makes the buffers that were given back visible to the kernel.
     pub(crate) fn publish(&self) {
         self.entry(0).tail.store(self.tail, Ordering::Release);
     }
 
-    /// The entry at a position, which counts on past the end of the ring.
+    /// Returns the entry at a position, which continues past the end of the ring.
     fn entry(&self, position: u16) -> &Entry {
-        // SAFETY: nobody makes a `&mut` of an entry; the kernel only reads them, and they are atomic.
+        // SAFETY: there is never a `&mut` of an entry; the kernel only reads them, and they are atomic.
         unsafe { self.entries.element(usize::from(position & (self.count - 1))) }
     }
 
-    /// Keeps the memory for ever, because the kernel may still write to it.
+    /// Keeps the memory forever, because the kernel may still write to it.
     pub(crate) fn leak(&mut self) {
         self.entries.leak();
         self.buffers.leak();
@@ -141,7 +144,7 @@ mod tests {
         unsafe { BufferGroup::new(id, count, LENGTH) }.unwrap()
     }
 
-    /// What the kernel would find between its head and the tail.
+    /// Returns the buffers that the kernel would find between its head and the tail.
     fn offered(group: &BufferGroup<[u8; 128]>, head: u16) -> Vec<u16> {
         let offered = group.entry(0).tail.load(Ordering::Acquire).wrapping_sub(head);
         (0..offered)

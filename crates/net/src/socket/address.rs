@@ -1,20 +1,21 @@
-//! Addresses of datagrams, in the form in which the kernel gives and takes them.
+//! Addresses of datagrams, in the form that the kernel uses.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::socklen_t;
 
-/// Room for any address of UDP: `sockaddr_in6` takes 28 bytes, and 32 keep aligned what follows.
+/// Space for any UDP address: `sockaddr_in6` takes 28 bytes, and 32 keep the next field aligned.
 pub(crate) const NAME_LEN: socklen_t = 32;
 /// The same as the size of an array.
 pub(crate) const NAME_BYTES: usize = NAME_LEN as usize;
 
-/// A `struct sockaddr_in` (linux/in.h) or `sockaddr_in6` (linux/in6.h), as `recvmsg` fills it in and `sendmsg` takes it.
+/// A `struct sockaddr_in` (linux/in.h) or `sockaddr_in6` (linux/in6.h), as `recvmsg` writes it and `sendmsg` takes it.
 pub(crate) type Name = [u8; NAME_BYTES];
 
 const _: () = assert!(size_of::<libc::sockaddr_in6>() <= NAME_BYTES);
 
-/// The address in `name`; `None` if it is of a family that UDP does not have. A v4-mapped IPv6 address is an IPv4 one.
+/// Returns the address in `name`, or `None` if it is of a family that UDP does not have. A v4-mapped IPv6 address is
+/// returned as IPv4.
 pub(crate) fn decode_source(name: &Name) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes([name[0], name[1]]);
     let port = u16::from_be_bytes([name[2], name[3]]);
@@ -29,7 +30,7 @@ pub(crate) fn decode_source(name: &Name) -> Option<SocketAddr> {
 }
 
 fn decode_v6(name: &Name, port: u16) -> SocketAddr {
-    // Bytes 4 to 7 are the flow label, which means nothing to a tracker.
+    // Bytes 4 to 7 are the flow label, which a tracker ignores.
     let mut ip = [0; 16];
     ip.copy_from_slice(&name[8..24]);
     let ip = Ipv6Addr::from(ip);
@@ -42,7 +43,7 @@ fn decode_v6(name: &Name, port: u16) -> SocketAddr {
     }
 }
 
-/// The name of an address, as `sendmsg` takes it.
+/// Returns the name of an address, as `sendmsg` takes it.
 pub(crate) fn encode(addr: SocketAddr) -> Name {
     let mut name = [0; NAME_BYTES];
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };

@@ -9,35 +9,38 @@ use std::sync::Arc;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with};
 
-use super::{BindError, Listener, options};
+use super::{BindError, BoundSocket, options};
 
-/// What a socket should be like.
+/// The settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSettings {
-    /// Where to listen. With port 0 the kernel chooses one, the same for all workers.
+    /// The address to listen on. With port 0 the kernel chooses a port, the same for all workers.
     pub addr: SocketAddr,
-    /// Bytes of received datagrams that may wait for the worker, as `SO_RCVBUF` takes it. The kernel's overhead
-    /// counts too (a small datagram takes about 800 bytes), and the kernel doubles the number for that.
+    /// Bytes of received datagrams that may wait for the worker, as in `SO_RCVBUF`. The kernel's overhead counts too (a
+    /// small datagram takes about 800 bytes), and the kernel doubles the number for that.
     pub recv_buffer_bytes: usize,
-    /// Bytes of replies that may wait for the device, as `SO_SNDBUF` takes it.
+    /// Bytes of replies that may wait for the device, as in `SO_SNDBUF`.
     pub send_buffer_bytes: usize,
 }
 
 /// A socket buffer that the kernel made smaller than the settings ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShortfall {
-    /// Whose buffer.
+    /// The address of the socket.
     pub addr: SocketAddr,
     /// The kernel parameter that limits it.
     pub sysctl: &'static str,
-    /// What was asked for.
+    /// The configured size.
     pub wanted_bytes: usize,
-    /// What there is.
+    /// The actual size.
     pub granted_bytes: usize,
 }
 
-/// One socket for each worker, all bound to the same address.
-pub(super) fn bind_group(wanted: &SocketSettings, workers: NonZeroUsize) -> Result<Vec<Listener>, BindError> {
+/// Binds one socket for each worker to the same address.
+pub(super) fn bind_group(
+    wanted: &SocketSettings,
+    workers: NonZeroUsize,
+) -> Result<Vec<BoundSocket>, BindError> {
     let first = bind_alone(wanted)?;
     let shared = SocketSettings { addr: first.local, ..*wanted };
     let mut group = vec![first];
@@ -47,23 +50,23 @@ pub(super) fn bind_group(wanted: &SocketSettings, workers: NonZeroUsize) -> Resu
     Ok(group)
 }
 
-/// Binds where nobody else is bound, and then lets others of this user join.
-fn bind_alone(wanted: &SocketSettings) -> Result<Listener, BindError> {
+/// Binds an address that no other socket is bound to, and then lets others of this user join.
+fn bind_alone(wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
     let socket = open(wanted)?;
     rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
     sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
     describe(socket, wanted)
 }
 
-/// Joins those who are bound there and allow it.
-fn bind_shared(wanted: &SocketSettings) -> Result<Listener, BindError> {
+/// Joins the sockets that are bound to an address and allow it.
+fn bind_shared(wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
     let socket = open(wanted)?;
     sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
     rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
     describe(socket, wanted)
 }
 
-/// A socket with all options that must be set before datagrams arrive.
+/// Opens a socket with all options that must be set before datagrams arrive.
 fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
     let at = |doing| BindError::at(wanted.addr, doing);
     let family = if wanted.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -80,10 +83,10 @@ fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
 }
 
 fn set_options_v4(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
-    // A reply goes out with the size that it has, and without the bit that forbids routers to fragment it: it fits
-    // an Ethernet frame, and where a tunnel on the way is narrower, two fragments serve the client better than an
-    // ICMP error to us, who keep no reply to send again. What ICMP claims of the path is ignored (OMIT, not DONT),
-    // because anybody can forge it to have us fragment small replies.
+    // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an Ethernet
+    // frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error to the
+    // tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT), because
+    // they can be forged to make the tracker fragment small replies.
     sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::OMIT)
         .map_err(BindError::at(addr, "IP_MTU_DISCOVER"))?;
     if addr.ip().is_unspecified() {
@@ -93,10 +96,10 @@ fn set_options_v4(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
 }
 
 fn set_options_v6(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
-    // IPv4 has sockets of its own, so that a peer never shows up as ::ffff:a.b.c.d.
+    // IPv4 has its own sockets, so that a peer never appears as ::ffff:a.b.c.d.
     sockopt::set_ipv6_v6only(socket, true).map_err(BindError::at(addr, "IPV6_V6ONLY"))?;
-    // Routers do not fragment IPv6, so for narrow tunnels the sender must, by what ICMP says of the path (DONT,
-    // not OMIT, which would send into a black hole). A forgery can bring that down to 1280 bytes and no further.
+    // Routers do not fragment IPv6, so for narrow tunnels the sender has to, based on ICMP reports about the path
+    // (DONT, not OMIT, which would send into a black hole). A forged report can reduce the size to 1280 bytes at worst.
     sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)
         .map_err(BindError::at(addr, "IPV6_MTU_DISCOVER"))?;
     if addr.ip().is_unspecified() {
@@ -105,7 +108,7 @@ fn set_options_v6(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
     Ok(())
 }
 
-fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<Listener, BindError> {
+fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
     let at = |doing| BindError::at(wanted.addr, doing);
     let local = getsockname(&socket).map_err(at("getsockname"))?;
     let local = SocketAddr::try_from(local).map_err(at("getsockname"))?;
@@ -126,7 +129,7 @@ fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<Listener, BindEr
             granted_bytes,
         })
         .collect();
-    Ok(Listener { socket: Arc::new(socket), local, shortfalls })
+    Ok(BoundSocket { socket: Arc::new(socket), local, shortfalls })
 }
 
 impl fmt::Display for BufferShortfall {

@@ -7,46 +7,46 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
 
-use super::{Listener, SOCKETS_MAX};
+use super::{BoundSocket, SOCKETS_MAX};
 
-/// What the sockets of a client should be like.
+/// The settings of a client's sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientSettings<'s> {
-    /// Where each socket is bound; with port 0 the kernel chooses one.
+    /// The address of each socket. With port 0 the kernel chooses a port.
     pub locals: &'s [SocketAddr],
-    /// The server that all are connected to.
+    /// The server that all sockets are connected to.
     pub server: SocketAddr,
-    /// As `SO_RCVBUF` takes it; the kernel may grant less.
+    /// As in `SO_RCVBUF`; the kernel may grant less.
     pub recv_buffer_bytes: usize,
-    /// As `SO_SNDBUF` takes it; the kernel may grant less.
+    /// As in `SO_SNDBUF`; the kernel may grant less.
     pub send_buffer_bytes: usize,
 }
 
-/// The sockets of a client could not be opened.
+/// The error that the sockets of a client could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// More than a worker has.
+    /// There are more than a worker can have.
     #[error("{0} sockets of one worker are too many: at most {SOCKETS_MAX}")]
     TooMany(usize),
-    /// The event descriptor that wakes a worker could not be made.
-    #[error("cannot make the event descriptor of a worker: {0}")]
+    /// The event descriptor that wakes a worker could not be created.
+    #[error("cannot create the event descriptor of a worker: {0}")]
     Waker(String),
-    /// One socket could not be had.
+    /// A socket could not be opened.
     #[error("cannot open a UDP socket from {local} to {server}: {}", explain(*local, doing, *errno))]
     Socket {
-        /// Where it was to be bound.
+        /// The address to bind it to.
         local: SocketAddr,
-        /// What it was to be connected to.
+        /// The address to connect it to.
         server: SocketAddr,
         /// The call or option that failed.
         doing: &'static str,
-        /// How it failed.
+        /// The error of the call.
         errno: Errno,
     },
 }
 
-/// One socket of a client.
-pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<Listener, ConnectError> {
+/// Opens one socket of a client.
+pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<BoundSocket, ConnectError> {
     let server = settings.server;
     let at = |doing| move |errno| ConnectError::Socket { local, server, doing, errno };
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -59,7 +59,7 @@ pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<L
     rustix::net::connect(&socket, &server).map_err(at("connect"))?;
     let local = getsockname(&socket).map_err(at("getsockname"))?;
     let local = SocketAddr::try_from(local).map_err(at("getsockname"))?;
-    Ok(Listener { socket: Arc::new(socket), local, shortfalls: Vec::new() })
+    Ok(BoundSocket { socket: Arc::new(socket), local, shortfalls: Vec::new() })
 }
 
 fn explain(local: SocketAddr, doing: &str, errno: Errno) -> String {

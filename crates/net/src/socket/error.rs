@@ -1,4 +1,4 @@
-//! Why the sockets could not be opened, in words for the operator.
+//! Errors of opening sockets, explained to the operator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,30 +7,31 @@ use rustix::io::Errno;
 
 use super::SOCKETS_MAX;
 
-/// The sockets could not be opened.
+/// The error that the sockets could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// More addresses than a worker serves.
+    /// There are more addresses than a worker can serve.
     #[error("{0} addresses to listen on are too many: at most {SOCKETS_MAX} are served")]
     TooMany(usize),
-    /// The event descriptor that wakes a worker could not be made.
-    #[error("cannot make the event descriptor of a worker: {0}")]
+    /// The event descriptor that wakes a worker could not be created.
+    #[error("cannot create the event descriptor of a worker: {0}")]
     Waker(#[source] io::Error),
-    /// One address cannot be listened on.
+    /// An address cannot be listened on.
     #[error("cannot listen on UDP {addr}: {}", explain_io(*addr, doing, source))]
     Address {
-        /// Which address.
+        /// The address.
         addr: SocketAddr,
         /// The call or option that failed.
         doing: &'static str,
-        /// How it failed.
+        /// The error of the call.
         source: io::Error,
     },
 }
 
 impl BindError {
-    /// Whether this host lacks the address family altogether, as where IPv6 is switched off, so that a program that
-    /// listens there by default and not by the operator's wish may go on without.
+    /// Returns whether this host has no addresses of the family at all, for example because IPv6 is switched off. A
+    /// program that listens on the address by default, and not because the operator asked for it, may then continue
+    /// without it.
     #[must_use]
     pub fn is_family_missing(&self) -> bool {
         let Self::Address { addr, source, .. } = self else { return false };
@@ -52,7 +53,7 @@ fn explain_io(addr: SocketAddr, doing: &str, source: &io::Error) -> String {
         .map_or_else(|| format!("{doing}: {source}"), |errno| explain(addr, doing, errno))
 }
 
-/// What it means that an address cannot be listened on.
+/// Explains why an address cannot be listened on.
 pub(crate) fn explain(addr: SocketAddr, doing: &str, errno: Errno) -> String {
     match errno {
         Errno::ADDRINUSE => {

@@ -10,25 +10,25 @@ use rustix::io::Errno;
 
 use crate::fault::last_errno;
 
-/// Has every datagram tell which local IPv4 address it was sent to (`ip(7)`, IP_PKTINFO).
+/// Makes every datagram report the local IPv4 address that it was sent to (`ip(7)`, IP_PKTINFO).
 pub(super) fn report_local_v4(socket: impl AsFd) -> Result<(), Errno> {
     enable(socket, libc::IPPROTO_IP, libc::IP_PKTINFO)
 }
 
-/// Has every datagram tell which local IPv6 address it was sent to (`ipv6(7)`, IPV6_RECVPKTINFO).
+/// Makes every datagram report the local IPv6 address that it was sent to (`ipv6(7)`, IPV6_RECVPKTINFO).
 pub(super) fn report_local_v6(socket: impl AsFd) -> Result<(), Errno> {
     enable(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
 }
 
-/// The kernel's accounts of a socket: `SK_MEMINFO_*` of linux/sock_diag.h, indexed by those constants.
+/// The kernel's counters of a socket: `SK_MEMINFO_*` of linux/sock_diag.h, indexed by those constants.
 pub(super) type MemoryInfo = [u32; 9];
 
-/// Bytes of received datagrams that wait to be read, with the kernel's own overhead.
+/// Bytes of received datagrams that wait to be read, including the kernel's overhead.
 pub(super) const SK_MEMINFO_RMEM_ALLOC: usize = 0;
-/// Datagrams that were dropped because they did not fit the receive buffer, since the socket was made.
+/// Datagrams dropped because they did not fit the receive buffer, since the socket was created.
 pub(super) const SK_MEMINFO_DROPS: usize = 8;
 
-/// Reads the accounts of a socket (`socket(7)`, SO_MEMINFO).
+/// Reads the counters of a socket (`socket(7)`, SO_MEMINFO).
 pub(super) fn memory_info(socket: impl AsFd) -> Result<MemoryInfo, Errno> {
     let mut info = MemoryInfo::default();
     let mut bytes = socklen_of::<MemoryInfo>();
@@ -45,13 +45,13 @@ pub(super) fn memory_info(socket: impl AsFd) -> Result<MemoryInfo, Errno> {
     if failed == 0 { Ok(info) } else { Err(last_errno()) }
 }
 
-/// Keeps accepted connections with the kernel until data arrive, or for this long (`tcp(7)`, TCP_DEFER_ACCEPT).
+/// Makes the kernel retain accepted connections until data arrive, or for this long (`tcp(7)`, TCP_DEFER_ACCEPT).
 pub(crate) fn defer_accept(socket: impl AsFd, seconds: c_int) -> Result<(), Errno> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
-/// Has the kernel take no more for the peer of a connection while so many bytes wait to be sent a first time (`tcp(7)`,
-/// TCP_NOTSENT_LOWAT).
+/// Makes the kernel accept no more output of a connection while this many bytes wait to be sent for the first time
+/// (`tcp(7)`, TCP_NOTSENT_LOWAT).
 pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }

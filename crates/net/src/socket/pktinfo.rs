@@ -1,16 +1,16 @@
 //! The local address of a datagram, as a control message of `recvmsg` and `sendmsg` (RFC 3542, section 6; `ip(7)`).
 //!
-//! A socket bound to the wildcard address hears for every address of the host. Left to itself the kernel sends the
-//! reply from the address that the route prefers, which need not be the one that was asked, and a client that
-//! checks the source (as connected sockets, NATs and firewalls do) throws the reply away.
+//! A socket bound to the wildcard address receives for every address of the host. By default the kernel sends the reply
+//! from the address that the route prefers, which may differ from the one that the request was sent to. A client that
+//! checks the source (as connected sockets, NATs and firewalls do) drops such a reply.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Room for either message, header and padding included.
+/// Space for either message, including header and padding.
 pub(crate) const CONTROL_BYTES: usize = V6_BYTES;
 
-/// A control buffer. The sockets enable one kind of message each, so that there is never a second one in it.
+/// A buffer for control messages. The sockets enable one kind of message each, so it never contains a second one.
 pub(crate) type Control = [u8; CONTROL_BYTES];
 
 // `struct cmsghdr` (linux/socket.h) of a 64-bit kernel: length with header (8), level (4), type (4).
@@ -34,12 +34,12 @@ const _: () = {
     assert!(V6_BYTES == (HEADER_BYTES + size_of::<libc::in6_pktinfo>()).next_multiple_of(8));
 };
 
-/// Turns the control message that came with a request into the one that sends the reply from the address asked.
-/// Returns its length, or 0 where the reply needs none.
+/// Turns the control message of a request into one that sends the reply from the address that the request was sent to.
+/// Returns its length, or 0 if the reply needs none.
 ///
-/// `received_bytes` is how much of `control` the kernel filled in. The message keeps its interface only where the
-/// local address means nothing without it (link-local): any other reply is routed as usual, also where the way
-/// back leaves through another interface than the request came in by.
+/// `received_bytes` is the length that the kernel wrote to `control`. The message keeps its interface only if the local
+/// address has no meaning without it (link-local). Any other reply is routed as usual, even if the route back uses
+/// another interface than the request.
 pub(crate) fn turn_around(control: &mut Control, received_bytes: usize) -> usize {
     let word = |range: Range<usize>| {
         i32::from_ne_bytes(control[range].try_into().expect("both ranges have 4 bytes"))
@@ -52,7 +52,8 @@ pub(crate) fn turn_around(control: &mut Control, received_bytes: usize) -> usize
 }
 
 fn turn_around_v4(control: &mut Control) -> usize {
-    // For a broadcast the kernel has put the address of the interface here, so this is an own address always.
+    // For a broadcast the kernel has written the address of the interface here, so this is always an address of this
+    // host.
     let local: [u8; 4] = control[V4_LOCAL].try_into().expect("the range has 4 bytes");
     if !Ipv4Addr::from(local).is_link_local() {
         control[V4_INTERFACE].fill(0);
@@ -64,7 +65,7 @@ fn turn_around_v6(control: &mut Control) -> usize {
     let local: [u8; 16] = control[V6_LOCAL].try_into().expect("the range has 16 bytes");
     let local = Ipv6Addr::from(local);
     if local.is_multicast() {
-        // Nobody sends from a group: the kernel chooses among the addresses of the interface.
+        // A group cannot be a source: the kernel chooses among the addresses of the interface.
         return 0;
     }
     if !local.is_unicast_link_local() {

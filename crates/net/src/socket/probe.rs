@@ -1,4 +1,4 @@
-//! A look at a worker's socket from another thread.
+//! Access to the counters of a worker's socket from another thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,17 +7,17 @@ use std::sync::{Arc, Weak};
 
 use super::options::{SK_MEMINFO_DROPS, SK_MEMINFO_RMEM_ALLOC, memory_info};
 
-/// Reads what the kernel knows of one socket. It does not keep the socket open: the worker decides over its life.
+/// Reads the kernel's counters of one socket. It does not keep the socket open: the worker decides when it closes.
 #[derive(Clone, Debug)]
 pub struct SocketProbe {
     socket: Weak<OwnedFd>,
     local: SocketAddr,
 }
 
-/// The kernel's accounts of one socket.
+/// The kernel's counters of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketMemory {
-    /// Bytes that received datagrams take while they wait to be read, the kernel's overhead included.
+    /// Memory of received datagrams that wait to be read, including the kernel's overhead.
     pub receive_queue_bytes: u32,
     /// Datagrams dropped since the socket was opened because its receive buffer was full. Wraps around.
     pub receive_drops: u32,
@@ -28,16 +28,16 @@ impl SocketProbe {
         Self { socket: Arc::downgrade(socket), local }
     }
 
-    /// Where the socket is bound.
+    /// Returns the address that the socket is bound to.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The accounts as they are now; `None` once the worker has closed the socket.
+    /// Returns the current counters, or `None` if the worker has closed the socket.
     ///
     /// # Errors
-    /// Where the kernel does not tell (it does since Linux 4.12).
+    /// Returns an error if the kernel does not support it (it does since Linux 4.12).
     pub fn read(&self) -> io::Result<Option<SocketMemory>> {
         let Some(socket) = self.socket.upgrade() else { return Ok(None) };
         let info = memory_info(&*socket)?;

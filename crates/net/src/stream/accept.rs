@@ -1,4 +1,4 @@
-//! Taking connections from listeners: who has come, and what a failure tells of.
+//! Accepting connections, and what an error of accepting means.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,68 +9,69 @@ use shoal_transport::stream::Remote;
 
 use super::listen::StreamListener;
 
-/// For how long no connections are accepted where none can be had: the descriptors ran out and nobody idled, or the like.
+/// Pause after a failed accept, for example because there are no free descriptors and no idle connection to close.
 const PAUSE_MS: u64 = 100;
 
 /// Whether connections are being accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepting {
-    Yes,
+    Active,
     /// Not before this time.
     Paused {
         until_ms: u64,
     },
-    /// Not any more.
-    Retired,
+    /// No more.
+    Stopped,
 }
 
-/// What a failed accept tells of.
+/// The cause of a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The connection was gone before it was accepted, or the network failed it (`accept(2)`, "Error handling").
+pub(super) enum AcceptFailure {
+    /// The connection ended before it was accepted, or a network error did so (`accept(2)`, "Error handling").
     Peer,
     /// There are no descriptors or no memory for more.
-    Scarcity,
-    /// Something that is in the way of every connection, as a security policy may be, and that may pass.
-    Obstacle,
-    /// A fault in this program or host that would only repeat itself.
+    NoResources,
+    /// Something prevents all connections, for example a security policy. It may pass.
+    Blocked,
+    /// A fault in this program or host that would only repeat.
     Host,
 }
 
 impl Accepting {
-    /// Nothing can be had at the moment.
+    /// Returns a pause that begins now.
     pub(super) const fn pause(now_ms: u64) -> Self {
         Self::Paused { until_ms: now_ms + PAUSE_MS }
     }
 
-    /// Whether a pause is over.
+    /// Returns whether this is a pause that is over.
     pub(super) const fn is_due(self, now_ms: u64) -> bool {
         matches!(self, Self::Paused { until_ms } if until_ms <= now_ms)
     }
 }
 
-impl Trouble {
+impl AcceptFailure {
     pub(super) const fn of(errno: Errno) -> Self {
         match errno {
-            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::Scarcity,
+            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Self::NoResources,
             Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK => Self::Host,
-            // `accept(2)`, "Error handling": they tell of a connection that is gone, and the next one may be had.
+            // `accept(2)`, "Error handling": these errors belong to a connection that is gone. The next one may
+            // succeed.
             Errno::CONNABORTED | Errno::CONNRESET | Errno::NOTCONN | Errno::INTR | Errno::PROTO => Self::Peer,
             Errno::NETDOWN | Errno::NETUNREACH | Errno::NONET | Errno::NOPROTOOPT => Self::Peer,
             Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::OPNOTSUPP | Errno::TIMEDOUT => Self::Peer,
-            // To try again at once might be to try for ever.
-            _ => Self::Obstacle,
+            // Another attempt at once might repeat forever.
+            _ => Self::Blocked,
         }
     }
 }
 
-/// Takes the next connection that waits at `listener`, which is number `index`.
+/// Accepts the next connection of `listener`, which has this index.
 pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Remote), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
     let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
         Some(peer) if listener.is_tcp() => Some(canonical(peer)),
-        // A TCP connection without a peer, as a reset may leave it, must not pass for one over a Unix socket.
+        // A TCP connection without a peer, for example after a reset, must not be taken for one over a Unix socket.
         None if listener.is_tcp() => return Err(Errno::NOTCONN),
         _ => None,
     };
@@ -97,20 +98,20 @@ mod tests {
         assert!(
             !paused.is_due(1000) && !paused.is_due(1000 + PAUSE_MS - 1) && paused.is_due(1000 + PAUSE_MS)
         );
-        assert!(!Accepting::Yes.is_due(u64::MAX) && !Accepting::Retired.is_due(u64::MAX));
+        assert!(!Accepting::Active.is_due(u64::MAX) && !Accepting::Stopped.is_due(u64::MAX));
     }
 
-    /// What one peer can bring about neither ends the worker nor keeps others waiting, and nothing makes it spin.
+    /// Errors that one peer can cause neither end the worker nor delay others, and no error makes it spin.
     #[test]
     fn errors_are_told_apart() {
         for errno in [Errno::CONNABORTED, Errno::PROTO, Errno::OPNOTSUPP, Errno::HOSTUNREACH] {
-            assert_eq!(Trouble::of(errno), Trouble::Peer, "{errno}");
+            assert_eq!(AcceptFailure::of(errno), AcceptFailure::Peer, "{errno}");
         }
         for errno in [Errno::PERM, Errno::ACCESS, Errno::NOSYS] {
-            assert_eq!(Trouble::of(errno), Trouble::Obstacle, "{errno}");
+            assert_eq!(AcceptFailure::of(errno), AcceptFailure::Blocked, "{errno}");
         }
-        assert_eq!(Trouble::of(Errno::MFILE), Trouble::Scarcity);
-        assert_eq!(Trouble::of(Errno::NOTSOCK), Trouble::Host);
+        assert_eq!(AcceptFailure::of(Errno::MFILE), AcceptFailure::NoResources);
+        assert_eq!(AcceptFailure::of(Errno::NOTSOCK), AcceptFailure::Host);
     }
 
     #[test]

@@ -1,76 +1,75 @@
-//! What is kept of a connection, and its conversation with the service.
+//! The state of a connection, and its calls to the service.
 
 use std::mem;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
-use shoal_transport::stream::{Next, StreamService};
+use shoal_transport::stream::{Handle, Next, StreamService};
 
-use super::roster::Roster;
-use super::slab::Key;
+use super::table::ConnectionTable;
 
-/// How often a service that has more to say is asked to go on before others get their turn.
-pub(super) const MORE_MAX: usize = 4;
+/// Maximum number of times that a service with more output continues before other connections are served.
+pub(super) const CONTINUES_MAX: usize = 4;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection<T> {
     pub(super) session: T,
-    /// What the service said last.
+    /// The latest result of the service.
     pub(super) next: Next,
-    /// Whether input came since all was sent last: replies to it may be among what waits.
-    pub(super) is_owed: bool,
-    /// Whether the service was told that it has a backlog.
+    /// Whether input has arrived since all output was last sent. The unsent output may then contain replies to it.
+    pub(super) has_unsent_reply: bool,
+    /// Whether the service knows of a backlog.
     pub(super) has_backlog: bool,
-    /// How often the time for an answer has passed since the speech that it has not taken.
-    pub(super) delays: u8,
-    /// Bytes that came after the last answer and that nobody reads.
-    pub(super) overheard_bytes: u32,
+    /// Number of send timeouts since the last write of output that no input has caused.
+    pub(super) send_timeouts: u8,
+    /// Number of bytes discarded after the last reply.
+    pub(super) discarded_bytes: u32,
     pub(super) socket: OwnedFd,
-    /// What the socket has not taken yet. Empty, and without memory, in most connections.
+    /// Output that the socket has not accepted yet. Empty, and without memory, in most connections.
     pub(super) unsent: Vec<u8>,
-    /// How much of that has been sent since.
+    /// The length of its beginning that has been sent since.
     pub(super) sent: usize,
-    /// What the epoll set watches the socket for; nothing before it is in the set.
-    pub(super) watched: Option<EventFlags>,
+    /// The events in the epoll set. None before the socket is in the set.
+    pub(super) interest: Option<EventFlags>,
 }
 
 /// The connections of a worker that serves with `S`.
-pub(super) type Connections<S> = Roster<Connection<<S as StreamService>::Session>>;
+pub(super) type Connections<S> = ConnectionTable<Connection<<S as StreamService>::Session>>;
 
-/// Why the service speaks without the peer having been heard.
+/// Why the service is asked for output without input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unasked {
-    /// It wants to.
-    Speak,
+pub(super) enum Trigger {
+    /// The service has queued output.
+    QueuedOutput,
     /// The peer has been silent for long.
-    Tend,
+    Silence,
 }
 
 impl<T> Connection<T> {
-    /// A connection that has just been accepted.
+    /// Creates the state of a connection that has just been accepted.
     pub(super) const fn new(session: T, socket: OwnedFd) -> Self {
         Self {
             session,
             next: Next::Busy,
-            is_owed: false,
+            has_unsent_reply: false,
             has_backlog: false,
-            delays: 0,
-            overheard_bytes: 0,
+            send_timeouts: 0,
+            discarded_bytes: 0,
             socket,
             unsent: Vec::new(),
             sent: 0,
-            watched: None,
+            interest: None,
         }
     }
 
-    /// Returns how many bytes wait for the peer to take them.
+    /// Returns how many bytes of output the socket has not accepted yet.
     pub(super) const fn unsent_bytes(&self) -> usize {
         self.unsent.len() - self.sent
     }
 
-    /// Returns what is unsent, without what has been sent of it since as soon as that is the larger part: so what is
-    /// appended behind takes room in proportion to what waits.
+    /// Returns the unsent output. Removes its sent beginning if that is the larger part, so that the buffer grows in
+    /// proportion to the unsent bytes.
     fn take_unsent(&mut self) -> Vec<u8> {
         if self.sent > self.unsent.len() / 2 {
             self.unsent.drain(..self.sent);
@@ -79,64 +78,70 @@ impl<T> Connection<T> {
         mem::take(&mut self.unsent)
     }
 
-    /// Whether it may be spoken to: it is not idle, nor at its end.
-    pub(super) const fn may_be_told(&self) -> bool {
+    /// Returns whether the service may be asked for output: the connection is neither idle nor at its end.
+    pub(super) const fn accepts_writes(&self) -> bool {
         matches!(self.next, Next::Upgraded | Next::Busy | Next::BusyNew | Next::More)
     }
 
-    /// Whether it is heard although not all is sent: others may have had something to say to it, for which its own
-    /// messages do not wait.
-    pub(super) const fn is_heard_meanwhile(&self) -> bool {
-        self.has_backlog && !self.is_owed && self.may_be_told()
+    /// Returns whether input is read although output is unsent. That output may come from other clients, which must not
+    /// keep the client's own messages from being read.
+    pub(super) const fn reads_while_sending(&self) -> bool {
+        self.has_backlog && !self.has_unsent_reply && self.accepts_writes()
     }
 
-    /// Lets the service speak unasked. Returns whether it has given the connection up for its silence.
-    pub(super) fn tell<S>(&mut self, service: &mut S, why: Unasked, output: &mut Vec<u8>) -> bool
+    /// Asks the service for output without input. Returns whether the service has given the connection up because of
+    /// its silence.
+    pub(super) fn write<S>(&mut self, service: &mut S, trigger: Trigger, output: &mut Vec<u8>) -> bool
     where
         S: StreamService<Session = T>,
     {
-        let next = match why {
-            Unasked::Speak => service.write(&mut self.session, output),
-            Unasked::Tend => service.keep_alive(&mut self.session, output),
+        let next = match trigger {
+            Trigger::QueuedOutput => service.write(&mut self.session, output),
+            Trigger::Silence => service.keep_alive(&mut self.session, output),
         };
         let is_end = matches!(next, Next::Close | Next::Linger);
-        // Who has more to look at must not be forgotten for what was said in between.
+        // A connection with more to process must remain in that state.
         if is_end || self.next != Next::More {
             self.next = next;
         }
-        is_end && why == Unasked::Tend
+        is_end && trigger == Trigger::Silence
     }
 
-    /// Does the same behind what is unsent.
-    pub(super) fn tell_behind<S>(&mut self, service: &mut S, why: Unasked) -> bool
+    /// Does the same, but appends to the unsent output.
+    pub(super) fn write_behind_unsent<S>(&mut self, service: &mut S, trigger: Trigger) -> bool
     where
         S: StreamService<Session = T>,
     {
         let mut unsent = self.take_unsent();
-        let given_up = self.tell(service, why, &mut unsent);
+        let given_up = self.write(service, trigger, &mut unsent);
         self.unsent = unsent;
         given_up
     }
 }
 
-impl<T> Roster<Connection<T>> {
-    /// Hands `input` to the service, and lets it go on until it says something or waits for something. Notes what the
-    /// connection counts towards from then on.
-    pub(super) fn hear<S>(&mut self, key: Key, service: &mut S, input: &mut [u8], output: &mut Vec<u8>)
-    where
+impl<T> ConnectionTable<Connection<T>> {
+    /// Passes `input` to the service, and lets it continue until it has output or waits for an event. Then records the
+    /// quota that the connection counts towards.
+    pub(super) fn receive<S>(
+        &mut self,
+        handle: Handle,
+        service: &mut S,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+    ) where
         S: StreamService<Session = T>,
     {
-        let Some(connection) = self.get_mut(key) else { return };
-        connection.is_owed |= !input.is_empty();
+        let Some(connection) = self.get_mut(handle) else { return };
+        connection.has_unsent_reply |= !input.is_empty();
         connection.next = service.receive(&mut connection.session, input, output);
-        for _ in 1..MORE_MAX {
+        for _ in 1..CONTINUES_MAX {
             if connection.next != Next::More || !output.is_empty() {
                 break;
             }
             connection.next = service.receive(&mut connection.session, &mut [], output);
         }
         if let Some(quota) = service.changed_quota(&mut connection.session) {
-            self.set_quota(key, quota);
+            self.set_quota(handle, quota);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many connections there may be, how long each may take, and how much memory all of them may hold.
+//! The limits of connections: their number, their time, and their memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,28 +7,29 @@ use super::SourceLimits;
 /// The limits of one worker's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Most connections of this worker. When it is reached, a connection of the source that has most of them makes room
-    /// for the next: the one that has been idle longest, or else one that lingers, stands, is sent something, or is in a
-    /// request, in this order. A source that has as many itself is refused instead.
+    /// Maximum number of connections of this worker. When it is reached, a connection of the source with the most
+    /// connections makes room for the next: the longest idle one, otherwise one that lingers, is upgraded, has unsent
+    /// output, or is in a request, in this order. A source that has as many connections itself is refused instead.
     pub connections_max: usize,
-    /// Most connections of one source, over all workers.
+    /// Maximum number of connections of one source, over all workers.
     pub per_source: SourceLimits,
-    /// Longest time between two requests of a connection.
+    /// Maximum time between two requests of a connection.
     pub idle_ms_max: u64,
-    /// Longest time for a request to arrive whole, or for a handshake. Where further requests begin before the connection
-    /// was idle, the waits for them add up, and none begins that would be waited for once the sum has come to this.
+    /// Maximum time for a whole request or a handshake to arrive. If further requests begin before the connection is
+    /// idle, the waits for them add up. Once the sum has reached this limit, no further wait begins.
     pub request_ms_max: u64,
-    /// Longest time for the peer to take what one call of the service gave it; six times that where it was said unasked.
+    /// Maximum time for the peer to read the output of one call of the service; six times as long for output that no
+    /// input has caused.
     pub send_ms_max: u64,
-    /// Longest time, in sum, for the peer to take what several calls gave it without the connection having been idle. It
-    /// does not hold for connections of [`shoal_transport::stream::ConnectionKind::WebSocket`].
+    /// Maximum total time for the peer to read the output of several calls while the connection is never idle. Does not
+    /// apply to connections of [`shoal_transport::stream::ConnectionKind::WebSocket`].
     pub answer_ms_max: u64,
-    /// Longest time for which the peer of a standing connection may be silent before the service has to tend it.
+    /// Maximum time for which the peer of an upgraded connection may be silent before the service is asked to ping it.
     pub silent_ms_max: u64,
 }
 
-/// The memory of one worker's connections, in bytes. The worker writes what they hold; any thread may read that, and say
-/// how much it may be from now on.
+/// The memory of one worker's connections, in bytes. The worker writes how much they hold. Any thread may read that,
+/// and set the maximum.
 #[derive(Debug)]
 #[repr(align(128))] // As `StreamCounters`: workers do not slow each other down.
 pub struct Budget {
@@ -37,26 +38,26 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// Without a limit.
+    /// Returns a budget without a limit.
     fn default() -> Self {
         Self { held_bytes: AtomicUsize::new(0), held_bytes_max: AtomicUsize::new(usize::MAX) }
     }
 }
 
 impl Budget {
-    /// What the connections hold.
+    /// Returns how much the connections hold.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What they may hold. When they hold more, the worker closes connections of the sources that hold most.
+    /// Returns how much they may hold. If they hold more, the worker closes connections of the sources that hold most.
     #[must_use]
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Sets what they may hold, from the next connection on that is looked at.
+    /// Sets how much they may hold, from the next event of a connection on.
     pub fn limit(&self, held_bytes_max: usize) {
         self.held_bytes_max.store(held_bytes_max, Ordering::Relaxed);
     }

@@ -15,29 +15,29 @@ use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
 use crate::socket::options;
 
-/// Connections that may wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
+/// Maximum number of connections that wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
 pub(super) const BACKLOG: i32 = 4096;
 
-/// Seconds for which the kernel keeps a connection to itself until its first bytes arrive (`tcp(7)`,
-/// TCP_DEFER_ACCEPT). In all these protocols the client speaks first, so a connection that is accepted has something
-/// to be answered at once, and one on which nobody speaks costs the worker nothing.
+/// Seconds for which the kernel retains a connection until its first bytes arrive (`tcp(7)`, TCP_DEFER_ACCEPT). In all
+/// these protocols the client sends first, so an accepted connection has input at once, and a connection without input
+/// costs the worker nothing.
 const DEFER_ACCEPT_S: i32 = 5;
 
-/// Bytes that the kernel takes for a connection before it can send them. Without a limit it takes some MiB for each peer
-/// that does not read, and from memory that all connections of the host share (`tcp(7)`, tcp_mem). What is on its way
-/// does not count, so that nobody is slowed down who reads.
+/// Maximum number of bytes that the kernel buffers for a connection before it can send them. Without a limit it takes
+/// some MiB for each peer that does not read, from memory that all connections of the host share (`tcp(7)`, tcp_mem).
+/// Bytes in flight do not count, so peers that read are not slowed down.
 const KERNEL_UNSENT_BYTES_MAX: i32 = 256 * 1024;
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// TCP. With port 0 the kernel chooses one, the same for all workers.
+    /// TCP. With port 0 the kernel chooses a port, the same for all workers.
     Tcp(SocketAddr),
-    /// A Unix socket, whose file is made anew.
+    /// A Unix socket, whose file is created.
     Unix(PathBuf),
 }
 
-/// What one worker accepts connections from, and where it counts them.
+/// The listeners of one worker, and the counters and limits of its connections.
 #[derive(Debug)]
 pub struct StreamListeners {
     pub(super) listeners: Vec<StreamListener>,
@@ -49,21 +49,22 @@ pub struct StreamListeners {
 /// One listening socket.
 #[derive(Debug)]
 pub(super) struct StreamListener {
-    /// Removes the file of a Unix socket with its last worker. It stands first, because it has to go before the socket.
+    /// Removes the file of a Unix socket with its last worker. This field is first, because the file has to be removed
+    /// before the socket is closed.
     _file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
 }
 
-/// An address cannot be listened on.
+/// The error that an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {}", explain(address, doing, source))]
 pub struct ListenError {
-    /// Which one.
+    /// The address.
     pub address: ListenAddress,
     /// The call or option that failed.
     doing: &'static str,
-    /// How it failed.
+    /// The error of the call.
     source: io::Error,
 }
 
@@ -74,12 +75,12 @@ impl StreamListener {
 }
 
 impl StreamListeners {
-    /// Opens the listeners of all workers. On TCP each worker has a socket of its own, among which the kernel spreads
-    /// the connections (`SO_REUSEPORT`), and the first is bound alone, so that a port that anyone else uses is an error;
-    /// of a Unix socket there is one, which all workers accept from.
+    /// Opens the listeners of all workers. For TCP, each worker has its own socket, among which the kernel distributes
+    /// the connections (`SO_REUSEPORT`). The first is bound alone, so that a port in use by another program is an
+    /// error. A Unix socket has one listener, from which all workers accept.
     ///
     /// # Errors
-    /// Where an address cannot be listened on.
+    /// Returns an error if an address cannot be listened on.
     pub fn bind(addresses: &[ListenAddress], workers: NonZeroUsize) -> Result<Vec<Self>, ListenError> {
         let sources = Arc::<Sources>::default();
         let empty = || Self {
@@ -101,24 +102,24 @@ impl StreamListeners {
         Ok(sets)
     }
 
-    /// Where the listeners are bound, in the order of the settings; ports are the real ones.
+    /// Returns the addresses of the listeners, in the order of the settings, with the actual ports.
     pub fn local_addresses(&self) -> impl Iterator<Item = &ListenAddress> {
         self.listeners.iter().map(|listener| &listener.local)
     }
 
-    /// By which the service of the worker asks whether a source may have one connection more.
+    /// Returns the limiter that the worker's service asks whether a source may have one more connection.
     #[must_use]
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
         SourceLimiter::new(Arc::clone(&self.sources), limits, self.counters())
     }
 
-    /// What the worker counts.
+    /// Returns the counters of the worker's connections.
     #[must_use]
     pub fn counters(&self) -> Arc<StreamCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// What the worker's connections may hold, and do.
+    /// Returns the memory budget of the worker's connections.
     #[must_use]
     pub fn budget(&self) -> Arc<Budget> {
         Arc::clone(&self.budget)
@@ -129,7 +130,7 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
     let first = open_tcp(addr)?;
     let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
     rustix::net::bind(&first, &addr).map_err(at("bind"))?;
-    // Only now others may join, all of this program: see `crate::Sockets::bind`.
+    // Only now may others join, all of this program: see `crate::Sockets::bind`.
     sockopt::set_socket_reuseport(&first, true).map_err(at("SO_REUSEPORT"))?;
     let local = getsockname(&first).and_then(SocketAddr::try_from).map_err(at("getsockname"))?;
     let mut sockets = vec![first];
@@ -147,19 +148,19 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
     Ok(sockets.into_iter().map(listener).collect())
 }
 
-/// A socket with the options that accepted connections inherit.
+/// Creates a socket with the options that accepted connections inherit.
 fn open_tcp(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
     let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).map_err(at("socket"))?;
     if addr.is_ipv6() {
-        // IPv4 has listeners of its own.
+        // IPv4 has its own listeners.
         sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
     }
-    // A restarted tracker does not wait for the connections of the last one to be forgotten.
+    // A restarted tracker does not wait until the kernel has forgotten the connections of the last one.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(at("SO_REUSEADDR"))?;
-    // An answer is handed over whole, so there is nothing to wait for.
+    // A reply is handed over whole, so there is nothing to wait for.
     sockopt::set_tcp_nodelay(&socket, true).map_err(at("TCP_NODELAY"))?;
     options::defer_accept(&socket, DEFER_ACCEPT_S).map_err(at("TCP_DEFER_ACCEPT"))?;
     options::limit_unsent(&socket, KERNEL_UNSENT_BYTES_MAX).map_err(at("TCP_NOTSENT_LOWAT"))?;
@@ -182,13 +183,13 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
 }
 
 impl ListenError {
-    /// Which kind of fault it was.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
 
-    /// Whether this host lacks the address family altogether, see [`crate::BindError::is_family_missing`].
+    /// Returns whether this host has no addresses of the family at all, see [`crate::BindError::is_family_missing`].
     #[must_use]
     pub fn is_family_missing(&self) -> bool {
         let ListenAddress::Tcp(addr) = self.address else { return false };
@@ -217,7 +218,7 @@ fn explain(address: &ListenAddress, doing: &str, source: &io::Error) -> String {
     match (address, Errno::from_io_error(source)) {
         (ListenAddress::Tcp(addr), Some(errno)) => crate::socket::explain(*addr, doing, errno),
         (ListenAddress::Unix(_), Some(Errno::ADDRINUSE)) => {
-            "the file is there already, and either another program listens on it or it is no socket"
+            "the file already exists: another program listens on it, or it is not a socket"
                 .to_owned()
         }
         (ListenAddress::Unix(_), Some(Errno::NAMETOOLONG)) => {

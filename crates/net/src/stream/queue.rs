@@ -1,36 +1,36 @@
-//! Intrusive queues: doubly linked lists whose links stand in the elements, so that queueing takes constant time and no
-//! memory of its own.
+//! Intrusive queues: doubly linked lists whose links are in the elements, so that an operation takes constant time and
+//! no memory.
 //!
-//! A queue knows only its ends. The caller says where the links of an element are ([`Chain`]), which lets one element
-//! stand in several queues at a time.
+//! A queue knows only its ends. The caller provides the links of an element ([`Chain`]), so an element can be in
+//! several queues at the same time.
 
 use std::num::NonZeroU32;
 
-/// The place of an element in its slab. `Option<Place>` takes four bytes.
+/// The number of an element in its slab. `Option<NodeId>` takes four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(NonZeroU32);
+pub(super) struct NodeId(NonZeroU32);
 
 /// The neighbours of an element in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Links {
-    before: Option<Place>,
-    after: Option<Place>,
+    before: Option<NodeId>,
+    after: Option<NodeId>,
 }
 
-/// Where the elements of a queue keep their links.
+/// Gives access to the links of the elements of a queue.
 pub(super) trait Chain {
-    fn links(&mut self, place: Place) -> &mut Links;
+    fn links(&mut self, node: NodeId) -> &mut Links;
 }
 
-/// A queue of elements, the one that has been in it longest first.
+/// A queue of elements, the oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queue {
-    first: Option<Place>,
-    last: Option<Place>,
+    first: Option<NodeId>,
+    last: Option<NodeId>,
 }
 
-impl Place {
-    /// The place of this index of a slab, whose indices stay below `u32::MAX`.
+impl NodeId {
+    /// Creates the id of the element with this index in a slab. Indices are below `u32::MAX`.
     pub(super) const fn new(index: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(index))
     }
@@ -41,14 +41,14 @@ impl Place {
 }
 
 impl Links {
-    /// Whether the element is alone in its queue, if it is in one.
+    /// Returns whether the element is alone in its queue, if it is in one.
     pub(super) fn is_alone(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Queue {
-    pub(super) const fn first(&self) -> Option<Place> {
+    pub(super) const fn first(&self) -> Option<NodeId> {
         self.first
     }
 
@@ -57,28 +57,28 @@ impl Queue {
     }
 
     /// Appends an element that is in no queue of this chain.
-    pub(super) fn push(&mut self, place: Place, chain: &mut impl Chain) {
-        let last = self.last.replace(place);
+    pub(super) fn push(&mut self, node: NodeId, chain: &mut impl Chain) {
+        let last = self.last.replace(node);
         match last {
-            Some(last) => chain.links(last).after = Some(place),
-            None => self.first = Some(place),
+            Some(last) => chain.links(last).after = Some(node),
+            None => self.first = Some(node),
         }
-        *chain.links(place) = Links { before: last, after: None };
+        *chain.links(node) = Links { before: last, after: None };
     }
 
-    /// Puts an element that is in no queue of this chain before all others.
-    pub(super) fn push_first(&mut self, place: Place, chain: &mut impl Chain) {
-        let first = self.first.replace(place);
+    /// Prepends an element that is in no queue of this chain.
+    pub(super) fn push_first(&mut self, node: NodeId, chain: &mut impl Chain) {
+        let first = self.first.replace(node);
         match first {
-            Some(first) => chain.links(first).before = Some(place),
-            None => self.last = Some(place),
+            Some(first) => chain.links(first).before = Some(node),
+            None => self.last = Some(node),
         }
-        *chain.links(place) = Links { before: None, after: first };
+        *chain.links(node) = Links { before: None, after: first };
     }
 
-    /// Takes an element out of this queue, in which it must be.
-    pub(super) fn remove(&mut self, place: Place, chain: &mut impl Chain) {
-        let Links { before, after } = std::mem::take(chain.links(place));
+    /// Removes an element from this queue, which must contain it.
+    pub(super) fn remove(&mut self, node: NodeId, chain: &mut impl Chain) {
+        let Links { before, after } = std::mem::take(chain.links(node));
         match before {
             Some(before) => chain.links(before).after = after,
             None => self.first = after,
@@ -101,8 +101,8 @@ mod tests {
     struct Numbers(Vec<Links>);
 
     impl Chain for Numbers {
-        fn links(&mut self, place: Place) -> &mut Links {
-            &mut self.0[place.index() as usize]
+        fn links(&mut self, node: NodeId) -> &mut Links {
+            &mut self.0[node.index() as usize]
         }
     }
 
@@ -116,20 +116,20 @@ mod tests {
             let index = rng.u32(..COUNT);
             if model.contains(&index) {
                 model.retain(|other| *other != index);
-                queue.remove(Place::new(index), &mut numbers);
+                queue.remove(NodeId::new(index), &mut numbers);
             } else if rng.u8(..4) == 0 {
                 model.push_front(index);
-                queue.push_first(Place::new(index), &mut numbers);
+                queue.push_first(NodeId::new(index), &mut numbers);
             } else {
                 model.push_back(index);
-                queue.push(Place::new(index), &mut numbers);
+                queue.push(NodeId::new(index), &mut numbers);
             }
-            assert_eq!(queue.first().map(Place::index), model.front().copied());
+            assert_eq!(queue.first().map(NodeId::index), model.front().copied());
             assert_eq!(queue.is_empty(), model.is_empty());
         }
         for index in model {
-            assert_eq!(queue.first().map(Place::index), Some(index));
-            queue.remove(Place::new(index), &mut numbers);
+            assert_eq!(queue.first().map(NodeId::index), Some(index));
+            queue.remove(NodeId::new(index), &mut numbers);
         }
         assert_eq!(queue, Queue::default());
     }

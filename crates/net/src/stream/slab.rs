@@ -1,40 +1,40 @@
-//! Room for connections: a place that stays the same for the life of each, and is taken again afterwards.
+//! Slots for connections. A connection keeps its slot until it closes; then the slot is reused.
 //!
-//! Places are in chunks, of which the lowest with a free place is used next: so after a peak the chunks behind become
-//! empty, and [`Slab::trim`] gives their memory back.
+//! Slots are allocated in chunks. The next connection takes a slot of the lowest chunk that has a free one. After a
+//! peak the higher chunks therefore become empty, and [`Slab::trim`] frees their memory.
 
 use core::mem;
 
-pub(super) use shoal_transport::stream::Handle as Key;
+use shoal_transport::stream::Handle;
 
-/// Places are made so many at a time, so that growth never moves those that are in use.
+/// Number of slots that are allocated together. Growth never moves those in use.
 const CHUNK: usize = 256;
 
 /// Bits of a word of the map of chunks.
 const WORD: usize = u64::BITS as usize;
 
-/// Things at places. A key of a thing that has gone is known to be stale.
+/// Values in slots. The handle of a removed value is recognised as stale.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// A bit for each chunk that has free places.
+    /// A bit for each chunk that has free slots.
     vacant: Vec<u64>,
     len: usize,
 }
 
 #[derive(Debug)]
 struct Chunk<T> {
-    /// All places, or none while no memory is taken.
-    places: Box<[Place<T>]>,
-    /// The first free place, each of which tells the next. Places are counted within the chunk.
+    /// All slots, or none while the chunk has no memory.
+    slots: Box<[SlabSlot<T>]>,
+    /// The first free slot; each free slot names the next. Slots are numbered within the chunk.
     free: Option<u32>,
     taken: usize,
-    /// The generation of its places when memory is taken for them.
+    /// The generation of its slots when they are allocated.
     generation: u32,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabSlot<T> {
     generation: u32,
     content: Content<T>,
 }
@@ -52,8 +52,8 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Bytes of a place.
-    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+    /// The size of a slot.
+    pub(super) const SLOT_BYTES: usize = size_of::<SlabSlot<T>>();
 
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new(), vacant: Vec::new(), len: 0 }
@@ -63,89 +63,87 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// How many places there are; all things are at lower ones.
-    pub(super) fn places(&self) -> usize {
+    /// Returns the number of slots; all values are in lower ones.
+    pub(super) fn slots(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
-    /// The key that the next thing to be inserted will have.
-    pub(super) fn next_key(&mut self) -> Key {
+    /// Returns the handle that the next inserted value will have.
+    pub(super) fn next_handle(&mut self) -> Handle {
         let number = self.vacant_chunk();
         let chunk = &mut self.chunks[number];
-        if chunk.places.is_empty() {
+        if chunk.slots.is_empty() {
             chunk.fill();
         }
-        let place = chunk.free.expect("the map names chunks with free places");
-        let generation = chunk.places[as_usize(place)].generation;
-        Key { index: first_of(number) + place, generation }
+        let slot = chunk.free.expect("the map names chunks with free slots");
+        let generation = chunk.slots[as_usize(slot)].generation;
+        Handle { index: first_of(number) + slot, generation }
     }
 
-    pub(super) fn insert(&mut self, thing: T) -> Key {
-        let key = self.next_key();
-        let (number, place) = split(key.index);
+    pub(super) fn insert(&mut self, value: T) -> Handle {
+        let handle = self.next_handle();
+        let (number, slot) = split(handle.index);
         let chunk = &mut self.chunks[number];
-        let content = mem::replace(&mut chunk.places[place].content, Content::Taken(thing));
-        let Content::Free { next } = content else {
-            unreachable!("the list of free places names free places")
-        };
+        let content = mem::replace(&mut chunk.slots[slot].content, Content::Taken(value));
+        let Content::Free { next } = content else { unreachable!("the list of free slots names free slots") };
         chunk.free = next;
         chunk.taken += 1;
         if next.is_none() {
             self.vacant[number / WORD] &= !(1 << (number % WORD));
         }
         self.len += 1;
-        key
+        handle
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        self.get_mut(key)?;
-        let (number, index) = split(key.index);
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<T> {
+        self.get_mut(handle)?;
+        let (number, index) = split(handle.index);
         let chunk = &mut self.chunks[number];
-        let place = &mut chunk.places[index];
-        place.generation = place.generation.wrapping_add(1) & Key::GENERATION_MAX;
-        let content = mem::replace(&mut place.content, Content::Free { next: chunk.free });
-        chunk.free = Some(key.index - first_of(number));
+        let slot = &mut chunk.slots[index];
+        slot.generation = slot.generation.wrapping_add(1) & Handle::GENERATION_MAX;
+        let content = mem::replace(&mut slot.content, Content::Free { next: chunk.free });
+        chunk.free = Some(handle.index - first_of(number));
         chunk.taken -= 1;
         self.vacant[number / WORD] |= 1 << (number % WORD);
         self.len -= 1;
         match content {
-            Content::Taken(thing) => Some(thing),
+            Content::Taken(value) => Some(value),
             Content::Free { .. } => None,
         }
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let (number, place) = split(key.index);
-        let place = self.chunks.get_mut(number)?.places.get_mut(place)?;
-        match &mut place.content {
-            Content::Taken(thing) if place.generation == key.generation => Some(thing),
+    pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        let (number, slot) = split(handle.index);
+        let slot = self.chunks.get_mut(number)?.slots.get_mut(slot)?;
+        match &mut slot.content {
+            Content::Taken(value) if slot.generation == handle.generation => Some(value),
             _ => None,
         }
     }
 
-    /// The thing that is at `index` now, which somebody is known to be at.
-    pub(super) fn at(&mut self, index: u32) -> (Key, &mut T) {
-        let (number, place) = split(index);
-        let place = &mut self.chunks[number].places[place];
-        let generation = place.generation;
-        match &mut place.content {
-            Content::Taken(thing) => (Key { index, generation }, thing),
-            Content::Free { .. } => unreachable!("lists name taken places"),
+    /// Returns the value that is now in slot `index`, which must be in use.
+    pub(super) fn at(&mut self, index: u32) -> (Handle, &mut T) {
+        let (number, slot) = split(index);
+        let slot = &mut self.chunks[number].slots[slot];
+        let generation = slot.generation;
+        match &mut slot.content {
+            Content::Taken(value) => (Handle { index, generation }, value),
+            Content::Free { .. } => unreachable!("lists name taken slots"),
         }
     }
 
-    /// Gives back the memory of chunks without a thing. Their places keep counting generations, so that keys of things
-    /// that were there stay stale.
+    /// Frees the memory of chunks without values. Their slots continue to count generations, so that handles of former
+    /// values stay stale.
     pub(super) fn trim(&mut self) {
         for chunk in &mut self.chunks {
-            if chunk.taken == 0 && !chunk.places.is_empty() {
-                let last = chunk.places.iter().map(|place| place.generation).max().unwrap_or(0);
-                *chunk = Chunk::without_memory(last.wrapping_add(1) & Key::GENERATION_MAX);
+            if chunk.taken == 0 && !chunk.slots.is_empty() {
+                let last = chunk.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
+                *chunk = Chunk::without_memory(last.wrapping_add(1) & Handle::GENERATION_MAX);
             }
         }
     }
 
-    /// The lowest chunk with a free place.
+    /// Returns the lowest chunk with a free slot.
     fn vacant_chunk(&mut self) -> usize {
         let word = self.vacant.iter().position(|word| *word != 0);
         if let Some(word) = word {
@@ -162,27 +160,27 @@ impl<T> Slab<T> {
 
 impl<T> Chunk<T> {
     fn without_memory(generation: u32) -> Self {
-        Self { places: Box::default(), free: None, taken: 0, generation }
+        Self { slots: Box::default(), free: None, taken: 0, generation }
     }
 
-    /// Takes memory for all places, which are free.
+    /// Allocates all slots, which are free.
     fn fill(&mut self) {
         let count = u32::try_from(CHUNK).expect("a chunk is small");
-        let place = |place| Place {
+        let slot = |slot| SlabSlot {
             generation: self.generation,
-            content: Content::Free { next: (place + 1 < count).then_some(place + 1) },
+            content: Content::Free { next: (slot + 1 < count).then_some(slot + 1) },
         };
-        self.places = (0..count).map(place).collect();
+        self.slots = (0..count).map(slot).collect();
         self.free = Some(0);
     }
 }
 
-/// The chunk of a place, and the place in it.
+/// Returns the chunk of a slot, and the slot's number in it.
 fn split(index: u32) -> (usize, usize) {
     (as_usize(index) / CHUNK, as_usize(index) % CHUNK)
 }
 
-/// The first place of a chunk.
+/// Returns the first slot of a chunk.
 fn first_of(number: usize) -> u32 {
     u32::try_from(number * CHUNK).expect("chunks are counted so that this fits")
 }
@@ -198,12 +196,12 @@ mod tests {
     #[test]
     fn a_key_leads_to_its_thing_and_to_no_other() {
         let mut slab = Slab::new();
-        let keys: Vec<_> = (0..1000).map(|thing| slab.insert(thing)).collect();
+        let handles: Vec<_> = (0..1000).map(|value| slab.insert(value)).collect();
         assert_eq!(slab.len(), 1000);
-        for (thing, key) in (0..).zip(&keys) {
-            assert_eq!(slab.get_mut(*key), Some(&mut { thing }));
+        for (value, handle) in (0..).zip(&handles) {
+            assert_eq!(slab.get_mut(*handle), Some(&mut { value }));
         }
-        let stale = keys[500];
+        let stale = handles[500];
         assert_eq!(slab.remove(stale), Some(500));
         assert_eq!(slab.remove(stale), None);
         let fresh = slab.insert(-1);
@@ -216,29 +214,29 @@ mod tests {
     #[test]
     fn memory_goes_back_and_stale_keys_stay_stale() {
         let mut slab = Slab::new();
-        let keys: Vec<_> = (0..3 * CHUNK).map(|thing| slab.insert(thing)).collect();
-        for key in &keys[1..] {
-            slab.remove(*key);
+        let handles: Vec<_> = (0..3 * CHUNK).map(|value| slab.insert(value)).collect();
+        for handle in &handles[1..] {
+            slab.remove(*handle);
         }
         slab.trim();
         let with_memory =
-            |slab: &Slab<usize>| slab.chunks.iter().filter(|chunk| !chunk.places.is_empty()).count();
+            |slab: &Slab<usize>| slab.chunks.iter().filter(|chunk| !chunk.slots.is_empty()).count();
         assert_eq!(with_memory(&slab), 1);
-        assert_eq!(slab.get_mut(keys[0]), Some(&mut 0));
-        let fresh: Vec<_> = (1..3 * CHUNK).map(|thing| slab.insert(thing)).collect();
-        assert!(keys[1..].iter().all(|key| slab.get_mut(*key).is_none()));
-        assert!((1..).zip(&fresh).all(|(thing, key)| slab.get_mut(*key) == Some(&mut { thing })));
-        assert_eq!(slab.places(), 3 * CHUNK);
+        assert_eq!(slab.get_mut(handles[0]), Some(&mut 0));
+        let fresh: Vec<_> = (1..3 * CHUNK).map(|value| slab.insert(value)).collect();
+        assert!(handles[1..].iter().all(|handle| slab.get_mut(*handle).is_none()));
+        assert!((1..).zip(&fresh).all(|(value, handle)| slab.get_mut(*handle) == Some(&mut { value })));
+        assert_eq!(slab.slots(), 3 * CHUNK);
     }
 
     #[test]
     fn the_lowest_chunk_is_used_first() {
         let mut slab = Slab::new();
-        let keys: Vec<_> = (0..5 * CHUNK).map(|thing| slab.insert(thing)).collect();
-        for key in [keys[4 * CHUNK], keys[2 * CHUNK], keys[3 * CHUNK]] {
-            slab.remove(key);
+        let handles: Vec<_> = (0..5 * CHUNK).map(|value| slab.insert(value)).collect();
+        for handle in [handles[4 * CHUNK], handles[2 * CHUNK], handles[3 * CHUNK]] {
+            slab.remove(handle);
         }
-        let indices: Vec<_> = (0..3).map(|thing| slab.insert(thing).index).collect();
+        let indices: Vec<_> = (0..3).map(|value| slab.insert(value).index).collect();
         assert_eq!(indices, [2, 3, 4].map(first_of));
     }
 }

@@ -1,7 +1,7 @@
-//! The file by which a Unix socket is found.
+//! The file of a Unix socket.
 //!
-//! Owns the file from the binding of the socket to its removal, and touches nobody else's: neither one that another
-//! program listens on, nor one that another tracker has made in the place of ours.
+//! This module owns the file from the binding of the socket to its removal. It touches no other file: neither one that
+//! another program listens on, nor one that another tracker has created in its place.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io;
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
-/// To connect takes the right to write to the file (`unix(7)`, "Pathname socket ownership and permissions"). A proxy is
-/// seldom the same user, so who may is left to the rights of the directory.
+/// To connect takes write permission on the file (`unix(7)`, "Pathname socket ownership and permissions"). A proxy
+/// seldom runs as the same user, so the permissions of the directory decide who may connect.
 const MODE: u32 = 0o666;
 
-/// The file of a Unix socket, which is removed when dropped. To be dropped before the socket is closed: as long as that is
-/// bound, no other file is taken for this one.
+/// The file of a Unix socket, which is removed when dropped. It must be dropped before the socket is closed: while the
+/// socket is bound, no other file can be mistaken for this one.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
 }
 
-/// By which a file is known whatever it is called: its file system, and its number there.
+/// The identity of a file, independent of its name: its file system, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 
@@ -35,7 +35,7 @@ impl Identity {
 }
 
 impl SocketFile {
-    /// Binds `socket` to a new file. One that a tracker has left behind that was killed is removed.
+    /// Binds `socket` to a new file. Removes a file that a killed tracker has left behind.
     pub(super) fn bind(socket: impl AsFd, path: &Path) -> Result<Self, Errno> {
         let name = SocketAddrUnix::new(path)?;
         remove_stale(path, &name);
@@ -50,22 +50,23 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = |file: Metadata| Identity::of(&file) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            // Whoever removed it before us wanted it gone as well.
+            // If another process has removed it in the meantime, nothing is left to do.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a socket that nobody listens on any more. Nothing else is removed: then `bind` says that the name is taken.
+/// Removes a socket file that no program listens on. Nothing else is removed: `bind` then reports that the name is
+/// taken.
 fn remove_stale(path: &Path, name: &SocketAddrUnix) {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && is_deserted(name) {
-        // If that fails, `bind` tells why.
+        // If this fails, `bind` reports the reason.
         let _ = fs::remove_file(path);
     }
 }
 
-/// Whether nobody listens there. Does not wait: of somebody who does not get round to accepting, the queue may be full.
+/// Returns whether no program listens there. Does not wait: the backlog of a program that does not accept may be full.
 fn is_deserted(name: &SocketAddrUnix) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);

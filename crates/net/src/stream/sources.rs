@@ -1,4 +1,4 @@
-//! The sources of connections: what counts as one, and how many connections each has over all workers.
+//! The sources of connections: the networks of an address, and how many connections each has over all workers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,13 +10,14 @@ use shoal_transport::stream::{ConnectionKind, SourceCapacity};
 
 use super::StreamCounters;
 
-/// Parts with a lock each, so that workers seldom meet.
+/// Number of shards with a lock each, so that workers seldom contend.
 const SHARDS: usize = 16;
 
-/// Networks for which a shard keeps room that it does not need.
-const KEPT_NETWORKS: usize = 256;
+/// Number of networks for which a shard keeps spare capacity.
+const SPARE_NETWORKS: usize = 256;
 
-/// Connections by network, shared by all workers. Takes memory in proportion to the networks that are connected.
+/// The number of connections of each network, shared by all workers. Takes memory in proportion to the connected
+/// networks.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Keyed at random, so that an attacker cannot choose addresses that collide.
@@ -24,12 +25,12 @@ pub struct Sources {
     shards: [Mutex<HashMap<Network, Counts>>; SHARDS],
 }
 
-/// The most connections that one source may have over all workers. Wider networks may have a few times as many.
+/// Maximum number of connections of one source over all workers. Wider networks may have a few times as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
-    /// Most connections of [`ConnectionKind::Http`].
+    /// Maximum number of connections of [`ConnectionKind::Http`].
     pub http_max: usize,
-    /// Most connections of [`ConnectionKind::WebSocket`].
+    /// Maximum number of connections of [`ConnectionKind::WebSocket`].
     pub websockets_max: usize,
 }
 
@@ -40,25 +41,25 @@ pub(super) struct Network {
     width: Width,
 }
 
-/// How wide a network is.
+/// The width of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Width {
-    /// A source proper: an IPv4 address, or the /64 that an IPv6 customer is given at the least.
+    /// A source: an IPv4 address, or a /64, the least that an IPv6 customer is given.
     Source,
-    /// The /56 that many homes are given.
+    /// A /56, which many homes are given.
     Home,
-    /// The /48 that a site is given, and anyone who asks for it.
+    /// A /48, which sites are given, and anyone who asks for it.
     Site,
 }
 
-/// The connections of a network.
+/// The number of connections of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     http: u32,
     websockets: u32,
 }
 
-/// Answers for a worker whether a source may have one connection more, and counts where it may not.
+/// Decides for a worker whether a source may have one more connection, and counts refusals.
 #[derive(Debug)]
 pub struct SourceLimiter {
     sources: Arc<Sources>,
@@ -67,12 +68,12 @@ pub struct SourceLimiter {
 }
 
 impl Width {
-    /// How many widths there are.
+    /// The number of widths.
     pub(super) const COUNT: usize = 3;
 
-    /// How many times the connections of a single source such a network may have. A wide network is several customers
-    /// or a single one, which cannot be told apart from here. So it has more than one share, and far less than the sum
-    /// of the /64 networks in it: 256 and 65,536.
+    /// Returns how many times the connections of a single source such a network may have. A wide network is several
+    /// customers or a single one, which cannot be distinguished from here. It therefore has more than one share, but
+    /// far less than the sum of its /64 networks: 256 and 65,536.
     pub(super) const fn share(self) -> usize {
         match self {
             Self::Source => 1,
@@ -83,7 +84,7 @@ impl Width {
 }
 
 impl Network {
-    /// The networks that a connection from `ip` counts towards, the narrowest first.
+    /// Returns the networks that a connection from `ip` counts towards, the narrowest first.
     pub(super) fn all(ip: IpAddr) -> impl Iterator<Item = Self> + Clone {
         let of = |bits, width| Some(Self { bits, width });
         let networks = match ip {
@@ -111,7 +112,7 @@ impl SourceLimits {
         }
     }
 
-    /// Whether a network that has `counts` may have one connection more.
+    /// Returns whether a network with these `counts` may have one more connection.
     fn allow(self, kind: ConnectionKind, width: Width, counts: Counts) -> bool {
         (counts.of(kind) as usize) < self.max(kind).saturating_mul(width.share())
     }
@@ -134,7 +135,7 @@ impl Counts {
 }
 
 impl Sources {
-    /// Counts a connection in, unless one of its networks has as many as it may have.
+    /// Counts a new connection, unless one of its networks has the maximum number.
     pub(super) fn enter(&self, ip: IpAddr, kind: ConnectionKind, limits: SourceLimits) -> bool {
         for network in Network::all(ip) {
             let mut shard = self.shard(network);
@@ -153,12 +154,12 @@ impl Sources {
         true
     }
 
-    /// Counts a connection in, however many its network has.
+    /// Counts a new connection of a network without a limit.
     pub(super) fn add(&self, network: Network, kind: ConnectionKind) {
         *self.shard(network).entry(network).or_default().of_mut(kind) += 1;
     }
 
-    /// Counts a connection of a network out that was counted in.
+    /// Counts the end of a connection of a network.
     pub(super) fn leave(&self, network: Network, kind: ConnectionKind) {
         let mut shard = self.shard(network);
         let Some(counts) = shard.get_mut(&network) else { return };
@@ -166,9 +167,9 @@ impl Sources {
         *count = count.saturating_sub(1);
         if *counts == Counts::default() {
             shard.remove(&network);
-            // Rarely, as the room halves each time.
-            if shard.capacity() > KEPT_NETWORKS && shard.len() < shard.capacity() / 8 {
-                let kept = (2 * shard.len()).max(KEPT_NETWORKS / 2);
+            // This is rare, because the capacity halves each time.
+            if shard.capacity() > SPARE_NETWORKS && shard.len() < shard.capacity() / 8 {
+                let kept = (2 * shard.len()).max(SPARE_NETWORKS / 2);
                 shard.shrink_to(kept);
             }
         }
@@ -184,7 +185,7 @@ impl Sources {
     fn shard(&self, network: Network) -> MutexGuard<'_, HashMap<Network, Counts>> {
         let index = self.hasher.hash_one(network) % SHARDS as u64;
         let shard = &self.shards[usize::try_from(index).unwrap_or(0)];
-        // A panic leaves whole numbers behind.
+        // A panic leaves valid counts behind.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -274,7 +275,7 @@ mod tests {
         for ip in &ips[..19_990] {
             Network::all(*ip).for_each(|network| sources.leave(network, ConnectionKind::Http));
         }
-        assert!(room() <= SHARDS * 2 * KEPT_NETWORKS, "{}", room());
+        assert!(room() <= SHARDS * 2 * SPARE_NETWORKS, "{}", room());
         assert!(ips[19_990..].iter().all(|ip| sources.enter(*ip, ConnectionKind::Http, LIMITS)));
         assert!(!sources.enter(ips[19_995], ConnectionKind::Http, LIMITS));
     }

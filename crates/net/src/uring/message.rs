@@ -7,8 +7,8 @@ use libc::socklen_t;
 use crate::REQUEST_BYTES_MAX;
 use crate::socket::{CONTROL_BYTES, Control, NAME_BYTES, NAME_LEN, Name};
 
-/// `struct io_uring_recvmsg_out` (linux/io_uring.h), then name, control message and payload, each at a fixed place
-/// that follows from the lengths announced with the receive. Not a multiple of 256 bytes, so that the starts of
+/// `struct io_uring_recvmsg_out` (linux/io_uring.h), then name, control message and payload, each at a fixed offset
+/// that follows from the lengths given with the receive. The size is not a multiple of 256 bytes, so that the starts of
 /// many buffers do not share a few sets of the cache.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Message {
 /// The length of a message with an empty payload.
 pub(super) const MESSAGE_BYTES_MIN: usize = offset_of!(Message, payload);
 
-/// The length under which a buffer is provided, so that a payload of just `REQUEST_BYTES_MAX` bytes fits.
+/// The length with which a buffer is provided, so that a payload of exactly `REQUEST_BYTES_MAX` bytes fits.
 #[expect(clippy::cast_possible_truncation, reason = "checked above the cast")]
 pub(super) const MESSAGE_BYTES_MAX: u32 = {
     let bytes = MESSAGE_BYTES_MIN + REQUEST_BYTES_MAX;
@@ -43,18 +43,18 @@ const _: () = {
 };
 
 impl Message {
-    /// The content, or `None` if it was longer than a request may be.
+    /// Returns the content, or `None` if it was longer than a request may be.
     pub(super) fn request(&self) -> Option<&[u8]> {
         let truncated = self.flags & libc::MSG_TRUNC.cast_unsigned() != 0;
         if truncated { None } else { self.payload.get(..self.payload_bytes as usize) }
     }
 
-    /// How much of `name` the kernel filled in.
+    /// Returns the length of the name that the kernel wrote.
     pub(super) fn name_len(&self) -> socklen_t {
         self.name_bytes.min(NAME_LEN)
     }
 
-    /// How much of `control` the kernel filled in.
+    /// Returns the length of the control message that the kernel wrote.
     pub(super) fn control_bytes(&self) -> usize {
         (self.control_bytes as usize).min(CONTROL_BYTES)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     impl Message {
-        /// A message of a fixed name and no control message, as a test needs it.
+        /// Returns a message with a fixed name and no control message.
         pub(in super::super) fn sample(payload_bytes: usize, flags: libc::c_int) -> Self {
             let (mut name, flags) = ([0; NAME_BYTES], flags.cast_unsigned());
             name[..2].copy_from_slice(&u16::try_from(libc::AF_INET).unwrap().to_ne_bytes());

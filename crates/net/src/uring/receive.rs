@@ -1,4 +1,4 @@
-//! The submissions that stay armed: the multishot receive of a socket, and what else ends a turn.
+//! The submissions that stay armed: the multishot receive of a socket, and the polls that end a wait.
 #![allow(unsafe_code, reason = "a receive names a header in memory")]
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::ring::{Ring, Submission};
 use crate::shared::Shared;
 use crate::socket::{CONTROL_BYTES, NAME_LEN};
 
-/// What all receives have in common: how much room a provided buffer has for name and control message.
+/// The common part of all receives: the space for name and control message in a provided buffer.
 #[derive(Debug)]
 pub(super) struct Template {
     header: Shared<libc::msghdr>,
@@ -30,24 +30,24 @@ impl Template {
         Ok(Self { header })
     }
 
-    /// Receives on `socket`, over and over, into the buffers of the group of the same number.
+    /// Receives on `socket`, again and again, into the buffers of the group with the same number.
     pub(super) fn receive(&self, socket: u8) -> Submission {
         let entry =
             opcode::RecvMsgMulti::new(types::Fixed(socket.into()), self.header.pointer(0), socket.into());
-        // SAFETY: the header is written only in `new`, and stays mapped until the ring is idle (`UringIo::drop`).
-        // The buffers of the group are none of this entry's: the kernel takes those it is lent.
+        // SAFETY: the header is written only in `new`, and stays mapped until the ring is idle (`UringIo::drop`). The
+        // entry does not refer to the buffers of the group: the kernel takes those that it is lent.
         unsafe { Submission::new(entry.build(), Token::Receive { socket }.encode()) }
     }
 
-    /// Keeps the memory for ever, because the kernel may still read it.
+    /// Keeps the memory forever, because the kernel may still read it.
     pub(super) fn leak(&mut self) {
         self.header.leak();
     }
 }
 
-/// Makes the buffers of a socket, known to the kernel under its number.
+/// Creates the buffers of a socket, and registers them under its number.
 pub(super) fn open_group(ring: &Ring, socket: u8, count: u16) -> io::Result<BufferGroup<Message>> {
-    // SAFETY: `Message` is integers and bytes only.
+    // SAFETY: `Message` consists of integers and bytes only.
     let group = unsafe { BufferGroup::new(socket, count, MESSAGE_BYTES_MAX)? };
     // SAFETY: the ring is idle before the group is dropped, or the group is leaked (`UringIo::drop`).
     unsafe { group.register(ring)? };
@@ -59,8 +59,8 @@ pub(super) fn await_wake(file: u32) -> Submission {
     poll(opcode::PollAdd::new(types::Fixed(file), READABLE).multi(true), Token::Wake)
 }
 
-/// Completes once, when `descriptor` is readable. It is no file of the ring, because another ring cannot be one
-/// (`io_uring_register_files(3)`, EBADF).
+/// Completes once, when `descriptor` is readable. The descriptor is not a file of the ring, because a ring cannot
+/// register another ring (`io_uring_register_files(3)`, EBADF).
 pub(super) fn watch(descriptor: &OwnedFd) -> Submission {
     poll(opcode::PollAdd::new(types::Fd(descriptor.as_raw_fd()), READABLE), Token::Watch)
 }
@@ -68,6 +68,6 @@ pub(super) fn watch(descriptor: &OwnedFd) -> Submission {
 const READABLE: u32 = libc::POLLIN.cast_unsigned() as u32;
 
 fn poll(entry: opcode::PollAdd, token: Token) -> Submission {
-    // SAFETY: a poll names no memory.
+    // SAFETY: a poll refers to no memory.
     unsafe { Submission::new(entry.build(), token.encode()) }
 }

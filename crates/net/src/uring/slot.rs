@@ -1,7 +1,7 @@
-//! The send slots of a worker: a fixed number of places, each for one reply and all that `sendmsg` needs to send it.
+//! The send slots of a worker: each holds one reply, and everything that `sendmsg` needs to send it.
 //!
-//! Owns the slots and who holds each: nobody (it is free), this process (it has the [`Slot`]), or the kernel (it is
-//! in flight).
+//! This module owns the slots and knows who holds each: it is free, this process has its [`Slot`], or the kernel has it
+//! in flight.
 #![allow(unsafe_code, reason = "the kernel reads replies at addresses it was given")]
 
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use crate::socket::{Control, Name, turn_around};
 /// The slots of one worker.
 #[derive(Debug)]
 pub(super) struct SlotPool {
-    letters: Shared<Letter>,
+    replies: Shared<Outgoing>,
     free: Vec<Slot>,
     /// For each slot whether the kernel holds it.
     in_flight: Box<[bool]>,
@@ -32,10 +32,10 @@ pub(super) struct Slot {
     index: u16,
 }
 
-/// A reply in its envelope.
+/// A reply with its header.
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Letter {
+struct Outgoing {
     header: libc::msghdr,
     vector: libc::iovec,
     name: Name,
@@ -44,51 +44,52 @@ struct Letter {
 }
 
 // An odd number of cache lines spreads the starts of neighbours over the sets of the cache.
-const _: () = assert!(size_of::<Letter>() / 64 % 2 == 1);
+const _: () = assert!(size_of::<Outgoing>() / 64 % 2 == 1);
 
-/// The address of a part of a letter.
-fn part(letter: *mut Letter, offset: usize) -> *mut c_void {
-    letter.wrapping_byte_add(offset).cast()
+/// Returns the address of a part of an outgoing reply.
+fn part(outgoing: *mut Outgoing, offset: usize) -> *mut c_void {
+    outgoing.wrapping_byte_add(offset).cast()
 }
 
 impl SlotPool {
     pub(super) fn new(count: u16) -> io::Result<Self> {
         let size = usize::from(count);
-        // SAFETY: `Letter` is bytes, integers, and pointers that may be null.
-        let letters = unsafe { Shared::zeroed(size)? };
+        // SAFETY: `Outgoing` consists of bytes, integers, and pointers that may be null.
+        let replies = unsafe { Shared::zeroed(size)? };
         let free = (0..count).rev().map(|index| Slot { index }).collect();
-        let pool = Self { letters, free, in_flight: vec![false; size].into() };
+        let pool = Self { replies, free, in_flight: vec![false; size].into() };
         (0..size).for_each(|index| pool.connect(index));
         Ok(pool)
     }
 
-    /// Points the header of a letter at its parts, for life.
+    /// Points the header of an outgoing reply at its parts. This never changes.
     fn connect(&self, index: usize) {
-        let place = self.letters.pointer(index);
-        // SAFETY: only `new` calls this, before anybody, or the kernel, has a slot.
-        let letter = unsafe { self.letters.element_mut(index) };
-        letter.header.msg_name = part(place, offset_of!(Letter, name));
-        letter.header.msg_control = part(place, offset_of!(Letter, control));
-        letter.header.msg_iov = part(place, offset_of!(Letter, vector)).cast();
-        letter.header.msg_iovlen = 1;
-        letter.vector.iov_base = part(place, offset_of!(Letter, reply));
+        let place = self.replies.pointer(index);
+        // SAFETY: only `new` calls this, before any slot is handed out.
+        let outgoing = unsafe { self.replies.element_mut(index) };
+        outgoing.header.msg_name = part(place, offset_of!(Outgoing, name));
+        outgoing.header.msg_control = part(place, offset_of!(Outgoing, control));
+        outgoing.header.msg_iov = part(place, offset_of!(Outgoing, vector)).cast();
+        outgoing.header.msg_iovlen = 1;
+        outgoing.vector.iov_base = part(place, offset_of!(Outgoing, reply));
     }
 
-    /// A free slot, if there is one.
+    /// Returns a free slot, if there is one.
     pub(super) fn take(&mut self) -> Option<Slot> {
         self.free.pop()
     }
 
-    /// Whether `take` would find one.
+    /// Returns whether there is a free slot.
     pub(super) fn any_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// The place for the reply.
+    /// Returns the buffer for the reply.
     pub(super) fn reply<'s>(&'s self, slot: &'s mut Slot) -> &'s mut [u8; REPLY_BYTES_MAX] {
-        // SAFETY: there is one `Slot` of each index and it is borrowed mutably, so nobody else in this process reaches
-        // the letter; and it is not in flight, since `send` and `land` make one of the other.
-        &mut unsafe { self.letters.element_mut(usize::from(slot.index)) }.reply
+        // SAFETY: there is one `Slot` of each index and it is borrowed mutably, so no other code of this process
+        // accesses the reply. It is not in flight, because `send` consumes the `Slot` and only `complete` creates it
+        // again.
+        &mut unsafe { self.replies.element_mut(usize::from(slot.index)) }.reply
     }
 
     /// Frees a slot that was not used.
@@ -96,8 +97,8 @@ impl SlotPool {
         self.free.push(slot);
     }
 
-    /// Directs the first `reply_bytes` of the reply to whoever sent `request`, and hands the slot to the kernel,
-    /// which sends it on `socket`.
+    /// Addresses the first `reply_bytes` of the reply to the source of `request`, and passes the slot to the kernel,
+    /// which sends the reply on `socket`.
     pub(super) fn send(
         &mut self,
         slot: Slot,
@@ -107,40 +108,40 @@ impl SlotPool {
     ) -> Submission {
         assert!(reply_bytes <= REPLY_BYTES_MAX, "a reply of {reply_bytes} bytes is a fault of the service");
         let index = usize::from(slot.index);
-        // SAFETY: as in `reply`, with the `Slot` owned here.
-        let letter = unsafe { self.letters.element_mut(index) };
-        letter.name = request.name;
-        letter.header.msg_namelen = request.name_len();
-        letter.control = request.control;
-        letter.header.msg_controllen = turn_around(&mut letter.control, request.control_bytes());
-        letter.vector.iov_len = reply_bytes;
+        // SAFETY: the same as in `reply`, with the `Slot` owned here.
+        let outgoing = unsafe { self.replies.element_mut(index) };
+        outgoing.name = request.name;
+        outgoing.header.msg_namelen = request.name_len();
+        outgoing.control = request.control;
+        outgoing.header.msg_controllen = turn_around(&mut outgoing.control, request.control_bytes());
+        outgoing.vector.iov_len = reply_bytes;
         self.in_flight[index] = true;
 
-        let header = part(self.letters.pointer(index), offset_of!(Letter, header)).cast_const().cast();
-        // DONTWAIT: where the socket has no room the reply is dropped, instead of waiting for some in the kernel.
+        let header = part(self.replies.pointer(index), offset_of!(Outgoing, header)).cast_const().cast();
+        // DONTWAIT: if the socket has no room, the reply is dropped instead of waiting in the kernel.
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).cast_unsigned();
         let entry = opcode::SendMsg::new(types::Fixed(socket.into()), header).flags(flags).build();
-        // SAFETY: the letter's `Slot` is gone until `land`, so nothing touches the letter before its completion; and
-        // it stays mapped until the ring is idle (`UringIo::drop`).
+        // SAFETY: there is no `Slot` for the reply until `complete`, so nothing accesses the reply before its
+        // completion. It stays mapped until the ring is idle (`UringIo::drop`).
         unsafe { Submission::new(entry, Token::Send { socket, slot: slot.index }.encode()) }
     }
 
-    /// Frees slot `index`, whose completion has come.
-    pub(super) fn land(&mut self, index: u16) {
+    /// Frees slot `index`, whose completion has arrived.
+    pub(super) fn complete(&mut self, index: u16) {
         let in_flight = &mut self.in_flight[usize::from(index)];
         assert!(*in_flight, "the kernel completed slot {index}, which it did not have");
         *in_flight = false;
         self.free.push(Slot { index });
     }
 
-    /// Whether the kernel holds any slot.
+    /// Returns whether the kernel holds any slot.
     pub(super) fn any_in_flight(&self) -> bool {
         self.in_flight.contains(&true)
     }
 
-    /// Keeps the memory for ever, because the kernel may still read it.
+    /// Keeps the memory forever, because the kernel may still read it.
     pub(super) fn leak(&mut self) {
-        self.letters.leak();
+        self.replies.leak();
     }
 }
 
@@ -160,16 +161,16 @@ mod tests {
         pool.give_back(second);
 
         // SAFETY: there is no kernel in this test.
-        let letter = unsafe { pool.letters.element(usize::from(index)) };
-        assert_eq!(letter.header.msg_namelen, 16);
-        assert_eq!(letter.header.msg_controllen, 0);
-        assert_eq!(letter.header.msg_name.addr(), letter.name.as_ptr().addr());
-        assert_eq!(letter.header.msg_control.addr(), letter.control.as_ptr().addr());
-        assert_eq!(letter.header.msg_iov.addr(), (&raw const letter.vector).addr());
-        assert_eq!(letter.vector.iov_base.addr(), letter.reply.as_ptr().addr());
-        assert_eq!((letter.vector.iov_len, &letter.reply[..5]), (5, &b"reply"[..]));
+        let outgoing = unsafe { pool.replies.element(usize::from(index)) };
+        assert_eq!(outgoing.header.msg_namelen, 16);
+        assert_eq!(outgoing.header.msg_controllen, 0);
+        assert_eq!(outgoing.header.msg_name.addr(), outgoing.name.as_ptr().addr());
+        assert_eq!(outgoing.header.msg_control.addr(), outgoing.control.as_ptr().addr());
+        assert_eq!(outgoing.header.msg_iov.addr(), (&raw const outgoing.vector).addr());
+        assert_eq!(outgoing.vector.iov_base.addr(), outgoing.reply.as_ptr().addr());
+        assert_eq!((outgoing.vector.iov_len, &outgoing.reply[..5]), (5, &b"reply"[..]));
 
-        pool.land(index);
+        pool.complete(index);
         assert!(!pool.any_in_flight());
         assert!(pool.take().is_some() && pool.take().is_some() && pool.take().is_none());
     }
@@ -181,8 +182,8 @@ mod tests {
         let slot = pool.take().unwrap();
         let index = slot.index;
         let _submission = pool.send(slot, 1, &Message::sample(98, 0), 0);
-        pool.land(index);
-        pool.land(index);
+        pool.complete(index);
+        pool.complete(index);
     }
 
     #[test]

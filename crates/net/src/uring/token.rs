@@ -1,23 +1,23 @@
-//! What a completion belongs to, packed into the 64 bits that io_uring carries from a submission to its completion.
+//! The subject of a completion, packed into the 64 bits that io_uring copies from a submission to its completion.
 
-/// Whose completion it is.
+/// The subject of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// The multishot receive of a socket.
     Receive {
-        /// Index of the socket.
+        /// The index of the socket.
         socket: u8,
     },
     /// A reply.
     Send {
-        /// Index of the socket.
+        /// The index of the socket.
         socket: u8,
-        /// Index of the slot that holds the reply.
+        /// The index of the slot that holds the reply.
         slot: u16,
     },
     /// The poll of the event descriptor that wakes the worker.
     Wake,
-    /// The poll of what else ends a turn.
+    /// The poll of the watched descriptor.
     Watch,
 }
 
@@ -38,7 +38,7 @@ impl Token {
         u64::from_le_bytes([kind, socket, low, high, 0, 0, 0, 0])
     }
 
-    /// `None` for a number that `encode` never makes.
+    /// Returns `None` for a number that `encode` never returns.
     pub(super) fn decode(user_data: u64) -> Option<Self> {
         let [kind, socket, low, high, ..] = user_data.to_le_bytes();
         match kind {

@@ -1,4 +1,4 @@
-//! What the tests of the back ends share: a server on a thread, and clients that never wait for ever.
+//! The common parts of the back ends' tests: a server on a thread, and clients that never wait forever.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod stream;
@@ -50,7 +50,7 @@ macro_rules! over_every_back_end {
 }
 
 impl Kind {
-    /// A host without io_uring cannot test it, and says so.
+    /// Returns whether the back end works on this host. A host without io_uring cannot test it, and says so.
     pub(crate) fn works(self) -> bool {
         let backend = match self {
             Self::Mmsg => Backend::Mmsg,
@@ -70,13 +70,13 @@ impl Kind {
     }
 }
 
-/// Sockets of `workers` workers, each on all of `addrs`.
+/// Binds the sockets of `workers` workers, each on all of `addrs`.
 pub(crate) fn bind(addrs: &[&str], workers: usize) -> Result<Vec<Sockets>, BindError> {
     let settings: Vec<_> = addrs.iter().map(|addr| settings(addr.parse().unwrap())).collect();
     Sockets::bind(&settings, NonZeroUsize::new(workers).unwrap())
 }
 
-/// Sockets of the only worker.
+/// Binds the sockets of a single worker.
 pub(crate) fn bind_one(addrs: &[&str]) -> Sockets {
     bind(addrs, 1).unwrap().remove(0)
 }
@@ -85,7 +85,7 @@ pub(crate) fn settings(addr: SocketAddr) -> SocketSettings {
     SocketSettings { addr, recv_buffer_bytes: 1 << 20, send_buffer_bytes: 1 << 20 }
 }
 
-/// A worker: a back end on a thread of its own, until it is dropped.
+/// A worker: a back end on its own thread, until it is dropped.
 pub(crate) struct Server {
     pub(crate) addrs: Vec<SocketAddr>,
     pub(crate) counters: Arc<Counters>,
@@ -110,7 +110,7 @@ impl Server {
         let thread = std::thread::spawn(move || {
             let mut io = open(sockets);
             while !asked_to_stop.load(Ordering::Relaxed) {
-                io.turn(PATIENCE, &mut service).unwrap();
+                io.poll(PATIENCE, &mut service).unwrap();
             }
             io.drain(&mut service, || true).unwrap();
         });
@@ -127,13 +127,13 @@ impl Drop for Server {
     }
 }
 
-/// A client that hears only from `server`, with whatever local address leads there.
+/// Connects a client that receives only from `server`, with any local address.
 pub(crate) fn connect(server: SocketAddr) -> UdpSocket {
     let local = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     connect_from(local, server)
 }
 
-/// The same from an address of choice.
+/// Connects a client from a given address.
 pub(crate) fn connect_from(local: &str, server: SocketAddr) -> UdpSocket {
     let client = UdpSocket::bind(local).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -144,11 +144,11 @@ pub(crate) fn connect_from(local: &str, server: SocketAddr) -> UdpSocket {
 /// Sends a request and waits for its reply.
 pub(crate) fn ask(client: &UdpSocket, request: &[u8]) -> Vec<u8> {
     client.send(request).unwrap();
-    hear(client)
+    receive(client)
 }
 
 /// Waits for a reply.
-pub(crate) fn hear(client: &UdpSocket) -> Vec<u8> {
+pub(crate) fn receive(client: &UdpSocket) -> Vec<u8> {
     let mut reply = vec![0; 4096];
     let length = client.recv(&mut reply).expect("a reply");
     reply.truncate(length);

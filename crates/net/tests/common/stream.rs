@@ -1,5 +1,5 @@
-//! What the tests of streams share: a service that does as it is told, a worker on a thread of its own, and
-//! clients that never wait for ever.
+//! The common parts of the streams' tests: a service that follows a script, a worker on its own thread, and clients
+//! that never wait forever.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use shoal_transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, Strea
 
 use super::PATIENCE;
 
-/// Limits that no test comes near unless it means to.
+/// Limits that no test reaches unless it means to.
 pub(crate) const LIMITS: StreamLimits = StreamLimits {
     connections_max: 10_000,
     per_source: SourceLimits { http_max: 10_000, websockets_max: 10_000 },
@@ -30,19 +30,19 @@ pub(crate) const LIMITS: StreamLimits = StreamLimits {
     silent_ms_max: 60_000,
 };
 
-/// Listeners of the only worker, on ports of the kernel's choice.
+/// Binds listeners of a single worker, on ports of the kernel's choice.
 pub(crate) fn listen(addresses: &[&str]) -> StreamListeners {
     listen_shared(addresses, 1).remove(0)
 }
 
-/// The same for several workers.
+/// Binds listeners of several workers.
 pub(crate) fn listen_shared(addresses: &[&str], workers: usize) -> Vec<StreamListeners> {
     let addresses: Vec<_> =
         addresses.iter().map(|address| ListenAddress::Tcp(address.parse().unwrap())).collect();
     StreamListeners::bind(&addresses, NonZeroUsize::new(workers).unwrap()).unwrap()
 }
 
-/// The TCP addresses of listeners.
+/// Returns the TCP addresses of listeners.
 pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
     let tcp = |address: &ListenAddress| match address {
         ListenAddress::Tcp(addr) => Some(*addr),
@@ -51,14 +51,15 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
     listeners.local_addresses().filter_map(tcp).collect()
 }
 
-/// Does what the lines say that it receives:
+/// Follows the lines that it receives:
 /// - `echo TEXT` answers with the text, `close TEXT` closes after it, and `linger TEXT` closes one direction;
-/// - `quit` closes without a word, `busy` expects more;
+/// - `quit` closes without a reply, `busy` expects more;
 /// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
-/// - `quota IP` has the connection count towards a source, `quota-websocket IP` as a WebSocket, `release` towards none;
-/// - `stand` makes a standing connection of it, and `tell N TEXT` says something on the `N`th that was opened.
+/// - `quota IP` makes the connection count towards a source, `quota-websocket IP` as a WebSocket, `release` towards
+///   none;
+/// - `upgrade` upgrades the connection, and `queue N TEXT` queues a text for the `N`th connection that was opened.
 ///
-/// What it is to say unasked is told by [`Account::tell`].
+/// Output that no input has caused is queued by [`Account::queue`].
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) account: Arc<Account>,
@@ -66,62 +67,62 @@ pub(crate) struct Script {
     pub(crate) is_limited: bool,
 }
 
-/// What a [`Script`] has seen.
+/// The record of a [`Script`].
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) opened: AtomicUsize,
     pub(crate) closed: AtomicUsize,
-    pub(crate) heard_bytes: AtomicUsize,
+    pub(crate) received_bytes: AtomicUsize,
     pub(crate) remotes: Mutex<Vec<Remote>>,
-    pub(crate) spoken: AtomicUsize,
-    /// The last backlog that it was told of, and the largest.
+    pub(crate) writes: AtomicUsize,
+    /// The last reported backlog, and the largest.
     pub(crate) backlog_bytes: AtomicUsize,
     pub(crate) backlog_bytes_max: AtomicUsize,
-    post: Mutex<Post>,
+    outbox: Mutex<Outbox>,
 }
 
-/// What is to be said unasked.
+/// The queued output.
 #[derive(Debug, Default)]
-struct Post {
+struct Outbox {
     /// The connections in the order in which they were opened.
     handles: Vec<Handle>,
-    letters: HashMap<Handle, Vec<String>>,
-    speakers: VecDeque<Handle>,
+    messages: HashMap<Handle, Vec<String>>,
+    writers: VecDeque<Handle>,
 }
 
 impl Account {
-    /// Has `text` said on the `number`th connection that was opened. With `/close` and `/linger` that ends it.
-    pub(crate) fn tell(&self, number: usize, text: &str) {
-        let mut post = self.post.lock().unwrap();
-        let handle = post.handles[number];
-        let letters = post.letters.entry(handle).or_default();
-        letters.push(text.to_owned());
-        if letters.len() == 1 {
-            post.speakers.push_back(handle);
+    /// Queues `text` for the `number`th connection that was opened. `/close` and `/linger` end the connection.
+    pub(crate) fn queue(&self, number: usize, text: &str) {
+        let mut outbox = self.outbox.lock().unwrap();
+        let handle = outbox.handles[number];
+        let messages = outbox.messages.entry(handle).or_default();
+        messages.push(text.to_owned());
+        if messages.len() == 1 {
+            outbox.writers.push_back(handle);
         }
     }
 }
 
-/// What a [`Script`] keeps of a connection.
+/// The state of a connection of a [`Script`].
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     partial: Vec<u8>,
     pieces: usize,
     piece_bytes: usize,
     handle: Option<Handle>,
-    stands: bool,
-    was_tended: bool,
+    is_upgraded: bool,
+    was_pinged: bool,
     quota: Option<Quota>,
 }
 
-/// The last words of a connection whose time is up.
+/// The last message of a connection whose time is up.
 pub(crate) const BYE: &[u8] = b"bye\n";
 
-/// What a standing connection hears whose peer has been silent, and what it hears when that was in vain.
+/// The ping for an upgraded connection whose peer has been silent, and the message if that has no effect.
 pub(crate) const PING: &[u8] = b"ping\n";
 pub(crate) const GONE: &[u8] = b"gone\n";
 
-/// What someone hears for whom there is no room.
+/// The message to a client that there is no room for.
 pub(crate) const FULL: &[u8] = b"full\n";
 
 impl StreamService for Script {
@@ -130,15 +131,15 @@ impl StreamService for Script {
     fn open(&mut self, remote: &Remote, handle: Handle) -> Session {
         self.account.opened.fetch_add(1, Ordering::Relaxed);
         self.account.remotes.lock().unwrap().push(*remote);
-        self.account.post.lock().unwrap().handles.push(handle);
+        self.account.outbox.lock().unwrap().handles.push(handle);
         Session { handle: Some(handle), ..Session::default() }
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
-        self.account.heard_bytes.fetch_add(input.len(), Ordering::Relaxed);
+        self.account.received_bytes.fetch_add(input.len(), Ordering::Relaxed);
         session.partial.extend_from_slice(input);
         input.fill(0); // Its room is the service's.
-        session.was_tended = false;
+        session.was_pinged = false;
         session.go_on(output, &self.account)
     }
 
@@ -147,17 +148,17 @@ impl StreamService for Script {
     }
 
     fn next_to_write(&mut self) -> Option<Handle> {
-        self.account.post.lock().unwrap().speakers.pop_front()
+        self.account.outbox.lock().unwrap().writers.pop_front()
     }
 
     fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        self.account.spoken.fetch_add(1, Ordering::Relaxed);
-        let letters = self.account.post.lock().unwrap().letters.remove(&session.handle.unwrap());
-        for letter in letters.into_iter().flatten() {
-            match letter.as_str() {
+        self.account.writes.fetch_add(1, Ordering::Relaxed);
+        let messages = self.account.outbox.lock().unwrap().messages.remove(&session.handle.unwrap());
+        for message in messages.into_iter().flatten() {
+            match message.as_str() {
                 "/close" => return Next::Close,
                 "/linger" => return Next::Linger,
-                letter => output.extend_from_slice(letter.as_bytes()),
+                message => output.extend_from_slice(message.as_bytes()),
             }
         }
         session.rest()
@@ -166,16 +167,16 @@ impl StreamService for Script {
     fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
         self.account.backlog_bytes.store(unsent_bytes, Ordering::Relaxed);
         self.account.backlog_bytes_max.fetch_max(unsent_bytes, Ordering::Relaxed);
-        let mut post = self.account.post.lock().unwrap();
-        if unsent_bytes == 0 && post.letters.contains_key(&handle) {
-            post.speakers.push_back(handle);
+        let mut outbox = self.account.outbox.lock().unwrap();
+        if unsent_bytes == 0 && outbox.messages.contains_key(&handle) {
+            outbox.writers.push_back(handle);
         }
     }
 
     fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        let is_in_vain = mem::replace(&mut session.was_tended, true);
-        output.extend_from_slice(if is_in_vain { GONE } else { PING });
-        if is_in_vain { Next::Close } else { Next::Upgraded }
+        let is_second = mem::replace(&mut session.was_pinged, true);
+        output.extend_from_slice(if is_second { GONE } else { PING });
+        if is_second { Next::Close } else { Next::Upgraded }
     }
 
     fn expire(&mut self, _: &mut Session, output: &mut Vec<u8>) {
@@ -187,7 +188,7 @@ impl StreamService for Script {
     }
 
     fn close(&mut self, session: Session) {
-        self.account.post.lock().unwrap().letters.remove(&session.handle.unwrap());
+        self.account.outbox.lock().unwrap().messages.remove(&session.handle.unwrap());
         self.account.closed.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -197,9 +198,9 @@ impl StreamService for Script {
 }
 
 impl Session {
-    /// What it waits for when all that has come whole is answered.
+    /// Returns what it waits for when every complete request is answered.
     fn rest(&self) -> Next {
-        match (self.partial.is_empty(), self.stands) {
+        match (self.partial.is_empty(), self.is_upgraded) {
             (true, true) => Next::Upgraded,
             (true, false) => Next::Idle,
             (false, _) => Next::Busy,
@@ -219,24 +220,24 @@ impl Session {
             was_whole = true;
             let line: Vec<u8> = self.partial.drain(..=end).collect();
             let line = String::from_utf8(line).unwrap();
-            let (word, text) = line.split_once(' ').unwrap_or((line.trim_end(), ""));
-            match word {
+            let (command, text) = line.split_once(' ').unwrap_or((line.trim_end(), ""));
+            match command {
                 "echo" => output.extend_from_slice(text.as_bytes()),
                 "close" | "linger" => {
                     output.extend_from_slice(text.as_bytes());
-                    return if word == "close" { Next::Close } else { Next::Linger };
+                    return if command == "close" { Next::Close } else { Next::Linger };
                 }
                 "quit" => return Next::Close,
                 "busy" => return Next::Busy,
-                "stand" => self.stands = true,
+                "upgrade" => self.is_upgraded = true,
                 "quota" | "quota-websocket" => {
-                    let kind = if word == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
+                    let kind = if command == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
                     self.quota = Some(Quota { ip: Some(text.trim_end().parse().unwrap()), kind });
                 }
                 "release" => self.quota = Some(Quota { ip: None, kind: ConnectionKind::Http }),
-                "tell" => {
+                "queue" => {
                     let (number, text) = text.split_once(' ').unwrap();
-                    account.tell(number.parse().unwrap(), text);
+                    account.queue(number.parse().unwrap(), text);
                 }
                 "big" => output.resize(output.len() + text.trim_end().parse::<usize>().unwrap(), b'b'),
                 "more" => {
@@ -244,7 +245,7 @@ impl Session {
                     (self.pieces, self.piece_bytes) = (pieces.parse().unwrap(), bytes.parse().unwrap());
                     return Next::More;
                 }
-                other => panic!("{other:?} is no word of the script"),
+                other => panic!("{other:?} is not a command of the script"),
             }
         }
         match self.rest() {
@@ -254,7 +255,7 @@ impl Session {
     }
 }
 
-/// A worker on a thread of its own, until it is dropped.
+/// A worker on its own thread, until it is dropped.
 pub(crate) struct StreamServer {
     pub(crate) addrs: Vec<SocketAddr>,
     pub(crate) counters: Arc<StreamCounters>,
@@ -266,9 +267,9 @@ pub(crate) struct StreamServer {
 #[derive(Default)]
 struct Shared {
     now_ms: AtomicU64,
-    turns: AtomicUsize,
+    polls: AtomicUsize,
     connections: AtomicUsize,
-    retires: AtomicBool,
+    shuts_down: AtomicBool,
     stops: AtomicBool,
 }
 
@@ -280,18 +281,18 @@ impl StreamServer {
     pub(crate) fn run(listeners: StreamListeners, mut service: Script, limits: StreamLimits) -> Self {
         let shared = Arc::<Shared>::default();
         let (addrs, counters) = (addrs(&listeners), listeners.counters());
-        let (account, told) = (Arc::clone(&service.account), Arc::clone(&shared));
+        let (account, commands) = (Arc::clone(&service.account), Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
             let mut io = StreamIo::open(listeners, limits).unwrap();
             let readiness = io.readiness().unwrap();
-            while !told.stops.load(Ordering::Acquire) {
+            while !commands.stops.load(Ordering::Acquire) {
                 is_ready(&readiness, Duration::from_millis(2));
-                if told.retires.swap(false, Ordering::AcqRel) {
-                    io.retire(told.now_ms.load(Ordering::Acquire), &mut service).unwrap();
+                if commands.shuts_down.swap(false, Ordering::AcqRel) {
+                    io.begin_shutdown(commands.now_ms.load(Ordering::Acquire), &mut service).unwrap();
                 }
-                io.turn(told.now_ms.load(Ordering::Acquire), &mut service).unwrap();
-                told.connections.store(io.connections(), Ordering::Release);
-                told.turns.fetch_add(1, Ordering::AcqRel);
+                io.poll(commands.now_ms.load(Ordering::Acquire), &mut service).unwrap();
+                commands.connections.store(io.connections(), Ordering::Release);
+                commands.polls.fetch_add(1, Ordering::AcqRel);
             }
         });
         Self { addrs, counters, account, shared, thread: Some(thread) }
@@ -301,32 +302,32 @@ impl StreamServer {
         Client::connect(self.addrs[0])
     }
 
-    /// Sets the clock, and waits until it was looked at.
+    /// Sets the clock, and waits until the worker has seen it.
     pub(crate) fn set_clock(&self, now_ms: u64) {
         self.shared.now_ms.store(now_ms, Ordering::Release);
-        self.take_turns();
+        self.await_polls();
     }
 
-    /// Waits until two whole turns have been taken.
-    pub(crate) fn take_turns(&self) {
-        let before = self.shared.turns.load(Ordering::Acquire);
-        until(|| self.shared.turns.load(Ordering::Acquire) >= before + 3);
+    /// Waits until two whole poll rounds have run.
+    pub(crate) fn await_polls(&self) {
+        let before = self.shared.polls.load(Ordering::Acquire);
+        until(|| self.shared.polls.load(Ordering::Acquire) >= before + 3);
     }
 
-    pub(crate) fn retire(&self) {
-        self.shared.retires.store(true, Ordering::Release);
-        self.take_turns();
+    pub(crate) fn begin_shutdown(&self) {
+        self.shared.shuts_down.store(true, Ordering::Release);
+        self.await_polls();
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.take_turns();
+        self.await_polls();
         self.shared.connections.load(Ordering::Acquire)
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this many connections are open.
     pub(crate) fn await_connections(&self, count: usize) {
-        // What is noted may be older than what the caller has seen.
-        self.take_turns();
+        // The recorded number may be older than what the caller has seen.
+        self.await_polls();
         until(|| self.shared.connections.load(Ordering::Acquire) == count);
     }
 }
@@ -339,7 +340,7 @@ impl Drop for StreamServer {
     }
 }
 
-/// Waits for something to become true.
+/// Waits until a condition is true.
 pub(crate) fn until(mut is_true: impl FnMut() -> bool) {
     const NAP: Duration = Duration::from_millis(1);
     let mut waited = Duration::ZERO;
@@ -350,7 +351,7 @@ pub(crate) fn until(mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a descriptor is readable within a while.
+/// Returns whether a descriptor becomes readable in time.
 pub(crate) fn is_ready(descriptor: impl std::os::fd::AsFd, timeout: Duration) -> bool {
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
     let timeout = Timespec::try_from(timeout).unwrap();
@@ -373,36 +374,36 @@ impl Client {
         Self(stream)
     }
 
-    pub(crate) fn say(&mut self, words: &str) {
-        self.0.write_all(words.as_bytes()).unwrap();
+    pub(crate) fn send_text(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Hears just this.
-    pub(crate) fn hear(&mut self, expected: impl AsRef<[u8]>) {
+    /// Receives exactly this.
+    pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) {
         let expected = expected.as_ref();
-        let mut heard = vec![0; expected.len()];
-        self.0.read_exact(&mut heard).expect("an answer");
-        assert!(heard == expected, "{:?}", String::from_utf8_lossy(&heard));
+        let mut received = vec![0; expected.len()];
+        self.0.read_exact(&mut received).expect("an answer");
+        assert!(received == expected, "{:?}", String::from_utf8_lossy(&received));
     }
 
-    /// Hears just this, and then the end.
-    pub(crate) fn hear_last(&mut self, expected: impl AsRef<[u8]>) {
-        let mut heard = Vec::new();
-        self.0.read_to_end(&mut heard).expect("an end that is no error");
-        assert!(heard == expected.as_ref(), "{:?}", String::from_utf8_lossy(&heard));
+    /// Receives exactly this, and then the end.
+    pub(crate) fn expect_end(&mut self, expected: impl AsRef<[u8]>) {
+        let mut received = Vec::new();
+        self.0.read_to_end(&mut received).expect("an end that is no error");
+        assert!(received == expected.as_ref(), "{:?}", String::from_utf8_lossy(&received));
     }
 
-    pub(crate) fn ask(&mut self, words: &str, expected: &str) {
-        self.say(words);
-        self.hear(expected);
+    pub(crate) fn ask(&mut self, text: &str, expected: &str) {
+        self.send_text(text);
+        self.expect(expected);
     }
 
-    /// Goes without a farewell, by a reset.
+    /// Closes the connection by a reset.
     pub(crate) fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO)).unwrap();
     }
 
-    /// Writes for as long as somebody makes room, and returns how much it was.
+    /// Writes for as long as there is room, and returns how much it was.
     pub(crate) fn flood(&mut self, line: &[u8]) -> usize {
         self.0.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut written = 0;

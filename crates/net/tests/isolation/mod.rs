@@ -1,12 +1,12 @@
-//! A network namespace for the length of a test.
+//! A network namespace for the duration of a test.
 #![allow(unsafe_code, reason = "unshare changes what the thread sees")]
 
 use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Runs `test` on a thread with a network of its own, in which the loopback is up. The threads that it starts are
-/// in there too. A test that finds out that it cannot run here returns `None`.
+/// Runs `test` on a thread with its own network, in which the loopback is up. The threads that it starts share that
+/// network. A test that finds out that it cannot run here returns `None`.
 pub(crate) fn in_namespace(test: impl FnOnce() -> Option<()> + Send) {
     let isolated = || {
         // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
@@ -21,15 +21,15 @@ pub(crate) fn in_namespace(test: impl FnOnce() -> Option<()> + Send) {
     std::thread::scope(|scope| scope.spawn(isolated).join()).unwrap();
 }
 
-/// Runs a command of network administration; `None` where it does not work here.
+/// Runs a command of network administration. Returns `None` if it does not work here.
 pub(crate) fn configure(command: &str) -> Option<()> {
     run(command).map(drop)
 }
 
-/// The same for its output.
+/// Does the same, and returns its output.
 pub(crate) fn run(command: &str) -> Option<String> {
-    let mut words = command.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output();
+    let mut arguments = command.split(' ');
+    let output = Command::new(arguments.next().unwrap()).args(arguments).output();
     match output {
         Ok(output) if output.status.success() => Some(String::from_utf8(output.stdout).unwrap()),
         failed => {

@@ -168,7 +168,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let evicted = [
         ("idle", sum(|io| io.evicted.idle.read())),
         ("lingering", sum(|io| io.evicted.lingering.read())),
-        ("standing", sum(|io| io.evicted.standing.read())),
+        ("standing", sum(|io| io.evicted.upgraded.read())),
         ("sending", sum(|io| io.evicted.sending.read())),
         ("request", sum(|io| io.evicted.request.read())),
     ];

@@ -1,8 +1,7 @@
-//! Sends bundles: many datagrams of one size that go to one place in one system call, cut up by the kernel on the
-//! way out (`udp(7)`, UDP_SEGMENT).
+//! Sends many datagrams of one size to one address in one system call. The kernel splits them (`udp(7)`, UDP_SEGMENT).
 //!
-//! For a client whose datagrams all go to the same server, this saves most of the cost of sending. A real server has no
-//! use for it, because each of its replies goes elsewhere.
+//! This saves most of the cost of sending for a client whose datagrams all go to the same server. A server has no use
+//! for it, because its replies go to different addresses.
 #![allow(unsafe_code, reason = "sendmsg takes a header that points to buffers")]
 
 use std::net::SocketAddr;
@@ -15,21 +14,21 @@ use rustix::net::{SendFlags, send, sendto};
 use crate::fault::last_errno;
 use crate::socket::{NAME_LEN, encode};
 
-/// Most datagrams in a bundle: `UDP_MAX_SEGMENTS` of linux/udp.h before it was raised to 128.
-pub const BUNDLE_MAX: usize = 64;
+/// Maximum number of datagrams in a call: `UDP_MAX_SEGMENTS` of linux/udp.h before it was raised to 128.
+pub const SEGMENTS_MAX: usize = 64;
 
-/// Most bytes in a bundle: on its way to be cut up it is one UDP datagram over IPv4.
-const BUNDLE_BYTES_MAX: usize = 65_507;
+/// Maximum number of bytes in a call: until it is split, the whole is one UDP datagram over IPv4.
+const SEGMENTED_BYTES_MAX: usize = 65_507;
 
 /// Sends from the sockets of a client.
 #[derive(Debug)]
-pub struct Bundler {
+pub struct SegmentedSender {
     sockets: Vec<Arc<OwnedFd>>,
-    /// Whether the kernel cuts bundles up. Some network cards cannot, and then each datagram takes a call.
+    /// Whether the kernel can split. Some network cards do not support it; then each datagram takes a call.
     segments: bool,
 }
 
-/// A control message with the size of a segment, laid out as `cmsg(3)` has it.
+/// A control message with the size of a segment, with the layout of `cmsg(3)`.
 #[repr(C)]
 struct SegmentControl {
     header: libc::cmsghdr,
@@ -40,47 +39,48 @@ struct SegmentControl {
 /// `CMSG_LEN(2)`.
 const CONTROL_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<u16>();
 
-impl Bundler {
+impl SegmentedSender {
     pub(crate) fn new(sockets: Vec<Arc<OwnedFd>>) -> Self {
         Self { sockets, segments: true }
     }
 
-    /// Sends the datagrams that lie back to back in `bundle`, each `datagram_bytes` long, from socket `index` to `to`, or
-    /// with `None` to where it is connected. Returns how many the kernel took; it does not take more than
-    /// [`BUNDLE_MAX`] at once, of large ones fewer, and never waits.
+    /// Sends the consecutive `datagrams`, each `datagram_bytes` long, from socket `index` to `to`, or with `None` to
+    /// the address that the socket is connected to. Returns how many of them the kernel accepted, at most
+    /// [`SEGMENTS_MAX`] and fewer if they are large. Never waits.
     ///
     /// # Errors
-    /// Where it takes none. `CONNREFUSED` tells of an earlier datagram: the server's host says that nobody listens.
+    /// Returns an error if the kernel accepts none. `CONNREFUSED` is about an earlier datagram: the server's host
+    /// reports that no program listens there.
     pub fn send(
         &mut self,
         index: usize,
         to: Option<SocketAddr>,
-        bundle: &[u8],
+        datagrams: &[u8],
         datagram_bytes: usize,
     ) -> Result<usize, Errno> {
-        let fitting = (BUNDLE_BYTES_MAX / datagram_bytes).clamp(1, BUNDLE_MAX);
-        let bundle = &bundle[..bundle.len().min(fitting * datagram_bytes)];
+        let fitting = (SEGMENTED_BYTES_MAX / datagram_bytes).clamp(1, SEGMENTS_MAX);
+        let datagrams = &datagrams[..datagrams.len().min(fitting * datagram_bytes)];
         let socket = &self.sockets[index];
-        if self.segments && bundle.len() > datagram_bytes {
-            match send_segments(socket, to, bundle, datagram_bytes) {
+        if self.segments && datagrams.len() > datagram_bytes {
+            match send_segments(socket, to, datagrams, datagram_bytes) {
                 Ok(sent) => return Ok(sent / datagram_bytes),
-                // What the device cannot do, as `udp_send_skb` of net/ipv4/udp.c answers it.
+                // The errors of a device that cannot split, see `udp_send_skb` of net/ipv4/udp.c.
                 Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP) => self.segments = false,
                 Err(errno) => return Err(errno),
             }
         }
-        send_one_by_one(socket, to, bundle, datagram_bytes)
+        send_one_by_one(socket, to, datagrams, datagram_bytes)
     }
 }
 
 fn send_one_by_one(
     socket: &OwnedFd,
     to: Option<SocketAddr>,
-    bundle: &[u8],
+    datagrams: &[u8],
     datagram_bytes: usize,
 ) -> Result<usize, Errno> {
     let mut sent = 0;
-    for datagram in bundle.chunks(datagram_bytes) {
+    for datagram in datagrams.chunks(datagram_bytes) {
         let outcome = match to {
             Some(to) => sendto(socket, datagram, SendFlags::DONTWAIT, &to),
             None => send(socket, datagram, SendFlags::DONTWAIT),
@@ -97,18 +97,18 @@ fn send_one_by_one(
 fn send_segments(
     socket: &OwnedFd,
     to: Option<SocketAddr>,
-    bundle: &[u8],
+    datagrams: &[u8],
     datagram_bytes: usize,
 ) -> Result<usize, Errno> {
     let mut name = to.map(encode);
-    let mut vector = libc::iovec { iov_base: bundle.as_ptr().cast_mut().cast(), iov_len: bundle.len() };
-    // SAFETY: a control message is integers and bytes; some C libraries have padding in it that has no name.
+    let mut vector = libc::iovec { iov_base: datagrams.as_ptr().cast_mut().cast(), iov_len: datagrams.len() };
+    // SAFETY: a control message consists of integers and bytes; some C libraries have unnamed padding in it.
     let mut control: SegmentControl = unsafe { std::mem::zeroed() };
     control.header.cmsg_len = CONTROL_LEN as _;
     control.header.cmsg_level = libc::SOL_UDP;
     control.header.cmsg_type = libc::UDP_SEGMENT;
     control.bytes = u16::try_from(datagram_bytes).expect("a datagram has at most 65,507 bytes");
-    // SAFETY: `msghdr` is integers and pointers that may be null.
+    // SAFETY: `msghdr` consists of integers and pointers that may be null.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     if let Some(name) = &mut name {
         header.msg_name = name.as_mut_ptr().cast();
@@ -119,8 +119,8 @@ fn send_segments(
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<SegmentControl>() as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the header points at the name, the vector and the control message above, and the vector at `bundle`, all
-    // of which outlive the call; sendmsg only reads them.
+    // SAFETY: the header points at the name, the vector and the control message above, and the vector at `datagrams`.
+    // All of them outlive the call, and sendmsg only reads them.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) };
     usize::try_from(sent).map_err(|_| last_errno())
 }

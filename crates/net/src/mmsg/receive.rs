@@ -1,4 +1,4 @@
-//! A batch of datagrams, as `recvmmsg` fills it in.
+//! A batch of datagrams, as `recvmmsg` fills it.
 #![allow(unsafe_code, reason = "recvmmsg takes headers that point to buffers")]
 
 use std::io;
@@ -14,20 +14,20 @@ use crate::fault::last_errno;
 use crate::shared::Shared;
 use crate::socket::{CONTROL_BYTES, Control, NAME_BYTES, NAME_LEN, Name, turn_around};
 
-/// Room for `BATCH_MAX` datagrams. Headers, vectors and buffers point at each other for life, so that a receive
-/// has to put in order only what the one before it used.
+/// Buffers for `BATCH_MAX` datagrams. Headers, vectors and buffers always point at each other, so a receive has to
+/// reset only those that the previous one used.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct ReceiveBatch {
     headers: Shared<libc::mmsghdr>,
     vectors: Shared<libc::iovec>,
     buffers: Shared<Buffer>,
-    /// How many headers, from the first, hold lengths and flags that the kernel wrote.
+    /// The number of headers, from the first, whose lengths and flags the kernel has written.
     used: usize,
 }
 
 /// One received datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letter<'i> {
+pub(super) struct Datagram<'i> {
     /// Its source.
     pub(super) name: &'i Name,
     name_bytes: usize,
@@ -37,8 +37,8 @@ pub(super) struct Letter<'i> {
     pub(super) request: Option<&'i [u8]>,
 }
 
-/// What the kernel writes of one datagram. Not a multiple of 256 bytes, so that the starts of many
-/// buffers do not share a few sets of the cache.
+/// The data that the kernel writes for one datagram. The size is not a multiple of 256 bytes, so that the starts of
+/// many buffers do not share a few sets of the cache.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Buffer {
@@ -49,26 +49,26 @@ struct Buffer {
 
 const _: () = assert!(!(size_of::<Buffer>() / 64).is_multiple_of(4));
 
-impl Inbox {
+impl ReceiveBatch {
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: `mmsghdr` is a C struct of integers and pointers that may be null.
         let headers = unsafe { Shared::zeroed(BATCH_MAX)? };
-        // SAFETY: so is `iovec`.
+        // SAFETY: `iovec` is as well.
         let vectors = unsafe { Shared::zeroed(BATCH_MAX)? };
-        // SAFETY: `Buffer` is bytes only.
+        // SAFETY: `Buffer` consists of bytes only.
         let buffers = unsafe { Shared::zeroed(BATCH_MAX)? };
-        let mut inbox = Self { headers, vectors, buffers, used: BATCH_MAX };
-        (0..BATCH_MAX).for_each(|index| inbox.connect(index));
-        Ok(inbox)
+        let mut received = Self { headers, vectors, buffers, used: BATCH_MAX };
+        (0..BATCH_MAX).for_each(|index| received.connect(index));
+        Ok(received)
     }
 
-    /// Receives what is there, at most `BATCH_MAX` datagrams, without waiting.
+    /// Receives the datagrams that have arrived, at most `BATCH_MAX`, without waiting.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         (0..self.used).for_each(|index| self.reset(index));
         self.used = 0;
         let count = libc::c_uint::try_from(BATCH_MAX).expect("a batch has a few dozen datagrams");
-        // SAFETY: there are BATCH_MAX headers. `connect` pointed each at memory of this inbox, `reset` has restored
-        // the lengths of that memory, and `&mut self` keeps all references to it away during the call.
+        // SAFETY: there are BATCH_MAX headers. `connect` pointed each at memory of this batch, `reset` has restored the
+        // lengths of that memory, and `&mut self` excludes all references to it during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -84,15 +84,15 @@ impl Inbox {
         Ok(received)
     }
 
-    /// The datagram `index` of those received last.
-    pub(super) fn letter(&self, index: usize) -> Letter<'_> {
-        assert!(index < self.used, "letter {index} of {}", self.used);
+    /// Returns datagram `index` of those received last.
+    pub(super) fn datagram(&self, index: usize) -> Datagram<'_> {
+        assert!(index < self.used, "datagram {index} of {}", self.used);
         // SAFETY: the kernel writes headers only in `receive`, which needs `&mut self`.
         let header = unsafe { self.headers.element(index) };
         // SAFETY: the same holds for the buffers.
         let buffer = unsafe { self.buffers.element(index) };
         let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        Letter {
+        Datagram {
             name: &buffer.name,
             name_bytes: (header.msg_hdr.msg_namelen as usize).min(NAME_BYTES),
             control: &buffer.control,
@@ -104,7 +104,7 @@ impl Inbox {
     /// Points header `index` at its vector and buffer.
     fn connect(&mut self, index: usize) {
         let part = |offset| self.buffers.pointer(index).wrapping_byte_add(offset).cast();
-        // SAFETY: `&mut self`, and no receive is under way: nobody else reaches the vectors.
+        // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the vectors.
         let vector = unsafe { self.vectors.element_mut(index) };
         vector.iov_base = part(offset_of!(Buffer, payload));
         vector.iov_len = REQUEST_BYTES_MAX;
@@ -118,15 +118,15 @@ impl Inbox {
 
     /// Restores the lengths that the kernel has overwritten with those of the last datagram.
     fn reset(&mut self, index: usize) {
-        // SAFETY: `&mut self`, and no receive is under way: nobody else reaches the headers.
+        // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the headers.
         let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
         header.msg_namelen = NAME_LEN;
         header.msg_controllen = CONTROL_BYTES;
     }
 
-    /// Makes of the control message of a request that of its reply.
+    /// Turns the control message of a request into that of its reply.
     fn turn_control_around(&mut self, index: usize) {
-        // SAFETY: `&mut self`, and the receive is over: nobody else reaches the headers.
+        // SAFETY: `&mut self`, and the receive is over, so there is no other access to the headers.
         let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
         // SAFETY: the same holds for the buffers.
         let buffer = unsafe { self.buffers.element_mut(index) };
@@ -134,13 +134,14 @@ impl Inbox {
     }
 }
 
-impl<'i> Letter<'i> {
-    /// The name under which a reply reaches the source.
+impl<'i> Datagram<'i> {
+    /// Returns the name of the source, as the destination of the reply.
     pub(super) fn return_name(&self) -> &'i [u8] {
         &self.name[..self.name_bytes]
     }
 
-    /// The control message that has the reply leave from the address that was asked; may be empty.
+    /// Returns the control message that makes the reply leave from the address that the request was sent to; may be
+    /// empty.
     pub(super) fn return_control(&self) -> &'i [u8] {
         &self.control[..self.control_bytes]
     }

@@ -11,13 +11,13 @@ use shoal_transport::datagram::BATCH_MAX;
 use crate::fault::last_errno;
 use crate::{FamilyCounters, fault};
 
-/// Headers for `BATCH_MAX` replies. They point at something only while `send` runs.
-pub(super) struct Outbox {
+/// Headers for `BATCH_MAX` replies. Their pointers are valid only while `send` runs, and are used only there.
+pub(super) struct SendBatch {
     headers: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
 }
 
-/// One reply: where to, by which way, and what.
+/// One reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply<'r> {
     /// The name of the destination.
@@ -28,7 +28,7 @@ pub(super) struct Reply<'r> {
     pub(super) payload: &'r [u8],
 }
 
-impl Outbox {
+impl SendBatch {
     pub(super) fn new() -> Self {
         // SAFETY: `mmsghdr` is a C struct of integers and pointers that may be null.
         let header: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -36,8 +36,8 @@ impl Outbox {
         Self { headers: Box::new([header; BATCH_MAX]), vectors: Box::new([vector; BATCH_MAX]) }
     }
 
-    /// Sends the replies, at most `BATCH_MAX`, and counts what became of each. Never waits: where the socket or the
-    /// device has no room, the rest of the batch is dropped, since it would find none either.
+    /// Sends the replies, at most `BATCH_MAX`, and counts the outcome of each. Never waits: if the socket or the device
+    /// has no room, the rest of the batch is dropped, because there would be no room for it either.
     pub(super) fn send<'r>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -51,8 +51,8 @@ impl Outbox {
         }
         let mut next = 0;
         while next < count {
-            // SAFETY: `point` has just directed these headers at replies that are borrowed for 'r, which outlives
-            // this call, and at vectors that are borrowed with `self`. sendmmsg writes to the lengths only.
+            // SAFETY: `point` has just directed these headers at replies that are borrowed for 'r, which outlives this
+            // call, and at vectors that are borrowed with `self`. sendmmsg writes only to the lengths.
             let sent = unsafe { send_from(socket, &mut self.headers[next..count]) };
             match sent {
                 Ok(sent) => {
@@ -65,7 +65,7 @@ impl Outbox {
                     break;
                 }
                 Err(errno) => {
-                    // The error is that of the first header; the others may fare better.
+                    // The error is that of the first header. The others may succeed.
                     fault::count_send(errno, 1, counters);
                     next += 1;
                 }
@@ -74,13 +74,13 @@ impl Outbox {
     }
 }
 
-impl std::fmt::Debug for Outbox {
+impl std::fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").finish_non_exhaustive()
+        f.debug_struct("SendBatch").finish_non_exhaustive()
     }
 }
 
-/// Directs a header at a reply. The kernel takes pointers to mutable memory here, and only reads.
+/// Directs a header at a reply. The kernel declares pointers to mutable memory here, but only reads.
 fn point(header: &mut libc::msghdr, vector: &mut libc::iovec, reply: &Reply<'_>) {
     *vector =
         libc::iovec { iov_base: reply.payload.as_ptr().cast_mut().cast(), iov_len: reply.payload.len() };
@@ -92,14 +92,14 @@ fn point(header: &mut libc::msghdr, vector: &mut libc::iovec, reply: &Reply<'_>)
     header.msg_iovlen = 1;
 }
 
-/// Sends from the front of `headers`; returns how many went.
+/// Sends from the front of `headers`. Returns how many were sent.
 ///
 /// # Safety
-/// All that the headers point at must be valid.
+/// All pointers in the headers must be valid.
 unsafe fn send_from(socket: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> Result<usize, Errno> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let count = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
-    // SAFETY: the slice has as many headers as the count says; the caller vouches for what they point at.
+    // SAFETY: the slice has as many headers as the count says. The caller guarantees that their pointers are valid.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags) };
     usize::try_from(sent).map_err(|_| last_errno())
 }

@@ -1,0 +1,646 @@
+//! The table of connections: which exist, the phase of each and since when, and which is closed first.
+//!
+//! This module is the bookkeeping of connections, without any I/O. Each phase has one time limit. The connections of a
+//! phase therefore form a queue in order of entry, and only its head can be overdue. [`Shares`] decides which
+//! connection makes room. The cost of a step does not depend on the number of connections.
+//!
+//! A connection can enter a phase again and again. So that this does not keep it open forever, waits for the rest of
+//! requests add up until the connection is idle, and so do waits for the peer to read replies. A connection whose time
+//! is used up is overdue as soon as it enters the phase again.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_transport::stream::{ConnectionKind, Handle, Held, Quota, Remote};
+
+use super::memory::{self, MemoryAccounts};
+use super::queue::{Chain, Links, NodeId, Queue};
+use super::shares::{self, Members, Membership, Shares};
+use super::slab::Slab;
+use super::sources::{Network, Sources};
+use super::{Budget, StreamCounters, StreamLimits};
+
+/// Maximum time for which input after the last reply is discarded before the socket is closed.
+const LINGER_MS_MAX: u64 = 2_000;
+
+/// The part of each wait that does not add up. A peer that is slower than that at every request, and is never idle,
+/// runs out of time. A peer that keeps requests or replies moving does not.
+const FREE_WAIT_MS: u64 = 100;
+
+/// The phase of a connection, which decides its time limit and its place in the order of eviction. Connections of
+/// earlier phases are evicted before those of later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// It waits for a request; none is in progress.
+    Idle,
+    /// It waits for the peer to stop sending.
+    Linger,
+    /// Either side may send at any time.
+    Upgraded,
+    /// It waits for the peer to read output.
+    Send,
+    /// It waits for the rest of a request or handshake.
+    Request,
+}
+
+impl Phase {
+    /// The number of phases.
+    pub(super) const COUNT: usize = 5;
+
+    /// All phases, in the order of eviction.
+    pub(super) const ALL: [Self; Self::COUNT] =
+        [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
+}
+
+/// The reason why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The worker has the maximum number of connections.
+    Full,
+    /// Its source has the maximum number of connections.
+    Source,
+    /// There is no memory for it.
+    Memory,
+}
+
+/// The permission to call [`ConnectionTable::insert`]. The connection is already counted over all workers.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// The source, if it is limited.
+    ip: Option<IpAddr>,
+}
+
+/// A connection that can be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Victim {
+    pub(super) handle: Handle,
+    pub(super) phase: Phase,
+    /// The greed of its source, see [`Shares`].
+    pub(super) greed: usize,
+}
+
+/// A connection that can be closed to free memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemoryVictim {
+    /// It holds more memory than others.
+    Account(Handle),
+    /// Its source has many connections.
+    Connection(Victim),
+}
+
+/// The connections of a worker, with a `T` for each.
+#[derive(Debug)]
+pub(super) struct ConnectionTable<T> {
+    slab: Slab<Entry<T>>,
+    queues: [Queue; Phase::COUNT],
+    shares: Shares,
+    limits: StreamLimits,
+    sources: Arc<Sources>,
+    counters: Arc<StreamCounters>,
+    accounts: MemoryAccounts,
+    budget: Arc<Budget>,
+    /// Whether connections are closed instead of becoming idle.
+    shutting_down: bool,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    connection: T,
+    since_ms: u64,
+    /// The links in the queue of its phase.
+    links: Links,
+    membership: Membership,
+    /// The time for which it has waited for the rest of requests since it was last idle, in milliseconds.
+    waited_ms: u32,
+    /// The time for which its peer has been reading replies since it was last idle, in milliseconds.
+    sending_ms: u32,
+    phase: Phase,
+    kind: ConnectionKind,
+}
+
+impl<T> Chain for Slab<Entry<T>> {
+    fn links(&mut self, node: NodeId) -> &mut Links {
+        &mut self.at(node.index()).1.links
+    }
+}
+
+impl<T> Members for Slab<Entry<T>> {
+    fn membership(&mut self, node: NodeId) -> &mut Membership {
+        &mut self.at(node.index()).1.membership
+    }
+}
+
+impl<T> Entry<T> {
+    /// Adds up the time of the phase that ends at `now_ms`, and resets the sums if nothing is in progress in the next.
+    fn end_phase(&mut self, next: Phase, now_ms: u64) {
+        let waited_ms = now_ms.saturating_sub(self.since_ms).saturating_sub(FREE_WAIT_MS);
+        let waited_ms = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+        match self.phase {
+            Phase::Request => self.waited_ms = self.waited_ms.saturating_add(waited_ms),
+            Phase::Send => self.sending_ms = self.sending_ms.saturating_add(waited_ms),
+            Phase::Idle | Phase::Linger | Phase::Upgraded => {}
+        }
+        if matches!(next, Phase::Idle | Phase::Upgraded) {
+            (self.waited_ms, self.sending_ms) = (0, 0);
+        }
+    }
+
+    /// Returns whether it has no time left for its phase. A WebSocket may stay open forever anyway.
+    fn is_out_of_time(&self, limits: &StreamLimits) -> bool {
+        self.kind == ConnectionKind::Http
+            && match self.phase {
+                Phase::Request => u64::from(self.waited_ms) >= limits.request_ms_max,
+                Phase::Send => u64::from(self.sending_ms) >= limits.answer_ms_max,
+                Phase::Idle | Phase::Linger | Phase::Upgraded => false,
+            }
+    }
+}
+
+impl<T> ConnectionTable<T> {
+    /// The memory that every connection takes, independent of its peer.
+    const CONNECTION_BYTES: usize =
+        Slab::<Entry<T>>::SLOT_BYTES + memory::ACCOUNT_BYTES + shares::SOURCE_BYTES;
+
+    pub(super) fn new(
+        limits: StreamLimits,
+        sources: Arc<Sources>,
+        counters: Arc<StreamCounters>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::COUNT]);
+        let (shares, accounts) = (Shares::default(), MemoryAccounts::new());
+        Self { slab, queues, shares, limits, sources, counters, accounts, budget, shutting_down: false }
+    }
+
+    pub(super) fn counters(&self) -> &StreamCounters {
+        &self.counters
+    }
+
+    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    pub(super) const fn set_limits(&mut self, limits: StreamLimits) {
+        self.limits = limits;
+    }
+
+    /// Begins the shutdown: no connection becomes idle from now on.
+    pub(super) const fn begin_shutdown(&mut self) {
+        self.shutting_down = true;
+    }
+
+    pub(super) const fn is_shutting_down(&self) -> bool {
+        self.shutting_down
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Reserves capacity for a connection from `remote`, which counts towards its source if `limited`. The limit of the
+    /// source is checked first, so that no connection is evicted in favour of one whose source has too many anyway.
+    pub(super) fn admit(&self, remote: &Remote, limited: bool) -> Result<Admission, Refused> {
+        let ip = limited_ip(remote, limited);
+        if ip.is_some_and(|ip| !self.sources.enter(ip, ConnectionKind::Http, self.limits.per_source)) {
+            return Err(Refused::Source);
+        }
+        if self.len() < self.limits.connections_max {
+            return Ok(Admission { ip });
+        }
+        networks(ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
+        Err(Refused::Full)
+    }
+
+    /// Cancels an admission that is not used.
+    pub(super) fn cancel(&self, admission: &Admission) {
+        networks(admission.ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
+    }
+
+    /// Returns the connection that is evicted in favour of one from `remote`, if any: the first in the order of
+    /// eviction, unless the source of `remote` is at least as greedy as its source. Such a source can only replace an
+    /// idle or lingering connection of its own.
+    pub(super) fn victim_for(&mut self, remote: &Remote, limited: bool) -> Option<Victim> {
+        let ip = limited_ip(remote, limited);
+        let greed = self.shares.greed(networks(ip));
+        match self.victim() {
+            Some(victim) if victim.greed > greed => Some(victim),
+            _ => {
+                let network = networks(ip).next()?;
+                [Phase::Idle, Phase::Linger].into_iter().find_map(|phase| {
+                    let node = self.shares.first_of(network, phase)?;
+                    Some(Victim { handle: self.slab.at(node.index()).0, phase, greed })
+                })
+            }
+        }
+    }
+
+    /// Returns the first connection in the order of eviction: of the greediest source, the first by phase. If all
+    /// sources are equal, it is the first of all connections.
+    pub(super) fn victim(&mut self) -> Option<Victim> {
+        let Some((node, greed)) = self.shares.victim() else {
+            let (handle, phase) = self.first_evictable()?;
+            return Some(Victim { handle, phase, greed: 1 });
+        };
+        let (handle, entry) = self.slab.at(node.index());
+        Some(Victim { handle, phase: entry.phase, greed })
+    }
+
+    /// Inserts an admitted connection, which waits for its first request.
+    pub(super) fn insert(&mut self, admission: Admission, connection: T, now_ms: u64) -> Handle {
+        let phase = Phase::Request;
+        let entry = Entry {
+            connection,
+            since_ms: now_ms,
+            links: Links::default(),
+            membership: Membership::default(),
+            waited_ms: 0,
+            sending_ms: 0,
+            phase,
+            kind: ConnectionKind::Http,
+        };
+        let handle = self.slab.insert(entry);
+        let node = NodeId::new(handle.index);
+        self.queues[phase as usize].push(node, &mut self.slab);
+        self.shares.join(&mut self.slab, node, networks(admission.ip), phase);
+        self.accounts.open(handle.index, admission.ip);
+        self.update_held(handle, Held::default());
+        handle
+    }
+
+    /// Records the memory that a connection holds, in addition to what every connection takes.
+    pub(super) fn update_held(&mut self, handle: Handle, held: Held) {
+        if self.slab.get_mut(handle).is_some() {
+            self.accounts.note(handle.index, Held { fixed: held.fixed + Self::CONNECTION_BYTES, ..held });
+            self.budget.note(self.accounts.bytes());
+        }
+    }
+
+    /// Returns whether connections hold more memory than they may.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.accounts.bytes() > self.budget.held_bytes_max()
+    }
+
+    /// Returns whether one more connection would exceed the memory.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.accounts.bytes() + Self::CONNECTION_BYTES > self.budget.held_bytes_max()
+    }
+
+    /// Returns the connection that is closed to free memory: one of the source that holds most, by the memory that
+    /// depends on its peers and by the number of its connections.
+    pub(super) fn memory_victim(&mut self) -> Option<MemoryVictim> {
+        let victim = self.victim();
+        let Some(account) = self.accounts.largest() else { return victim.map(MemoryVictim::Connection) };
+        let fixed_bytes = self.accounts.fixed_bytes() / self.len().max(1);
+        let account_weight =
+            self.shares.greed(networks(account.ip)).saturating_mul(fixed_bytes) + account.source_bytes;
+        match victim {
+            Some(victim) if victim.greed > 1 && victim.greed.saturating_mul(fixed_bytes) > account_weight => {
+                Some(MemoryVictim::Connection(victim))
+            }
+            _ => Some(MemoryVictim::Account(self.slab.at(account.index).0)),
+        }
+    }
+
+    /// Frees the memory of unused slots.
+    pub(super) fn trim(&mut self) {
+        self.slab.trim();
+        self.shares.trim();
+        self.accounts.trim(self.slab.slots());
+    }
+
+    /// Returns the handle that the next inserted connection will have.
+    pub(super) fn next_handle(&mut self) -> Handle {
+        self.slab.next_handle()
+    }
+
+    pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        self.slab.get_mut(handle).map(|entry| &mut entry.connection)
+    }
+
+    pub(super) fn phase(&mut self, handle: Handle) -> Option<Phase> {
+        self.slab.get_mut(handle).map(|entry| entry.phase)
+    }
+
+    /// Moves a connection to a phase, which may be the one that it is in. The time of the phase begins anew. It is over
+    /// at once if the connection has no time left.
+    pub(super) fn enter(&mut self, handle: Handle, phase: Phase, now_ms: u64) {
+        let Some(entry) = self.slab.get_mut(handle) else { return };
+        let before = entry.phase;
+        entry.end_phase(phase, now_ms);
+        (entry.phase, entry.since_ms) = (phase, now_ms);
+        let is_out_of_time = entry.is_out_of_time(&self.limits);
+        let node = NodeId::new(handle.index);
+        self.queues[before as usize].remove(node, &mut self.slab);
+        if is_out_of_time {
+            self.queues[phase as usize].push_first(node, &mut self.slab);
+        } else {
+            self.queues[phase as usize].push(node, &mut self.slab);
+        }
+        self.shares.shift(&mut self.slab, node, before, phase);
+    }
+
+    /// Makes the connection count towards `quota` from now on, whether that is exhausted or not.
+    pub(super) fn set_quota(&mut self, handle: Handle, quota: Quota) {
+        self.leave_sources(handle);
+        let Some(entry) = self.slab.get_mut(handle) else { return };
+        entry.kind = quota.kind;
+        let phase = entry.phase;
+        networks(quota.ip).for_each(|network| self.sources.add(network, quota.kind));
+        self.accounts.transfer(handle.index, quota.ip);
+        self.shares.join(&mut self.slab, NodeId::new(handle.index), networks(quota.ip), phase);
+    }
+
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<T> {
+        let phase = self.phase(handle)?;
+        self.queues[phase as usize].remove(NodeId::new(handle.index), &mut self.slab);
+        self.leave_sources(handle);
+        self.accounts.close(handle.index);
+        self.budget.note(self.accounts.bytes());
+        self.counters.closed.add(1);
+        self.slab.remove(handle).map(|entry| entry.connection)
+    }
+
+    /// Makes the connection count towards no source.
+    fn leave_sources(&mut self, handle: Handle) {
+        let Some(&mut Entry { phase, kind, .. }) = self.slab.get_mut(handle) else { return };
+        let Self { slab, shares, sources, .. } = self;
+        shares.leave(slab, NodeId::new(handle.index), phase, |network| sources.leave(network, kind));
+    }
+
+    /// Returns a connection with nothing in progress: the longest idle one, otherwise the upgraded one whose peer has
+    /// been silent longest.
+    pub(super) fn first_at_rest(&mut self) -> Option<Handle> {
+        self.first(Phase::Idle).or_else(|| self.first(Phase::Upgraded))
+    }
+
+    /// Returns the first connection in the order of phases, and its phase.
+    pub(super) fn first_evictable(&mut self) -> Option<(Handle, Phase)> {
+        Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
+    }
+
+    /// Returns a connection whose time is up, and its phase. Counts it if that means that it is closed.
+    pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Handle, Phase)> {
+        for phase in Phase::ALL {
+            let Some(first) = self.queues[phase as usize].first() else { continue };
+            let limit_ms = self.limit_ms(phase);
+            let (handle, entry) = self.slab.at(first.index());
+            if now_ms.saturating_sub(entry.since_ms) > limit_ms || entry.is_out_of_time(&self.limits) {
+                match phase {
+                    Phase::Idle => self.counters.timed_out_idle.add(1),
+                    Phase::Request => self.counters.timed_out_request.add(1),
+                    // The caller decides whether it is closed.
+                    Phase::Send | Phase::Upgraded | Phase::Linger => {}
+                }
+                return Some((handle, phase));
+            }
+        }
+        None
+    }
+
+    const fn limit_ms(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::Idle => self.limits.idle_ms_max,
+            Phase::Request => self.limits.request_ms_max,
+            Phase::Upgraded => self.limits.silent_ms_max,
+            Phase::Send => self.limits.send_ms_max,
+            Phase::Linger => LINGER_MS_MAX,
+        }
+    }
+
+    fn first(&mut self, phase: Phase) -> Option<Handle> {
+        let first = self.queues[phase as usize].first()?;
+        Some(self.slab.at(first.index()).0)
+    }
+}
+
+/// Returns the address whose networks a connection from `remote` counts towards.
+fn limited_ip(remote: &Remote, limited: bool) -> Option<IpAddr> {
+    remote.peer.filter(|_| limited).map(|peer| peer.ip())
+}
+
+/// Returns the networks of a source; none if it is not limited.
+fn networks(ip: Option<IpAddr>) -> impl Iterator<Item = Network> {
+    ip.into_iter().flat_map(Network::all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::SourceLimits;
+
+    const LIMITS: StreamLimits = StreamLimits {
+        connections_max: 3,
+        per_source: SourceLimits { http_max: 2, websockets_max: 3 },
+        idle_ms_max: 1000,
+        request_ms_max: 100,
+        send_ms_max: 10,
+        answer_ms_max: 1000,
+        silent_ms_max: 60_000,
+    };
+
+    fn table() -> ConnectionTable<&'static str> {
+        ConnectionTable::new(LIMITS, Arc::default(), Arc::default(), Arc::default())
+    }
+
+    fn remote(peer: &str) -> Remote {
+        Remote { listener: 0, peer: Some(peer.parse().unwrap()) }
+    }
+
+    fn enter(
+        table: &mut ConnectionTable<&'static str>,
+        name: &'static str,
+        peer: &str,
+        now_ms: u64,
+    ) -> Handle {
+        let admission = table.admit(&remote(peer), true).unwrap();
+        table.insert(admission, name, now_ms)
+    }
+
+    fn victim(table: &mut ConnectionTable<&'static str>) -> Option<Handle> {
+        table.victim().map(|victim| victim.handle)
+    }
+
+    #[test]
+    fn among_equals_the_oldest_idle_is_the_first_to_go() {
+        let mut table = table();
+        let a = enter(&mut table, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut table, "b", "192.0.2.2:1", 0);
+        let c = enter(&mut table, "c", "192.0.2.3:1", 0);
+        for (handle, now_ms) in [(a, 1), (b, 2), (c, 3), (a, 4)] {
+            table.enter(handle, Phase::Idle, now_ms);
+        }
+        for (handle, name) in [(b, "b"), (c, "c"), (a, "a")] {
+            assert_eq!(victim(&mut table), Some(handle));
+            assert_eq!(table.remove(handle), Some(name));
+        }
+        assert_eq!(victim(&mut table), None);
+    }
+
+    #[test]
+    fn the_greediest_source_goes_first_whatever_it_waits_for() {
+        let mut table = table();
+        let a = enter(&mut table, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut table, "b", "192.0.2.1:2", 1);
+        let idle = enter(&mut table, "idle", "192.0.2.2:1", 0);
+        table.enter(idle, Phase::Idle, 0);
+        assert_eq!(table.victim(), Some(Victim { handle: a, phase: Phase::Request, greed: 2 }));
+        table.enter(b, Phase::Send, 2);
+        assert_eq!(victim(&mut table), Some(b));
+        table.remove(b);
+        assert_eq!(victim(&mut table), Some(idle));
+    }
+
+    #[test]
+    fn a_source_that_has_as_many_as_any_replaces_only_what_is_at_rest_of_its_own() {
+        let mut table = table();
+        let a = enter(&mut table, "a", "192.0.2.1:1", 0);
+        let b = enter(&mut table, "b", "192.0.2.2:1", 0);
+        let c = enter(&mut table, "c", "192.0.2.2:2", 0);
+        let victim_for = |table: &mut ConnectionTable<_>, peer, limited| {
+            table.victim_for(&remote(peer), limited).map(|victim: Victim| victim.handle)
+        };
+        assert_eq!(victim_for(&mut table, "192.0.2.3:1", true), Some(b));
+        assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(b));
+        assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
+        // A connection without limits has no source that could replace its own.
+        assert_eq!(victim_for(&mut table, "192.0.2.2:3", false), Some(b));
+        table.enter(c, Phase::Idle, 1);
+        assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), Some(c));
+        table.remove(c);
+        assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), None);
+        table.enter(a, Phase::Linger, 2);
+        assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(a));
+        assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
+    }
+
+    #[test]
+    fn a_source_of_many_connections_makes_room_in_memory_before_one_that_holds_little_more() {
+        let limits = StreamLimits {
+            connections_max: 300,
+            per_source: SourceLimits { http_max: 200, websockets_max: 200 },
+            ..LIMITS
+        };
+        let mut table = ConnectionTable::new(limits, Arc::default(), Arc::default(), Arc::default());
+        let idle: Vec<Handle> = (0..100)
+            .map(|port| {
+                let handle = enter(&mut table, "idle", &format!("192.0.2.1:{}", 1000 + port), 0);
+                table.update_held(handle, Held { fixed: 10_000, variable: 0 });
+                table.enter(handle, Phase::Idle, 0);
+                handle
+            })
+            .collect();
+        let busy = enter(&mut table, "busy", "192.0.2.2:1", 0);
+        table.update_held(busy, Held { fixed: 10_000, variable: 100_000 });
+        let Some(MemoryVictim::Connection(victim)) = table.memory_victim() else {
+            panic!("the busy one goes")
+        };
+        assert_eq!((victim.handle, victim.greed), (idle[0], 100));
+        // The source is the greediest anyway. Of its connections, the one that holds most is closed.
+        table.update_held(idle[7], Held { fixed: 10_000, variable: 200_000 });
+        assert_eq!(table.memory_victim(), Some(MemoryVictim::Account(idle[7])));
+        table.update_held(busy, Held { fixed: 10_000, variable: 2_000_000 });
+        assert_eq!(table.memory_victim(), Some(MemoryVictim::Account(busy)));
+    }
+
+    #[test]
+    fn a_connection_counts_towards_its_quota() {
+        let mut table = table();
+        let handles = [1, 2, 3].map(|port| {
+            let admission = table.admit(&remote(&format!("192.0.2.1:{port}")), false).unwrap();
+            table.insert(admission, "proxied", 0)
+        });
+        let ip = Some([198, 51, 100, 7].into());
+        handles[..2]
+            .iter()
+            .for_each(|handle| table.set_quota(*handle, Quota { ip, kind: ConnectionKind::Http }));
+        assert_eq!(table.victim().unwrap().greed, 2);
+        assert_eq!(table.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Source);
+        table.set_quota(handles[0], Quota { ip, kind: ConnectionKind::WebSocket });
+        assert_eq!(table.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Full);
+        for handle in handles {
+            table.remove(handle);
+        }
+        enter(&mut table, "1", "198.51.100.7:1", 0);
+        enter(&mut table, "2", "198.51.100.7:2", 0);
+        assert_eq!(table.admit(&remote("198.51.100.7:3"), true).unwrap_err(), Refused::Source);
+    }
+
+    #[test]
+    fn waits_for_requests_add_up_until_it_is_idle() {
+        let mut table = table();
+        let handle = enter(&mut table, "a", "192.0.2.1:1", 0);
+        let mut now_ms = 0;
+        // Within the limit of each wait, and of the sum.
+        for wait_ms in [90, 99, 100, 100, 100] {
+            now_ms += wait_ms;
+            table.enter(handle, Phase::Request, now_ms);
+        }
+        assert_eq!(table.overdue(now_ms + 100), None);
+        table.enter(handle, Phase::Idle, now_ms + 150);
+        table.enter(handle, Phase::Request, 1000);
+        table.enter(handle, Phase::Send, 1199);
+        assert_eq!(table.overdue(1199), None);
+        table.enter(handle, Phase::Request, 1200);
+        assert_eq!(table.overdue(1200), None);
+        // One more millisecond beyond the free part uses up its time.
+        table.enter(handle, Phase::Request, 1301);
+        assert_eq!(table.overdue(1301), Some((handle, Phase::Request)));
+        table.set_quota(handle, Quota { ip: None, kind: ConnectionKind::WebSocket });
+        table.enter(handle, Phase::Request, 1302);
+        assert_eq!(table.overdue(1302), None);
+    }
+
+    #[test]
+    fn the_time_of_answers_adds_up_until_it_is_idle() {
+        let limits = StreamLimits { send_ms_max: 600, ..LIMITS };
+        let mut table = ConnectionTable::new(limits, Arc::default(), Arc::default(), Arc::default());
+        let handle = enter(&mut table, "a", "192.0.2.1:1", 0);
+        for now_ms in [0, 600, 1199] {
+            table.enter(handle, Phase::Send, now_ms);
+            assert_eq!(table.overdue(now_ms), None);
+        }
+        table.enter(handle, Phase::Send, 1300);
+        assert_eq!(table.overdue(1300), Some((handle, Phase::Send)));
+        table.enter(handle, Phase::Idle, 1400);
+        table.enter(handle, Phase::Send, 1500);
+        assert_eq!(table.overdue(2000), None);
+    }
+
+    #[test]
+    fn each_phase_has_its_own_time() {
+        let mut table = table();
+        let idle = enter(&mut table, "idle", "192.0.2.1:1", 0);
+        let asking = enter(&mut table, "asking", "192.0.2.2:1", 0);
+        let deaf = enter(&mut table, "deaf", "192.0.2.3:1", 0);
+        table.enter(idle, Phase::Idle, 0);
+        table.enter(deaf, Phase::Send, 50);
+        assert_eq!(table.overdue(60), None);
+        assert_eq!(table.overdue(61), Some((deaf, Phase::Send)));
+        table.remove(deaf);
+        assert_eq!(table.overdue(100), None);
+        assert_eq!(table.overdue(101), Some((asking, Phase::Request)));
+        table.remove(asking);
+        assert_eq!(table.overdue(1000), None);
+        assert_eq!(table.overdue(1001), Some((idle, Phase::Idle)));
+        table.enter(idle, Phase::Upgraded, 2000);
+        assert_eq!(table.overdue(62_000), None);
+        assert_eq!(table.overdue(62_001), Some((idle, Phase::Upgraded)));
+    }
+
+    #[test]
+    fn room_is_limited_in_all_and_for_each_source() {
+        let mut table = table();
+        let first = enter(&mut table, "1", "192.0.2.1:1", 0);
+        enter(&mut table, "2", "192.0.2.1:2", 0);
+        assert_eq!(table.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        // A proxy is not limited.
+        assert!(table.admit(&remote("192.0.2.1:3"), false).is_ok());
+        enter(&mut table, "3", "192.0.2.2:1", 0);
+        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        // A refused connection is not counted.
+        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(table.remove(first), Some("1"));
+        assert_eq!(table.remove(first), None);
+        enter(&mut table, "4", "192.0.2.1:3", 0);
+        assert_eq!(table.len(), 3);
+    }
+}
