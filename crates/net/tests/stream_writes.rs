@@ -86,7 +86,7 @@ fn writes_arrive_in_order() {
         client.ask(&format!("echo {round}\n"), &format!("{round}\n"));
     }
     let mut other = upgrade(&server);
-    client.send_text("queue 1 how are you?\ntell 0 talking to myself\necho asked\n");
+    client.send_text("queue 1 how are you?\nqueue 0 talking to myself\necho asked\n");
     other.expect("how are you?\n");
     client.expect("asked\ntalking to myself\n");
 }
@@ -169,16 +169,16 @@ fn a_client_always_within_a_message_has_time_for_each() {
         // The input may be counted before it is processed.
         server.await_polls();
     };
-    send_text(&mut steady, "stan");
-    send_text(&mut slow, "stan");
+    send_text(&mut steady, "upgrad");
+    send_text(&mut slow, "upgrad");
     for now_ms in [200, 300] {
         server.set_clock(now_ms);
         // A complete message has no reply, and the next one has begun.
-        send_text(&mut steady, "d\nstan");
+        send_text(&mut steady, "e\nupgrad");
         server.account.queue(0, "news\n");
         steady.expect("news\n");
         // A piece of the same message is not a new one.
-        send_text(&mut slow, ["d", " "][usize::from(now_ms == 300)]);
+        send_text(&mut slow, ["e", " "][usize::from(now_ms == 300)]);
     }
     server.set_clock(301);
     slow.expect_end(BYE);

@@ -8,20 +8,22 @@
 //! that a peer sends makes it panic or hold more than a bounded number of bytes of a connection.
 #![forbid(unsafe_code)]
 
-mod answer;
-mod conversation;
 mod counters;
+mod http;
 mod origin;
 mod partial;
+mod response;
 mod scrape;
 mod service;
 mod session;
 mod settings;
-mod socket;
 mod source;
 mod upgrade;
+mod websocket;
 
 pub use counters::SessionCounters;
 pub use service::Service;
 pub use session::Session;
-pub use settings::{ClientHeader, Listener, Origins, Proxy, Settings, WebSocket};
+pub use settings::{
+    ClientHeader, ListenerProtocols, Origins, SessionSettings, TrustedProxies, WebSocketSettings,
+};

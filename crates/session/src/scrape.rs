@@ -26,14 +26,14 @@ const GRACE_S: u32 = 10;
 
 /// The full scrapes of a worker in progress.
 #[derive(Debug)]
-pub(crate) struct Slots {
-    taken: Vec<Slot>,
+pub(crate) struct ScrapeSlots {
+    taken: Vec<ScrapeSlot>,
     count_max: usize,
 }
 
 /// A full scrape in progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ScrapeSlot {
     handle: Handle,
     ip: IpAddr,
     since_s: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Delivery {
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl Slots {
+impl ScrapeSlots {
     pub(crate) const fn new(count_max: usize) -> Self {
         Self { taken: Vec::new(), count_max }
     }
@@ -81,12 +81,12 @@ impl Slots {
             let Some((index, _)) = slowest.min_by_key(|(_, slot)| slot.rate_bytes(now)) else { return false };
             self.taken.swap_remove(index);
         }
-        self.taken.push(Slot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
+        self.taken.push(ScrapeSlot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
         true
     }
 
     /// Returns the slot of a connection, unless it has lost it.
-    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut Slot> {
+    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut ScrapeSlot> {
         self.taken.iter_mut().find(|slot| slot.handle == handle)
     }
 
@@ -96,7 +96,7 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl ScrapeSlot {
     /// Records that this many more bytes were sent.
     pub(crate) fn add_sent(&mut self, bytes: usize) {
         self.sent_bytes = self.sent_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
@@ -229,13 +229,13 @@ mod tests {
         Handle { index, generation: 0 }
     }
 
-    fn take(slots: &mut Slots, index: u32, ip: &str, now_s: u32) -> bool {
+    fn take(slots: &mut ScrapeSlots, index: u32, ip: &str, now_s: u32) -> bool {
         slots.take(handle(index), ip.parse().unwrap(), at(now_s))
     }
 
     #[test]
     fn a_source_has_one_slot() {
-        let mut slots = Slots::new(3);
+        let mut slots = ScrapeSlots::new(3);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "2001:db8::1", 0));
         assert!(!take(&mut slots, 3, "192.0.2.1", 0) && !take(&mut slots, 3, "2001:db8::2", 0));
         slots.free(handle(1));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_loses_its_slot_to_a_newcomer() {
-        let mut slots = Slots::new(2);
+        let mut slots = ScrapeSlots::new(2);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "192.0.2.2", 0));
         let rate_bytes_min = usize::try_from(RATE_BYTES_MIN).unwrap();
         slots.of(handle(1)).unwrap().add_sent(10 * rate_bytes_min);

@@ -1,7 +1,7 @@
 //! The stages of a connection.
 //!
 //! This module owns how a connection begins and ends, and which layer handles its bytes: the PROXY header is
-//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::conversation`].
+//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::http`].
 
 use core::mem;
 use std::fmt;
@@ -14,14 +14,14 @@ use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote,
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
 
-use crate::answer;
-use crate::conversation::{After, Conversation};
 use crate::counters::{Handshake, SessionCounters};
+use crate::http::{HttpHandler, Served};
 use crate::partial::PartialInput;
+use crate::response;
 use crate::session::{Session, Stage};
-use crate::settings::{Listener, Settings};
-use crate::socket::{self, Sockets};
+use crate::settings::{ListenerProtocols, SessionSettings};
 use crate::source::ClientSource;
+use crate::websocket::{self, WebSocketHandler};
 
 /// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
 /// with requests whose responses have to be sent first. A client that sends more has not waited for them.
@@ -32,12 +32,12 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
-    settings: Arc<Settings>,
+    settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<shoal_tls::Server>,
-    conversation: Conversation,
+    http: HttpHandler,
     /// None if WebTorrent is not served.
-    sockets: Option<Sockets>,
+    websockets: Option<WebSocketHandler>,
     /// Scratch buffer for decrypted input.
     plaintext: Vec<u8>,
     /// Scratch buffer for output that is to be encrypted.
@@ -55,30 +55,30 @@ impl Service {
     /// if they are served. `tls` is required for TLS listeners.
     #[must_use]
     pub fn new(
-        settings: Arc<Settings>,
+        settings: Arc<SessionSettings>,
         http: http::Responder,
         webtorrent: Option<webtorrent::Responder>,
         tls: Option<shoal_tls::Server>,
     ) -> Self {
         let counters = Arc::<SessionCounters>::default();
-        let conversation =
-            Conversation::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
-        let sockets = webtorrent.map(|responder| Sockets::new(settings.websocket.clone(), responder));
-        Self { settings, counters, tls, conversation, sockets, plaintext: Vec::new(), reply: Vec::new() }
+        let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
+        let websockets =
+            webtorrent.map(|responder| WebSocketHandler::new(settings.websocket.clone(), responder));
+        Self { settings, counters, tls, http, websockets, plaintext: Vec::new(), reply: Vec::new() }
     }
 
     /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
     /// towards another source or limit than at first.
     pub fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
-        self.conversation.set_source_capacity(capacity);
+        self.http.set_source_capacity(capacity);
     }
 
     /// Replaces the settings and the policy for all later input. The listeners must be the same as before. Open connections
     /// stay open, and keep the source that a proxy has named.
-    pub fn reconfigure(&mut self, settings: Arc<Settings>, policy: &Arc<Policy>) {
-        self.conversation.reconfigure(Arc::clone(&settings), Arc::clone(policy));
-        if let Some(sockets) = &mut self.sockets {
-            sockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
+    pub fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: &Arc<Policy>) {
+        self.http.reconfigure(Arc::clone(&settings), Arc::clone(policy));
+        if let Some(websockets) = &mut self.websockets {
+            websockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
         }
         self.settings = settings;
     }
@@ -116,7 +116,7 @@ impl Service {
     ) -> Next {
         let next = match session.stage {
             Stage::Proxy => self.receive_header(session, input, output, now),
-            Stage::Http | Stage::Delivery(_) | Stage::Socket(_) => {
+            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) => {
                 self.receive_payload(session, input, output, now)
             }
             Stage::Over => Next::Close,
@@ -130,7 +130,7 @@ impl Service {
         if !mem::take(&mut session.quota_changed) {
             return None;
         }
-        let kind = if matches!(session.stage, Stage::Socket(_)) {
+        let kind = if matches!(session.stage, Stage::WebSocket(_)) {
             ConnectionKind::WebSocket
         } else {
             ConnectionKind::Http
@@ -140,20 +140,20 @@ impl Service {
 
     /// Returns the next connection with queued messages.
     pub fn next_to_write(&mut self) -> Option<Handle> {
-        self.sockets.as_mut()?.speaker()
+        self.websockets.as_mut()?.next_to_write()
     }
 
     /// Checks connections whose peers may be gone, see [`Responder::check_suspects`]. Returns how many were checked.
     ///
     /// [`Responder::check_suspects`]: shoal_engine::webtorrent::Responder::check_suspects
     pub fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        self.sockets.as_mut().map_or(0, |sockets| sockets.check_suspects(is_receiving))
+        self.websockets.as_mut().map_or(0, |websockets| websockets.check_suspects(is_receiving))
     }
 
     /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
     pub fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        if let (Some(sockets), Stage::Socket(socket)) = (&mut self.sockets, &mut session.stage) {
-            sockets.fetch(socket, |bytes| match &mut session.tls {
+        if let (Some(websockets), Stage::WebSocket(socket)) = (&mut self.websockets, &mut session.stage) {
+            websockets.fetch(socket, |bytes| match &mut session.tls {
                 // All bytes are sealed together, in as few records as possible.
                 Some(tls) => tls.seal(bytes, output),
                 None => output.extend_from_slice(bytes),
@@ -166,8 +166,8 @@ impl Service {
     /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile,
     /// within limits.
     pub fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
-        if let Some(sockets) = &mut self.sockets {
-            sockets.set_unsent(handle, unsent_bytes);
+        if let Some(websockets) = &mut self.websockets {
+            websockets.set_unsent(handle, unsent_bytes);
         }
     }
 
@@ -175,8 +175,8 @@ impl Service {
     #[must_use]
     pub fn held(&self, session: &Session) -> Held {
         let mut held = session.held();
-        if let (Some(sockets), Stage::Socket(_)) = (&self.sockets, &session.stage) {
-            held.variable += sockets.backlog_bytes(session.handle);
+        if let (Some(websockets), Stage::WebSocket(_)) = (&self.websockets, &session.stage) {
+            held.variable += websockets.backlog_bytes(session.handle);
         }
         held
     }
@@ -185,7 +185,7 @@ impl Service {
     /// pinged before. The peer would not receive a reason.
     pub fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         let next = match &mut session.stage {
-            Stage::Socket(socket) if !socket.is_silent() => {
+            Stage::WebSocket(socket) if !socket.is_silent() => {
                 write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
                 session.awaits()
             }
@@ -196,8 +196,8 @@ impl Service {
 
     /// Collects the messages from other workers. Must be called at the beginning of a poll round.
     pub fn collect(&mut self, now: Now) {
-        if let Some(sockets) = &mut self.sockets {
-            sockets.collect(now);
+        if let Some(websockets) = &mut self.websockets {
+            websockets.collect(now);
         }
     }
 
@@ -205,14 +205,14 @@ impl Service {
     /// called at the end of a poll round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         // The dispatch happens at once, even if the caller does not iterate over the workers.
-        self.sockets.as_mut().map(Sockets::dispatch).into_iter().flatten()
+        self.websockets.as_mut().map(WebSocketHandler::dispatch).into_iter().flatten()
     }
 
     /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets
     /// an error.
     pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
-            Stage::Http | Stage::Socket(_) => self.write_close(session, output, now),
+            Stage::Http | Stage::WebSocket(_) => self.write_close(session, output, now),
             // A truncated response must not look complete. Before the first request there is nothing to write.
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
@@ -223,17 +223,17 @@ impl Service {
     /// client.
     pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
-            Stage::Http | Stage::Socket(_) => {
+            Stage::Http | Stage::WebSocket(_) => {
                 let is_within_request = !session.partial.is_empty();
-                let is_socket = matches!(session.stage, Stage::Socket(_));
+                let is_socket = matches!(session.stage, Stage::WebSocket(_));
                 write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| {
                     if is_socket {
-                        socket::write_shed(bytes);
+                        websocket::write_shed(bytes);
                     } else if is_within_request {
-                        answer::last(
+                        response::write_last(
                             &self.counters,
                             Status::ServiceUnavailable,
-                            answer::OUT_OF_MEMORY,
+                            response::OUT_OF_MEMORY,
                             now,
                             bytes,
                         );
@@ -254,9 +254,9 @@ impl Service {
         for scratch in [&mut self.plaintext, &mut self.reply] {
             scratch.shrink_to(SCRATCH_BYTES);
         }
-        self.conversation.trim();
-        if let Some(sockets) = &mut self.sockets {
-            sockets.trim();
+        self.http.trim();
+        if let Some(websockets) = &mut self.websockets {
+            websockets.trim();
         }
     }
 
@@ -264,7 +264,7 @@ impl Service {
     /// to come first.
     pub fn refuse(&self, remote: &Remote, output: &mut Vec<u8>, now: Now) {
         if !self.listener(remote).tls {
-            answer::last(&self.counters, Status::ServiceUnavailable, answer::BUSY, now, output);
+            response::write_last(&self.counters, Status::ServiceUnavailable, response::BUSY, now, output);
         }
     }
 
@@ -281,7 +281,7 @@ impl Service {
         source != ClientSource::Unix && !self.settings.proxy.trusts(source)
     }
 
-    fn listener(&self, remote: &Remote) -> Listener {
+    fn listener(&self, remote: &Remote) -> ListenerProtocols {
         self.settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
@@ -320,7 +320,7 @@ impl Service {
                 session.is_trusted = self.settings.proxy.trusts(session.source);
                 session.stage = Stage::Http;
                 session.quota_changed = session.source != ClientSource::Unnamed;
-                if !self.conversation.has_capacity(session.source, ConnectionKind::Http) {
+                if !self.http.has_capacity(session.source, ConnectionKind::Http) {
                     session.quota_changed = false;
                     return refuse_named(&self.counters, session, output, now);
                 }
@@ -377,7 +377,13 @@ impl Service {
             },
             Err(failure) => {
                 if matches!(failure, shoal_tls::Failure::PlainHttp) {
-                    answer::last(&self.counters, Status::BadRequest, answer::PLAIN_HTTP, now, output);
+                    response::write_last(
+                        &self.counters,
+                        Status::BadRequest,
+                        response::PLAIN_HTTP,
+                        now,
+                        output,
+                    );
                 }
                 plaintext.clear();
                 self.plaintext = plaintext;
@@ -407,8 +413,8 @@ impl Service {
         // All earlier input was answered, and no more will arrive.
         if tls.is_closed() && matches!(next, Next::Idle | Next::Upgraded | Next::Busy | Next::BusyNew) {
             next = Next::Close;
-            if let Some(sockets) = &mut self.sockets {
-                sockets.drain(session.handle, |bytes| tls.seal(bytes, output));
+            if let Some(websockets) = &mut self.websockets {
+                websockets.drain(session.handle, |bytes| tls.seal(bytes, output));
             }
         }
         if matches!(next, Next::Close | Next::Linger) {
@@ -426,7 +432,7 @@ impl Service {
         now: Now,
     ) -> Next {
         match session.stage {
-            Stage::Socket(_) => self.handle_frames(session, input, output, now),
+            Stage::WebSocket(_) => self.handle_frames(session, input, output, now),
             _ => self.handle_requests(session, input, output, now),
         }
     }
@@ -441,11 +447,11 @@ impl Service {
     ) -> Next {
         if session.partial.is_empty() {
             // Most requests arrive in one piece and are read in place.
-            let (used, after) = self.conversation.serve(session, input, output, now);
+            let (used, served) = self.http.serve(session, input, output, now);
             let rest = &mut input[used..];
-            return match after {
-                After::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
-                After::Wait(next) => {
+            return match served {
+                Served::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
+                Served::Wait(next) => {
                     session.partial.put(rest.to_vec());
                     next
                 }
@@ -456,10 +462,10 @@ impl Service {
         }
         let mut partial = session.partial.take();
         partial.extend_from_slice(input);
-        let (used, after) = self.conversation.serve(session, &partial, output, now);
-        match after {
-            After::Upgrade(ip) => self.upgrade(session, ip, &mut partial[used..], output, now),
-            After::Wait(next) => {
+        let (used, served) = self.http.serve(session, &partial, output, now);
+        match served {
+            Served::Upgrade(ip) => self.upgrade(session, ip, &mut partial[used..], output, now),
+            Served::Wait(next) => {
                 partial.drain(..used);
                 partial.shrink_to(2 * partial.len());
                 session.partial.put(partial);
@@ -478,8 +484,8 @@ impl Service {
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        let Some(sockets) = &self.sockets else { return Next::Close };
-        session.stage = Stage::Socket(Box::new(sockets.enter(session.handle, ip)));
+        let Some(websockets) = &self.websockets else { return Next::Close };
+        session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, ip)));
         (session.source, session.quota_changed) = (ClientSource::Ip(ip), true);
         self.handle_frames(session, rest, output, now)
     }
@@ -491,9 +497,9 @@ impl Service {
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        match (&mut self.sockets, &mut session.stage, session.source) {
-            (Some(sockets), Stage::Socket(socket), ClientSource::Ip(ip)) => {
-                sockets.receive(socket, &mut session.partial, ip, input, output, now)
+        match (&mut self.websockets, &mut session.stage, session.source) {
+            (Some(websockets), Stage::WebSocket(socket), ClientSource::Ip(ip)) => {
+                websockets.receive(socket, &mut session.partial, ip, input, output, now)
             }
             _ => Next::Close,
         }
@@ -501,9 +507,9 @@ impl Service {
 
     fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
-            Stage::Socket(_) => socket::write_close(bytes),
+            Stage::WebSocket(_) => websocket::write_close(bytes),
             _ if !session.partial.is_empty() => {
-                answer::last(&self.counters, Status::RequestTimeout, answer::TOO_SLOW, now, bytes);
+                response::write_last(&self.counters, Status::RequestTimeout, response::TOO_SLOW, now, bytes);
             }
             _ => {}
         });
@@ -521,9 +527,9 @@ impl Service {
 
     /// Ends a session: it reads no more input and holds no memory.
     fn end(&mut self, session: &mut Session) {
-        match (session.finish(), &mut self.sockets) {
-            (Stage::Delivery(_), _) => self.conversation.forget_delivery(session.handle),
-            (Stage::Socket(socket), Some(sockets)) => sockets.leave(*socket, &mut session.partial),
+        match (session.finish(), &mut self.websockets) {
+            (Stage::Delivery(_), _) => self.http.forget_delivery(session.handle),
+            (Stage::WebSocket(socket), Some(websockets)) => websockets.leave(*socket, &mut session.partial),
             _ => {}
         }
         session.partial = PartialInput::nothing();
@@ -549,7 +555,7 @@ fn refuse_named(counters: &SessionCounters, session: &Session, output: &mut Vec<
     if session.is_tls {
         return Next::Close;
     }
-    answer::last(counters, Status::ServiceUnavailable, answer::BUSY, now, output);
+    response::write_last(counters, Status::ServiceUnavailable, response::BUSY, now, output);
     Next::Linger
 }
 

@@ -6,8 +6,8 @@ use shoal_transport::stream::{Handle, Held, Next};
 
 use crate::partial::PartialInput;
 use crate::scrape::Delivery;
-use crate::socket::Socket;
 use crate::source::ClientSource;
+use crate::websocket::WebSocket;
 
 /// The state of a connection. An idle one over plain HTTP owns no memory beyond this.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Stage {
     /// The end of the full scrape in progress; then requests.
     Delivery(Box<Delivery>),
     /// Frames of a WebSocket, inside of TLS or not.
-    Socket(Box<Socket>),
+    WebSocket(Box<WebSocket>),
     /// Nothing: the session has ended.
     Over,
 }
@@ -77,9 +77,9 @@ impl Session {
 
     /// Returns how many received bytes it holds, not counting those inside of TLS.
     #[must_use]
-    pub fn kept_bytes(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         let within_message = match &self.stage {
-            Stage::Socket(socket) => socket.kept_bytes(),
+            Stage::WebSocket(socket) => socket.buffered_bytes(),
             _ => 0,
         };
         self.partial.capacity_bytes() + within_message
@@ -89,7 +89,9 @@ impl Session {
     #[must_use]
     pub fn held(&self) -> Held {
         let (mut fixed, mut variable) = match &self.stage {
-            Stage::Socket(socket) => (size_of::<Socket>(), socket.kept_bytes() + socket.list_bytes()),
+            Stage::WebSocket(socket) => {
+                (size_of::<WebSocket>(), socket.buffered_bytes() + socket.list_bytes())
+            }
             Stage::Delivery(delivery) => (0, delivery.held_bytes()),
             Stage::Proxy | Stage::Http | Stage::Over => (0, 0),
         };
@@ -104,7 +106,7 @@ impl Session {
     /// Returns what it waits for if it is a WebSocket. All other stages have nothing to wait for between two
     /// calls.
     pub(crate) fn awaits(&self) -> Next {
-        let Stage::Socket(socket) = &self.stage else { return Next::Close };
+        let Stage::WebSocket(socket) = &self.stage else { return Next::Close };
         match &self.tls {
             Some(tls) if tls.is_closed() => Next::Close,
             Some(tls) if tls.is_within_record() => Next::Busy,

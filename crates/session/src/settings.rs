@@ -6,25 +6,25 @@ pub use crate::origin::Origins;
 
 /// The operator's settings, as plain values.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SessionSettings {
     /// The listeners, in the order of their numbers in [`shoal_transport::stream::Remote::listener`].
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerProtocols>,
     /// Whether a connection stays open for further requests if the client agrees.
     pub keep_alive: bool,
     /// Whether the tracker serves announces and scrapes that browsers send on behalf of pages of other sites.
     pub cross_site: bool,
     /// The trusted proxies, and how they name their clients.
-    pub proxy: Proxy,
+    pub proxy: TrustedProxies,
     /// Maximum number of concurrent full scrapes of a worker. Each holds about half a mebibyte while it is
     /// compressed.
     pub full_scrapes_max: usize,
     /// The settings of WebSockets.
-    pub websocket: WebSocket,
+    pub websocket: WebSocketSettings,
 }
 
 /// The settings of WebSockets.
 #[derive(Clone, Debug)]
-pub struct WebSocket {
+pub struct WebSocketSettings {
     /// The sites whose pages may connect.
     pub origins: Origins,
     /// Maximum size of a message. A larger one closes the WebSocket as soon as its size is known.
@@ -33,7 +33,7 @@ pub struct WebSocket {
 
 /// The protocols on the connections of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenerProtocols {
     /// Whether the listener serves HTTPS rather than HTTP.
     pub tls: bool,
     /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a
@@ -43,7 +43,7 @@ pub struct Listener {
 
 /// Which proxies are trusted to name their clients.
 #[derive(Clone, Debug, Default)]
-pub struct Proxy {
+pub struct TrustedProxies {
     /// The networks of trusted proxies.
     pub networks: Vec<IpNet>,
     /// Whether every client of a Unix socket is a trusted proxy.
@@ -65,7 +65,7 @@ pub enum ClientHeader {
     CfConnectingIp,
 }
 
-impl Default for Settings {
+impl Default for SessionSettings {
     /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
     /// other sites, allow one full scrape at a time, and serve WebSockets for the pages of all sites.
     fn default() -> Self {
@@ -73,14 +73,14 @@ impl Default for Settings {
             listeners: Vec::new(),
             keep_alive: true,
             cross_site: false,
-            proxy: Proxy::default(),
+            proxy: TrustedProxies::default(),
             full_scrapes_max: 1,
-            websocket: WebSocket::default(),
+            websocket: WebSocketSettings::default(),
         }
     }
 }
 
-impl Default for WebSocket {
+impl Default for WebSocketSettings {
     /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
         Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }

@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use shoal_transport::stream::Remote;
 use shoal_wire::http::forwarded::{self, NoAddress};
 
-use crate::settings::{ClientHeader, Proxy};
+use crate::settings::{ClientHeader, TrustedProxies};
 
 /// The source of a connection: the other end of the socket, or the address that a PROXY header names in its
 /// place.
@@ -40,7 +40,7 @@ impl ClientSource {
     }
 }
 
-impl Proxy {
+impl TrustedProxies {
     /// Returns whether `source` is trusted to name its clients.
     pub(crate) fn trusts(&self, source: ClientSource) -> bool {
         match source {
@@ -106,9 +106,9 @@ fn single<'l>(mut values: impl Iterator<Item = &'l [u8]>) -> Result<IpAddr, NoCl
 mod tests {
     use super::*;
 
-    fn proxy() -> Proxy {
+    fn proxy() -> TrustedProxies {
         let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
-        Proxy { networks: networks.to_vec(), unix: false, header: None }
+        TrustedProxies { networks: networks.to_vec(), unix: false, header: None }
     }
 
     fn client(header: ClientHeader, lines: &[&str]) -> Option<String> {

@@ -9,40 +9,42 @@ use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::Status;
 use shoal_wire::websocket::handshake::{self, Accept, Asked};
 
-use crate::answer;
 use crate::counters::Upgraded;
-use crate::settings::WebSocket;
+use crate::response;
+use crate::settings::WebSocketSettings;
 use crate::source::NoClient;
 
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upgrade {
     /// The request does not ask for a WebSocket.
-    Unasked,
+    NotRequested,
     /// The upgrade is accepted, for the client at this address.
-    Granted(Accept, IpAddr),
+    Accepted(Accept, IpAddr),
     /// The upgrade is declined for this reason, with this status and text.
     Declined(Upgraded, Status, &'static str),
     /// The upgrade is declined because a proxy does not name its client.
-    Unnamed,
+    NoClient,
 }
 
 /// Decides about a request by `client`. Without settings, every upgrade is declined.
-pub(crate) fn consider(
-    settings: Option<&WebSocket>,
+pub(crate) fn decide(
+    settings: Option<&WebSocketSettings>,
     request: &RequestHead<'_, '_>,
     client: impl FnOnce() -> Result<IpAddr, NoClient>,
 ) -> Upgrade {
     match (handshake::request(request), settings) {
-        (Asked::No, _) => Upgrade::Unasked,
-        (_, None) => Upgrade::Declined(Upgraded::NotServed, Status::NotFound, answer::NO_WEBTORRENT),
+        (Asked::No, _) => Upgrade::NotRequested,
+        (_, None) => Upgrade::Declined(Upgraded::NotServed, Status::NotFound, response::NO_WEBTORRENT),
         (Asked::Malformed(text), _) => Upgrade::Declined(Upgraded::Malformed, Status::BadRequest, text),
         (Asked::Version, _) => {
-            Upgrade::Declined(Upgraded::Version, Status::UpgradeRequired, answer::OTHER_VERSION)
+            Upgrade::Declined(Upgraded::Version, Status::UpgradeRequired, response::OTHER_VERSION)
         }
         (Asked::WebSocket(_), Some(settings)) if !settings.origins.admit(request.header("origin")) => {
-            Upgrade::Declined(Upgraded::Origin, Status::Forbidden, answer::FOREIGN_ORIGIN)
+            Upgrade::Declined(Upgraded::Origin, Status::Forbidden, response::FOREIGN_ORIGIN)
         }
-        (Asked::WebSocket(accept), _) => client().map_or(Upgrade::Unnamed, |ip| Upgrade::Granted(accept, ip)),
+        (Asked::WebSocket(accept), _) => {
+            client().map_or(Upgrade::NoClient, |ip| Upgrade::Accepted(accept, ip))
+        }
     }
 }

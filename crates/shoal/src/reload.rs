@@ -23,7 +23,7 @@ use crate::{config_file, settings};
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) policy: Arc<Policy>,
-    pub(crate) sessions: Arc<shoal_session::Settings>,
+    pub(crate) sessions: Arc<shoal_session::SessionSettings>,
     pub(crate) stream_limits: StreamLimits,
 }
 
@@ -53,7 +53,7 @@ impl Live {
         let listeners = self.sessions.listeners.clone();
         let connections_max = self.stream_limits.connections_max;
         Self {
-            sessions: Arc::new(shoal_session::Settings { listeners, ..settings::sessions(&config) }),
+            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
             stream_limits: settings::stream_limits(&config, connections_max),
             policy: Arc::new(Policy::new(config)),
         }

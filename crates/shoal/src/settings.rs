@@ -8,7 +8,7 @@ use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
-use shoal_session::{ClientHeader, Listener, Origins, WebSocket};
+use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 
 use crate::processors;
 
@@ -62,23 +62,24 @@ pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
 }
 
 /// Returns the settings of HTTP and WebSocket connections.
-pub(crate) fn sessions(config: &Config) -> shoal_session::Settings {
-    let listener = |(listen, tls): (&Listen, bool)| Listener { tls, proxy_protocol: listen.proxy_protocol };
+pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
+    let listener =
+        |(listen, tls): (&Listen, bool)| ListenerProtocols { tls, proxy_protocol: listen.proxy_protocol };
     let network = |trusted: &Trusted| match trusted {
         Trusted::Network(network) => Some(*network),
         Trusted::Unix => None,
     };
-    shoal_session::Settings {
+    shoal_session::SessionSettings {
         listeners: listeners(config).map(listener).collect(),
         keep_alive: config.http.keep_alive,
         cross_site: config.http.cross_site,
-        proxy: shoal_session::Proxy {
+        proxy: shoal_session::TrustedProxies {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
             header: client_header(config.proxy.header),
         },
         full_scrapes_max: config.http.full_scrapes_max as usize,
-        websocket: WebSocket {
+        websocket: WebSocketSettings {
             origins: origins(&config.webtorrent),
             message_bytes_max: bytes(config.webtorrent.message_max),
         },

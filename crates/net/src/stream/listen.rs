@@ -218,8 +218,7 @@ fn explain(address: &ListenAddress, doing: &str, source: &io::Error) -> String {
     match (address, Errno::from_io_error(source)) {
         (ListenAddress::Tcp(addr), Some(errno)) => crate::socket::explain(*addr, doing, errno),
         (ListenAddress::Unix(_), Some(Errno::ADDRINUSE)) => {
-            "the file already exists: another program listens on it, or it is not a socket"
-                .to_owned()
+            "the file already exists: another program listens on it, or it is not a socket".to_owned()
         }
         (ListenAddress::Unix(_), Some(Errno::NAMETOOLONG)) => {
             "a path of a Unix socket has at most 107 bytes".to_owned()

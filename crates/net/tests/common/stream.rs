@@ -231,7 +231,8 @@ impl Session {
                 "busy" => return Next::Busy,
                 "upgrade" => self.is_upgraded = true,
                 "quota" | "quota-websocket" => {
-                    let kind = if command == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
+                    let kind =
+                        if command == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
                     self.quota = Some(Quota { ip: Some(text.trim_end().parse().unwrap()), kind });
                 }
                 "release" => self.quota = Some(Quota { ip: None, kind: ConnectionKind::Http }),

@@ -9,7 +9,7 @@ use shoal_counting_allocator::{CountingAllocator, held_bytes};
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, webtorrent};
-use shoal_session::{Listener, Service, Session, Settings};
+use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 use shoal_transport::stream::{Handle, Next, Remote};
 
@@ -25,8 +25,10 @@ const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: tracker\r\nConnection: Upgrade\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 fn service() -> Service {
-    let settings =
-        Settings { listeners: vec![Listener { tls: false, proxy_protocol: false }], ..Settings::default() };
+    let settings = SessionSettings {
+        listeners: vec![ListenerProtocols { tls: false, proxy_protocol: false }],
+        ..SessionSettings::default()
+    };
     let store = shoal_store::Settings {
         memory_bytes_max: 64 << 20,
         peer_timeout_s: 2700,

@@ -13,7 +13,7 @@ use shoal_engine::Now;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 use shoal_engine::webtorrent;
-use shoal_session::{ClientHeader, Listener, Service, Session, Settings};
+use shoal_session::{ClientHeader, ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 use shoal_transport::stream::{Handle, Remote};
 
@@ -23,13 +23,13 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
 
 fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Server>) -> Service {
-    let mut settings = Settings {
+    let mut settings = SessionSettings {
         listeners: vec![
-            Listener { tls: false, proxy_protocol: false },
-            Listener { tls: false, proxy_protocol: true },
-            Listener { tls: true, proxy_protocol: false },
+            ListenerProtocols { tls: false, proxy_protocol: false },
+            ListenerProtocols { tls: false, proxy_protocol: true },
+            ListenerProtocols { tls: true, proxy_protocol: false },
         ],
-        ..Settings::default()
+        ..SessionSettings::default()
     };
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     settings.proxy.header = Some(ClientHeader::XForwardedFor);

@@ -127,5 +127,5 @@ fn a_websocket_that_stands_has_cost_one_allocation() {
     let before = shoal_counting_allocator::allocations();
     let session = client(&mut service, 0, &mut output);
     assert_eq!(shoal_counting_allocator::allocations() - before, 1);
-    assert_eq!(session.kept_bytes(), 0);
+    assert_eq!(session.buffered_bytes(), 0);
 }

@@ -13,10 +13,10 @@ fn a_request_may_be_cut_anywhere() {
         let mut session = tracker.open(PLAIN, "192.0.2.1");
         let first = tracker.say(&mut session, &bytes[..cut]);
         assert_eq!((first.output.len(), first.next), (0, Next::Busy), "{cut}");
-        assert!(session.kept_bytes() >= cut, "{cut}");
+        assert!(session.buffered_bytes() >= cut, "{cut}");
         let second = tracker.say(&mut session, &bytes[cut..]);
         assert_eq!((second.output, second.next), (whole.clone(), Next::Idle), "{cut}");
-        assert_eq!(session.kept_bytes(), 0, "an idle connection holds nothing");
+        assert_eq!(session.buffered_bytes(), 0, "an idle connection holds nothing");
     }
 }
 
@@ -32,7 +32,7 @@ fn a_request_may_come_byte_by_byte() {
         output.append(&mut tracker.say(&mut session, &[*byte]).output);
     }
     assert_eq!(output, whole.output);
-    assert_eq!(session.kept_bytes(), 0);
+    assert_eq!(session.buffered_bytes(), 0);
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn a_head_without_an_end_is_not_kept_for_ever() {
             break;
         }
         assert!(sent < 8 * 1024);
-        assert!(session.kept_bytes() <= 16 * 1024);
+        assert!(session.buffered_bytes() <= 16 * 1024);
         next = tracker.say(&mut session, b"X: 45678\r\n").next;
     }
-    assert_eq!((next, session.kept_bytes()), (Next::Linger, 0));
+    assert_eq!((next, session.buffered_bytes()), (Next::Linger, 0));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn whole_requests_are_answered_together_and_in_order() {
     let mut output = Vec::new();
     let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
     assert_eq!(next, Next::Idle);
-    assert_eq!(session.kept_bytes(), 0);
+    assert_eq!(session.buffered_bytes(), 0);
     let statuses: Vec<u16> =
         crate::response::parse_all(&output, false).iter().map(|response| response.status).collect();
     let expected: Vec<u16> = (0..100).map(|number| if number % 3 == 0 { 200 } else { 404 }).collect();
@@ -86,7 +86,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
         let mut output = Vec::new();
         let next = tracker.service.receive(&mut session, &mut input, &mut output, NOW);
         assert!(output.len() < 64 * 1024 + 1024, "{}", output.len());
-        assert!(session.kept_bytes() <= INPUT_BYTES_MAX, "{}", session.kept_bytes());
+        assert!(session.buffered_bytes() <= INPUT_BYTES_MAX, "{}", session.buffered_bytes());
         total.append(&mut output);
         input.clear();
         rounds += 1;
@@ -97,7 +97,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
     }
     assert!(rounds > 1, "the test must reach the limit");
     assert_eq!(crate::response::parse_all(&total, false).len(), requests);
-    assert!(session.kept_bytes() < 100, "{}", session.kept_bytes());
+    assert!(session.buffered_bytes() < 100, "{}", session.buffered_bytes());
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
         output.truncate(64 * 1024);
         let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
         if next == Next::Linger {
-            assert_eq!(session.kept_bytes(), 0);
+            assert_eq!(session.buffered_bytes(), 0);
             return;
         }
-        assert!(session.kept_bytes() <= 128 * 1024, "{}", session.kept_bytes());
+        assert!(session.buffered_bytes() <= 128 * 1024, "{}", session.buffered_bytes());
     }
     panic!("it was received for ever");
 }

@@ -63,9 +63,9 @@ fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
         let cut = cuts.next().copied().unwrap_or(INPUT_BYTES_MAX).clamp(1, INPUT_BYTES_MAX).min(rest.len());
         client.say(&mut tracker, &rest[..cut]);
         rest = &rest[cut..];
-        assert!(client.session.kept_bytes() <= KEPT_BYTES_MAX);
+        assert!(client.session.buffered_bytes() <= KEPT_BYTES_MAX);
         assert!(
-            client.next != Next::Upgraded || client.session.kept_bytes() == 0,
+            client.next != Next::Upgraded || client.session.buffered_bytes() == 0,
             "a standing one holds nothing"
         );
         round(&mut tracker, &mut [&mut client]);
@@ -75,7 +75,7 @@ fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
     let mut last_words = Vec::new();
     tracker.service.expire(&mut client.session, &mut last_words, NOW);
     assert_eq!(last_words.is_empty(), has_ended);
-    assert_eq!(client.session.kept_bytes(), 0);
+    assert_eq!(client.session.buffered_bytes(), 0);
     // The connection has ended, whatever follows.
     assert_eq!(tracker.service.receive(&mut client.session, &mut [0x81], &mut last_words, NOW), Next::Close);
     let next = client.next;

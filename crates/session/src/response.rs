@@ -73,7 +73,13 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
 }
 
 /// Writes and counts a response after which the connection ends.
-pub(crate) fn last(counters: &SessionCounters, status: Status, text: &str, now: Now, out: &mut Vec<u8>) {
+pub(crate) fn write_last(
+    counters: &SessionCounters,
+    status: Status,
+    text: &str,
+    now: Now,
+    out: &mut Vec<u8>,
+) {
     counters.responses.of(status.into()).increment();
     let head = ResponseHead {
         status,

@@ -321,7 +321,7 @@ fn who_stops_in_the_middle_of_a_request_is_told_so_at_the_end() {
         let responses = response::parse_all(&last_words, true);
         assert_eq!(responses.first().map(|response| response.status), status);
         assert!(responses.iter().all(|response| response.field("connection") == Some("close")));
-        assert_eq!(session.kept_bytes(), 0);
+        assert_eq!(session.buffered_bytes(), 0);
         assert_eq!(tracker.say(&mut session, &announce("")).output.len(), 0);
     }
 }

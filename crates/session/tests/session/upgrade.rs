@@ -3,7 +3,7 @@
 use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_session::{ClientHeader, Origins, Settings};
+use shoal_session::{ClientHeader, Origins, SessionSettings};
 use shoal_transport::stream::Next;
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 
@@ -16,7 +16,7 @@ const WEBSOCKET: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
 const VERSION: &str = "Sec-WebSocket-Version: 13\r\n";
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-fn tracker_with(decide: impl FnOnce(&mut Settings)) -> Tracker {
+fn tracker_with(decide: impl FnOnce(&mut SessionSettings)) -> Tracker {
     Tracker::with(decide, |_| {}, None)
 }
 
@@ -150,7 +150,7 @@ fn origins_are_let_in_as_the_operator_says() {
     }
 }
 
-fn trust(settings: &mut Settings) {
+fn trust(settings: &mut SessionSettings) {
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     settings.proxy.header = Some(ClientHeader::XForwardedFor);
 }
@@ -176,7 +176,8 @@ fn a_client_without_an_address_is_declined() {
     // The client uses a Unix socket, or a PROXY header without an address.
     let received = Tracker::new().ask_from(PLAIN, "", &upgrade(""));
     assert_eq!((received.statuses(), received.next), (vec![400], Next::Idle));
-    let trust = |settings: &mut Settings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
+    let trust =
+        |settings: &mut SessionSettings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     let mut bytes = Vec::new();
     encode_v2_local(&mut bytes);
     bytes.extend_from_slice(&upgrade(""));
@@ -239,7 +240,7 @@ fn an_upgrade_and_what_follows_may_be_cut_anywhere() {
         let mut client = Client::unheard(&tracker, PLAIN, "192.0.2.1");
         client.say(&mut tracker, &bytes[..cut]);
         client.say(&mut tracker, &bytes[cut..]);
-        assert_eq!((client.next, client.session.kept_bytes()), (Next::Upgraded, 0), "{cut}");
+        assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0), "{cut}");
         assert!(client.read_bytes().ends_with(b"\r\n\r\n"), "{cut}");
         round(&mut tracker, &mut [&mut client]);
         let frames = client.read();

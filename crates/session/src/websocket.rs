@@ -16,12 +16,12 @@ use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 
 use crate::partial::{PartialInput, Spares};
-use crate::settings::WebSocket;
+use crate::settings::WebSocketSettings;
 
 /// The state of a WebSocket in addition to the session. An idle one owns no memory beyond this and the engine's
 /// list of its torrents.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct WebSocket {
     reader: Reader,
     member: Member,
     /// Whether it was pinged and has sent nothing since.
@@ -29,11 +29,11 @@ pub(crate) struct Socket {
 }
 
 // There may be a hundred thousand idle ones.
-const _: () = assert!(size_of::<Socket>() <= 88);
+const _: () = assert!(size_of::<WebSocket>() <= 88);
 
 /// Handles all WebSockets of a worker.
-pub(crate) struct Sockets {
-    settings: WebSocket,
+pub(crate) struct WebSocketHandler {
+    settings: WebSocketSettings,
     responder: Responder,
     spares: Spares,
     /// The address of the client whose input this call reads.
@@ -55,9 +55,9 @@ enum Step {
     End(Next),
 }
 
-impl Socket {
+impl WebSocket {
     /// Returns how much memory it holds of a fragmented message.
-    pub(crate) const fn kept_bytes(&self) -> usize {
+    pub(crate) const fn buffered_bytes(&self) -> usize {
         self.reader.buffered_bytes()
     }
 
@@ -101,8 +101,8 @@ pub(crate) fn write_shed(out: &mut Vec<u8>) {
     frame::close(CloseCode::TryAgainLater, "", None, out);
 }
 
-impl Sockets {
-    pub(crate) fn new(settings: WebSocket, responder: Responder) -> Self {
+impl WebSocketHandler {
+    pub(crate) fn new(settings: WebSocketSettings, responder: Responder) -> Self {
         Self {
             settings,
             responder,
@@ -113,18 +113,18 @@ impl Sockets {
     }
 
     /// Registers the connection `handle` of the client at `ip` as a WebSocket.
-    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> Socket {
-        Socket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
+    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> WebSocket {
+        WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
     }
 
     /// Replaces the settings and the policy for all later messages.
-    pub(crate) fn reconfigure(&mut self, settings: WebSocket, policy: Arc<Policy>) {
+    pub(crate) fn reconfigure(&mut self, settings: WebSocketSettings, policy: Arc<Policy>) {
         self.settings = settings;
         self.responder.set_policy(policy);
     }
 
     /// Removes a WebSocket that has ended.
-    pub(crate) fn leave(&mut self, socket: Socket, partial: &mut PartialInput) {
+    pub(crate) fn leave(&mut self, socket: WebSocket, partial: &mut PartialInput) {
         partial.spare(&mut self.spares);
         self.responder.leave(socket.member);
     }
@@ -132,7 +132,7 @@ impl Sockets {
     /// Reads the frames of the client at `ip` in the partial input and in `input`, and buffers the rest.
     pub(crate) fn receive(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut WebSocket,
         partial: &mut PartialInput,
         ip: IpAddr,
         input: &mut [u8],
@@ -148,7 +148,7 @@ impl Sockets {
 
     fn read_all(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut WebSocket,
         partial: &mut PartialInput,
         mut input: &mut [u8],
         out: &mut Vec<u8>,
@@ -172,7 +172,7 @@ impl Sockets {
     }
 
     /// Returns the next connection with queued messages.
-    pub(crate) fn speaker(&mut self) -> Option<Handle> {
+    pub(crate) fn next_to_write(&mut self) -> Option<Handle> {
         self.responder.next_to_flush()
     }
 
@@ -182,7 +182,7 @@ impl Sockets {
     }
 
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
-    pub(crate) fn fetch(&mut self, socket: &mut Socket, fetch: impl FnOnce(&[u8])) {
+    pub(crate) fn fetch(&mut self, socket: &mut WebSocket, fetch: impl FnOnce(&[u8])) {
         self.responder.decide_claims(&mut socket.member);
         self.responder.drain(socket.member.handle(), fetch);
     }
@@ -228,7 +228,7 @@ impl Sockets {
     /// does.
     fn read(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut WebSocket,
         bytes: &mut [u8],
         out: &mut Vec<u8>,
         now: Now,
@@ -245,7 +245,7 @@ impl Sockets {
 
     fn step(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut WebSocket,
         bytes: &mut [u8],
         used: &mut usize,
         out: &mut Vec<u8>,

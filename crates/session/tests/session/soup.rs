@@ -1,7 +1,7 @@
 //! Any bytes in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
-use shoal_session::{ClientHeader, Settings};
+use shoal_session::{ClientHeader, SessionSettings};
 use shoal_transport::stream::Next;
 
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
@@ -53,7 +53,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn tracker() -> Tracker {
-    let decide = |settings: &mut Settings| {
+    let decide = |settings: &mut SessionSettings| {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
         settings.proxy.header = Some(ClientHeader::XForwardedFor);
     };
@@ -75,8 +75,8 @@ fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
         loop {
             let mut output = Vec::new();
             next = tracker.service.receive(&mut session, &mut piece, &mut output, NOW);
-            assert!(session.kept_bytes() <= KEPT_BYTES_MAX);
-            assert!(next != Next::Idle || session.kept_bytes() == 0, "an idle connection holds nothing");
+            assert!(session.buffered_bytes() <= KEPT_BYTES_MAX);
+            assert!(next != Next::Idle || session.buffered_bytes() == 0, "an idle connection holds nothing");
             assert!(output.len() <= 128 * 1024);
             said.append(&mut output);
             if next != Next::More {
@@ -87,7 +87,7 @@ fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
     }
     let mut last_words = Vec::new();
     tracker.service.expire(&mut session, &mut last_words, NOW);
-    assert_eq!(session.kept_bytes(), 0);
+    assert_eq!(session.buffered_bytes(), 0);
     tracker.service.close(session);
     (said, next)
 }

@@ -72,7 +72,7 @@ fn messages_are_answered_inside_of_tls() {
         let frames = pair.read();
         assert_eq!(frames[0], Frame { opcode: PONG, payload: b"?".to_vec() });
         assert_counts(&frames[1], 0, 1);
-        assert_eq!((pair.next, pair.session.kept_bytes()), (Next::Upgraded, 0));
+        assert_eq!((pair.next, pair.session.buffered_bytes()), (Next::Upgraded, 0));
     }
 }
 
@@ -116,7 +116,7 @@ fn a_message_may_be_longer_than_records_and_inputs() {
     other.ask(&mut pair.tracker, &announce(BOB));
     let sdp = "z".repeat(4000);
     pair.write(&announce_with(ALICE, &[sdp.as_str(); 10]), INPUT_BYTES_MAX);
-    assert_eq!((pair.next, pair.session.kept_bytes()), (Next::Upgraded, 0));
+    assert_eq!((pair.next, pair.session.buffered_bytes()), (Next::Upgraded, 0));
     while let Some(handle) = pair.tracker.service.next_to_write() {
         if handle == other.handle {
             let mut output = Vec::new();

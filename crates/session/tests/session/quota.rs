@@ -24,7 +24,7 @@ impl SourceCapacity for AllButOne {
 }
 
 fn tracker(header: Option<ClientHeader>) -> Tracker {
-    let decide = |settings: &mut shoal_session::Settings| {
+    let decide = |settings: &mut shoal_session::SessionSettings| {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
         settings.proxy.header = header;
     };

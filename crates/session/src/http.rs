@@ -15,13 +15,13 @@ use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::response::{ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
-use crate::answer::{self, Dates};
 use crate::counters::{SessionCounters, StatusLabel, Upgraded};
 use crate::origin;
-use crate::scrape::{Delivery, DeliveryFormat, Slots};
+use crate::response::{self, Dates};
+use crate::scrape::{Delivery, DeliveryFormat, ScrapeSlots};
 use crate::service::SCRATCH_BYTES;
 use crate::session::{Session, Stage};
-use crate::settings::Settings;
+use crate::settings::SessionSettings;
 use crate::source::{ClientSource, NoClient};
 use crate::upgrade::{self, Upgrade};
 
@@ -29,16 +29,16 @@ use crate::upgrade::{self, Upgrade};
 const BODY_BYTES_MAX: u16 = 1024;
 
 /// Handles the HTTP requests of all connections of a worker.
-pub(crate) struct Conversation {
-    settings: Arc<Settings>,
+pub(crate) struct HttpHandler {
+    settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
     /// The full scrapes in progress.
-    slots: Slots,
+    slots: ScrapeSlots,
     /// None if sources are not limited.
-    room: Option<Box<dyn SourceCapacity>>,
+    source_capacity: Option<Box<dyn SourceCapacity>>,
     dates: Dates,
     /// Scratch buffer for the body of a response.
     body: Vec<u8>,
@@ -53,7 +53,7 @@ enum Route {
 
 /// The next step after the requests of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum Served {
     /// The connection waits for this.
     Wait(Next),
     /// The following bytes are frames of a WebSocket of the client at this address.
@@ -70,36 +70,36 @@ enum Decision {
     Upgrade(Accept, IpAddr),
 }
 
-impl Conversation {
+impl HttpHandler {
     /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to
     /// become WebSockets.
     pub(crate) fn new(
-        settings: Arc<Settings>,
+        settings: Arc<SessionSettings>,
         counters: Arc<SessionCounters>,
         responder: Responder,
         upgrades: bool,
     ) -> Self {
-        let slots = Slots::new(settings.full_scrapes_max);
+        let slots = ScrapeSlots::new(settings.full_scrapes_max);
         let (dates, body) = (Dates::new(), Vec::new());
-        Self { settings, counters, responder, upgrades, slots, room: None, dates, body }
+        Self { settings, counters, responder, upgrades, slots, source_capacity: None, dates, body }
     }
 
     /// Replaces the settings and the policy for all later requests.
-    pub(crate) fn reconfigure(&mut self, settings: Arc<Settings>, policy: Arc<Policy>) {
+    pub(crate) fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: Arc<Policy>) {
         self.responder.set_policy(policy);
         self.slots.set_count_max(settings.full_scrapes_max);
         self.settings = settings;
     }
 
-    /// Sets `room`, which decides whether a source may have one more connection.
-    pub(crate) fn set_source_capacity(&mut self, room: Box<dyn SourceCapacity>) {
-        self.room = Some(room);
+    /// Sets the capacity check for sources.
+    pub(crate) fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
+        self.source_capacity = Some(capacity);
     }
 
     /// Returns whether `source` may have one more connection of a kind.
     pub(crate) fn has_capacity(&self, source: ClientSource, kind: ConnectionKind) -> bool {
-        match (&self.room, self.settings.proxy.limited_ip(source)) {
-            (Some(room), Some(ip)) => room.has_capacity(ip, kind),
+        match (&self.source_capacity, self.settings.proxy.limited_ip(source)) {
+            (Some(capacity), Some(ip)) => capacity.has_capacity(ip, kind),
             _ => true,
         }
     }
@@ -112,13 +112,13 @@ impl Conversation {
         input: &[u8],
         out: &mut Vec<u8>,
         now: Now,
-    ) -> (usize, After) {
+    ) -> (usize, Served) {
         let mut rest = input;
         loop {
             match self.step(session, &mut rest, out, now) {
                 None => {}
-                Some(after @ After::Wait(Next::Close | Next::Linger)) => return (input.len(), after),
-                Some(after) => return (input.len() - rest.len(), after),
+                Some(served @ Served::Wait(Next::Close | Next::Linger)) => return (input.len(), served),
+                Some(served) => return (input.len() - rest.len(), served),
             }
         }
     }
@@ -141,29 +141,29 @@ impl Conversation {
         rest: &mut &[u8],
         out: &mut Vec<u8>,
         now: Now,
-    ) -> Option<After> {
+    ) -> Option<Served> {
         if matches!(session.stage, Stage::Delivery(_)) {
-            return self.deliver(session, rest, out).map(After::Wait);
+            return self.deliver(session, rest, out).map(Served::Wait);
         }
         *rest = session.skip(rest);
         // RFC 9112, 2.2: empty lines before a request are to be ignored.
         *rest = &rest[head::empty_lines_bytes(rest)..];
         if session.skip_bytes > 0 {
-            return Some(After::Wait(Next::Busy));
+            return Some(Served::Wait(Next::Busy));
         }
         if rest.is_empty() {
-            return Some(After::Wait(Next::Idle));
+            return Some(Served::Wait(Next::Idle));
         }
         if out.len() >= OUTPUT_BYTES_MAX {
-            return Some(After::Wait(Next::More));
+            return Some(Served::Wait(Next::More));
         }
         let mut storage = HeaderStorage::new();
         match RequestHead::decode(rest, &mut storage) {
-            Ok(None) => Some(After::Wait(Next::Busy)),
+            Ok(None) => Some(Served::Wait(Next::Busy)),
             Err(error) => {
                 let text = format!("{error}\n");
-                answer::last(&self.counters, error.status(), &text, now, out);
-                Some(After::Wait(Next::Linger))
+                response::write_last(&self.counters, error.status(), &text, now, out);
+                Some(Served::Wait(Next::Linger))
             }
             Ok(Some(request)) => {
                 *rest = &rest[request.bytes..];
@@ -198,7 +198,7 @@ impl Conversation {
         rest: &[u8],
         out: &mut Vec<u8>,
         now: Now,
-    ) -> Option<After> {
+    ) -> Option<Served> {
         let skippable_bytes = skippable_bytes(request.body);
         // A body that is too long is not awaited, but the client is sending it.
         session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
@@ -214,26 +214,26 @@ impl Conversation {
             Decision::Upgrade(accept, ip) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
                 handshake::respond(&accept, out);
-                return Some(After::Upgrade(ip));
+                return Some(Served::Upgrade(ip));
             }
         };
-        if stays_open { None } else { Some(After::Wait(close_mode(session, rest))) }
+        if stays_open { None } else { Some(Served::Wait(close_mode(session, rest))) }
     }
 
     /// Decides how to answer a request. The body must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
-        match upgrade::consider(websocket, request, || self.client(session, request)) {
-            Upgrade::Unasked => {}
-            Upgrade::Granted(accept, ip)
+        match upgrade::decide(websocket, request, || self.client(session, request)) {
+            Upgrade::NotRequested => {}
+            Upgrade::Accepted(accept, ip)
                 if self.has_capacity(ClientSource::Ip(ip), ConnectionKind::WebSocket) =>
             {
                 self.counters.upgrades.of(Upgraded::Accepted).increment();
                 return Decision::Upgrade(accept, ip);
             }
-            Upgrade::Granted(..) => {
+            Upgrade::Accepted(..) => {
                 self.counters.upgrades.of(Upgraded::Limit).increment();
-                self.body.extend_from_slice(answer::TOO_MANY_WEBSOCKETS.as_bytes());
+                self.body.extend_from_slice(response::TOO_MANY_WEBSOCKETS.as_bytes());
                 return Decision::Answer(Status::ServiceUnavailable);
             }
             Upgrade::Declined(outcome, status, text) => {
@@ -241,7 +241,7 @@ impl Conversation {
                 self.body.extend_from_slice(text.as_bytes());
                 return Decision::Answer(status);
             }
-            Upgrade::Unnamed => {
+            Upgrade::NoClient => {
                 self.counters.upgrades.of(Upgraded::Unnamed).increment();
                 self.refuse_unnamed();
                 return Decision::Answer(Status::BadRequest);
@@ -265,7 +265,7 @@ impl Conversation {
         now: Now,
     ) {
         if self.body.is_empty() {
-            let text = if status == Status::NotFound { answer::NOT_FOUND } else { status.reason() };
+            let text = if status == Status::NotFound { response::NOT_FOUND } else { status.reason() };
             self.body.extend_from_slice(text.as_bytes());
         }
         self.counters.responses.of(status.into()).increment();
@@ -273,9 +273,9 @@ impl Conversation {
             status,
             version: request.version,
             keep_alive,
-            framing: answer::length(&self.body),
+            framing: response::length(&self.body),
             date: self.dates.at(now),
-            fields: answer::fields(status),
+            fields: response::fields(status),
         };
         head.encode(out);
         if request.method != Method::Head {

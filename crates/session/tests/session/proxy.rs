@@ -1,6 +1,6 @@
 //! Which address counts as the client's behind proxies, and which does not.
 
-use shoal_session::{ClientHeader, Settings};
+use shoal_session::{ClientHeader, SessionSettings};
 use shoal_transport::stream::Next;
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
 
@@ -15,7 +15,7 @@ fn tracker(header: Option<ClientHeader>) -> Tracker {
     Tracker::with(|settings| trust(settings, header), |_| {}, None)
 }
 
-fn trust(settings: &mut Settings, header: Option<ClientHeader>) {
+fn trust(settings: &mut SessionSettings, header: Option<ClientHeader>) {
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
     settings.proxy.header = header;
 }
@@ -123,7 +123,7 @@ fn a_unix_socket_has_no_address_of_its_own() {
     let mut distrustful = tracker(Some(ClientHeader::XRealIp));
     assert_refused(&distrustful.ask_from(PLAIN, "", &announce("X-Real-IP: 203.0.113.9\r\n")));
     let unix = |header| {
-        let decide = move |settings: &mut Settings| {
+        let decide = move |settings: &mut SessionSettings| {
             trust(settings, header);
             settings.proxy.unix = true;
         };
@@ -169,7 +169,7 @@ fn the_header_of_the_proxy_protocol_may_be_cut_anywhere() {
         assert_eq!((first.output.len(), first.next), (0, expected), "{cut}");
         let second = tracker.say(&mut session, &bytes[cut..]);
         assert_eq!((second.statuses(), second.next), (vec![200], Next::Idle), "{cut}");
-        assert_eq!(session.kept_bytes(), 0);
+        assert_eq!(session.buffered_bytes(), 0);
         assert_only(&mut tracker, CLIENT);
     }
 }

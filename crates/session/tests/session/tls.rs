@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use shoal_session::{Session, Settings};
+use shoal_session::{Session, SessionSettings};
 use shoal_tls::{CertificateFiles, SelfSigned};
 use shoal_transport::stream::Next;
 use shoal_wire::proxy::encode_v2;
@@ -57,7 +57,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn new(decide: impl FnOnce(&mut Settings), listener: usize, ip: &str) -> Self {
+    fn new(decide: impl FnOnce(&mut SessionSettings), listener: usize, ip: &str) -> Self {
         let certificate = certificate();
         let tracker =
             Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()));
@@ -134,7 +134,7 @@ fn requests_are_answered_inside_of_tls() {
         assert_eq!(responses.len(), 2);
         assert!(responses.iter().all(|response| response.status == 200 && !response.is_failure()));
         assert_eq!(pair.next, Next::Idle);
-        assert_eq!(pair.session.kept_bytes(), 0);
+        assert_eq!(pair.session.buffered_bytes(), 0);
     }
     assert!(pair.tracker.has("192.0.2.1"));
 }
@@ -262,7 +262,8 @@ fn expiry_is_said_inside_of_tls() {
 
 #[test]
 fn the_proxy_protocol_comes_before_the_handshake() {
-    let trust = |settings: &mut Settings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
+    let trust =
+        |settings: &mut SessionSettings| settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     let mut header = Vec::new();
     encode_v2("203.0.113.9:5000".parse().unwrap(), "192.0.2.1:443".parse().unwrap(), &mut header);
     let mut pair = Pair::new(trust, SECURE_PROXIED, "10.0.0.1");

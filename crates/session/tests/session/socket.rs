@@ -106,9 +106,9 @@ fn frames_may_be_cut_anywhere() {
         // The first message is complete by then, so the time limit of another one begins.
         let awaited = if cut > ends[1] { Next::BusyNew } else { Next::Busy };
         assert_eq!(client.next, if is_between_frames { Next::Upgraded } else { awaited }, "{cut}");
-        assert_eq!(client.session.kept_bytes() == 0, is_between_frames, "{cut}");
+        assert_eq!(client.session.buffered_bytes() == 0, is_between_frames, "{cut}");
         client.say(&mut tracker, &bytes[cut..]);
-        assert_eq!((client.next, client.session.kept_bytes()), (Next::Upgraded, 0), "{cut}");
+        assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0), "{cut}");
         round(&mut tracker, &mut [&mut client]);
         let frames = client.read();
         assert_eq!(pings(&frames), [&b"1"[..], b"2", &[7; 125]], "{cut}");
@@ -124,7 +124,7 @@ fn frames_may_come_byte_by_byte() {
     for byte in announce_with(ALICE, &[&long]) {
         assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 0);
         alice.say(&mut tracker, &[byte]);
-        assert!(alice.session.kept_bytes() < 2048, "{}", alice.session.kept_bytes());
+        assert!(alice.session.buffered_bytes() < 2048, "{}", alice.session.buffered_bytes());
     }
     assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 2);
     assert!(bob.read()[0].text().contains(&long));
@@ -149,9 +149,9 @@ fn a_message_longer_than_an_input_is_kept_in_part_and_then_let_go() {
     for (number, piece) in bytes.chunks(INPUT_BYTES_MAX).enumerate() {
         alice.say(&mut tracker, piece);
         let come = (number + 1) * INPUT_BYTES_MAX;
-        assert!(alice.session.kept_bytes() <= 2 * come, "{}", alice.session.kept_bytes());
+        assert!(alice.session.buffered_bytes() <= 2 * come, "{}", alice.session.buffered_bytes());
     }
-    assert_eq!((alice.next, alice.session.kept_bytes()), (Next::Upgraded, 0));
+    assert_eq!((alice.next, alice.session.buffered_bytes()), (Next::Upgraded, 0));
     round(&mut tracker, &mut [&mut alice, &mut bob]);
     assert!(bob.read()[0].text().contains(&sdp));
 }
@@ -247,7 +247,7 @@ fn a_close_is_answered_by_its_code_and_the_peers_are_gone() {
         let frames =
             client.ask(&mut tracker, &[frame(CLOSE, payload), announce(ALICE), frame(PING, b"")].concat());
         assert_eq!(frames, [Frame { opcode: CLOSE, payload: payload[..payload.len().min(2)].to_vec() }]);
-        assert_eq!((client.next, client.session.kept_bytes()), (Next::Close, 0));
+        assert_eq!((client.next, client.session.buffered_bytes()), (Next::Close, 0));
         assert_peers(&mut tracker, 0);
         client.leave(&mut tracker);
     }
@@ -264,7 +264,7 @@ fn assert_closed(bytes: &[u8], code: u16) {
     let shown = bytes[..bytes.len().min(20)].escape_ascii();
     assert_eq!((frames.len(), frames[0].code(), client.next), (1, code, Next::Linger), "{shown}");
     assert!(frames[0].payload.len() > 10, "it says why");
-    assert_eq!(client.session.kept_bytes(), 0, "{shown}");
+    assert_eq!(client.session.buffered_bytes(), 0, "{shown}");
     assert_peers(&mut tracker, 0);
     client.say(&mut tracker, &announce(ALICE));
     assert_eq!((client.next, client.read().len()), (Next::Close, 0), "{shown}");
@@ -302,7 +302,7 @@ fn a_message_that_is_too_long_is_known_by_its_head() {
     client.say(&mut tracker, &too_long[13..14]);
     let frames = client.read();
     assert_eq!((frames[0].code(), client.next), (1009, Next::Linger));
-    assert_eq!(client.session.kept_bytes(), 0);
+    assert_eq!(client.session.buffered_bytes(), 0);
 
     assert_closed(&too_long, 1009);
     assert_closed(&too_long[..14], 1009);
@@ -356,7 +356,7 @@ fn at_the_end_every_client_is_told_that_the_tracker_stops() {
         client.expire(&mut tracker);
         let frames = client.read();
         assert_eq!((frames.len(), frames[0].code()), (1, 1001));
-        assert_eq!(client.session.kept_bytes(), 0);
+        assert_eq!(client.session.buffered_bytes(), 0);
         client.say(&mut tracker, &announce(ALICE));
         assert_eq!((client.next, client.read().len()), (Next::Close, 0));
         assert_peers(&mut tracker, 0);
@@ -391,9 +391,9 @@ fn a_standing_connection_holds_nothing() {
     for bytes in [&announce(ALICE), &frame(PING, b"?"), &fragments] {
         let (front, rest) = bytes.split_at(bytes.len() - 1);
         client.say(&mut tracker, front);
-        assert!(client.session.kept_bytes() > 0);
+        assert!(client.session.buffered_bytes() > 0);
         client.say(&mut tracker, rest);
-        assert_eq!((client.next, client.session.kept_bytes()), (Next::Upgraded, 0));
+        assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0));
     }
     frames::parse_all(&client.read_bytes());
 }

@@ -9,7 +9,7 @@ use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
 use shoal_engine::policy::Policy;
-use shoal_session::{Listener, Service, Session, Settings};
+use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 use shoal_transport::stream::{Handle, Next, Remote};
 
@@ -52,7 +52,7 @@ impl Tracker {
     }
 
     pub(crate) fn with(
-        decide: impl FnOnce(&mut Settings),
+        decide: impl FnOnce(&mut SessionSettings),
         configure: impl FnOnce(&mut Config),
         tls: Option<shoal_tls::Server>,
     ) -> Self {
@@ -61,15 +61,15 @@ impl Tracker {
     }
 
     pub(crate) fn assemble(
-        decide: impl FnOnce(&mut Settings),
+        decide: impl FnOnce(&mut SessionSettings),
         configure: impl FnOnce(&mut Config),
         webtorrent: Option<shoal_engine::webtorrent::Responder>,
         tls: Option<shoal_tls::Server>,
     ) -> Self {
-        let listener = |tls, proxy_protocol| Listener { tls, proxy_protocol };
+        let listener = |tls, proxy_protocol| ListenerProtocols { tls, proxy_protocol };
         let listeners =
             vec![listener(false, false), listener(false, true), listener(true, false), listener(true, true)];
-        let mut settings = Settings { listeners, ..Settings::default() };
+        let mut settings = SessionSettings { listeners, ..SessionSettings::default() };
         decide(&mut settings);
         let mut config = Config::default();
         configure(&mut config);
