@@ -19,7 +19,7 @@ use crate::counters::{SessionCounters, StatusLabel, Upgraded};
 use crate::origin;
 use crate::response::{self, Dates};
 use crate::scrape::{Delivery, DeliveryFormat, ScrapeSlots};
-use crate::service::SCRATCH_BYTES;
+use crate::service::{Call, SCRATCH_BYTES};
 use crate::session::{Session, Stage};
 use crate::settings::SessionSettings;
 use crate::source::{ClientSource, NoClient};
@@ -104,23 +104,49 @@ impl HttpHandler {
         }
     }
 
-    /// Answers the complete requests at the beginning of `input`. Returns how many bytes were consumed, and what
-    /// follows.
-    pub(crate) fn serve(
-        &mut self,
-        session: &mut Session,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        now: Now,
-    ) -> (usize, Served) {
+    /// Answers the complete requests at the beginning of `input`, or continues the response in progress. Returns how
+    /// many bytes were consumed, and what follows.
+    pub(crate) fn serve(&mut self, call: &mut Call<'_>, input: &[u8]) -> (usize, Served) {
         let mut rest = input;
-        loop {
-            match self.step(session, &mut rest, out, now) {
+        let next = loop {
+            if matches!(call.session.stage, Stage::Delivery(_)) {
+                match self.deliver(call, rest) {
+                    None => continue,
+                    Some(next) => break next,
+                }
+            }
+            rest = call.session.skip(rest);
+            // RFC 9112, 2.2: empty lines before a request are to be ignored.
+            rest = &rest[head::empty_lines_bytes(rest)..];
+            if call.session.skip_bytes > 0 {
+                break Next::Busy;
+            }
+            if rest.is_empty() {
+                break Next::Idle;
+            }
+            if call.output.len() >= OUTPUT_BYTES_MAX {
+                break Next::More;
+            }
+            let mut storage = HeaderStorage::new();
+            let request = match RequestHead::decode(rest, &mut storage) {
+                Ok(Some(request)) => request,
+                Ok(None) => break Next::Busy,
+                Err(error) => {
+                    let text = format!("{error}\n");
+                    response::write_last(&self.counters, error.status(), &text, call.now, call.output);
+                    break Next::Linger;
+                }
+            };
+            rest = &rest[request.bytes..];
+            match self.answer(call, &request, rest) {
                 None => {}
-                Some(served @ Served::Wait(Next::Close | Next::Linger)) => return (input.len(), served),
+                Some(Served::Wait(next)) => break next,
                 Some(served) => return (input.len() - rest.len(), served),
             }
-        }
+        };
+        let used =
+            if matches!(next, Next::Close | Next::Linger) { input.len() } else { input.len() - rest.len() };
+        (used, Served::Wait(next))
     }
 
     /// Frees memory of the scratch buffer if it has become large.
@@ -133,53 +159,15 @@ impl HttpHandler {
         self.slots.free(handle);
     }
 
-    /// Continues the response in progress, or answers the next request. Returns what follows, unless it is
-    /// another step.
-    fn step(
-        &mut self,
-        session: &mut Session,
-        rest: &mut &[u8],
-        out: &mut Vec<u8>,
-        now: Now,
-    ) -> Option<Served> {
-        if matches!(session.stage, Stage::Delivery(_)) {
-            return self.deliver(session, rest, out).map(Served::Wait);
-        }
-        *rest = session.skip(rest);
-        // RFC 9112, 2.2: empty lines before a request are to be ignored.
-        *rest = &rest[head::empty_lines_bytes(rest)..];
-        if session.skip_bytes > 0 {
-            return Some(Served::Wait(Next::Busy));
-        }
-        if rest.is_empty() {
-            return Some(Served::Wait(Next::Idle));
-        }
-        if out.len() >= OUTPUT_BYTES_MAX {
-            return Some(Served::Wait(Next::More));
-        }
-        let mut storage = HeaderStorage::new();
-        match RequestHead::decode(rest, &mut storage) {
-            Ok(None) => Some(Served::Wait(Next::Busy)),
-            Err(error) => {
-                let text = format!("{error}\n");
-                response::write_last(&self.counters, error.status(), &text, now, out);
-                Some(Served::Wait(Next::Linger))
-            }
-            Ok(Some(request)) => {
-                *rest = &rest[request.bytes..];
-                self.answer(session, &request, rest, out, now)
-            }
-        }
-    }
-
     /// Writes the next part of a full scrape. A full scrape that has lost its slot is cut off; without its end,
     /// the client cannot take it for complete.
-    fn deliver(&mut self, session: &mut Session, rest: &[u8], out: &mut Vec<u8>) -> Option<Next> {
+    fn deliver(&mut self, call: &mut Call<'_>, rest: &[u8]) -> Option<Next> {
+        let Call { session, output, .. } = call;
         let Stage::Delivery(delivery) = &mut session.stage else { return None };
         let Some(slot) = self.slots.of(session.handle) else { return Some(Next::Close) };
-        let bytes_before = out.len();
-        let has_more = delivery.write_next(&self.responder, &mut self.body, out);
-        slot.add_sent(out.len() - bytes_before);
+        let bytes_before = output.len();
+        let has_more = delivery.write_next(&self.responder, &mut self.body, output);
+        slot.add_sent(output.len() - bytes_before);
         if has_more {
             return Some(Next::More);
         }
@@ -191,36 +179,30 @@ impl HttpHandler {
 
     /// Answers a request that is followed by `rest`, or begins to. Returns what follows, unless it is another
     /// step.
-    fn answer(
-        &mut self,
-        session: &mut Session,
-        request: &RequestHead<'_, '_>,
-        rest: &[u8],
-        out: &mut Vec<u8>,
-        now: Now,
-    ) -> Option<Served> {
+    fn answer(&mut self, call: &mut Call<'_>, request: &RequestHead<'_, '_>, rest: &[u8]) -> Option<Served> {
         let skippable_bytes = skippable_bytes(request.body);
         // A body that is too long is not awaited, but the client is sending it.
-        session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
+        call.session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
         let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
         let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
-        let stays_open = match self.decide(session, request, now) {
+        let stays_open = match self.decide(call.session, request, call.now) {
             Decision::Answer(status) => {
-                self.respond(status, request, keep_alive, out, now);
+                self.respond(status, request, keep_alive, call);
                 keep_alive
             }
-            Decision::FullScrape(ip) => self.begin_delivery(session, request, ip, keep_alive, out, now),
+            Decision::FullScrape(ip) => self.begin_delivery(call, request, ip, keep_alive),
             Decision::Upgrade(accept, ip) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
-                handshake::respond(&accept, out);
+                handshake::respond(&accept, call.output);
                 return Some(Served::Upgrade(ip));
             }
         };
-        if stays_open { None } else { Some(Served::Wait(close_mode(session, rest))) }
+        if stays_open { None } else { Some(Served::Wait(close_mode(call.session, rest))) }
     }
 
-    /// Decides how to answer a request. The body must be empty before the call.
+    /// Decides how to answer a request, and passes it to the engine if it is for the tracker; the engine then writes
+    /// the reply to the body. The body must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
@@ -247,50 +229,12 @@ impl HttpHandler {
                 return Decision::Answer(Status::BadRequest);
             }
         }
-        match (request.method, route(request.path)) {
-            (Method::Other, _) => Decision::Answer(Status::MethodNotAllowed),
-            _ if skippable_bytes(request.body).is_none() => Decision::Answer(Status::ContentTooLarge),
-            (_, None) => Decision::Answer(Status::NotFound),
-            (_, Some(route)) => self.answer_route(session, request, route, now),
-        }
-    }
-
-    /// Writes a response with the body, or with a default text for the status if the body is empty.
-    fn respond(
-        &mut self,
-        status: Status,
-        request: &RequestHead<'_, '_>,
-        keep_alive: bool,
-        out: &mut Vec<u8>,
-        now: Now,
-    ) {
-        if self.body.is_empty() {
-            let text = if status == Status::NotFound { response::NOT_FOUND } else { status.reason() };
-            self.body.extend_from_slice(text.as_bytes());
-        }
-        self.counters.responses.of(status.into()).increment();
-        let head = ResponseHead {
-            status,
-            version: request.version,
-            keep_alive,
-            framing: response::length(&self.body),
-            date: self.dates.at(now),
-            fields: response::fields(status),
+        let route = match (request.method, route(request.path)) {
+            (Method::Other, _) => return Decision::Answer(Status::MethodNotAllowed),
+            _ if skippable_bytes(request.body).is_none() => return Decision::Answer(Status::ContentTooLarge),
+            (_, None) => return Decision::Answer(Status::NotFound),
+            (_, Some(route)) => route,
         };
-        head.encode(out);
-        if request.method != Method::Head {
-            out.extend_from_slice(&self.body);
-        }
-    }
-
-    /// Passes a request to the engine, which writes the reply to the body.
-    fn answer_route(
-        &mut self,
-        session: &Session,
-        request: &RequestHead<'_, '_>,
-        route: Route,
-        now: Now,
-    ) -> Decision {
         let Ok(ip) = self.client(session, request) else {
             self.refuse_unnamed();
             return Decision::Answer(Status::Ok);
@@ -313,25 +257,50 @@ impl HttpHandler {
         Decision::Answer(Status::Ok)
     }
 
+    /// Writes a response with the body, or with a default text for the status if the body is empty.
+    fn respond(
+        &mut self,
+        status: Status,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        call: &mut Call<'_>,
+    ) {
+        if self.body.is_empty() {
+            let text = if status == Status::NotFound { response::NOT_FOUND } else { status.reason() };
+            self.body.extend_from_slice(text.as_bytes());
+        }
+        self.counters.responses.of(status.into()).increment();
+        let head = ResponseHead {
+            status,
+            version: request.version,
+            keep_alive,
+            framing: response::length(&self.body),
+            date: self.dates.at(call.now),
+            fields: response::fields(status),
+        };
+        head.encode(call.output);
+        if request.method != Method::Head {
+            call.output.extend_from_slice(&self.body);
+        }
+    }
+
     fn begin_delivery(
         &mut self,
-        session: &mut Session,
+        call: &mut Call<'_>,
         request: &RequestHead<'_, '_>,
         ip: IpAddr,
         keep_alive: bool,
-        out: &mut Vec<u8>,
-        now: Now,
     ) -> bool {
         self.counters.responses.of(StatusLabel::Ok).increment();
         let format = DeliveryFormat::new(request, keep_alive);
-        format.encode_head(self.dates.at(now), out);
+        format.encode_head(self.dates.at(call.now), call.output);
         // The request is counted here even if its body is not sent, like that of an announce.
         let scrape = self.responder.begin_full_scrape(ip);
         if request.method == Method::Head {
-            self.slots.free(session.handle);
+            self.slots.free(call.session.handle);
             return format.keeps_alive();
         }
-        session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
+        call.session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
         // The end of the delivery decides whether the connection stays open.
         true
     }

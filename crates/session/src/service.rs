@@ -44,6 +44,14 @@ pub struct Service {
     reply: Vec<u8>,
 }
 
+/// One call of the service for a connection: the context of all functions on its way.
+pub(crate) struct Call<'c> {
+    pub(crate) session: &'c mut Session,
+    /// The bytes to send. Within TLS, they are still to be encrypted.
+    pub(crate) output: &'c mut Vec<u8>,
+    pub(crate) now: Now,
+}
+
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").field("settings", &self.settings).finish_non_exhaustive()
@@ -114,10 +122,14 @@ impl Service {
         output: &mut Vec<u8>,
         now: Now,
     ) -> Next {
-        let next = match session.stage {
-            Stage::Proxy => self.receive_header(session, input, output, now),
+        let mut call = Call { session, output, now };
+        let next = match call.session.stage {
+            Stage::Proxy => self.receive_header(&mut call, input),
+            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) if call.session.is_tls => {
+                self.receive_tls(&mut call, input)
+            }
             Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) => {
-                self.receive_payload(session, input, output, now)
+                self.receive_plaintext(&mut call, input)
             }
             Stage::Over => Next::Close,
         };
@@ -285,105 +297,72 @@ impl Service {
         self.settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
-    /// Runs the first stage: reads which source the proxy names.
-    fn receive_header(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        if session.partial.is_empty() {
-            return self.take_header(session, input, output, now);
-        }
-        let mut partial = session.partial.take();
-        partial.extend_from_slice(input);
-        self.take_header(session, &mut partial, output, now)
-    }
-
-    fn take_header(
-        &mut self,
-        session: &mut Session,
-        bytes: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        match proxy::decode(bytes) {
+    /// Reads which source the proxy names, and then what follows the header.
+    fn receive_header(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
+        let mut buffered = call.session.partial.take();
+        let bytes = if buffered.is_empty() {
+            input
+        } else {
+            buffered.extend_from_slice(input);
+            &mut buffered
+        };
+        let (header_bytes, source) = match proxy::decode(bytes) {
             Decoded::Incomplete => {
-                session.partial.put(bytes.to_vec());
-                Next::Busy
+                call.session.partial.put(bytes.to_vec());
+                return Next::Busy;
             }
             // The peer does not use the PROXY protocol, so there is no known protocol for an error.
-            Decoded::Malformed => Next::Close,
-            Decoded::Header { bytes: header_bytes, source } => {
-                session.source = source.map_or(ClientSource::Unnamed, |source| ClientSource::Ip(source.ip()));
-                session.is_trusted = self.settings.proxy.trusts(session.source);
-                session.stage = Stage::Http;
+            Decoded::Malformed => return Next::Close,
+            Decoded::Header { bytes, source } => (bytes, source),
+        };
+        let session = &mut *call.session;
+        session.source = source.map_or(ClientSource::Unnamed, |source| ClientSource::Ip(source.ip()));
+        session.is_trusted = self.settings.proxy.trusts(session.source);
+        session.stage = Stage::Http;
+        let payload = &mut bytes[header_bytes..];
+        match (self.http.has_capacity(session.source, ConnectionKind::Http), session.is_tls) {
+            (true, is_tls) => {
                 session.quota_changed = session.source != ClientSource::Unnamed;
-                if !self.http.has_capacity(session.source, ConnectionKind::Http) {
-                    session.quota_changed = false;
-                    return refuse_named(&self.counters, session, output, now);
-                }
-                self.receive_payload(session, &mut bytes[header_bytes..], output, now)
+                if is_tls { self.receive_tls(call, payload) } else { self.receive_plaintext(call, payload) }
+            }
+            // An error would have to wait for TLS.
+            (false, true) => Next::Close,
+            (false, false) => {
+                let (counters, status) = (&self.counters, Status::ServiceUnavailable);
+                response::write_last(counters, status, response::BUSY, call.now, call.output);
+                Next::Linger
             }
         }
     }
 
-    /// Runs the second stage: requests and frames, which may have to be decrypted.
-    fn receive_payload(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        if session.is_tls {
-            self.receive_tls(session, input, output, now)
-        } else {
-            self.handle_input(session, input, output, now)
-        }
-    }
-
-    fn receive_tls(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        if session.tls.is_none() {
-            let Some(server) = &self.tls else { return Next::Close };
-            session.tls = Some(Box::new(shoal_tls::Session::new(server)));
-        }
-        let Some(mut tls) = session.tls.take() else { return Next::Close };
+    /// Decrypts the input, handles it, and encrypts the output.
+    fn receive_tls(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
+        let mut tls = match (call.session.tls.take(), &self.tls) {
+            (Some(tls), _) => tls,
+            (None, Some(server)) => Box::new(shoal_tls::Session::new(server)),
+            (None, None) => return Next::Close,
+        };
         let mut plaintext = mem::take(&mut self.plaintext);
         let was_handshaking = tls.is_handshaking();
-        let opened = tls.open(input, &mut plaintext, output);
+        let opened = tls.open(input, &mut plaintext, call.output);
         if was_handshaking && let Some(outcome) = handshake_outcome(&tls, &opened) {
             self.counters.handshakes.of(outcome).increment();
         }
         let next = match opened {
             Ok(()) if tls.is_handshaking() && !tls.is_closed() => Next::Busy,
-            Ok(()) => match self.handle_plaintext(session, &mut tls, &mut plaintext, output, now) {
-                // The rest of a record must arrive as soon as that of a request.
-                Next::Idle | Next::Upgraded if tls.is_within_record() => {
-                    if plaintext.is_empty() {
-                        Next::Busy
-                    } else {
-                        Next::BusyNew
-                    }
-                }
-                next => next,
-            },
+            Ok(()) => {
+                let mut reply = mem::take(&mut self.reply);
+                let mut inner = Call { session: call.session, output: &mut reply, now: call.now };
+                let next = self.receive_plaintext(&mut inner, &mut plaintext);
+                tls.seal(&reply, call.output);
+                reply.clear();
+                self.reply = reply;
+                self.finish_tls(call, &mut tls, next, !plaintext.is_empty())
+            }
             Err(failure) => {
                 if matches!(failure, shoal_tls::Failure::PlainHttp) {
-                    response::write_last(
-                        &self.counters,
-                        Status::BadRequest,
-                        response::PLAIN_HTTP,
-                        now,
-                        output,
-                    );
+                    let (counters, status) = (&self.counters, Status::BadRequest);
+                    response::write_last(counters, status, response::PLAIN_HTTP, call.now, call.output);
                 }
                 plaintext.clear();
                 self.plaintext = plaintext;
@@ -393,82 +372,66 @@ impl Service {
         };
         plaintext.clear();
         self.plaintext = plaintext;
-        session.tls = Some(tls);
+        call.session.tls = Some(tls);
         next
     }
 
-    fn handle_plaintext(
+    /// Adapts `next` to the state of TLS after an input, and closes TLS if the session ends.
+    fn finish_tls(
         &mut self,
-        session: &mut Session,
+        call: &mut Call<'_>,
         tls: &mut shoal_tls::Session,
-        plaintext: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
+        mut next: Next,
+        has_plaintext: bool,
     ) -> Next {
-        let mut reply = mem::take(&mut self.reply);
-        let mut next = self.handle_input(session, plaintext, &mut reply, now);
-        tls.seal(&reply, output);
-        reply.clear();
-        self.reply = reply;
         // All earlier input was answered, and no more will arrive.
         if tls.is_closed() && matches!(next, Next::Idle | Next::Upgraded | Next::Busy | Next::BusyNew) {
             next = Next::Close;
             if let Some(websockets) = &mut self.websockets {
-                websockets.drain(session.handle, |bytes| tls.seal(bytes, output));
+                websockets.drain(call.session.handle, |bytes| tls.seal(bytes, call.output));
             }
         }
-        if matches!(next, Next::Close | Next::Linger) {
-            tls.close(output);
+        match next {
+            Next::Close | Next::Linger => tls.close(call.output),
+            // The rest of a record must arrive as soon as that of a request.
+            Next::Idle | Next::Upgraded if tls.is_within_record() => {
+                next = if has_plaintext { Next::BusyNew } else { Next::Busy };
+            }
+            _ => {}
         }
         next
     }
 
-    /// Runs the third stage: handles requests, or the frames of a WebSocket.
-    fn handle_input(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        match session.stage {
-            Stage::WebSocket(_) => self.handle_frames(session, input, output, now),
-            _ => self.handle_requests(session, input, output, now),
+    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the
+    /// rest.
+    fn receive_plaintext(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
+        if let Stage::WebSocket(_) = call.session.stage {
+            return self.receive_frames(call, input);
         }
-    }
-
-    /// Answers the requests in the partial input and in `input`, and buffers the rest.
-    fn handle_requests(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        if session.partial.is_empty() {
+        if call.session.partial.is_empty() {
             // Most requests arrive in one piece and are read in place.
-            let (used, served) = self.http.serve(session, input, output, now);
+            let (used, served) = self.http.serve(call, input);
             let rest = &mut input[used..];
             return match served {
-                Served::Upgrade(ip) => self.upgrade(session, ip, rest, output, now),
+                Served::Upgrade(ip) => self.upgrade(call, ip, rest),
                 Served::Wait(next) => {
-                    session.partial.put(rest.to_vec());
+                    call.session.partial.put(rest.to_vec());
                     next
                 }
             };
         }
-        if session.partial.len() + input.len() > PARTIAL_BYTES_MAX {
+        if call.session.partial.len() + input.len() > PARTIAL_BYTES_MAX {
             return Next::Linger;
         }
-        let mut partial = session.partial.take();
+        let mut partial = call.session.partial.take();
         partial.extend_from_slice(input);
-        let (used, served) = self.http.serve(session, &partial, output, now);
+        let (used, served) = self.http.serve(call, &partial);
         match served {
-            Served::Upgrade(ip) => self.upgrade(session, ip, &mut partial[used..], output, now),
+            Served::Upgrade(ip) => self.upgrade(call, ip, &mut partial[used..]),
             Served::Wait(next) => {
                 partial.drain(..used);
                 partial.shrink_to(2 * partial.len());
-                session.partial.put(partial);
+                call.session.partial.put(partial);
                 next
             }
         }
@@ -476,30 +439,19 @@ impl Service {
 
     /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
     /// frames.
-    fn upgrade(
-        &mut self,
-        session: &mut Session,
-        ip: IpAddr,
-        rest: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
+    fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
+        let session = &mut *call.session;
         session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, ip)));
         (session.source, session.quota_changed) = (ClientSource::Ip(ip), true);
-        self.handle_frames(session, rest, output, now)
+        self.receive_frames(call, rest)
     }
 
-    fn handle_frames(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
+    fn receive_frames(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
+        let Call { session, output, now } = call;
         match (&mut self.websockets, &mut session.stage, session.source) {
             (Some(websockets), Stage::WebSocket(socket), ClientSource::Ip(ip)) => {
-                websockets.receive(socket, &mut session.partial, ip, input, output, now)
+                websockets.receive(socket, &mut session.partial, ip, input, output, *now)
             }
             _ => Next::Close,
         }
@@ -547,16 +499,6 @@ fn handshake_outcome(tls: &shoal_tls::Session, opened: &Result<(), shoal_tls::Fa
         Ok(()) if tls.is_resumed() => Some(Handshake::Resumed),
         Ok(()) => Some(Handshake::Full),
     }
-}
-
-/// Ends the connection of a client that a proxy names and that has too many connections. The client gets an
-/// error, unless TLS would have to come first.
-fn refuse_named(counters: &SessionCounters, session: &Session, output: &mut Vec<u8>, now: Now) -> Next {
-    if session.is_tls {
-        return Next::Close;
-    }
-    response::write_last(counters, Status::ServiceUnavailable, response::BUSY, now, output);
-    Next::Linger
 }
 
 /// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer

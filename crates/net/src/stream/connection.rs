@@ -4,7 +4,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
-use shoal_transport::stream::{Handle, Next, StreamService};
+use shoal_transport::stream::{Next, StreamService};
 
 use super::table::ConnectionTable;
 
@@ -116,32 +116,5 @@ impl<T> Connection<T> {
         let given_up = self.write(service, trigger, &mut unsent);
         self.unsent = unsent;
         given_up
-    }
-}
-
-impl<T> ConnectionTable<Connection<T>> {
-    /// Passes `input` to the service, and lets it continue until it has output or waits for an event. Then records the
-    /// quota that the connection counts towards.
-    pub(super) fn receive<S>(
-        &mut self,
-        handle: Handle,
-        service: &mut S,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-    ) where
-        S: StreamService<Session = T>,
-    {
-        let Some(connection) = self.get_mut(handle) else { return };
-        connection.has_unsent_reply |= !input.is_empty();
-        connection.next = service.receive(&mut connection.session, input, output);
-        for _ in 1..CONTINUES_MAX {
-            if connection.next != Next::More || !output.is_empty() {
-                break;
-            }
-            connection.next = service.receive(&mut connection.session, &mut [], output);
-        }
-        if let Some(quota) = service.changed_quota(&mut connection.session) {
-            self.set_quota(handle, quota);
-        }
     }
 }

@@ -219,11 +219,8 @@ impl<S: StreamService> StreamIo<S> {
             match accept(listener, index) {
                 Ok((socket, remote)) => {
                     accepted += 1;
-                    if let Some(handle) = self.register(socket, &remote, now_ms, service)
-                        && self.read(handle, now_ms, service) == Outcome::Open
-                    {
-                        self.update_interest(handle, service);
-                        self.update_held(handle, service);
+                    if let Some(handle) = self.register(socket, &remote, now_ms, service) {
+                        self.handle_event(handle, EventFlags::IN, now_ms, service);
                     }
                 }
                 Err(Errno::AGAIN) => break,
@@ -238,32 +235,64 @@ impl<S: StreamService> StreamIo<S> {
         Ok(accepted)
     }
 
-    /// Receives once, and serves the input.
-    fn read(&mut self, handle: Handle, now_ms: u64, service: &mut S) -> Outcome {
-        let Some(connection) = self.table.get_mut(handle) else { return Outcome::Closed };
-        let received = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
-            Ok((0, _)) => return self.close(handle, service),
-            Ok((received, _)) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Outcome::Open,
-            Err(_) => return self.fail(handle, service),
-        };
-        let is_over = connection.next == Next::Linger;
-        let sends = connection.unsent_bytes() > 0;
-        if !is_over {
-            self.output.clear();
-            self.table.receive(handle, service, &mut self.input[..received], &mut self.output);
-            if sends && let Some(connection) = self.table.get_mut(handle) {
-                connection.unsent.extend_from_slice(&self.output);
-            }
+    /// Handles an event of a connection: receives once and serves the input, or sends unsent output. The input of a
+    /// connection with unsent output may be read first, so that the reply is sent behind that output.
+    fn handle_event(&mut self, handle: Handle, events: EventFlags, now_ms: u64, service: &mut S) {
+        let sends = self.table.phase(handle) == Some(Phase::Send);
+        let Some(connection) = self.table.get_mut(handle) else { return };
+        let mut outcome = Outcome::Open;
+        if !sends || connection.reads_while_sending() && events.contains(EventFlags::IN) {
+            outcome = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
+                Ok((0, _)) => self.close(handle, service),
+                Ok((received, _)) if connection.next == Next::Linger => {
+                    self.discard_input(handle, received, service)
+                }
+                Ok((received, _)) => {
+                    connection.has_unsent_reply = true;
+                    let (session, input) = (&mut connection.session, &mut self.input[..received]);
+                    self.output.clear();
+                    connection.next = service.receive(session, input, &mut self.output);
+                    self.table.counters().received_bytes.add(received);
+                    self.send_reply(handle, now_ms, service)
+                }
+                Err(Errno::AGAIN | Errno::INTR) => Outcome::Open,
+                Err(_) => self.fail(handle, service),
+            };
         }
-        self.table.counters().received_bytes.add(received);
-        if is_over {
-            self.discard_input(handle, received, service)
-        } else if sends {
+        if sends && outcome == Outcome::Open {
+            outcome = self.resume_flush(handle, now_ms, service);
+        }
+        if outcome == Outcome::Open {
+            self.update_interest(handle, service);
+            self.update_held(handle, service);
+        }
+    }
+
+    /// Sends the output for an input, behind the unsent output if there is any.
+    fn send_reply(&mut self, handle: Handle, now_ms: u64, service: &mut S) -> Outcome {
+        self.proceed(handle, service);
+        match self.table.get_mut(handle) {
             // The next step follows when everything is sent.
-            Outcome::Open
-        } else {
-            self.flush(handle, WriteCause::NoReply, now_ms, service)
+            Some(connection) if connection.unsent_bytes() > 0 => {
+                connection.unsent.extend_from_slice(&self.output);
+                Outcome::Open
+            }
+            _ => self.flush(handle, WriteCause::NoReply, now_ms, service),
+        }
+    }
+
+    /// Lets the service continue until it has output or waits for an event. Then records the quota that the connection
+    /// counts towards.
+    fn proceed(&mut self, handle: Handle, service: &mut S) {
+        let Some(connection) = self.table.get_mut(handle) else { return };
+        for _ in 0..CONTINUES_MAX {
+            if connection.next != Next::More || !self.output.is_empty() {
+                break;
+            }
+            connection.next = service.receive(&mut connection.session, &mut [], &mut self.output);
+        }
+        if let Some(quota) = service.changed_quota(&mut connection.session) {
+            self.table.set_quota(handle, quota);
         }
     }
 
@@ -295,7 +324,7 @@ impl<S: StreamService> StreamIo<S> {
                 return self.finish_write(handle, cause, now_ms, service);
             }
             self.output.clear();
-            self.table.receive(handle, service, &mut [], &mut self.output);
+            self.proceed(handle, service);
         }
         // Other connections are served first. This one continues when the epoll set reports that its socket has room.
         if let Some(connection) = self.table.get_mut(handle) {
@@ -333,7 +362,7 @@ impl<S: StreamService> StreamIo<S> {
             return self.finish_write(handle, WriteCause::Reply, now_ms, service);
         }
         self.output.clear();
-        self.table.receive(handle, service, &mut [], &mut self.output);
+        self.proceed(handle, service);
         self.flush(handle, WriteCause::NoReply, now_ms, service)
     }
 
@@ -358,22 +387,6 @@ impl<S: StreamService> StreamIo<S> {
             // There is no memory for it, or there are too many watches. Without events the connection would stay
             // forever.
             self.fail(handle, service);
-        }
-    }
-
-    /// Handles an event of a connection. The input of one with unsent output may be read first, so that the reply is
-    /// sent behind that output.
-    fn handle_event(&mut self, handle: Handle, events: EventFlags, now_ms: u64, service: &mut S) {
-        let sends = self.table.phase(handle) == Some(Phase::Send);
-        let Some(connection) = self.table.get_mut(handle) else { return };
-        let is_heard = !sends || connection.reads_while_sending() && events.contains(EventFlags::IN);
-        let mut outcome = if is_heard { self.read(handle, now_ms, service) } else { Outcome::Open };
-        if sends && outcome == Outcome::Open {
-            outcome = self.resume_flush(handle, now_ms, service);
-        }
-        if outcome == Outcome::Open {
-            self.update_interest(handle, service);
-            self.update_held(handle, service);
         }
     }
 

@@ -260,13 +260,11 @@ impl<S: StreamService> StreamIo<S> {
     /// Discards input after the last reply.
     pub(super) fn discard_input(&mut self, handle: Handle, received: usize, service: &mut S) -> Outcome {
         let Some(connection) = self.table.get_mut(handle) else { return Outcome::Closed };
-        let received = u32::try_from(received).unwrap_or(u32::MAX);
-        connection.discarded_bytes = connection.discarded_bytes.saturating_add(received);
-        if connection.discarded_bytes > DISCARDED_BYTES_MAX {
-            self.close(handle, service)
-        } else {
-            Outcome::Open
-        }
+        connection.discarded_bytes =
+            connection.discarded_bytes.saturating_add(u32::try_from(received).unwrap_or(u32::MAX));
+        let is_too_much = connection.discarded_bytes > DISCARDED_BYTES_MAX;
+        self.table.counters().received_bytes.add(received);
+        if is_too_much { self.close(handle, service) } else { Outcome::Open }
     }
 
     /// Closes a connection with a last message, which `append` appends, as far as the socket has room for it. The
