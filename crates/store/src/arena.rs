@@ -1,7 +1,9 @@
 //! Pages of 4 KiB from one reserved range of address space.
 //!
 //! This module owns the mapping and tracks which pages are allocated. A [`Page`] is a unique token for its bytes, as a
-//! `Box` is, so everything above this module is safe Rust. The module must not know the content of a page.
+//! `Box` is. The types do not tie it to the life of its arena, so [`Arena::take`] is unsafe and states the contract. The
+//! one caller is [`crate::memory::Memory`], and all code above that is safe Rust. The module must not know the content
+//! of a page.
 //!
 //! Up to [`SMALL_PAGES_BYTES`], the kernel first backs the range with ordinary pages, so that a small store takes
 //! little memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss
@@ -42,9 +44,8 @@ const RESIDENT_SPARE_PAGES: usize = 512;
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;
 
-/// Exclusive ownership of one page. It has no destructor: return it with [`Arena::put`]. It must not be used after its
-/// arena is dropped. The types do not express this; it holds because no page leaves a shard, and each shard owns an
-/// `Arc` of the arena.
+/// Exclusive ownership of one page. It has no destructor: return it with [`Arena::put`]. Its arena outlives it, as the
+/// caller of [`Arena::take`] guarantees.
 pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
 
 // SAFETY: a page is plain bytes with one owner, like a `Box<[u8; 4096]>`.
@@ -56,8 +57,8 @@ impl Deref for Page {
     type Target = [u8; PAGE_BYTES];
 
     fn deref(&self) -> &Self::Target {
-        // SAFETY: the arena hands out each page once, inside its mapping, which outlives all shards (they hold an `Arc`
-        // of the arena). The bytes are always initialised, since the kernel zeroes them.
+        // SAFETY: the arena hands out each page once, inside its mapping, which still exists (the contract of
+        // `Arena::take`). The bytes are always initialised, since the kernel zeroes them.
         unsafe { self.0.as_ref() }
     }
 }
@@ -200,7 +201,10 @@ impl Arena {
 
     /// Moves up to `count` pages to `into`, as far as the purpose allows, and returns how many. Their content is left
     /// over from earlier use.
-    pub(crate) fn take(&self, count: usize, purpose: Purpose, into: &mut Vec<Page>) -> usize {
+    ///
+    /// # Safety
+    /// The pages must not be accessed after this arena is dropped.
+    pub(crate) unsafe fn take(&self, count: usize, purpose: Purpose, into: &mut Vec<Page>) -> usize {
         let overdraft = match purpose {
             Purpose::Growing => 0,
             Purpose::Moving => self.overdraft_pages / 2,
@@ -229,10 +233,16 @@ impl Arena {
     }
 
     /// Takes pages back into the free list.
+    ///
+    /// # Panics
+    /// Panics if a page is from another arena, which may be gone before this one hands the page out again.
     pub(crate) fn put(&self, pages: impl Iterator<Item = Page>) {
         let mut free = self.free.lock();
         let before = free.resident.len();
-        free.resident.extend(pages);
+        free.resident.extend(pages.inspect(|page| {
+            let offset = page.0.addr().get().wrapping_sub(self.base.addr().get());
+            assert!(offset < self.usable_bytes, "a page returns to its own arena");
+        }));
         let returned = free.resident.len() - before;
         self.used.store(self.pages_used() - returned, Ordering::Relaxed);
     }
@@ -317,8 +327,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: this arena owns the mapping. Tokens may remain, but only in fields of a shard that is being dropped
-        // itself (shards own an `Arc` of this arena), and no destructor reads a page.
+        // SAFETY: this arena owns the mapping. Tokens may remain, but the callers of `take` guarantee that their pages
+        // are not accessed any more.
         let _ignored = unsafe { munmap(self.mapping.as_ptr().cast::<c_void>(), self.mapping_bytes) };
     }
 }
@@ -341,7 +351,8 @@ mod tests {
         const PAGES: usize = 3 * HUGE_PAGE_BYTES / PAGE_BYTES;
         let arena = Arena::new(64 << 20).unwrap();
         let mut pages = Vec::new();
-        assert_eq!(arena.take(PAGES, Purpose::Growing, &mut pages), PAGES);
+        // SAFETY: `pages` goes back to the arena below.
+        assert_eq!(unsafe { arena.take(PAGES, Purpose::Growing, &mut pages) }, PAGES);
         for (number, page) in (0_u32..).zip(&mut pages) {
             page[..4].copy_from_slice(&number.to_le_bytes());
             page[PAGE_BYTES - 4..].copy_from_slice(&number.to_le_bytes());
@@ -356,10 +367,21 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "its own arena")]
+    fn a_page_of_another_arena_is_not_taken_back() {
+        let [one, other] = [(); 2].map(|()| Arena::new(64 << 20).unwrap());
+        let mut pages = Vec::new();
+        // SAFETY: `pages` is dropped before `one`, and not accessed.
+        unsafe { one.take(1, Purpose::Growing, &mut pages) };
+        other.put(pages.into_iter());
+    }
+
+    #[test]
     fn a_partly_used_huge_page_is_not_settled() {
         let arena = Arena::new(64 << 20).unwrap();
         let mut pages = Vec::new();
-        arena.take(HUGE_PAGE_BYTES / PAGE_BYTES - 1, Purpose::Growing, &mut pages);
+        // SAFETY: `pages` goes back to the arena below.
+        unsafe { arena.take(HUGE_PAGE_BYTES / PAGE_BYTES - 1, Purpose::Growing, &mut pages) };
         arena.make_ready();
         assert_eq!(arena.settled_bytes.load(Ordering::Relaxed), 0);
         arena.put(pages.into_iter());

@@ -68,9 +68,13 @@ impl Memory {
 
     /// Returns whether there is room for any single operation with this purpose.
     #[inline]
+    #[allow(unsafe_code, reason = "the types do not tie a page to the life of its arena")]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
         if self.reserve.len() < RESERVE_PAGES_MIN {
-            self.pages += self.arena.take(RESERVE_PAGES_FETCHED, purpose, &mut self.reserve);
+            let reserve = &mut self.reserve;
+            // SAFETY: pages never leave the shard of this memory: they are in `reserve`, in `slab`, or in the rows of
+            // its tables. The shard owns an `Arc` of the arena, is dropped as a whole, and no destructor reads a page.
+            self.pages += unsafe { self.arena.take(RESERVE_PAGES_FETCHED, purpose, reserve) };
         }
         self.reserve.len() >= RESERVE_PAGES_MIN
     }
