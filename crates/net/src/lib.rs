@@ -14,7 +14,8 @@
 //! leaves `reply_len` at 0.
 //!
 //! `unsafe` is only in the modules that pass pointers to the kernel: `shared`, `ring`, `ring::provided`,
-//! `socket::options`, `segmentation`, `mmsg::{receive, send}` and `uring::{receive, slot}`.
+//! `socket::options`, `segmentation`, `mmsg::{receive, send}`,
+//! `uring::{receive, slot}` and the end of `uring`.
 
 mod backend;
 mod counters;

@@ -17,6 +17,7 @@ const PAGE_BYTES_MIN: usize = 4096;
 pub(crate) struct Shared<T> {
     base: NonNull<T>,
     count: usize,
+    /// Whether the mapping stays when this is dropped.
     leaked: bool,
 }
 
@@ -63,9 +64,17 @@ impl<T> Shared<T> {
         unsafe { &mut *self.pointer(index) }
     }
 
-    /// Keeps the mapping forever, because the kernel may still use it.
-    pub(crate) fn leak(&mut self) {
+    /// Keeps the mapping forever, even when `self` is dropped, because the kernel may use it.
+    pub(crate) const fn leak(&mut self) {
         self.leaked = true;
+    }
+
+    /// Lets the mapping end when `self` is dropped.
+    ///
+    /// # Safety
+    /// The kernel must not use the memory any more.
+    pub(crate) const unsafe fn reclaim(&mut self) {
+        self.leaked = false;
     }
 }
 
@@ -75,7 +84,7 @@ impl<T> Drop for Shared<T> {
             return;
         }
         // SAFETY: base and length are those of the mapping made in `zeroed`. References into it borrow `self`. Owners
-        // that passed addresses to the kernel wait until it has finished before they drop this.
+        // call `leak` before they pass an address to the kernel.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.count * size_of::<T>()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

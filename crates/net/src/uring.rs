@@ -6,7 +6,8 @@
 //!
 //! io_uring takes addresses, not borrows. Two rules keep them valid. Every part of the memory has one owner at a time,
 //! this process or the kernel, and changes hands only by a submission and its completion (`ring::provided`, `slot`).
-//! And nothing is unmapped before the kernel has completed all submissions (`UringIo::drop`).
+//! And memory that the kernel may use stays mapped, even if its owner is dropped, until `UringIo::drop` has
+//! seen that all operations have completed.
 
 mod message;
 mod receive;
@@ -331,14 +332,18 @@ impl DatagramIo for UringIo {
     }
 }
 
+#[allow(unsafe_code, reason = "it knows when the kernel has finished with the memory")]
 impl Drop for UringIo {
     fn drop(&mut self) {
-        if self.close() {
+        if !self.close() {
+            // The memory stays mapped. That is harmless; a kernel that writes to memory with another use is not.
             return;
         }
-        // Leaked memory is harmless. A kernel that writes to memory with another use is not.
-        self.template.leak();
-        self.slots.leak();
-        self.channels.iter_mut().for_each(|channel| channel.buffers.leak());
+        // SAFETY: all receives have completed, and the ring is about to be closed.
+        unsafe { self.template.reclaim() };
+        for channel in &mut self.channels {
+            // SAFETY: the same holds here.
+            unsafe { channel.buffers.reclaim() };
+        }
     }
 }

@@ -73,14 +73,14 @@ impl<B> BufferGroup<B> {
         Ok(group)
     }
 
-    /// Registers the group with the kernel.
-    ///
-    /// # Safety
-    /// The group must be dropped only when the ring is idle, or be leaked.
-    pub(crate) unsafe fn register(&self, ring: &Ring) -> io::Result<()> {
+    /// Registers the group with the kernel. From then on its memory stays, even if the group is dropped, until
+    /// [`reclaim`](Self::reclaim).
+    pub(crate) fn register(&mut self, ring: &Ring) -> io::Result<()> {
+        self.entries.leak();
+        self.buffers.leak();
         let address = self.entries.pointer(0).addr() as u64;
-        // SAFETY: the entries begin a mapping, hence a page; there are `count`; and the caller guarantees that they
-        // stay mapped.
+        // SAFETY: the entries begin a mapping, hence a page; there are `count`; and they stay mapped, as do the buffers
+        // that they name.
         unsafe { ring.register_buffer_group(address, self.count, self.id.into()) }
     }
 
@@ -126,10 +126,15 @@ impl<B> BufferGroup<B> {
         unsafe { self.entries.element(usize::from(position & (self.count - 1))) }
     }
 
-    /// Keeps the memory forever, because the kernel may still write to it.
-    pub(crate) fn leak(&mut self) {
-        self.entries.leak();
-        self.buffers.leak();
+    /// Lets the memory be freed with the group.
+    ///
+    /// # Safety
+    /// No receive into this group may be in progress, or begin later.
+    pub(crate) unsafe fn reclaim(&mut self) {
+        // SAFETY: without receives the kernel reads no entries.
+        unsafe { self.entries.reclaim() };
+        // SAFETY: without receives the kernel writes to no buffer.
+        unsafe { self.buffers.reclaim() };
     }
 }
 

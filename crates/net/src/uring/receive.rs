@@ -22,11 +22,13 @@ pub(super) struct Template {
 impl Template {
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: `msghdr` is a C struct of integers and pointers that may be null.
-        let header = unsafe { Shared::<libc::msghdr>::zeroed(1)? };
+        let mut header = unsafe { Shared::<libc::msghdr>::zeroed(1)? };
         // SAFETY: the kernel does not know of this memory yet.
         let template = unsafe { header.element_mut(0) };
         template.msg_namelen = NAME_LEN;
         template.msg_controllen = CONTROL_BYTES;
+        // Each receive names the header, so it stays until `reclaim`.
+        header.leak();
         Ok(Self { header })
     }
 
@@ -34,23 +36,26 @@ impl Template {
     pub(super) fn receive(&self, socket: u8) -> Submission {
         let entry =
             opcode::RecvMsgMulti::new(types::Fixed(socket.into()), self.header.pointer(0), socket.into());
-        // SAFETY: the header is written only in `new`, and stays mapped until the ring is idle (`UringIo::drop`). The
+        // SAFETY: the header is written only in `new`, and stays mapped until the ring is idle (`reclaim`). The
         // entry does not refer to the buffers of the group: the kernel takes those that it is lent.
         unsafe { Submission::new(entry.build(), Token::Receive { socket }.encode()) }
     }
 
-    /// Keeps the memory forever, because the kernel may still read it.
-    pub(super) fn leak(&mut self) {
-        self.header.leak();
+    /// Lets the memory be freed with the template.
+    ///
+    /// # Safety
+    /// No receive may be in progress, or begin later.
+    pub(super) unsafe fn reclaim(&mut self) {
+        // SAFETY: only receives read the header.
+        unsafe { self.header.reclaim() };
     }
 }
 
 /// Creates the buffers of a socket, and registers them under its number.
 pub(super) fn open_group(ring: &Ring, socket: u8, count: u16) -> io::Result<BufferGroup<Message>> {
     // SAFETY: `Message` consists of integers and bytes only.
-    let group = unsafe { BufferGroup::new(socket, count, MESSAGE_BYTES_MAX)? };
-    // SAFETY: the ring is idle before the group is dropped, or the group is leaked (`UringIo::drop`).
-    unsafe { group.register(ring)? };
+    let mut group = unsafe { BufferGroup::new(socket, count, MESSAGE_BYTES_MAX)? };
+    group.register(ring)?;
     Ok(group)
 }
 

@@ -122,7 +122,7 @@ impl SlotPool {
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).cast_unsigned();
         let entry = opcode::SendMsg::new(types::Fixed(socket.into()), header).flags(flags).build();
         // SAFETY: there is no `Slot` for the reply until `complete`, so nothing accesses the reply before its
-        // completion. It stays mapped until the ring is idle (`UringIo::drop`).
+        // completion. It stays mapped while any slot is in flight (`Drop`).
         unsafe { Submission::new(entry, Token::Send { socket, slot: slot.index }.encode()) }
     }
 
@@ -138,10 +138,14 @@ impl SlotPool {
     pub(super) fn any_in_flight(&self) -> bool {
         self.in_flight.contains(&true)
     }
+}
 
-    /// Keeps the memory forever, because the kernel may still read it.
-    pub(super) fn leak(&mut self) {
-        self.replies.leak();
+impl Drop for SlotPool {
+    fn drop(&mut self) {
+        // Leaked memory is harmless. A kernel that reads memory with another use is not.
+        if self.any_in_flight() {
+            self.replies.leak();
+        }
     }
 }
 
