@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod figures;
 mod fuzz;
+mod sanitize;
 mod setup;
 mod shell;
 mod siege;
@@ -43,6 +44,8 @@ enum Task {
     Bench(bench::Bench),
     /// Fuzz the parsers with cargo-fuzz on a nightly toolchain
     Fuzz(fuzz::Fuzz),
+    /// Tests of the I/O and of the store under AddressSanitizer
+    Sanitize(sanitize::Sanitize),
     /// Attack the built tracker in a network of its own, with honest clients at the same time
     ///
     /// Exit codes: 0 if the tracker withstood every attack, 1 if an attack succeeded, 2 if one could not be run.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Deny => ci::deny(),
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Sanitize(sanitize) => sanitize.run(),
         Task::Siege(siege) => return siege.run(),
     };
     match result {

@@ -109,6 +109,39 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; the free lists are behind a lock.
 unsafe impl Sync for Arena {}
 
+/// Tells AddressSanitizer which pages may be accessed. It sees every access of the process, but knows nothing of
+/// mappings (`sanitizer/asan_interface.h`).
+#[cfg(shoal_asan)]
+mod sanitizer {
+    use core::ffi::c_void;
+    use core::ptr::NonNull;
+
+    unsafe extern "C" {
+        fn __asan_poison_memory_region(start: *const c_void, bytes: usize);
+        fn __asan_unpoison_memory_region(start: *const c_void, bytes: usize);
+    }
+
+    /// Makes every access to the range an error.
+    pub(super) fn forbid(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the call only changes what the sanitizer reports.
+        unsafe { __asan_poison_memory_region(start.as_ptr().cast(), bytes) };
+    }
+
+    /// Permits access to the range again.
+    pub(super) fn permit(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the call only changes what the sanitizer reports.
+        unsafe { __asan_unpoison_memory_region(start.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(not(shoal_asan))]
+mod sanitizer {
+    use core::ptr::NonNull;
+
+    pub(super) const fn forbid(_: NonNull<u8>, _: usize) {}
+    pub(super) const fn permit(_: NonNull<u8>, _: usize) {}
+}
+
 impl Free {
     /// Takes a page that was used before.
     fn take(&mut self) -> Option<Page> {
@@ -165,6 +198,7 @@ impl Arena {
             free: Mutex::new(Free { resident: VecDeque::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
+        sanitizer::forbid(base, usable_bytes);
         Ok(arena)
     }
 
@@ -214,6 +248,7 @@ impl Arena {
         let before = into.len();
         for _ in 0..count.min((self.pages_max + overdraft).saturating_sub(self.pages_used())) {
             let Some(page) = free.take().or_else(|| self.fresh_page(&mut free)) else { break };
+            sanitizer::permit(page.0.cast(), PAGE_BYTES);
             into.push(page);
         }
         // `used` is only changed under the lock. It is atomic so that it can be read without the lock.
@@ -242,6 +277,7 @@ impl Arena {
         free.resident.extend(pages.inspect(|page| {
             let offset = page.0.addr().get().wrapping_sub(self.base.addr().get());
             assert!(offset < self.usable_bytes, "a page returns to its own arena");
+            sanitizer::forbid(page.0.cast(), PAGE_BYTES);
         }));
         let returned = free.resident.len() - before;
         self.used.store(self.pages_used() - returned, Ordering::Relaxed);
@@ -327,6 +363,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        // Other mappings may get these addresses.
+        sanitizer::permit(self.base, self.usable_bytes);
         // SAFETY: this arena owns the mapping. Tokens may remain, but the callers of `take` guarantee that their pages
         // are not accessed any more.
         let _ignored = unsafe { munmap(self.mapping.as_ptr().cast::<c_void>(), self.mapping_bytes) };

@@ -11,14 +11,20 @@ pub(crate) fn in_namespace(test: impl FnOnce() -> Option<()> + Send) {
     let isolated = || {
         // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
         if let Err(errno) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
-            eprintln!("skipped: no network namespace can be made here: {errno}");
-            return;
+            return skip(&format!("no network namespace can be created here: {errno}"));
         }
         if configure("ip link set lo up").and_then(|()| test()).is_none() {
-            eprintln!("skipped: the namespace could not be set up");
+            skip("the network namespace could not be set up");
         }
     };
     std::thread::scope(|scope| scope.spawn(isolated).join()).unwrap();
+}
+
+/// Skips the test on a developer's machine. In CI a test that cannot run is a failure, because it would
+/// otherwise go unnoticed.
+fn skip(reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{reason}; in CI (CI is set) this is a failure");
+    eprintln!("skipped: {reason}");
 }
 
 /// Runs a command of network administration. Returns `None` if it does not work here.
