@@ -28,6 +28,8 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
+    /// Whether to wait in the epoll set of the connections.
+    waits_in_watched: bool,
 }
 
 /// The sockets that may have datagrams: bit `i` stands for socket `i`.
@@ -43,10 +45,28 @@ impl MmsgIo {
     /// Returns an error if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
-        Ok(Self { sockets, received: ReceiveBatch::new()?, replies, sending: SendBatch::new() })
+        let waits_in_watched = match &sockets.watched {
+            Some(watched) => {
+                let descriptors = sockets.bound.iter().map(|socket| socket.socket.as_fd());
+                watched.join(descriptors.chain([sockets.waker.as_fd()]))?
+            }
+            None => false,
+        };
+        let (received, sending) = (ReceiveBatch::new()?, SendBatch::new());
+        Ok(Self { sockets, received, replies, sending, waits_in_watched })
     }
 
-    fn wait(&self, timeout: Duration) -> io::Result<Ready> {
+    /// Waits for the first event, and returns the sockets that may have datagrams.
+    fn wait(&self, mut timeout: Duration) -> io::Result<Ready> {
+        if let Some(watched) = &self.sockets.watched
+            && self.waits_in_watched
+            && !timeout.is_zero()
+        {
+            match watched.wait(Timespec::try_from(timeout).ok().as_ref()) {
+                Ok(()) | Err(Errno::INTR) => timeout = Duration::ZERO,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
         let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 2 }>::new();
         let sockets = self.sockets.bound.iter().map(|socket| socket.socket.as_fd());
         let watched = self.sockets.watched.as_ref().map(AsFd::as_fd);
@@ -77,7 +97,7 @@ impl MmsgIo {
     /// Exchanges one batch on one socket. Returns the number of datagrams received. If fewer than `BATCH_MAX`, the
     /// socket is now empty.
     fn exchange(&mut self, index: usize, service: &mut impl DatagramService) -> io::Result<usize> {
-        let Self { sockets, received, replies, sending } = self;
+        let Self { sockets, received, replies, sending, .. } = self;
         let (socket, counters) = (sockets.bound[index].socket.as_fd(), sockets.family(index));
         let arrived = match received.receive(socket) {
             Ok(arrived) => arrived,

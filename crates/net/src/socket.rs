@@ -24,6 +24,7 @@ pub(crate) use error::explain;
 pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
 pub use probe::{SocketMemory, SocketProbe};
 
+use crate::stream::Readiness;
 use crate::{Counters, FamilyCounters, SegmentedSender, Waker};
 
 /// Maximum number of sockets of one worker.
@@ -35,7 +36,7 @@ pub struct Sockets {
     pub(crate) bound: Vec<BoundSocket>,
     pub(crate) waker: Waker,
     /// Another descriptor that ends a wait when it becomes readable.
-    pub(crate) watched: Option<OwnedFd>,
+    pub(crate) watched: Option<Readiness>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -90,9 +91,9 @@ impl Sockets {
         SegmentedSender::new(self.bound.iter().map(|socket| Arc::clone(&socket.socket)).collect())
     }
 
-    /// Makes a poll round end as well when `descriptor` is readable, so that a worker can wait for both in one place.
-    pub fn watch(&mut self, descriptor: OwnedFd) {
-        self.watched = Some(descriptor);
+    /// Makes a poll round end as well when `readiness` is readable, so that a worker can wait for both in one place.
+    pub fn watch(&mut self, readiness: Readiness) {
+        self.watched = Some(readiness);
     }
 
     /// Returns the waker of the worker that owns these sockets.

@@ -27,7 +27,7 @@ mod sources;
 mod table;
 
 pub use counters::{Evictions, StreamCounters};
-pub use io::StreamIo;
+pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
 pub use listen::{ListenAddress, ListenError, StreamListeners};
 pub use sources::{SourceLimiter, SourceLimits, Sources};

@@ -6,18 +6,18 @@ mod common;
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::stream::{BYE, Client, LIMITS, Script, addrs, is_ready, listen};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_net::stream::{StreamCounters, StreamIo, StreamListeners};
+use shoal_net::stream::{Readiness, StreamCounters, StreamIo, StreamListeners};
 
 /// A worker whose poll rounds the test runs.
 struct Worker {
     io: StreamIo<Script>,
-    readiness: OwnedFd,
+    readiness: Readiness,
     service: Script,
     now_ms: u64,
     addr: SocketAddr,

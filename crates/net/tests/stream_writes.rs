@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use common::stream::{
     Account, BYE, Client, GONE, LIMITS, PING, Script, StreamServer, addrs, is_ready, listen, until,
 };
 use common::{Kind, bind_one};
-use shoal_net::stream::{INPUT_BYTES_MAX, StreamCounters, StreamIo, StreamLimits};
+use shoal_net::stream::{INPUT_BYTES_MAX, Readiness, StreamCounters, StreamIo, StreamLimits};
 use shoal_net::{DatagramIo, Echo, TaskRun};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
@@ -41,7 +41,7 @@ fn start(limits: StreamLimits) -> StreamServer {
 /// A worker whose poll rounds the test runs.
 struct Worker {
     io: StreamIo<Script>,
-    readiness: OwnedFd,
+    readiness: Readiness,
     service: Script,
     addr: SocketAddr,
     counters: Arc<StreamCounters>,

@@ -8,13 +8,14 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::stream::{Client, LIMITS, Script, StreamServer, addrs, is_ready, listen, listen_shared, until};
 use common::{Kind, PATIENCE, bind_one, connect};
 use shoal_net::stream::{INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners};
-use shoal_net::{DatagramIo, Echo, TaskRun};
+use shoal_net::{DatagramIo, Echo, TaskRun, Waker};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 const BOTH: &[&str] = &["127.0.0.1:0", "[::1]:0"];
@@ -262,6 +263,61 @@ fn workers_share_a_unix_socket() {
     let accepted: u64 = servers.iter().map(|server| server.counters.accepted.read()).sum();
     assert_eq!(accepted, 100);
     drop(servers);
+    std::fs::remove_dir(path.parent().unwrap()).unwrap();
+}
+
+/// The record of a worker: how often its wait has ended, and how many connections it has accepted.
+#[derive(Default)]
+struct Waits {
+    polls: AtomicUsize,
+    accepted: AtomicUsize,
+}
+
+#[test]
+fn a_connection_over_a_unix_socket_wakes_one_worker() {
+    const WORKERS: usize = 4;
+    const CONNECTIONS: usize = 40;
+    let (path, listeners) = listen_unix("wakes", WORKERS);
+    let waits = Arc::new([(); WORKERS].map(|()| Waits::default()));
+    let stops = Arc::new(AtomicBool::new(false));
+    let (mut wakers, mut workers) = (Vec::new(), Vec::new());
+    for (worker, listeners) in listeners.into_iter().enumerate() {
+        let mut sockets = bind_one(LOOPBACK);
+        wakers.push(sockets.waker());
+        let (waits, stops) = (Arc::clone(&waits), Arc::clone(&stops));
+        workers.push(std::thread::spawn(move || {
+            let counters = listeners.counters();
+            let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
+            sockets.watch(streams.readiness().unwrap());
+            let (mut datagrams, mut service) = (Kind::Mmsg.open(sockets), Script::default());
+            while !stops.load(Ordering::Acquire) {
+                datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
+                while streams.poll(0, &mut service).unwrap() > 0 {}
+                waits[worker].polls.fetch_add(1, Ordering::AcqRel);
+                let accepted = usize::try_from(counters.accepted.read()).unwrap();
+                waits[worker].accepted.store(accepted, Ordering::Release);
+            }
+        }));
+    }
+    let sum = |of: fn(&Waits) -> &AtomicUsize| {
+        waits.iter().map(|waits| of(waits).load(Ordering::Acquire)).sum::<usize>()
+    };
+    // All workers wait before the first connection.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut clients = Vec::new();
+    for number in 1..=CONNECTIONS {
+        clients.push(UnixStream::connect(&path).unwrap());
+        until(|| sum(|waits| &waits.accepted) == number);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // If all workers were woken, there would be a wait for each worker and connection.
+    let polls = sum(|waits| &waits.polls);
+    assert!((CONNECTIONS..2 * CONNECTIONS).contains(&polls), "{polls} waits have ended");
+    let shares: Vec<_> = waits.iter().map(|waits| waits.accepted.load(Ordering::Acquire)).collect();
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    stops.store(true, Ordering::Release);
+    wakers.iter().for_each(Waker::wake);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
     std::fs::remove_dir(path.parent().unwrap()).unwrap();
 }
 

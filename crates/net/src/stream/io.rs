@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
@@ -68,6 +68,41 @@ pub struct StreamIo<S: StreamService> {
     output: Vec<u8>,
 }
 
+/// A descriptor that is readable when a poll round of a [`StreamIo`] has something to do.
+///
+/// With shared listeners, a worker has to wait in this epoll set itself. If it waits for the set in another call, a
+/// connection wakes all workers: an exclusive watch (EPOLLEXCLUSIVE) ends at the first worker that waits in its set, and
+/// through another set the kernel cannot see that (`ep_poll_callback` of fs/eventpoll.c).
+#[derive(Debug)]
+pub struct Readiness {
+    epoll: OwnedFd,
+    has_shared_listeners: bool,
+}
+
+impl Readiness {
+    /// Adds the descriptors that end a wait in this set, if a worker has to wait here. Returns whether it does.
+    pub(crate) fn join<'d>(&self, mut descriptors: impl Iterator<Item = BorrowedFd<'d>>) -> io::Result<bool> {
+        if self.has_shared_listeners {
+            descriptors.try_for_each(|descriptor| {
+                epoll::add(&self.epoll, descriptor, EventData::new_u64(FOREIGN), EventFlags::IN)
+            })?;
+        }
+        Ok(self.has_shared_listeners)
+    }
+
+    /// Waits in this set. Consumes no event.
+    pub(crate) fn wait(&self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        let mut event = [Event { flags: EventFlags::empty(), data: EventData::new_u64(FOREIGN) }];
+        epoll::wait(&self.epoll, &mut event, timeout).map(drop)
+    }
+}
+
+impl AsFd for Readiness {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 impl<S: StreamService> fmt::Debug for StreamIo<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamIo").field("connections", &self.table.len()).finish_non_exhaustive()
@@ -126,11 +161,18 @@ impl<S: StreamService> StreamIo<S> {
             Err(errno) => return Err(errno.into()),
         }
         let events = mem::take(&mut self.events);
-        seen += events.len();
         for event in &events {
+            seen += usize::from(event.data.u64() != FOREIGN);
             match Token::decode(event.data) {
-                Token::Listener(index) => seen += self.accept(index as usize, now_ms, service)?,
+                Token::Listener(index) => {
+                    let accepted = self.accept(index as usize, now_ms, service)?;
+                    if accepted > 0 && self.requeue(index as usize).is_err() {
+                        self.pause_accepting(Accepting::pause(now_ms));
+                    }
+                    seen += accepted;
+                }
                 Token::Connection(handle) => self.handle_event(handle, event.flags, now_ms, service),
+                Token::Foreign => {}
             }
         }
         self.events = events;
@@ -174,8 +216,9 @@ impl<S: StreamService> StreamIo<S> {
     ///
     /// # Errors
     /// Returns an error if the kernel has no more descriptors.
-    pub fn readiness(&self) -> io::Result<OwnedFd> {
-        self.epoll.as_fd().try_clone_to_owned()
+    pub fn readiness(&self) -> io::Result<Readiness> {
+        let has_shared_listeners = self.listeners.listeners.iter().any(|listener| listener.is_shared);
+        Ok(Readiness { epoll: self.epoll.as_fd().try_clone_to_owned()?, has_shared_listeners })
     }
 
     /// Accepts connections again if the pause is over.
@@ -192,12 +235,26 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     fn register_listeners(&self) -> io::Result<()> {
-        for (index, listener) in (0..).zip(&self.listeners.listeners) {
-            // All workers watch the same Unix socket, and one of them is enough for a connection.
-            let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
-            epoll::add(&self.epoll, &listener.socket, Token::Listener(index).encode(), flags)?;
+        (0..self.listeners.listeners.len()).try_for_each(|index| self.register_listener(index))
+    }
+
+    fn register_listener(&self, index: usize) -> io::Result<()> {
+        let token = Token::Listener(u32::try_from(index).unwrap_or(u32::MAX)).encode();
+        // All workers watch the same Unix socket, and one of them is enough for a connection.
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.epoll, &self.listeners.listeners[index].socket, token, flags)?)
+    }
+
+    /// Moves this worker behind the others that wait for the same listener. The kernel wakes the first that is idle,
+    /// which would otherwise get nearly all connections.
+    fn requeue(&self, index: usize) -> io::Result<()> {
+        match self.listeners.listeners.get(index) {
+            Some(listener) if listener.is_shared && self.accepting == Accepting::Active => {
+                epoll::delete(&self.epoll, &listener.socket)?;
+                self.register_listener(index)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn pause_accepting(&mut self, accepting: Accepting) {
@@ -423,16 +480,22 @@ impl<S: StreamService> StreamIo<S> {
 enum Token {
     Listener(u32),
     Connection(Handle),
+    /// A descriptor of the datagram back end, which only ends a wait.
+    Foreign,
 }
 
 /// Generations of handles end below this.
 const LISTENER: u32 = Handle::GENERATION_MAX + 1;
+
+/// The bits of [`Token::Foreign`].
+const FOREIGN: u64 = u64::MAX;
 
 impl Token {
     fn encode(self) -> EventData {
         let (high, low) = match self {
             Self::Listener(index) => (LISTENER, index),
             Self::Connection(Handle { index, generation }) => (generation, index),
+            Self::Foreign => return EventData::new_u64(FOREIGN),
         };
         EventData::new_u64(u64::from(high) << 32 | u64::from(low))
     }
@@ -441,10 +504,10 @@ impl Token {
         let bits = data.u64();
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("32 bits are left");
         let (high, low) = (half(bits >> 32), half(bits));
-        if high == LISTENER {
-            Self::Listener(low)
-        } else {
-            Self::Connection(Handle { index: low, generation: high })
+        match high {
+            LISTENER => Self::Listener(low),
+            ..LISTENER => Self::Connection(Handle { index: low, generation: high }),
+            _ => Self::Foreign,
         }
     }
 }
@@ -457,6 +520,7 @@ mod tests {
     fn tokens_are_read_back() {
         let handle = |index, generation| Token::Connection(Handle { index, generation });
         for token in [
+            Token::Foreign,
             Token::Listener(0),
             Token::Listener(u32::MAX),
             handle(0, 0),

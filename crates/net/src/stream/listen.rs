@@ -54,6 +54,8 @@ pub(super) struct StreamListener {
     _file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
+    /// Whether several workers accept from this socket.
+    pub(super) is_shared: bool,
 }
 
 /// The error that an address cannot be listened on.
@@ -143,8 +145,12 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
     for socket in &sockets {
         rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
     }
-    let listener =
-        |socket| StreamListener { _file: None, socket: Arc::new(socket), local: ListenAddress::Tcp(local) };
+    let listener = |socket| StreamListener {
+        _file: None,
+        socket: Arc::new(socket),
+        local: ListenAddress::Tcp(local),
+        is_shared: false,
+    };
     Ok(sockets.into_iter().map(listener).collect())
 }
 
@@ -178,6 +184,7 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
         _file: Some(Arc::clone(&file)),
         socket: Arc::clone(&socket),
         local: ListenAddress::Unix(path.to_owned()),
+        is_shared: workers.get() > 1,
     };
     Ok((0..workers.get()).map(listener).collect())
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "a receive names a header in memory")]
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::{opcode, types};
 
@@ -66,8 +66,8 @@ pub(super) fn await_wake(file: u32) -> Submission {
 
 /// Completes once, when `descriptor` is readable. The descriptor is not a file of the ring, because a ring cannot
 /// register another ring (`io_uring_register_files(3)`, EBADF).
-pub(super) fn watch(descriptor: &OwnedFd) -> Submission {
-    poll(opcode::PollAdd::new(types::Fd(descriptor.as_raw_fd()), READABLE), Token::Watch)
+pub(super) fn watch(descriptor: impl AsFd) -> Submission {
+    poll(opcode::PollAdd::new(types::Fd(descriptor.as_fd().as_raw_fd()), READABLE), Token::Watch)
 }
 
 const READABLE: u32 = libc::POLLIN.cast_unsigned() as u32;
