@@ -1,4 +1,7 @@
 //! Ends the wait of a worker from another thread.
+//!
+//! No wake is lost if a worker waits, then clears its wakes, and only then looks for work: a wake after the clear ends
+//! the next wait. The tests check all interleavings of this order, with a model of the event descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +16,27 @@ pub struct Waker {
     event: Arc<OwnedFd>,
 }
 
+/// A counter that a worker can wait for, as `eventfd(2)` provides it.
+trait Event {
+    /// Adds one.
+    fn add(&self);
+
+    /// Sets the counter to zero.
+    fn clear(&self);
+}
+
+impl Event for OwnedFd {
+    fn add(&self) {
+        // This write fails only if the counter is at its maximum. Then the worker is already being woken.
+        let _ = rustix::io::write(self, &1_u64.to_ne_bytes());
+    }
+
+    fn clear(&self) {
+        // It fails if the counter is zero.
+        let _ = rustix::io::read(self, &mut [0; size_of::<u64>()]);
+    }
+}
+
 impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -21,19 +45,107 @@ impl Waker {
 
     /// Makes the worker's poll round return soon.
     pub fn wake(&self) {
-        // This write fails only if the counter is at its maximum. Then the worker is already being woken.
-        let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+        self.event.add();
     }
 
-    /// Consumes all wakes so far, on the worker's side.
+    /// Consumes all wakes so far, on the worker's side. Must be called before the worker looks for work.
     pub(crate) fn clear(&self) {
-        // It fails if there was no wake, which has the same effect.
-        let _ = rustix::io::read(&*self.event, &mut [0; size_of::<u64>()]);
+        self.event.clear();
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    use super::Event;
+
+    /// A model of an event descriptor and of a wait for it.
+    #[derive(Default)]
+    struct Model {
+        count: Mutex<u64>,
+        readable: Condvar,
+    }
+
+    impl Event for Model {
+        fn add(&self) {
+            *self.count.lock().unwrap() += 1;
+            self.readable.notify_all();
+        }
+
+        fn clear(&self) {
+            *self.count.lock().unwrap() = 0;
+        }
+    }
+
+    impl Model {
+        /// Waits as `poll` and `epoll_wait` do: until the descriptor is readable, which it stays.
+        fn wait(&self) {
+            let mut count = self.count.lock().unwrap();
+            while *count == 0 {
+                count = self.readable.wait(count).unwrap();
+            }
+        }
+    }
+
+    const SENDERS: usize = 2;
+
+    /// Runs a worker against senders that each put a message into its mailbox, and wake it if that was empty. `poll` is
+    /// one poll round of the worker: it runs once beside the senders, and afterwards as long as the event is readable.
+    fn check(poll: fn(&Model, &Mutex<usize>) -> usize) {
+        loom::model(move || {
+            let (event, mailbox) = (Arc::new(Model::default()), Arc::new(Mutex::new(0)));
+            let sender = |_| {
+                let (event, mailbox) = (Arc::clone(&event), Arc::clone(&mailbox));
+                thread::spawn(move || {
+                    let mut messages = mailbox.lock().unwrap();
+                    let was_empty = *messages == 0;
+                    *messages += 1;
+                    drop(messages);
+                    if was_empty {
+                        event.add();
+                    }
+                })
+            };
+            let senders: Vec<_> = (0..SENDERS).map(sender).collect();
+            let mut received = poll(&event, &mailbox);
+            senders.into_iter().for_each(|sender| sender.join().unwrap());
+            while *event.count.lock().unwrap() > 0 {
+                received += poll(&event, &mailbox);
+            }
+            assert_eq!(received, SENDERS, "a wake was lost");
+        });
+    }
+
+    fn take(mailbox: &Mutex<usize>) -> usize {
+        std::mem::take(&mut *mailbox.lock().unwrap())
+    }
+
+    #[test]
+    fn no_wake_is_lost() {
+        check(|event, mailbox| {
+            event.wait();
+            event.clear();
+            take(mailbox)
+        });
+    }
+
+    /// The model finds the error that the order prevents.
+    #[test]
+    #[should_panic(expected = "a wake was lost")]
+    fn a_worker_that_clears_after_it_has_looked_loses_wakes() {
+        check(|event, mailbox| {
+            event.wait();
+            let received = take(mailbox);
+            event.clear();
+            received
+        });
     }
 }
