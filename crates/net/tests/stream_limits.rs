@@ -214,8 +214,8 @@ fn each_phase_makes_room() {
     let mut slow = server.connect();
     let text = format!("big {HUGE}\n");
     slow.send_text(&text);
-    let mut standing = server.connect();
-    standing.ask("upgrade\necho standing\n", "standing\n");
+    let mut upgraded = server.connect();
+    upgraded.ask("upgrade\necho upgraded\n", "upgraded\n");
     let mut lingering = server.connect();
     lingering.send_text("linger end\n");
     lingering.expect("end\n");
@@ -229,7 +229,7 @@ fn each_phase_makes_room() {
     come();
     lingering.expect_end("");
     come();
-    standing.expect_end(BYE);
+    upgraded.expect_end(BYE);
     come();
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
     come();

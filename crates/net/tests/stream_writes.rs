@@ -390,11 +390,11 @@ fn upgraded_connections_are_evicted_last() {
 #[test]
 fn upgraded_connections_are_closed_at_the_shutdown() {
     let server = start(LIMITS);
-    let (mut standing, mut asking) = (upgrade(&server), upgrade(&server));
+    let (mut upgraded, mut asking) = (upgrade(&server), upgrade(&server));
     asking.send_text("echo some");
     until(|| server.counters.received_bytes.read() == 2 * "upgrade\necho ready\n".len() as u64 + 9);
     server.begin_shutdown();
-    standing.expect_end(BYE);
+    upgraded.expect_end(BYE);
     asking.send_text("thing\n");
     asking.expect_end([b"something\n", BYE].concat());
     server.await_connections(0);

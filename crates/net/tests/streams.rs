@@ -124,7 +124,7 @@ fn a_large_answer_to_a_slow_reader() {
 }
 
 #[test]
-fn who_does_not_take_answers_is_not_heard() {
+fn input_of_a_client_that_does_not_read_is_not_read() {
     const BYTES: usize = 16_000_000;
     let server = start();
     let mut slow = server.connect();
@@ -179,7 +179,7 @@ fn the_answer_before_the_end_is_no_reset() {
 }
 
 #[test]
-fn who_sends_on_and_on_after_the_end_is_closed() {
+fn a_client_that_keeps_sending_after_the_end_is_disconnected() {
     let server = start();
     let mut client = server.connect();
     client.send_text("linger no more, please\n");

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_grows_with_what_comes_up_to_what_will_have_come() {
+    fn memory_grows_with_the_input_up_to_the_whole() {
         let (mut partial, mut spares) = (PartialInput::nothing(), Spares::default());
         let mut reallocations = 0;
         for come in 1..=1000 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_takes_little_more_than_has_come() {
+    fn a_long_message_takes_little_more_than_its_received_part() {
         let (mut partial, mut spares) = (PartialInput::nothing(), Spares::default());
         for piece in 1..=64 {
             partial.append(&[7; 4096], 1 << 20, &mut spares);

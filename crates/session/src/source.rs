@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_puts_into_the_list_itself_is_not_believed() {
+    fn hops_that_a_client_adds_itself_are_not_believed() {
         let header = ClientHeader::XForwardedFor;
         assert_client(header, &["6.6.6.6, 192.0.2.1"], "192.0.2.1");
         assert_client(header, &["6.6.6.6", "192.0.2.1, 10.0.0.1"], "192.0.2.1");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_listed_is_trusted() {
+    fn only_listed_proxies_are_trusted() {
         let mut proxy = proxy();
         assert!(proxy.trusts(ClientSource::Ip("10.1.2.3".parse().unwrap())));
         assert!(!proxy.trusts(ClientSource::Ip("192.0.2.1".parse().unwrap())));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_addresses_are_decoded() {
         for addr in ["192.0.2.7:6881", "[2001:db8::7]:6881", "[fe80::1%3]:1"] {
             let addr = addr.parse().unwrap();
             assert_eq!(decode_source(&encode(addr)), Some(addr));

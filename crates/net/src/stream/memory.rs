@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_holds_goes_with_it_to_another_source() {
+    fn memory_moves_with_a_connection_to_another_source() {
         let mut accounts = MemoryAccounts::new();
         accounts.open(0, source(1));
         accounts.note(0, variable(1000));

@@ -608,12 +608,12 @@ mod tests {
         let mut table = table();
         let idle = enter(&mut table, "idle", "192.0.2.1:1", 0);
         let asking = enter(&mut table, "asking", "192.0.2.2:1", 0);
-        let deaf = enter(&mut table, "deaf", "192.0.2.3:1", 0);
+        let slow = enter(&mut table, "slow", "192.0.2.3:1", 0);
         table.enter(idle, Phase::Idle, 0);
-        table.enter(deaf, Phase::Send, 50);
+        table.enter(slow, Phase::Send, 50);
         assert_eq!(table.overdue(60), None);
-        assert_eq!(table.overdue(61), Some((deaf, Phase::Send)));
-        table.remove(deaf);
+        assert_eq!(table.overdue(61), Some((slow, Phase::Send)));
+        table.remove(slow);
         assert_eq!(table.overdue(100), None);
         assert_eq!(table.overdue(101), Some((asking, Phase::Request)));
         table.remove(asking);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_no_request() {
+    fn a_longer_datagram_is_not_a_request() {
         assert_eq!(Message::sample(REQUEST_BYTES_MAX, libc::MSG_TRUNC).request(), None);
         assert_eq!(Message::sample(REQUEST_BYTES_MAX + 1, 0).request(), None);
     }

@@ -65,7 +65,7 @@ fn open(service: &Service, index: u32) -> Session {
 
 /// Returns how much memory sessions report, and how much was allocated for them, after each has received these
 /// inputs.
-fn told_and_counted(inputs: impl Fn(u32) -> Vec<Vec<u8>>) -> (usize, usize) {
+fn reported_and_counted(inputs: impl Fn(u32) -> Vec<Vec<u8>>) -> (usize, usize) {
     let mut service = service();
     let mut sessions = Vec::with_capacity(SESSIONS as usize);
     let mut output = Vec::with_capacity(1 << 20);
@@ -89,9 +89,12 @@ fn told_and_counted(inputs: impl Fn(u32) -> Vec<Vec<u8>>) -> (usize, usize) {
     (held.map(|held| held.fixed + held.variable).sum(), counted)
 }
 
-fn assert_near((told, counted): (usize, usize)) {
-    println!("told {told}, counted {counted}");
-    assert!(counted > 0 && told.abs_diff(counted) * 10 <= counted, "told {told}, counted {counted}");
+fn assert_near((incoming, counted): (usize, usize)) {
+    println!("reported {incoming}, counted {counted}");
+    assert!(
+        counted > 0 && incoming.abs_diff(counted) * 10 <= counted,
+        "reported {incoming}, counted {counted}"
+    );
 }
 
 /// Returns the beginning of a masked text frame of this size, in pieces.
@@ -107,7 +110,7 @@ fn half_message(bytes: u32, pieces: usize) -> Vec<Vec<u8>> {
 #[test]
 fn half_messages_are_accounted_for() {
     for pieces in [3, 5, 12, 25] {
-        assert_near(told_and_counted(|_| half_message(256 << 10, pieces)));
+        assert_near(reported_and_counted(|_| half_message(256 << 10, pieces)));
     }
 }
 
@@ -119,7 +122,7 @@ fn half_fragmented_messages_are_accounted_for() {
         frame.resize(8 + 0x1000, b' ');
         frame
     };
-    assert_near(told_and_counted(|index| {
+    assert_near(reported_and_counted(|index| {
         let mut inputs = vec![UPGRADE.to_vec(), fragment(1)];
         inputs.resize(10 + index as usize % 30, fragment(0));
         inputs
@@ -128,7 +131,7 @@ fn half_fragmented_messages_are_accounted_for() {
 
 #[test]
 fn half_requests_are_accounted_for() {
-    assert_near(told_and_counted(|_| vec![[b"GET /announce?".as_slice(), &[b'x'; 3000]].concat()]));
+    assert_near(reported_and_counted(|_| vec![[b"GET /announce?".as_slice(), &[b'x'; 3000]].concat()]));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::webtorrent::{ALICE, BOB, Client, announce_message, answer, round};
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Maximum number of buffered bytes: the fragments of one message, part of a frame, and an input after it.
-const KEPT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX + 14 + INPUT_BYTES_MAX;
+const BUFFERED_BYTES_MAX: usize = MESSAGE_BYTES_MAX + MESSAGE_BYTES_MAX + 14 + INPUT_BYTES_MAX;
 
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -48,39 +48,42 @@ fn morsel() -> impl Strategy<Value = Vec<u8>> {
 /// The outcome of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
-    said: Vec<u8>,
+    sent: Vec<u8>,
     next: Next,
 }
 
 /// Runs the body of a fuzz target: passes `bytes` to a WebSocket in pieces of the lengths `cuts`, repeatedly.
-fn converse(bytes: &[u8], cuts: &[usize]) -> Outcome {
+fn exchange(bytes: &[u8], cuts: &[usize]) -> Outcome {
     let mut tracker =
         Tracker::with(|settings| settings.websocket.message_bytes_max = MESSAGE_BYTES_MAX, |_| {}, None);
     let mut client = Client::new(&mut tracker);
-    let (mut said, mut rest) = (Vec::new(), bytes);
+    let (mut sent, mut rest) = (Vec::new(), bytes);
     let mut cuts = cuts.iter().cycle();
     while !rest.is_empty() && matches!(client.next, Next::Upgraded | Next::Busy | Next::BusyNew) {
         let cut = cuts.next().copied().unwrap_or(INPUT_BYTES_MAX).clamp(1, INPUT_BYTES_MAX).min(rest.len());
-        client.say(&mut tracker, &rest[..cut]);
+        client.send(&mut tracker, &rest[..cut]);
         rest = &rest[cut..];
-        assert!(client.session.buffered_bytes() <= KEPT_BYTES_MAX);
+        assert!(client.session.buffered_bytes() <= BUFFERED_BYTES_MAX);
         assert!(
             client.next != Next::Upgraded || client.session.buffered_bytes() == 0,
             "a standing one holds nothing"
         );
         round(&mut tracker, &mut [&mut client]);
-        said.append(&mut client.read_bytes());
+        sent.append(&mut client.read_bytes());
     }
     let has_ended = matches!(client.next, Next::Close | Next::Linger);
-    let mut last_words = Vec::new();
-    tracker.service.expire(&mut client.session, &mut last_words, NOW);
-    assert_eq!(last_words.is_empty(), has_ended);
+    let mut last_message = Vec::new();
+    tracker.service.expire(&mut client.session, &mut last_message, NOW);
+    assert_eq!(last_message.is_empty(), has_ended);
     assert_eq!(client.session.buffered_bytes(), 0);
     // The connection has ended, whatever follows.
-    assert_eq!(tracker.service.receive(&mut client.session, &mut [0x81], &mut last_words, NOW), Next::Close);
+    assert_eq!(
+        tracker.service.receive(&mut client.session, &mut [0x81], &mut last_message, NOW),
+        Next::Close
+    );
     let next = client.next;
     client.leave(&mut tracker);
-    Outcome { said, next }
+    Outcome { sent, next }
 }
 
 proptest! {
@@ -92,7 +95,7 @@ proptest! {
         cuts in prop::collection::vec(1..600_usize, 1..8),
     ) {
         let bytes = morsels.concat();
-        prop_assert_eq!(converse(&bytes, &cuts), converse(&bytes, &[]));
+        prop_assert_eq!(exchange(&bytes, &cuts), exchange(&bytes, &[]));
     }
 
     #[test]
@@ -100,7 +103,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         cuts in prop::collection::vec(1..600_usize, 1..8),
     ) {
-        prop_assert_eq!(converse(&bytes, &cuts), converse(&bytes, &[]));
+        prop_assert_eq!(exchange(&bytes, &cuts), exchange(&bytes, &[]));
     }
 }
 
@@ -109,8 +112,8 @@ fn the_soup_holds_messages_that_are_granted() {
     // Otherwise the tests above would prove little.
     let bytes = [announce_message(BOB, &[]), announce_message(ALICE, &["one"])]
         .map(|message| frame(TEXT, message.as_bytes()));
-    let outcome = converse(&bytes.concat(), &[1]);
-    let said = String::from_utf8_lossy(&outcome.said).into_owned();
-    assert_eq!(said.matches(r#""interval":"#).count(), 2, "{said}");
-    assert_eq!((said.matches("one").count(), outcome.next), (1, Next::Upgraded));
+    let outcome = exchange(&bytes.concat(), &[1]);
+    let sent = String::from_utf8_lossy(&outcome.sent).into_owned();
+    assert_eq!(sent.matches(r#""interval":"#).count(), 2, "{sent}");
+    assert_eq!((sent.matches("one").count(), outcome.next), (1, Next::Upgraded));
 }

@@ -99,7 +99,7 @@ impl Tracker {
     }
 
     /// Passes all bytes at once, and continues as long as there is more.
-    pub(crate) fn say(&mut self, session: &mut Session, bytes: &[u8]) -> Received {
+    pub(crate) fn send(&mut self, session: &mut Session, bytes: &[u8]) -> Received {
         let (mut output, mut input) = (Vec::new(), bytes.to_vec());
         let mut next = self.service.receive(session, &mut input, &mut output, NOW);
         while next == Next::More {
@@ -117,7 +117,7 @@ impl Tracker {
 
     pub(crate) fn ask_from(&mut self, listener: usize, ip: &str, bytes: &[u8]) -> Received {
         let mut session = self.open(listener, ip);
-        let received = self.say(&mut session, bytes);
+        let received = self.send(&mut session, bytes);
         self.service.close(session);
         received
     }

@@ -206,7 +206,7 @@ fn the_head_of_an_answer_is_that_of_get() {
 }
 
 #[test]
-fn what_is_no_http_ends_the_connection() {
+fn input_that_is_not_http_ends_the_connection() {
     for bytes in [
         "\0\0\0\0\0\0\0\0",
         "nonsense\r\n\r\n",
@@ -303,44 +303,44 @@ fn nothing_is_answered_behind_the_last_answer() {
     assert_answers(&bytes, &[200], Next::Linger);
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
-    assert_eq!(tracker.say(&mut session, &announce("Connection: close\r\n")).next, Next::Close);
-    let received = tracker.say(&mut session, &announce(""));
+    assert_eq!(tracker.send(&mut session, &announce("Connection: close\r\n")).next, Next::Close);
+    let received = tracker.send(&mut session, &announce(""));
     assert_eq!((received.output.len(), received.next), (0, Next::Close));
 }
 
 #[test]
-fn who_stops_in_the_middle_of_a_request_is_told_so_at_the_end() {
+fn an_incomplete_request_gets_an_error_at_the_end() {
     let half = &announce("")[..50];
     let body_missing = request("POST", "/", "HTTP/1.1", "Content-Length: 3\r\n");
     for (bytes, status) in [(half, Some(408)), (&body_missing, None), (b"", None), (&announce(""), None)] {
         let mut tracker = Tracker::new();
         let mut session = tracker.open(PLAIN, "192.0.2.1");
-        tracker.say(&mut session, bytes);
-        let mut last_words = Vec::new();
-        tracker.service.expire(&mut session, &mut last_words, NOW);
-        let responses = response::parse_all(&last_words, true);
+        tracker.send(&mut session, bytes);
+        let mut last_message = Vec::new();
+        tracker.service.expire(&mut session, &mut last_message, NOW);
+        let responses = response::parse_all(&last_message, true);
         assert_eq!(responses.first().map(|response| response.status), status);
         assert!(responses.iter().all(|response| response.field("connection") == Some("close")));
         assert_eq!(session.buffered_bytes(), 0);
-        assert_eq!(tracker.say(&mut session, &announce("")).output.len(), 0);
+        assert_eq!(tracker.send(&mut session, &announce("")).output.len(), 0);
     }
 }
 
 #[test]
-fn who_finds_no_room_is_told_so_where_it_can_be_understood() {
+fn a_refused_client_gets_an_error_if_it_can_read_one() {
     let tracker = Tracker::new();
-    let mut words = Vec::new();
-    tracker.service.refuse(&harness::remote(PLAIN, "192.0.2.1"), &mut words, NOW);
-    assert!(words.len() < 536, "it fits every packet");
-    let response = &response::parse_all(&words, true)[0];
+    let mut message = Vec::new();
+    tracker.service.refuse(&harness::remote(PLAIN, "192.0.2.1"), &mut message, NOW);
+    assert!(message.len() < 536, "it fits every packet");
+    let response = &response::parse_all(&message, true)[0];
     assert_eq!((response.status, response.field("connection")), (503, Some("close")));
     assert!(response.field("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
 
-    words.clear();
-    tracker.service.refuse(&harness::remote(PROXIED, "192.0.2.1"), &mut words, NOW);
-    assert!(words.starts_with(b"HTTP/1.1 503 "));
+    message.clear();
+    tracker.service.refuse(&harness::remote(PROXIED, "192.0.2.1"), &mut message, NOW);
+    assert!(message.starts_with(b"HTTP/1.1 503 "));
 
-    words.clear();
-    tracker.service.refuse(&harness::remote(SECURE, "192.0.2.1"), &mut words, NOW);
-    assert_eq!(words, b"", "nothing can be said before a handshake");
+    message.clear();
+    tracker.service.refuse(&harness::remote(SECURE, "192.0.2.1"), &mut message, NOW);
+    assert_eq!(message, b"", "nothing can be sent before a handshake");
 }

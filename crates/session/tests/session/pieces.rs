@@ -11,10 +11,10 @@ fn a_request_may_be_cut_anywhere() {
     for cut in 1..bytes.len() {
         let mut tracker = Tracker::new();
         let mut session = tracker.open(PLAIN, "192.0.2.1");
-        let first = tracker.say(&mut session, &bytes[..cut]);
+        let first = tracker.send(&mut session, &bytes[..cut]);
         assert_eq!((first.output.len(), first.next), (0, Next::Busy), "{cut}");
         assert!(session.buffered_bytes() >= cut, "{cut}");
-        let second = tracker.say(&mut session, &bytes[cut..]);
+        let second = tracker.send(&mut session, &bytes[cut..]);
         assert_eq!((second.output, second.next), (whole.clone(), Next::Idle), "{cut}");
         assert_eq!(session.buffered_bytes(), 0, "an idle connection holds nothing");
     }
@@ -29,7 +29,7 @@ fn a_request_may_come_byte_by_byte() {
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     let mut output = Vec::new();
     for byte in &bytes {
-        output.append(&mut tracker.say(&mut session, &[*byte]).output);
+        output.append(&mut tracker.send(&mut session, &[*byte]).output);
     }
     assert_eq!(output, whole.output);
     assert_eq!(session.buffered_bytes(), 0);
@@ -39,14 +39,14 @@ fn a_request_may_come_byte_by_byte() {
 fn a_head_without_an_end_is_not_kept_for_ever() {
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
-    let mut next = tracker.say(&mut session, b"GET /announce HTTP/1.1\r\n").next;
+    let mut next = tracker.send(&mut session, b"GET /announce HTTP/1.1\r\n").next;
     for sent in (0..).step_by(10) {
         if next != Next::Busy {
             break;
         }
         assert!(sent < 8 * 1024);
         assert!(session.buffered_bytes() <= 16 * 1024);
-        next = tracker.say(&mut session, b"X: 45678\r\n").next;
+        next = tracker.send(&mut session, b"X: 45678\r\n").next;
     }
     assert_eq!((next, session.buffered_bytes()), (Next::Linger, 0));
 }
@@ -101,7 +101,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
 }
 
 #[test]
-fn who_sends_on_while_answers_wait_is_not_heard_for_ever() {
+fn input_behind_unsent_responses_is_bounded() {
     let one = b"GET / HTTP/1.1\r\nHost:\r\n\r\n";
     let bytes = one.repeat(INPUT_BYTES_MAX / one.len());
     let mut tracker = Tracker::new();

@@ -163,11 +163,11 @@ fn the_header_of_the_proxy_protocol_may_be_cut_anywhere() {
     for cut in 1..bytes.len() {
         let mut tracker = tracker(None);
         let mut session = tracker.open(PROXIED, PROXY);
-        let first = tracker.say(&mut session, &bytes[..cut]);
+        let first = tracker.send(&mut session, &bytes[..cut]);
         let is_at_the_end_of_the_header = cut == proxy_header(CLIENT).len();
         let expected = if is_at_the_end_of_the_header { Next::Idle } else { Next::Busy };
         assert_eq!((first.output.len(), first.next), (0, expected), "{cut}");
-        let second = tracker.say(&mut session, &bytes[cut..]);
+        let second = tracker.send(&mut session, &bytes[cut..]);
         assert_eq!((second.statuses(), second.next), (vec![200], Next::Idle), "{cut}");
         assert_eq!(session.buffered_bytes(), 0);
         assert_only(&mut tracker, CLIENT);
@@ -246,8 +246,8 @@ fn connections_of_proxies_are_not_limited() {
 fn a_proxy_that_waits_in_the_middle_of_the_header_is_told_nothing() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PROXIED, PROXY);
-    tracker.say(&mut session, &proxy_header(CLIENT)[..10]);
-    let mut last_words = Vec::new();
-    tracker.service.expire(&mut session, &mut last_words, NOW);
-    assert_eq!(last_words, b"");
+    tracker.send(&mut session, &proxy_header(CLIENT)[..10]);
+    let mut last_message = Vec::new();
+    tracker.service.expire(&mut session, &mut last_message, NOW);
+    assert_eq!(last_message, b"");
 }

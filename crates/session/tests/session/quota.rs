@@ -42,7 +42,7 @@ fn header(source: &str) -> Vec<u8> {
 
 fn quota_of(tracker: &Tracker, session: &mut Session) -> Option<Quota> {
     let quota = tracker.service.changed_quota(session);
-    assert_eq!(tracker.service.changed_quota(session), None, "it is told once");
+    assert_eq!(tracker.service.changed_quota(session), None, "it is reported once");
     quota
 }
 
@@ -55,12 +55,12 @@ fn a_connection_counts_towards_the_client_that_a_proxy_names() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PROXIED, PROXY);
     assert_eq!(quota_of(&tracker, &mut session), None);
-    let received = tracker.say(&mut session, &[header(CLIENT), announce("")].concat());
+    let received = tracker.send(&mut session, &[header(CLIENT), announce("")].concat());
     assert_eq!(received.statuses(), [200]);
     assert_eq!(quota_of(&tracker, &mut session), quota(CLIENT, ConnectionKind::Http));
-    assert_eq!(tracker.say(&mut session, &announce("")).statuses(), [200]);
+    assert_eq!(tracker.send(&mut session, &announce("")).statuses(), [200]);
     assert_eq!(quota_of(&tracker, &mut session), None);
-    tracker.say(&mut session, &upgrade(""));
+    tracker.send(&mut session, &upgrade(""));
     assert_eq!(quota_of(&tracker, &mut session), quota(CLIENT, ConnectionKind::WebSocket));
 }
 
@@ -68,7 +68,7 @@ fn a_connection_counts_towards_the_client_that_a_proxy_names() {
 fn a_named_client_that_has_too_many_is_told_so() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PROXIED, PROXY);
-    let received = tracker.say(&mut session, &[header(FULL), announce("")].concat());
+    let received = tracker.send(&mut session, &[header(FULL), announce("")].concat());
     assert_eq!((received.statuses(), received.next), (vec![503], Next::Linger));
     assert_eq!(quota_of(&tracker, &mut session), None);
 }
@@ -79,10 +79,10 @@ fn proxies_are_not_limited() {
     let mut local = Vec::new();
     encode_v2_local(&mut local);
     let mut session = tracker.open(PROXIED, PROXY);
-    tracker.say(&mut session, &[local, announce("")].concat());
+    tracker.send(&mut session, &[local, announce("")].concat());
     assert_eq!(quota_of(&tracker, &mut session), None);
     let mut session = tracker.open(PROXIED, PROXY);
-    assert_eq!(tracker.say(&mut session, &[header("10.0.0.2"), announce("")].concat()).statuses(), [200]);
+    assert_eq!(tracker.send(&mut session, &[header("10.0.0.2"), announce("")].concat()).statuses(), [200]);
     assert_eq!(quota_of(&tracker, &mut session), Some(Quota { ip: None, kind: ConnectionKind::Http }));
 }
 
@@ -90,12 +90,12 @@ fn proxies_are_not_limited() {
 fn a_websocket_beyond_the_limit_is_declined_with_words() {
     let mut tracker = tracker(None);
     let mut session = tracker.open(PLAIN, FULL);
-    let received = tracker.say(&mut session, &[upgrade(""), announce("")].concat());
+    let received = tracker.send(&mut session, &[upgrade(""), announce("")].concat());
     assert_eq!((received.statuses(), received.next), (vec![503, 200], Next::Idle));
     assert!(!received.responses()[0].body.is_empty());
     assert_eq!(quota_of(&tracker, &mut session), None);
     let mut session = tracker.open(PLAIN, CLIENT);
-    assert_eq!(tracker.say(&mut session, &upgrade("")).next, Next::Upgraded);
+    assert_eq!(tracker.send(&mut session, &upgrade("")).next, Next::Upgraded);
     assert_eq!(quota_of(&tracker, &mut session), quota(CLIENT, ConnectionKind::WebSocket));
 }
 
@@ -104,7 +104,7 @@ fn a_websocket_counts_towards_the_client_that_a_header_names() {
     let mut tracker = tracker(Some(ClientHeader::XRealIp));
     let mut ask = |client: &str| {
         let mut session = tracker.open(PLAIN, PROXY);
-        let received = tracker.say(&mut session, &upgrade(&format!("X-Real-IP: {client}\r\n")));
+        let received = tracker.send(&mut session, &upgrade(&format!("X-Real-IP: {client}\r\n")));
         (received.next, quota_of(&tracker, &mut session))
     };
     assert_eq!(ask(CLIENT), (Next::Upgraded, quota(CLIENT, ConnectionKind::WebSocket)));

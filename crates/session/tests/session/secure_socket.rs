@@ -15,8 +15,8 @@ impl Pair {
     fn upgraded() -> Self {
         let mut pair = Self::secure();
         pair.write(&upgrade(""), usize::MAX);
-        let told = std::mem::take(&mut pair.told);
-        assert_eq!((response::parse_head(&told).0.status, pair.next), (101, Next::Upgraded));
+        let incoming = std::mem::take(&mut pair.incoming);
+        assert_eq!((response::parse_head(&incoming).0.status, pair.next), (101, Next::Upgraded));
         pair
     }
 
@@ -43,12 +43,12 @@ impl Pair {
         while self.tracker.service.next_to_write().is_some() {
             self.next = self.tracker.service.write(&mut self.session, &mut output);
         }
-        self.tell(&output);
+        self.deliver(&output);
         output
     }
 
     fn read(&mut self) -> Vec<Frame> {
-        frames::parse_all(&std::mem::take(&mut self.told))
+        frames::parse_all(&std::mem::take(&mut self.incoming))
     }
 }
 
@@ -80,8 +80,8 @@ fn messages_are_answered_inside_of_tls() {
 fn an_upgrade_and_frames_may_come_in_one_record() {
     let mut pair = Pair::secure();
     pair.write(&[upgrade(""), frame(PING, b"?"), announce(ALICE)].concat(), usize::MAX);
-    assert!(pair.told.starts_with(b"HTTP/1.1 101 ") && pair.told.ends_with(b"\r\n\r\n"));
-    pair.told.clear();
+    assert!(pair.incoming.starts_with(b"HTTP/1.1 101 ") && pair.incoming.ends_with(b"\r\n\r\n"));
+    pair.incoming.clear();
     pair.fetch_output();
     let frames = pair.read();
     assert_eq!(frames[0], Frame { opcode: PONG, payload: b"?".to_vec() });
@@ -92,7 +92,7 @@ fn an_upgrade_and_frames_may_come_in_one_record() {
 fn all_that_waits_is_sealed_in_as_few_records_as_it_takes() {
     let mut pair = Pair::upgraded();
     let mut other = Client::at(&mut pair.tracker, "192.0.2.2");
-    other.say(&mut pair.tracker, &announce(BOB));
+    other.send(&mut pair.tracker, &announce(BOB));
     for _ in 0..10 {
         pair.write(&announce(ALICE), usize::MAX);
     }
@@ -101,7 +101,7 @@ fn all_that_waits_is_sealed_in_as_few_records_as_it_takes() {
 
     let sdp = "z".repeat(4000);
     for _ in 0..5 {
-        other.say(&mut pair.tracker, &announce_with(BOB, &[&sdp]));
+        other.send(&mut pair.tracker, &announce_with(BOB, &[&sdp]));
     }
     let sealed = pair.fetch_output();
     let frames = pair.read();
@@ -136,19 +136,19 @@ fn part_of_a_record_is_part_of_a_message() {
     pair.receive(&[&sealed[..], &next[..10]].concat());
     assert_eq!(pair.next, Next::BusyNew);
     pair.fetch_output();
-    assert_eq!((pair.next, pair.read().len()), (Next::Busy, 1), "it is spoken to all the same");
+    assert_eq!((pair.next, pair.read().len()), (Next::Busy, 1), "it is written to anyway");
     pair.receive(&next[10..]);
     pair.fetch_output();
     assert_eq!((pair.next, pair.read().len()), (Next::Upgraded, 1));
 }
 
 #[test]
-fn who_is_silent_is_asked_inside_of_tls_and_given_up() {
+fn a_silent_peer_is_pinged_inside_of_tls() {
     let mut pair = Pair::upgraded();
     for _ in 0..3 {
         let mut output = Vec::new();
         assert_eq!(pair.tracker.service.keep_alive(&mut pair.session, &mut output), Next::Upgraded);
-        pair.tell(&output);
+        pair.deliver(&output);
         assert_eq!(pair.read(), [Frame { opcode: PING, payload: Vec::new() }]);
         pair.write(&frame(PONG, b""), usize::MAX);
     }
@@ -171,14 +171,14 @@ fn the_end_is_said_inside_of_tls_and_followed_by_its_end() {
     assert_eq!((pair.read()[0].code(), pair.next, pair.has_ended), (1002, Next::Linger, true));
 
     let mut pair = Pair::upgraded();
-    let mut last_words = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
-    pair.tell(&last_words);
+    let mut last_message = Vec::new();
+    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.deliver(&last_message);
     assert_eq!((pair.read()[0].code(), pair.has_ended), (1001, true));
 }
 
 #[test]
-fn who_ends_tls_has_left() {
+fn a_client_that_ends_tls_has_left() {
     let mut pair = Pair::upgraded();
     pair.client.writer().write_all(&announce(ALICE)).unwrap();
     pair.client.send_close_notify();

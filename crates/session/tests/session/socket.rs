@@ -40,18 +40,18 @@ fn pings(frames: &[Frame]) -> Vec<&[u8]> {
 fn an_offer_goes_to_the_other_and_its_answer_back() {
     let mut tracker = tracker();
     let (mut alice, mut bob) = pair(&mut tracker);
-    alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));
+    alice.send(&mut tracker, &announce_with(ALICE, &["the offer"]));
     assert_eq!(
         (alice.next, alice.read().len()),
         (Next::Upgraded, 0),
-        "nothing is said before the end of the turn"
+        "nothing is sent before the end of the turn"
     );
     assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 2);
     assert_counts(&alice.read()[0], 0, 2);
     let offer = &bob.read()[0];
     assert!(offer.text().contains("the offer") && offer.text().contains(ALICE), "{}", offer.text());
 
-    bob.say(&mut tracker, &answer(BOB, ALICE, 0, "the answer"));
+    bob.send(&mut tracker, &answer(BOB, ALICE, 0, "the answer"));
     assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 1);
     let answer = &alice.read()[0];
     assert!(answer.text().contains("the answer") && answer.text().contains(BOB), "{}", answer.text());
@@ -62,9 +62,9 @@ fn all_that_waits_for_one_leaves_together_and_in_order() {
     let mut tracker = tracker();
     let (mut alice, mut bob) = pair(&mut tracker);
     for number in 0..5 {
-        alice.say(&mut tracker, &announce_with(ALICE, &[&format!("offer {number}.")]));
+        alice.send(&mut tracker, &announce_with(ALICE, &[&format!("offer {number}.")]));
     }
-    bob.say(&mut tracker, &announce(BOB));
+    bob.send(&mut tracker, &announce(BOB));
     assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 2, "each is spoken to once");
     assert_eq!(alice.read().len(), 5);
     let frames = bob.read();
@@ -99,7 +99,7 @@ fn frames_may_be_cut_anywhere() {
     for cut in 1..bytes.len() {
         let mut tracker = tracker();
         let mut client = Client::new(&mut tracker);
-        client.say(&mut tracker, &bytes[..cut]);
+        client.send(&mut tracker, &bytes[..cut]);
         // The connection also waits for input between the fragments of a message.
         let is_within_message = (ends[1] + 1..ends[4]).contains(&cut);
         let is_between_frames = ends.contains(&cut) && !is_within_message;
@@ -107,7 +107,7 @@ fn frames_may_be_cut_anywhere() {
         let awaited = if cut > ends[1] { Next::BusyNew } else { Next::Busy };
         assert_eq!(client.next, if is_between_frames { Next::Upgraded } else { awaited }, "{cut}");
         assert_eq!(client.session.buffered_bytes() == 0, is_between_frames, "{cut}");
-        client.say(&mut tracker, &bytes[cut..]);
+        client.send(&mut tracker, &bytes[cut..]);
         assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0), "{cut}");
         round(&mut tracker, &mut [&mut client]);
         let frames = client.read();
@@ -123,7 +123,7 @@ fn frames_may_come_byte_by_byte() {
     let long = "x".repeat(1000);
     for byte in announce_with(ALICE, &[&long]) {
         assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 0);
-        alice.say(&mut tracker, &[byte]);
+        alice.send(&mut tracker, &[byte]);
         assert!(alice.session.buffered_bytes() < 2048, "{}", alice.session.buffered_bytes());
     }
     assert_eq!(round(&mut tracker, &mut [&mut alice, &mut bob]), 2);
@@ -147,7 +147,7 @@ fn a_message_longer_than_an_input_is_kept_in_part_and_then_let_go() {
     let bytes = announce_with(ALICE, &[sdp.as_str(); 10]);
     assert!(bytes.len() > 2 * INPUT_BYTES_MAX);
     for (number, piece) in bytes.chunks(INPUT_BYTES_MAX).enumerate() {
-        alice.say(&mut tracker, piece);
+        alice.send(&mut tracker, piece);
         let come = (number + 1) * INPUT_BYTES_MAX;
         assert!(alice.session.buffered_bytes() <= 2 * come, "{}", alice.session.buffered_bytes());
     }
@@ -157,17 +157,17 @@ fn a_message_longer_than_an_input_is_kept_in_part_and_then_let_go() {
 }
 
 #[test]
-fn who_is_in_the_middle_of_a_message_is_spoken_to_all_the_same() {
+fn a_client_in_the_middle_of_a_message_is_written_to() {
     let mut tracker = tracker();
     let (mut alice, mut bob) = pair(&mut tracker);
     let half = announce(BOB);
-    bob.say(&mut tracker, &half[..20]);
+    bob.send(&mut tracker, &half[..20]);
     assert_eq!(bob.next, Next::Busy);
-    alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));
+    alice.send(&mut tracker, &announce_with(ALICE, &["the offer"]));
     round(&mut tracker, &mut [&mut alice, &mut bob]);
     assert_eq!(bob.next, Next::Busy);
     assert!(bob.read()[0].text().contains("the offer"));
-    bob.say(&mut tracker, &half[20..]);
+    bob.send(&mut tracker, &half[20..]);
     round(&mut tracker, &mut [&mut alice, &mut bob]);
     assert_eq!((bob.next, bob.read().len()), (Next::Upgraded, 1));
 }
@@ -201,9 +201,9 @@ fn pings_are_answered_and_pongs_are_not() {
 fn a_ping_is_answered_at_the_end_of_a_turn_and_gives_no_time_for_the_message_that_it_interrupts() {
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
-    client.say(&mut tracker, &fragment(TEXT, false, b"{"));
+    client.send(&mut tracker, &fragment(TEXT, false, b"{"));
     // A client that is answered at once gets a new time limit.
-    client.say(&mut tracker, &frame(PING, b"?"));
+    client.send(&mut tracker, &frame(PING, b"?"));
     assert_eq!((client.next, client.read_bytes().len()), (Next::Busy, 0));
     round(&mut tracker, &mut [&mut client]);
     assert_eq!(client.read(), [Frame { opcode: PONG, payload: b"?".to_vec() }]);
@@ -211,13 +211,13 @@ fn a_ping_is_answered_at_the_end_of_a_turn_and_gives_no_time_for_the_message_tha
 }
 
 #[test]
-fn what_comes_whole_before_the_end_is_answered_before_it() {
+fn messages_before_the_end_are_answered_before_it() {
     for (end, code) in
         [(frame(CLOSE, b"\x03\xe8"), 1000), (frame(3, b""), 1002), (frame(TEXT, b"\xff"), 1007)]
     {
         let mut tracker = tracker();
         let mut client = Client::new(&mut tracker);
-        client.say(&mut tracker, &[frame(PING, b"?"), announce(ALICE), end].concat());
+        client.send(&mut tracker, &[frame(PING, b"?"), announce(ALICE), end].concat());
         let frames = client.read();
         assert_eq!((frames.len(), pings(&frames)), (3, vec![&b"?"[..]]));
         assert_counts(&frames[1], 0, 1);
@@ -231,7 +231,7 @@ fn what_comes_whole_before_the_end_is_answered_before_it() {
 fn no_more_is_said_before_the_end_than_an_answer_may_be() {
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
-    client.say(&mut tracker, &[text("junk").repeat(2000), frame(CLOSE, b"")].concat());
+    client.send(&mut tracker, &[text("junk").repeat(2000), frame(CLOSE, b"")].concat());
     assert_eq!(client.read(), [Frame { opcode: CLOSE, payload: Vec::new() }]);
     assert_eq!((client.next, round(&mut tracker, &mut [&mut client])), (Next::Close, 0));
 }
@@ -266,12 +266,12 @@ fn assert_closed(bytes: &[u8], code: u16) {
     assert!(frames[0].payload.len() > 10, "it says why");
     assert_eq!(client.session.buffered_bytes(), 0, "{shown}");
     assert_peers(&mut tracker, 0);
-    client.say(&mut tracker, &announce(ALICE));
+    client.send(&mut tracker, &announce(ALICE));
     assert_eq!((client.next, client.read().len()), (Next::Close, 0), "{shown}");
 }
 
 #[test]
-fn who_breaks_the_protocol_is_told_so() {
+fn a_protocol_violation_is_answered_by_a_close_frame() {
     assert_closed(b"\x81\x02hi", 1002);
     assert_closed(b"\xc1\x80\0\0\0\0", 1002);
     assert_closed(&frame(3, b""), 1002);
@@ -297,9 +297,9 @@ fn a_message_that_is_too_long_is_known_by_its_head() {
     assert_eq!(client.next, Next::Upgraded);
 
     let too_long = frame(TEXT, &[longest.as_slice(), b" "].concat());
-    client.say(&mut tracker, &too_long[..13]);
+    client.send(&mut tracker, &too_long[..13]);
     assert_eq!(client.next, Next::Busy);
-    client.say(&mut tracker, &too_long[13..14]);
+    client.send(&mut tracker, &too_long[13..14]);
     let frames = client.read();
     assert_eq!((frames[0].code(), client.next), (1009, Next::Linger));
     assert_eq!(client.session.buffered_bytes(), 0);
@@ -314,7 +314,7 @@ fn a_message_that_is_too_long_is_known_by_its_head() {
 }
 
 #[test]
-fn who_is_silent_is_asked_once_and_then_given_up() {
+fn a_silent_peer_is_pinged_once_and_then_disconnected() {
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
     client.ask(&mut tracker, &announce(ALICE));
@@ -340,7 +340,7 @@ fn being_spoken_to_is_no_sign_of_life() {
     let (mut alice, mut bob) = pair(&mut tracker);
     bob.keep_alive(&mut tracker);
     assert_eq!(bob.next, Next::Upgraded);
-    alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));
+    alice.send(&mut tracker, &announce_with(ALICE, &["the offer"]));
     round(&mut tracker, &mut [&mut alice, &mut bob]);
     assert_eq!(bob.read().len(), 2);
     bob.keep_alive(&mut tracker);
@@ -357,7 +357,7 @@ fn at_the_end_every_client_is_told_that_the_tracker_stops() {
         let frames = client.read();
         assert_eq!((frames.len(), frames[0].code()), (1, 1001));
         assert_eq!(client.session.buffered_bytes(), 0);
-        client.say(&mut tracker, &announce(ALICE));
+        client.send(&mut tracker, &announce(ALICE));
         assert_eq!((client.next, client.read().len()), (Next::Close, 0));
         assert_peers(&mut tracker, 0);
     }
@@ -375,7 +375,7 @@ fn whose_connection_ends_leaves_at_once() {
 fn messages_for_a_closed_connection_are_lost() {
     let mut tracker = tracker();
     let (mut alice, bob) = pair(&mut tracker);
-    alice.say(&mut tracker, &announce_with(ALICE, &["the offer"]));
+    alice.send(&mut tracker, &announce_with(ALICE, &["the offer"]));
     bob.leave(&mut tracker);
     assert_eq!(round(&mut tracker, &mut [&mut alice]), 1);
     alice.read();
@@ -390,9 +390,9 @@ fn a_standing_connection_holds_nothing() {
         [fragment(TEXT, false, &[b' '; 5000]), fragment(CONTINUATION, true, &[b' '; 5000])].concat();
     for bytes in [&announce(ALICE), &frame(PING, b"?"), &fragments] {
         let (front, rest) = bytes.split_at(bytes.len() - 1);
-        client.say(&mut tracker, front);
+        client.send(&mut tracker, front);
         assert!(client.session.buffered_bytes() > 0);
-        client.say(&mut tracker, rest);
+        client.send(&mut tracker, rest);
         assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0));
     }
     frames::parse_all(&client.read_bytes());

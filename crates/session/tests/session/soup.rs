@@ -7,7 +7,7 @@ use shoal_transport::stream::Next;
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 
 /// Maximum number of bytes that are buffered for a connection.
-const KEPT_BYTES_MAX: usize = 128 * 1024;
+const BUFFERED_BYTES_MAX: usize = 128 * 1024;
 
 /// Parts of valid and invalid requests.
 const MORSELS: [&[u8]; 30] = [
@@ -63,10 +63,10 @@ fn tracker() -> Tracker {
 
 /// Runs the body of a fuzz target: passes `bytes` to a connection in pieces of the lengths `cuts`, repeatedly,
 /// and returns all output and the last state that the connection waited in.
-fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
+fn exchange(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
     let mut tracker = tracker();
     let mut session = tracker.open(listener, "10.0.0.9");
-    let (mut said, mut rest, mut next) = (Vec::new(), bytes, Next::Busy);
+    let (mut sent, mut rest, mut next) = (Vec::new(), bytes, Next::Busy);
     let mut cuts = cuts.iter().cycle();
     while !rest.is_empty() && !matches!(next, Next::Close | Next::Linger) {
         let cut = cuts.next().copied().unwrap_or(INPUT_BYTES_MAX).clamp(1, INPUT_BYTES_MAX).min(rest.len());
@@ -75,21 +75,21 @@ fn converse(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
         loop {
             let mut output = Vec::new();
             next = tracker.service.receive(&mut session, &mut piece, &mut output, NOW);
-            assert!(session.buffered_bytes() <= KEPT_BYTES_MAX);
+            assert!(session.buffered_bytes() <= BUFFERED_BYTES_MAX);
             assert!(next != Next::Idle || session.buffered_bytes() == 0, "an idle connection holds nothing");
             assert!(output.len() <= 128 * 1024);
-            said.append(&mut output);
+            sent.append(&mut output);
             if next != Next::More {
                 break;
             }
             piece.clear();
         }
     }
-    let mut last_words = Vec::new();
-    tracker.service.expire(&mut session, &mut last_words, NOW);
+    let mut last_message = Vec::new();
+    tracker.service.expire(&mut session, &mut last_message, NOW);
     assert_eq!(session.buffered_bytes(), 0);
     tracker.service.close(session);
-    (said, next)
+    (sent, next)
 }
 
 proptest! {
@@ -101,8 +101,8 @@ proptest! {
         cuts in prop::collection::vec(1..600_usize, 1..8),
         listener in prop::sample::select(vec![PLAIN, PROXIED]),
     ) {
-        let whole = converse(listener, &bytes, &[]);
-        prop_assert_eq!(converse(listener, &bytes, &cuts), whole);
+        let whole = exchange(listener, &bytes, &[]);
+        prop_assert_eq!(exchange(listener, &bytes, &cuts), whole);
     }
 
     #[test]
@@ -111,8 +111,8 @@ proptest! {
         cuts in prop::collection::vec(1..600_usize, 1..8),
         listener in prop::sample::select(vec![SECURE, SECURE_PROXIED]),
     ) {
-        let (said, _) = converse(listener, &bytes, &cuts);
-        prop_assert!(!said.starts_with(b"HTTP/1.1 200"));
+        let (sent, _) = exchange(listener, &bytes, &cuts);
+        prop_assert!(!sent.starts_with(b"HTTP/1.1 200"));
     }
 }
 
@@ -120,8 +120,8 @@ proptest! {
 fn the_soup_holds_requests_that_are_granted() {
     // Otherwise the tests above would prove little.
     let bytes = [MORSELS[0], MORSELS[3], MORSELS[7], MORSELS[15], MORSELS[17]].concat();
-    let (said, next) = converse(PLAIN, &bytes, &[1]);
-    assert!(said.starts_with(b"HTTP/1.1 200 OK\r\n"));
-    assert!(!String::from_utf8_lossy(&said).contains("failure reason"));
+    let (sent, next) = exchange(PLAIN, &bytes, &[1]);
+    assert!(sent.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    assert!(!String::from_utf8_lossy(&sent).contains("failure reason"));
     assert_eq!(next, Next::Idle);
 }

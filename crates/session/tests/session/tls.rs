@@ -51,7 +51,7 @@ pub(crate) struct Pair {
     /// What the connection waits for.
     pub(crate) next: Next,
     /// The bytes that the client has received.
-    pub(crate) told: Vec<u8>,
+    pub(crate) incoming: Vec<u8>,
     /// Whether the client has received the end of the stream.
     pub(crate) has_ended: bool,
 }
@@ -63,7 +63,7 @@ impl Pair {
             Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()));
         let session = tracker.open(listener, ip);
         let client = certificate.client();
-        Self { tracker, session, client, next: Next::Busy, told: Vec::new(), has_ended: false }
+        Self { tracker, session, client, next: Next::Busy, incoming: Vec::new(), has_ended: false }
     }
 
     pub(crate) fn secure() -> Self {
@@ -94,7 +94,7 @@ impl Pair {
         loop {
             let mut output = Vec::new();
             self.next = self.tracker.service.receive(&mut self.session, &mut input, &mut output, NOW);
-            self.tell(&output);
+            self.deliver(&output);
             input.clear();
             if self.next != Next::More {
                 return;
@@ -102,13 +102,13 @@ impl Pair {
         }
     }
 
-    pub(crate) fn tell(&mut self, mut output: &[u8]) {
+    pub(crate) fn deliver(&mut self, mut output: &[u8]) {
         while !output.is_empty() {
             self.client.read_tls(&mut output).unwrap();
             let state = self.client.process_new_packets().unwrap();
             let mut plaintext = vec![0; state.plaintext_bytes_to_read()];
             self.client.reader().read_exact(&mut plaintext).unwrap();
-            self.told.append(&mut plaintext);
+            self.incoming.append(&mut plaintext);
             self.has_ended |= state.peer_has_closed();
         }
     }
@@ -118,10 +118,10 @@ impl Pair {
     }
 
     fn ask_in_pieces(&mut self, request: &[u8], piece_bytes: usize) -> Vec<response::Response> {
-        self.told.clear();
+        self.incoming.clear();
         self.client.writer().write_all(request).unwrap();
         self.run(piece_bytes);
-        Received { output: self.told.clone(), next: self.next }.responses()
+        Received { output: self.incoming.clone(), next: self.next }.responses()
     }
 }
 
@@ -158,7 +158,7 @@ fn part_of_a_record_is_part_of_a_request() {
     assert_eq!(pair.next, Next::Busy);
     pair.receive(&wire[10..]);
     assert_eq!(pair.next, Next::Idle);
-    assert!(pair.told.starts_with(b"HTTP/1.1 200 OK"));
+    assert!(pair.incoming.starts_with(b"HTTP/1.1 200 OK"));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_client_that_ends_is_answered_and_let_go() {
     pair.client.writer().write_all(&announce("")).unwrap();
     pair.client.send_close_notify();
     pair.run(usize::MAX);
-    assert!(pair.told.starts_with(b"HTTP/1.1 200 OK"));
+    assert!(pair.incoming.starts_with(b"HTTP/1.1 200 OK"));
     assert!(pair.has_ended);
     assert_eq!(pair.next, Next::Close);
 
@@ -213,7 +213,7 @@ fn a_client_that_ends_is_answered_and_let_go() {
     pair.client.writer().write_all(&announce("")[..20]).unwrap();
     pair.client.send_close_notify();
     pair.run(usize::MAX);
-    assert_eq!((pair.next, pair.told.len()), (Next::Close, 0));
+    assert_eq!((pair.next, pair.incoming.len()), (Next::Close, 0));
 }
 
 #[test]
@@ -238,26 +238,26 @@ fn a_full_scrape_comes_through() {
 #[test]
 fn expiry_is_said_inside_of_tls() {
     let mut pair = Pair::secure();
-    let mut last_words = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
-    pair.tell(&last_words);
-    assert!(pair.has_ended && pair.told.is_empty());
+    let mut last_message = Vec::new();
+    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.deliver(&last_message);
+    assert!(pair.has_ended && pair.incoming.is_empty());
 
     let mut pair = Pair::secure();
     pair.ask(&announce("")[..20]);
-    last_words.clear();
-    pair.tracker.service.expire(&mut pair.session, &mut last_words, NOW);
-    pair.tell(&last_words);
-    assert!(pair.has_ended && pair.told.starts_with(b"HTTP/1.1 408 "));
+    last_message.clear();
+    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.deliver(&last_message);
+    assert!(pair.has_ended && pair.incoming.starts_with(b"HTTP/1.1 408 "));
 
     let mut handshaking = Pair::new(|_| {}, SECURE, "192.0.2.1");
     let mut wire = Vec::new();
     handshaking.client.write_tls(&mut wire).unwrap();
     handshaking.receive(&wire[..20]);
     assert_eq!(handshaking.next, Next::Busy);
-    last_words.clear();
-    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_words, NOW);
-    assert_eq!(last_words, b"");
+    last_message.clear();
+    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_message, NOW);
+    assert_eq!(last_message, b"");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn the_proxy_protocol_comes_before_the_handshake() {
 }
 
 #[test]
-fn what_is_no_tls_is_told_so() {
+fn plain_http_on_a_tls_port_gets_an_error() {
     let certificate = certificate();
     let mut tracker = Tracker::with(|_| {}, |_| {}, Some(certificate.server()));
     let received = tracker.ask_from(SECURE, "192.0.2.1", &announce(""));

@@ -33,8 +33,8 @@ fn assert_declined(tracker: &mut Tracker, bytes: &[u8], status: u16) -> response
 /// Asserts that a connection from `ip` becomes a WebSocket and handles messages.
 #[track_caller]
 fn assert_granted(tracker: &mut Tracker, listener: usize, ip: &str, bytes: &[u8]) {
-    let mut client = Client::unheard(tracker, listener, ip);
-    client.say(tracker, &[bytes, &frame(PING, b"?")].concat());
+    let mut client = Client::silent(tracker, listener, ip);
+    client.send(tracker, &[bytes, &frame(PING, b"?")].concat());
     assert_eq!(client.next, Next::Upgraded);
     round(tracker, &mut [&mut client]);
     let frames = client.read_behind_head();
@@ -71,7 +71,7 @@ fn the_handshake_is_that_of_the_rfc() {
 }
 
 #[test]
-fn what_is_no_upgrade_is_a_request_as_any_other() {
+fn a_request_without_upgrade_is_an_ordinary_request() {
     for (version, fields) in [
         ("HTTP/1.1", "Upgrade: h2c\r\nConnection: Upgrade\r\n".to_owned()),
         ("HTTP/1.1", format!("Upgrade: websocket\r\n{VERSION}{KEY}")),
@@ -163,7 +163,7 @@ fn a_trusted_proxy_has_to_name_its_client() {
     for fields in ["", "X-Forwarded-For: unknown\r\n", "X-Real-IP: 203.0.113.9\r\n"] {
         let mut tracker = tracker_with(trust);
         let mut session = tracker.open(PLAIN, "10.0.0.1");
-        let received = tracker.say(&mut session, &upgrade(fields));
+        let received = tracker.send(&mut session, &upgrade(fields));
         assert_eq!((received.statuses(), received.next), (vec![400], Next::Idle));
         assert!(String::from_utf8_lossy(&received.responses()[0].body).contains("proxy"));
         let refused = Outcome::Refused(Refusal::ProxyWithoutClient);
@@ -192,40 +192,40 @@ fn a_client_without_an_address_is_declined() {
 }
 
 /// Returns the first message to `ip` about an announce, over a WebSocket opened with these fields.
-fn told_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
+fn first_message_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
     let mut config = Config::default();
     config.address.refuse_private = true;
     let mut tracker = Tracker::assemble(trust, |_| {}, Some(responder(config)), None);
-    let mut client = Client::unheard(&tracker, PLAIN, ip);
-    client.say(&mut tracker, &[upgrade(fields), announce(ALICE)].concat());
+    let mut client = Client::silent(&tracker, PLAIN, ip);
+    client.send(&mut tracker, &[upgrade(fields), announce(ALICE)].concat());
     round(&mut tracker, &mut [&mut client]);
     client.read_behind_head()[0].text().to_owned()
 }
 
 #[test]
-fn who_is_named_by_the_proxy_is_who_announces() {
+fn the_client_that_the_proxy_names_announces() {
     for (ip, fields, is_refused) in [
         ("10.0.0.1", "X-Forwarded-For: 203.0.113.9\r\n", false),
         ("10.0.0.1", "X-Forwarded-For: 192.168.0.9\r\n", true),
         ("203.0.113.9", "X-Forwarded-For: 192.168.0.9\r\n", false),
         ("192.168.0.9", "X-Forwarded-For: 203.0.113.9\r\n", true),
     ] {
-        let told = told_where_private_addresses_are_refused(ip, fields);
-        assert_eq!(told.contains("failure reason"), is_refused, "{ip} {fields}: {told}");
+        let incoming = first_message_where_private_addresses_are_refused(ip, fields);
+        assert_eq!(incoming.contains("failure reason"), is_refused, "{ip} {fields}: {incoming}");
     }
 }
 
 #[test]
 fn requests_come_before_an_upgrade_and_frames_behind_it() {
     let mut tracker = Tracker::new();
-    let mut client = Client::unheard(&tracker, PLAIN, "192.0.2.1");
+    let mut client = Client::silent(&tracker, PLAIN, "192.0.2.1");
     let bytes = [harness::announce(""), upgrade(""), frame(PING, b"1"), announce(ALICE), frame(PING, b"2")];
-    client.say(&mut tracker, &bytes.concat());
+    client.send(&mut tracker, &bytes.concat());
     assert_eq!(client.next, Next::Upgraded);
-    let told = client.read_bytes();
-    let end = told.windows(13).position(|window| window == b"HTTP/1.1 101 ").unwrap();
-    assert_eq!(Received { output: told[..end].to_vec(), next: Next::Idle }.statuses(), [200]);
-    assert_eq!(response::parse_head(&told[end..]).1, b"");
+    let incoming = client.read_bytes();
+    let end = incoming.windows(13).position(|window| window == b"HTTP/1.1 101 ").unwrap();
+    assert_eq!(Received { output: incoming[..end].to_vec(), next: Next::Idle }.statuses(), [200]);
+    assert_eq!(response::parse_head(&incoming[end..]).1, b"");
     assert_eq!(round(&mut tracker, &mut [&mut client]), 1);
     let frames = client.read();
     assert_eq!((frames[0].payload.as_slice(), frames[2].payload.as_slice()), (&b"1"[..], &b"2"[..]));
@@ -237,9 +237,9 @@ fn an_upgrade_and_what_follows_may_be_cut_anywhere() {
     let bytes = [harness::announce(""), upgrade(""), frame(PING, b"?"), announce(ALICE)].concat();
     for cut in 1..bytes.len() {
         let mut tracker = Tracker::new();
-        let mut client = Client::unheard(&tracker, PLAIN, "192.0.2.1");
-        client.say(&mut tracker, &bytes[..cut]);
-        client.say(&mut tracker, &bytes[cut..]);
+        let mut client = Client::silent(&tracker, PLAIN, "192.0.2.1");
+        client.send(&mut tracker, &bytes[..cut]);
+        client.send(&mut tracker, &bytes[cut..]);
         assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0), "{cut}");
         assert!(client.read_bytes().ends_with(b"\r\n\r\n"), "{cut}");
         round(&mut tracker, &mut [&mut client]);

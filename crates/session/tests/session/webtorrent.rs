@@ -47,7 +47,7 @@ pub(crate) struct Client {
     /// What the connection waits for.
     pub(crate) next: Next,
     /// Received bytes that it has not read.
-    told: Vec<u8>,
+    incoming: Vec<u8>,
 }
 
 impl Client {
@@ -57,38 +57,38 @@ impl Client {
     }
 
     pub(crate) fn at(tracker: &mut Tracker, ip: &str) -> Self {
-        let mut client = Self::unheard(tracker, PLAIN, ip);
-        client.say(tracker, &upgrade(""));
-        let head = std::mem::take(&mut client.told);
+        let mut client = Self::silent(tracker, PLAIN, ip);
+        client.send(tracker, &upgrade(""));
+        let head = std::mem::take(&mut client.incoming);
         assert!(head.starts_with(b"HTTP/1.1 101 ") && head.ends_with(b"\r\n\r\n"));
         assert_eq!(client.next, Next::Upgraded);
         client
     }
 
     /// Creates a client that has sent nothing.
-    pub(crate) fn unheard(tracker: &Tracker, listener: usize, ip: &str) -> Self {
+    pub(crate) fn silent(tracker: &Tracker, listener: usize, ip: &str) -> Self {
         let handle = tracker.handle();
         let session = tracker.service.open(&crate::harness::remote(listener, ip), handle);
-        Self { session, handle, next: Next::Busy, told: Vec::new() }
+        Self { session, handle, next: Next::Busy, incoming: Vec::new() }
     }
 
     /// Sends a message and receives the immediate output.
-    pub(crate) fn say(&mut self, tracker: &mut Tracker, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, tracker: &mut Tracker, bytes: &[u8]) {
         let mut output = Vec::new();
         self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output, NOW);
-        self.told.append(&mut output);
+        self.incoming.append(&mut output);
     }
 
     /// Sends a message and receives everything that is queued for it.
     pub(crate) fn ask(&mut self, tracker: &mut Tracker, bytes: &[u8]) -> Vec<Frame> {
-        self.say(tracker, bytes);
+        self.send(tracker, bytes);
         round(tracker, &mut [self]);
         self.read()
     }
 
     /// Returns the bytes that it received since it last read.
     pub(crate) fn read_bytes(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.incoming)
     }
 
     /// Returns them as frames.
@@ -98,16 +98,16 @@ impl Client {
 
     /// Returns the frames after the head of the upgrade response.
     pub(crate) fn read_behind_head(&mut self) -> Vec<Frame> {
-        let told = self.read_bytes();
-        frames::parse_all(crate::response::parse_head(&told).1)
+        let incoming = self.read_bytes();
+        frames::parse_all(crate::response::parse_head(&incoming).1)
     }
 
     pub(crate) fn keep_alive(&mut self, tracker: &mut Tracker) {
-        self.next = tracker.service.keep_alive(&mut self.session, &mut self.told);
+        self.next = tracker.service.keep_alive(&mut self.session, &mut self.incoming);
     }
 
     pub(crate) fn expire(&mut self, tracker: &mut Tracker) {
-        tracker.service.expire(&mut self.session, &mut self.told, NOW);
+        tracker.service.expire(&mut self.session, &mut self.incoming, NOW);
     }
 
     pub(crate) fn leave(self, tracker: &mut Tracker) {
@@ -120,7 +120,7 @@ pub(crate) fn round(tracker: &mut Tracker, clients: &mut [&mut Client]) -> usize
     let mut spoken = 0;
     while let Some(handle) = tracker.service.next_to_write() {
         if let Some(client) = clients.iter_mut().find(|client| client.handle == handle) {
-            client.next = tracker.service.write(&mut client.session, &mut client.told);
+            client.next = tracker.service.write(&mut client.session, &mut client.incoming);
             spoken += 1;
         }
     }

@@ -32,7 +32,7 @@ fn offers_and_answers_cross_from_worker_to_worker() {
     assert_eq!(round(&mut there, &mut [&mut bob]), 1);
     assert!(bob.read()[0].text().contains("the offer"));
 
-    bob.say(&mut there, &answer(BOB, ALICE, 0, "the answer"));
+    bob.send(&mut there, &answer(BOB, ALICE, 0, "the answer"));
     // This also holds if the caller ignores the workers to wake.
     drop(there.service.dispatch());
     here.service.collect(NOW);
