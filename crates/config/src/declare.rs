@@ -109,7 +109,7 @@ macro_rules! settings {
                         $crate::declare::Applies::Reload => differences.applied.push(name),
                         $crate::declare::Applies::Restart => {
                             config.$section.$key.clone_from(&running.$section.$key);
-                            differences.kept.push(name);
+                            differences.needs_restart.push(name);
                         }
                     }
                 }

@@ -52,7 +52,7 @@ pub fn reread(
     let (mut config, mut shown) = read_all(file, environment)?;
     let differences = compare(&mut config, running);
     for (key, (name, value)) in shown.iter_mut().zip(values(&sections(&mut config))) {
-        if differences.kept.contains(&&*name) {
+        if differences.needs_restart.contains(&&*name) {
             (key.value, key.provenance) = (value, Provenance::Running);
         }
     }

@@ -8,7 +8,7 @@ pub struct Differences {
     /// The keys whose new values apply at once.
     pub applied: Vec<&'static str>,
     /// The keys that keep their running values until a restart.
-    pub kept: Vec<&'static str>,
+    pub needs_restart: Vec<&'static str>,
 }
 
 /// A configuration that was read again.

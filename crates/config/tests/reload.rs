@@ -30,7 +30,7 @@ fn some_keys_apply_and_others_wait_for_a_restart() {
     )
     .unwrap();
     assert_eq!(reloaded.differences.applied, ["announce.interval_s", "announce.min_interval_s"]);
-    assert_eq!(reloaded.differences.kept, ["udp.listen", "workers.count"]);
+    assert_eq!(reloaded.differences.needs_restart, ["udp.listen", "workers.count"]);
     let mut expected = Config::default();
     expected.udp.listen = vec!["127.0.0.1:1".parse().unwrap()];
     expected.announce.interval_s = 900;

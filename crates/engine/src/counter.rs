@@ -7,9 +7,9 @@
 
 use core::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::label::labels;
+use shoal_metrics::{Counter, Label as _, labels};
+
 use crate::refusal::Refusal;
 
 labels! {
@@ -108,10 +108,6 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub struct Tally(Arc<Counters>);
 
-/// A number that one thread writes and other threads read.
-#[derive(Debug, Default)]
-struct Counter(AtomicU64);
-
 impl Family {
     /// Returns the family of a canonical address.
     #[must_use]
@@ -140,7 +136,7 @@ impl Outcome {
         }
     }
 
-    const fn index(self) -> usize {
+    fn index(self) -> usize {
         match self {
             Self::Ok => 0,
             Self::Refused(refusal) => 1 + refusal.index(),
@@ -152,32 +148,32 @@ impl Counters {
     /// Returns the number of well-formed requests, whatever their outcome.
     #[must_use]
     pub fn requests(&self, family: Family, kind: Kind) -> u64 {
-        self.requests[family.index()][kind.index()].value()
+        self.requests[family.index()][kind.index()].read()
     }
 
     /// Returns the number of replies.
     #[must_use]
     pub fn replies(&self, family: Family, kind: Kind, outcome: Outcome) -> u64 {
-        self.replies[family.index()][kind.index()][outcome.index()].value()
+        self.replies[family.index()][kind.index()][outcome.index()].read()
     }
 
     /// Returns the number of datagrams without a reply.
     #[must_use]
     pub fn drops(&self, family: Family, reason: Drop) -> u64 {
-        self.drops[family.index()][reason.index()].value()
+        self.drops[family.index()][reason.index()].read()
     }
 
     /// Returns the number of relayed messages: those that were handed to the connection or the worker of their
     /// receiver.
     #[must_use]
     pub fn relays(&self, relay: Relay) -> u64 {
-        self.relays[relay.index()].value()
+        self.relays[relay.index()].read()
     }
 
     /// Returns the number of dropped messages to WebTorrent clients. Some of them were counted as relayed before.
     #[must_use]
     pub fn losses(&self, reason: Loss) -> u64 {
-        self.losses[reason.index()].value()
+        self.losses[reason.index()].read()
     }
 }
 
@@ -206,22 +202,6 @@ impl Tally {
 
     pub(crate) fn lose(&mut self, reason: Loss, count: u64) {
         self.0.losses[reason.index()].add(count);
-    }
-}
-
-impl Counter {
-    fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Increments the number. Only the owner of the tally may call this; otherwise increments get lost.
-    fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Adds to the number, under the same condition as [`Self::increment`].
-    fn add(&self, count: u64) {
-        self.0.store(self.value().wrapping_add(count), Ordering::Relaxed);
     }
 }
 

@@ -14,7 +14,6 @@ pub mod address;
 pub mod connection_id;
 pub mod counter;
 pub mod http;
-mod label;
 mod now;
 pub mod policy;
 pub mod refusal;

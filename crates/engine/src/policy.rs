@@ -11,10 +11,10 @@
 use core::net::IpAddr;
 
 use shoal_config::Config;
+use shoal_metrics::labels;
 use shoal_types::{Action, Event, InfoHash, PeerId};
 
 use crate::address;
-use crate::label::labels;
 use crate::refusal::Refusal;
 
 labels! {

@@ -1,8 +1,7 @@
 //! Why a request is refused: the text for the client and the label for the operator.
 
+use shoal_metrics::labels;
 use shoal_store::Rejection;
-
-use crate::label::labels;
 
 labels! {
     /// Why a well-formed request is refused.

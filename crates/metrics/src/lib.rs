@@ -15,17 +15,20 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Returns the number.
+    #[inline]
     #[must_use]
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Adds one. Only the worker that owns the counter may call this; otherwise additions get lost.
+    #[inline]
     pub fn increment(&self) {
         self.add(1);
     }
 
     /// Adds `count`, under the same condition as [`Self::increment`].
+    #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.read().wrapping_add(count), Ordering::Relaxed);
     }
@@ -52,6 +55,7 @@ pub struct Labelled<L, const COUNT: usize> {
 
 impl<L: Label, const COUNT: usize> Labelled<L, COUNT> {
     /// Returns the counter of a value.
+    #[inline]
     pub fn of(&self, value: L) -> &Counter {
         &self.counters[value.index()]
     }

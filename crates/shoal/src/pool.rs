@@ -32,7 +32,7 @@ const NOTICES_PER_WORKER_MAX: usize = 2;
 /// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
-    /// What a reload changes.
+    /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) connection_key: ConnectionKey,
     pub(crate) tls: Option<shoal_tls::Server>,

@@ -1,6 +1,6 @@
 //! A value that one thread replaces and others follow, without making them wait.
 //!
-//! A reader compares a number per batch, which is one load of a cache line that nobody writes between two changes. Only
+//! A reader compares a number per batch, which is one load of a cache line that no thread writes between two changes. Only
 //! after a change does it take the lock, for as long as it takes to clone an [`Arc`], and it never waits for the lock:
 //! if the writer holds it, the reader keeps the old value and looks again at its next batch.
 //!

@@ -66,8 +66,8 @@ impl Reloader {
         let count = match self.try_reload() {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");
-                if !differences.kept.is_empty() {
-                    tracing::warn!("needs a restart: {}", differences.kept.join(", "));
+                if !differences.needs_restart.is_empty() {
+                    tracing::warn!("needs a restart: {}", differences.needs_restart.join(", "));
                 }
                 &self.counters.applied
             }

@@ -17,7 +17,7 @@ use crate::reload::Live;
 pub(crate) struct WorkerService {
     pub(crate) datagrams: Responder,
     pub(crate) connections: Connections,
-    /// What a reload changes.
+    /// The values that a reload changes.
     pub(crate) live: Subscription<Live>,
     /// New limits that the I/O of connections does not know yet.
     pub(crate) new_limits: Option<StreamLimits>,
@@ -25,7 +25,7 @@ pub(crate) struct WorkerService {
 
 impl WorkerService {
     /// Adopts the configuration of the last reload, if there was one since the last call. Without one, this costs a load
-    /// of a cache line that nobody writes.
+    /// of a cache line that no thread writes.
     pub(crate) fn follow_reload(&mut self) {
         let Some(live) = self.live.update() else { return };
         self.datagrams.set_policy(Arc::clone(&live.policy));
