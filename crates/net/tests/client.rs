@@ -112,9 +112,9 @@ fn replies_come_through_every_back_end() {
 
 #[test]
 fn a_refused_datagram_is_counted_and_ends_nothing() {
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused_address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for backend in Backend::ALL.into_iter().filter(|backend| works(*backend)) {
-        let sockets = connect(&["127.0.0.1:0"], nobody).unwrap();
+        let sockets = connect(&["127.0.0.1:0"], unused_address).unwrap();
         let (counters, mut sender) = (sockets.counters(), sockets.segmented_sender());
         let mut io = backend.open(sockets).unwrap();
         sender.send(0, None, &[0; 16], 16).unwrap();

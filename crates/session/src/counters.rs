@@ -1,4 +1,4 @@
-//! What the sessions of a worker count, by the metric that it is exported as.
+//! The counters of the sessions of a worker, with their metrics.
 
 use shoal_metrics::{counters, labels};
 use shoal_tls::FailureKind;

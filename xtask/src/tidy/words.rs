@@ -112,9 +112,6 @@ const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ("crates/wire/tests", "letter", "a letter of the alphabet"),
 ];
 
-/// Folders whose words are not checked yet.
-const EXEMPT: [&str; 3] = ["crates/net", "crates/session", "crates/shoal/src/control"];
-
 /// Returns each use of a banned text with its line.
 pub(crate) fn hits(file: &File) -> impl Iterator<Item = (usize, &'static Ban)> {
     let excepted = move |ban: &Ban| {
@@ -126,9 +123,6 @@ pub(crate) fn hits(file: &File) -> impl Iterator<Item = (usize, &'static Ban)> {
 }
 
 pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {
-    if EXEMPT.iter().any(|folder| file.path.starts_with(folder)) {
-        return;
-    }
     for (number, Ban { text, instead, .. }) in hits(file) {
         findings.push(file.fault(number, format!("{text:?} is not used here; instead: {instead}")));
     }

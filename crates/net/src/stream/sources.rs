@@ -169,8 +169,8 @@ impl Sources {
             shard.remove(&network);
             // This is rare, because the capacity halves each time.
             if shard.capacity() > SPARE_NETWORKS && shard.len() < shard.capacity() / 8 {
-                let kept = (2 * shard.len()).max(SPARE_NETWORKS / 2);
-                shard.shrink_to(kept);
+                let entries = (2 * shard.len()).max(SPARE_NETWORKS / 2);
+                shard.shrink_to(entries);
             }
         }
     }

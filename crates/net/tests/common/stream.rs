@@ -343,12 +343,12 @@ impl Drop for StreamServer {
 
 /// Waits until a condition is true.
 pub(crate) fn until(mut is_true: impl FnMut() -> bool) {
-    const NAP: Duration = Duration::from_millis(1);
+    const WAIT_INTERVAL: Duration = Duration::from_millis(1);
     let mut waited = Duration::ZERO;
     while !is_true() {
         assert!(waited < PATIENCE, "it never became true");
-        std::thread::sleep(NAP);
-        waited += NAP;
+        std::thread::sleep(WAIT_INTERVAL);
+        waited += WAIT_INTERVAL;
     }
 }
 

@@ -383,7 +383,7 @@ fn messages_for_a_closed_connection_are_lost() {
 }
 
 #[test]
-fn a_standing_connection_holds_nothing() {
+fn an_open_websocket_holds_nothing() {
     let mut tracker = tracker();
     let mut client = Client::new(&mut tracker);
     let fragments =

@@ -48,7 +48,7 @@ pub(crate) struct Pair {
     pub(crate) tracker: Tracker,
     pub(crate) session: Session,
     pub(crate) client: ClientConnection,
-    /// What the connection waits for.
+    /// The input that the connection waits for.
     pub(crate) next: Next,
     /// The bytes that the client has received.
     pub(crate) incoming: Vec<u8>,

@@ -44,7 +44,7 @@ pub(crate) fn responder_of(
 pub(crate) struct Client {
     pub(crate) session: Session,
     pub(crate) handle: Handle,
-    /// What the connection waits for.
+    /// The input that the connection waits for.
     pub(crate) next: Next,
     /// Received bytes that it has not read.
     incoming: Vec<u8>,
