@@ -140,14 +140,12 @@ impl Responder {
         body: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
         let request = Request {
-            protocol: Protocol::Http,
-            ip,
-            info_hash: &announce.info_hash,
             peer_id: announce.peer_id.as_ref(),
             port: Some(announce.port),
             event: announce.event,
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
+            ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.policy.admit(&request)?;
         let address = SocketAddr::new(ip, announce.port);

@@ -58,6 +58,16 @@ pub struct Request<'r> {
     pub numwant: Option<i64>,
 }
 
+impl<'r> Request<'r> {
+    /// Returns an update without any further field. A front end sets the fields that its protocol has, so that a new field
+    /// concerns only the protocols that send it.
+    #[must_use]
+    pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
+        let event = Event::Update;
+        Self { protocol, ip, info_hash, peer_id: None, port: None, event, left_bytes: None, numwant: None }
+    }
+}
+
 /// A scrape, in terms that all protocols share.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrapeRequest<'r> {
@@ -218,14 +228,10 @@ mod tests {
 
     fn request() -> Request<'static> {
         Request {
-            protocol: Protocol::Udp,
-            ip: "192.0.2.1".parse().unwrap(),
-            info_hash: &InfoHash([1; 20]),
             peer_id: Some(&PeerId([2; 20])),
             port: Some(6881),
-            event: Event::Update,
             left_bytes: Some(1),
-            numwant: None,
+            ..Request::new(Protocol::Udp, "192.0.2.1".parse().unwrap(), &InfoHash([1; 20]))
         }
     }
 

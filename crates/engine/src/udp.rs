@@ -194,17 +194,15 @@ impl Responder {
 
     fn admit<'b>(&self, ip: IpAddr, announce: &Announce) -> Result<Lookup<'b>, Refusal> {
         let port = announce.port.get();
+        // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
+        // it.
         let request = Request {
-            protocol: Protocol::Udp,
-            // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not
-            // choose it.
-            ip,
-            info_hash: &announce.info_hash,
             peer_id: Some(&announce.peer_id),
             port: Some(port),
             event: announce.event(),
             left_bytes: Some(announce.left_bytes.get()),
             numwant: Some(announce.num_want.get().into()),
+            ..Request::new(Protocol::Udp, ip, &announce.info_hash)
         };
         let decision = self.policy.admit(&request)?;
         Ok(Lookup::announce(&self.store, &announce.info_hash, SocketAddr::new(ip, port), decision))

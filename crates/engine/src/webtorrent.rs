@@ -247,14 +247,11 @@ impl Inner {
         self.tally.request(member.family, Kind::Announce);
         self.targets.clear();
         let request = Request {
-            protocol: Protocol::WebTorrent,
-            ip,
-            info_hash: &announce.info_hash,
             peer_id: Some(&announce.peer_id),
-            port: None,
             event: announce.event,
             left_bytes: announce.left_bytes,
             numwant: announce.numwant,
+            ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.policy.admit(&request) {
             Ok(decision) => decision,
