@@ -14,6 +14,13 @@ pub(crate) enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the mean time and the longest call of the swarms of WebTorrent: `--json` prints lines of JSON,
+    /// `--filter TEXT` chooses cases
+    Relay {
+        /// Arguments of the benchmark
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net {
@@ -27,6 +34,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
             Self::Store { arguments } => ("shoal-store", &["store"][..], arguments),
+            Self::Relay { arguments } => ("shoal-relay", &["relay"][..], arguments),
             Self::Net { arguments } => ("shoal-net", &["echo", "respond"][..], arguments),
         };
         for bench in benches {

@@ -13,6 +13,7 @@
 mod api;
 mod dispatcher;
 mod expiry;
+mod index;
 mod key;
 mod mailbox;
 mod message;

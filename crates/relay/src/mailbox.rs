@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
+#[cfg(not(test))]
 use parking_lot::Mutex;
 
+#[cfg(test)]
+use self::tests::Mutex;
 use crate::message::MessageBatch;
 
 /// Default maximum size of the content of a mailbox in bytes. A worker that does not empty its mailbox for so long is
@@ -83,5 +86,94 @@ impl Mailboxes {
     /// Frees the buffer of the mailbox of a worker if the mailbox is empty.
     pub(crate) fn trim(&self, worker: usize) {
         self.boxes[worker].0.lock().trim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use loom::sync::{Condvar, MutexGuard};
+    use loom::thread;
+    use shoal_transport::stream::Handle;
+
+    use super::*;
+    use crate::message::MessageKind;
+
+    /// A lock whose order of acquisition the model checker chooses.
+    #[derive(Debug, Default)]
+    pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no thread of the model panics")
+        }
+    }
+
+    /// The event descriptor of a worker.
+    #[derive(Default)]
+    struct Waker {
+        is_woken: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Waker {
+        fn wake(&self) {
+            *self.is_woken.lock() = true;
+            self.changed.notify_one();
+        }
+
+        fn sleep(&self) {
+            let mut is_woken = self.is_woken.lock();
+            while !*is_woken {
+                is_woken = self.changed.wait(is_woken).expect("no thread of the model panics");
+            }
+            *is_woken = false;
+        }
+    }
+
+    const SENDERS: u8 = 2;
+    const MESSAGES: u8 = 2;
+
+    /// Delivers the messages of one worker, each in a batch of its own.
+    fn send(mailboxes: &Mailboxes, waker: &Waker, sender: u8) {
+        let (mut batch, to) = (MessageBatch::default(), Handle { index: 0, generation: 0 });
+        for number in 0..MESSAGES {
+            batch.push(to, MessageKind::Reply, usize::MAX, |out| out.extend_from_slice(&[sender, number]));
+            let delivery = mailboxes.deliver(0, &mut batch);
+            assert!(batch.is_empty() && delivery.lost == 0);
+            if delivery.must_wake {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Checks the interleavings of two senders and a receiver in which threads are preempted twice at most, which is
+    /// enough to lose a wake-up. A worker that sleeps although messages wait for it would be a deadlock.
+    #[test]
+    fn no_message_and_no_wake_up_is_lost() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(|| {
+            let (mailboxes, waker) = (Mailboxes::new(u16::from(SENDERS) + 1), Arc::new(Waker::default()));
+            for sender in 0..SENDERS {
+                let (mailboxes, waker) = (Arc::clone(&mailboxes), Arc::clone(&waker));
+                thread::spawn(move || send(&mailboxes, &waker, sender));
+            }
+            let (mut inbox, mut received) = (MessageBatch::default(), [0; SENDERS as usize]);
+            loop {
+                mailboxes.collect(0, &mut inbox);
+                for (_, _, message) in inbox.iter() {
+                    let next = &mut received[usize::from(message[0])];
+                    assert_eq!(message[1], *next, "in order");
+                    *next += 1;
+                }
+                inbox.clear();
+                if received == [MESSAGES; SENDERS as usize] {
+                    break;
+                }
+                waker.sleep();
+            }
+        });
     }
 }

@@ -5,15 +5,19 @@
 
 use core::num::NonZeroU32;
 
-use hashbrown::HashTable;
 use shoal_types::{Counts, PeerId};
 
 use crate::api::{Address, OfferTarget};
+use crate::index::Index;
 use crate::key::{PeerKey, Source};
 use crate::pending_offer::PendingOffers;
 
 /// A swarm of more peers than the second number gets an index; one of fewer than the first loses it.
 const INDEXED: (usize, usize) = (16, 32);
+
+/// Maximum number of peers by which a list of peers grows or shrinks at once: 640 KiB, which the allocator moves by
+/// changing page tables.
+const PEERS_STEP_MAX: usize = 8192;
 
 /// Capacity of a list of peers that is never freed.
 const PEERS_RETAINED: usize = 4;
@@ -46,7 +50,7 @@ pub(crate) struct Swarm {
     leechers: usize,
     completed: u32,
     /// The positions by peer id, if the swarm is large.
-    index: Option<Box<HashTable<u32>>>,
+    index: Option<Box<Index>>,
 }
 
 impl Peer {
@@ -109,9 +113,9 @@ impl Swarm {
         let is_it = |peer: &Peer| peer.hash == key.hash && peer.peer_id == key.peer_id;
         match &self.index {
             None => self.peers.iter().position(is_it),
-            Some(index) => index
-                .find(key.hash, |&position| is_it(&self.peers[as_usize(position)]))
-                .map(|&position| as_usize(position)),
+            Some(index) => {
+                index.find(key.hash, |position| is_it(&self.peers[as_usize(position)])).map(as_usize)
+            }
         }
     }
 
@@ -119,14 +123,14 @@ impl Swarm {
     pub(crate) fn insert(&mut self, peer: Peer, seeds: bool) -> usize {
         let position = self.peers.len();
         if position == self.peers.capacity() {
-            // A quarter more. By default, a vector would double.
-            self.peers.reserve_exact(position / 4 + 1);
+            // A quarter more, up to a limit. By default, a vector would double.
+            self.peers.reserve_exact((position / 4 + 1).min(PEERS_STEP_MAX));
         }
         let hash = peer.hash;
         self.peers.push(peer);
         match &mut self.index {
             Some(index) => {
-                index.insert_unique(hash, as_u32(position), |&other| self.peers[as_usize(other)].hash);
+                index.insert(hash, as_u32(position), |other| self.peers[as_usize(other)].hash);
             }
             None if self.peers.len() > INDEXED.1 => self.build_index(),
             None => {}
@@ -140,10 +144,8 @@ impl Swarm {
         let last = self.peers.len() - 1;
         self.swap(position, last);
         if let Some(index) = &mut self.index {
-            let hash = self.peers[last].hash;
-            if let Ok(entry) = index.find_entry(hash, |&other| as_usize(other) == last) {
-                entry.remove();
-            }
+            let hash_of = |position| self.peers[as_usize(position)].hash;
+            index.remove(self.peers[last].hash, as_u32(last), hash_of);
         }
         let peer = self.peers.pop();
         self.shrink();
@@ -207,25 +209,17 @@ impl Swarm {
             return;
         }
         if let Some(index) = &mut self.index {
-            let bucket_of = |position: usize| {
-                let hash = self.peers[position].hash;
-                index.find_bucket_index(hash, |&entry| as_usize(entry) == position)
-            };
-            // Both are looked up before either is changed, since the changed entry could be confused with the other.
-            for (bucket, position) in [(bucket_of(one), other), (bucket_of(other), one)] {
-                if let Some(entry) = bucket.and_then(|bucket| index.get_bucket_mut(bucket)) {
-                    *entry = as_u32(position);
-                }
-            }
+            let entry = |position: usize| (as_u32(position), self.peers[position].hash);
+            index.swap(entry(one), entry(other));
         }
         self.peers.swap(one, other);
     }
 
     fn build_index(&mut self) {
-        let hash_of = |&position: &u32| self.peers[as_usize(position)].hash;
-        let mut index = HashTable::with_capacity(self.peers.len());
+        let hash_of = |position| self.peers[as_usize(position)].hash;
+        let mut index = Index::new();
         for position in 0..as_u32(self.peers.len()) {
-            index.insert_unique(hash_of(&position), position, hash_of);
+            index.insert(hash_of(position), position, hash_of);
         }
         self.index = Some(Box::new(index));
     }
@@ -234,16 +228,12 @@ impl Swarm {
     /// time.
     fn shrink(&mut self) {
         let peers = self.peers.len();
-        if self.peers.capacity() > PEERS_RETAINED && peers < self.peers.capacity() / 2 {
-            self.peers.shrink_to(peers + peers / 4);
+        let unused_max = (self.peers.capacity() / 2).clamp(PEERS_RETAINED / 2, 2 * PEERS_STEP_MAX);
+        if self.peers.capacity() > PEERS_RETAINED && self.peers.capacity() - peers > unused_max {
+            self.peers.shrink_to(peers + (peers / 4).min(PEERS_STEP_MAX));
         }
         if peers < INDEXED.0 {
             self.index = None;
-        }
-        if let Some(index) = &mut self.index
-            && peers < index.capacity() / 4
-        {
-            index.shrink_to(peers * 2, |&position| self.peers[as_usize(position)].hash);
         }
     }
 }

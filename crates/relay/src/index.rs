@@ -1,0 +1,179 @@
+//! The index of a large swarm: the positions of its peers by the hash of their peer ids.
+//!
+//! The index consists of segments, which are small hash tables. It grows and shrinks by one segment at a time, as in
+//! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). A call therefore moves at most the
+//! entries of two segments, whatever the size of the swarm, while a single table would be rehashed as a whole under the
+//! lock of its shard.
+
+use hashbrown::HashTable;
+
+/// Number of entries per segment, on average, beyond which a segment is split. Hashes are random, so a segment that is
+/// about to be split has about twice as many, and seldom 350.
+const SEGMENT_ENTRIES_MAX: usize = 128;
+
+/// Number of entries per segment, on average, below which two segments are merged.
+const SEGMENT_ENTRIES_MIN: usize = 48;
+
+/// Positions by hash. The caller knows the hash of each position.
+#[derive(Debug)]
+pub(crate) struct Index {
+    segments: Vec<HashTable<u32>>,
+    len: usize,
+}
+
+impl Index {
+    /// Creates an empty index.
+    pub(crate) fn new() -> Self {
+        Self { segments: vec![HashTable::with_capacity(SEGMENT_ENTRIES_MAX / 2)], len: 0 }
+    }
+
+    /// Returns the position with this hash for which `is_match` returns true.
+    pub(crate) fn find(&self, hash: u64, is_match: impl Fn(u32) -> bool) -> Option<u32> {
+        self.segments[self.segment(hash)].find(hash, |&position| is_match(position)).copied()
+    }
+
+    /// Adds a position. `hash_of` returns the hash of any position in the index.
+    pub(crate) fn insert(&mut self, hash: u64, position: u32, hash_of: impl Fn(u32) -> u64) {
+        self.insert_unique(hash, position, &hash_of);
+        self.len += 1;
+        if self.len > self.segments.len() * SEGMENT_ENTRIES_MAX {
+            let new = self.segments.len();
+            let split = core::mem::take(&mut self.segments[parent(new)]);
+            self.segments.push(HashTable::with_capacity(split.len() / 2));
+            self.segments[parent(new)] = HashTable::with_capacity(split.len() / 2);
+            self.insert_all(split, &hash_of);
+        }
+    }
+
+    /// Removes a position. `hash_of` returns the hash of any other position in the index.
+    pub(crate) fn remove(&mut self, hash: u64, position: u32, hash_of: impl Fn(u32) -> u64) {
+        let segment = self.segment(hash);
+        let segment = &mut self.segments[segment];
+        let Ok(entry) = segment.find_entry(hash, |&other| other == position) else { return };
+        entry.remove();
+        self.len -= 1;
+        if segment.len() < segment.capacity() / 4 {
+            segment.shrink_to(segment.len() * 2, |&position| hash_of(position));
+        }
+        if self.segments.len() > 1
+            && self.len < self.segments.len() * SEGMENT_ENTRIES_MIN
+            && let Some(merged) = self.segments.pop()
+        {
+            self.insert_all(merged, &hash_of);
+            if self.segments.len() < self.segments.capacity() / 4 {
+                self.segments.shrink_to(self.segments.len() * 2);
+            }
+        }
+    }
+
+    /// Exchanges two positions, each given with its hash.
+    pub(crate) fn swap(&mut self, (one, one_hash): (u32, u64), (other, other_hash): (u32, u64)) {
+        // Both are looked up before either is changed, since the changed entry could be confused with the other.
+        let (one_at, other_at) = (self.bucket(one_hash, one), self.bucket(other_hash, other));
+        for (at, position) in [(one_at, other), (other_at, one)] {
+            if let Some((segment, bucket)) = at
+                && let Some(entry) = self.segments[segment].get_bucket_mut(bucket)
+            {
+                *entry = position;
+            }
+        }
+    }
+
+    fn bucket(&self, hash: u64, position: u32) -> Option<(usize, usize)> {
+        let segment = self.segment(hash);
+        Some((segment, self.segments[segment].find_bucket_index(hash, |&other| other == position)?))
+    }
+
+    /// Returns the segment of a hash. The segments of the current level have as many bits as the last one; those beyond
+    /// the last one have not been split off their parents.
+    fn segment(&self, hash: u64) -> usize {
+        // The tables use the low bits to find a bucket, and the highest seven to tell entries apart.
+        let bits = usize::try_from(hash >> 32).unwrap_or(usize::MAX);
+        let segment = bits & (self.segments.len().next_power_of_two() - 1);
+        if segment < self.segments.len() { segment } else { parent(segment) }
+    }
+
+    fn insert_all(&mut self, positions: HashTable<u32>, hash_of: &impl Fn(u32) -> u64) {
+        positions.into_iter().for_each(|position| self.insert_unique(hash_of(position), position, hash_of));
+    }
+
+    fn insert_unique(&mut self, hash: u64, position: u32, hash_of: &impl Fn(u32) -> u64) {
+        let segment = self.segment(hash);
+        self.segments[segment].insert_unique(hash, position, |&position| hash_of(position));
+    }
+}
+
+/// Returns the segment that a later one is split off: its number without the highest bit.
+fn parent(segment: usize) -> usize {
+    segment - (1 << segment.ilog2())
+}
+
+#[cfg(test)]
+impl Index {
+    pub(crate) fn len(&self) -> usize {
+        assert_eq!(self.len, self.segments.iter().map(HashTable::len).sum::<usize>());
+        self.len
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.segments.iter().map(HashTable::capacity).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    /// Adds positions up to `count` and removes them again, in a different order. Returns the maximum number of hashes
+    /// that one call asked for.
+    fn hashes_per_call(count: u32) -> usize {
+        let mut rng = fastrand::Rng::with_seed(count.into());
+        let hashes: Vec<u64> = (0..count).map(|_| rng.u64(..)).collect();
+        let (asked, mut asked_max) = (Cell::new(0), 0);
+        let hash_of = |position: u32| {
+            asked.set(asked.get() + 1);
+            hashes[position as usize]
+        };
+        let mut index = Index::new();
+        let is_found = |index: &Index, position: u32| {
+            index.find(hashes[position as usize], |other| other == position).is_some()
+        };
+        for position in 0..count {
+            index.insert(hashes[position as usize], position, hash_of);
+            asked_max = asked_max.max(asked.take());
+            assert!(is_found(&index, rng.u32(..=position)));
+        }
+        assert!((0..count).all(|position| is_found(&index, position)));
+        assert!(index.len() == count as usize && index.capacity() < 4 * index.len() + 100);
+        let mut order: Vec<u32> = (0..count).collect();
+        rng.shuffle(&mut order);
+        while let Some(position) = order.pop() {
+            index.remove(hashes[position as usize], position, hash_of);
+            asked_max = asked_max.max(asked.take());
+            assert!(!is_found(&index, position));
+            assert!(order.is_empty() || is_found(&index, order[rng.usize(..order.len())]));
+        }
+        assert_eq!((index.len(), index.segments.len()), (0, 1));
+        asked_max
+    }
+
+    #[test]
+    fn no_call_moves_more_than_two_segments() {
+        for count in [100, 1000, 30_000, 200_000] {
+            let asked = hashes_per_call(count);
+            assert!(asked < 900, "{asked} hashes for one call with {count} entries");
+        }
+    }
+
+    #[test]
+    fn swapped_positions_are_found() {
+        let mut index = Index::new();
+        let hashes = [7 << 57, 8 << 57];
+        (0..2).for_each(|position| index.insert(hashes[position as usize], position, |_| unreachable!()));
+        index.swap((0, hashes[0]), (1, hashes[1]));
+        assert_eq!(index.find(hashes[0], |_| true), Some(1));
+        assert_eq!(index.find(hashes[1], |_| true), Some(0));
+    }
+}
