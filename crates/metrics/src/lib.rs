@@ -160,7 +160,12 @@ macro_rules! labels {
 /// ```
 /// shoal_metrics::labels! {
 ///     /// The colour of a ball.
-///     pub enum Colour { /// Red. Red = "red", /// Blue. Blue = "blue", }
+///     pub enum Colour {
+///         /// Red.
+///         Red = "red",
+///         /// Blue.
+///         Blue = "blue",
+///     }
 /// }
 /// shoal_metrics::counters! {
 ///     /// The counters of a juggler.
