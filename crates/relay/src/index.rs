@@ -5,6 +5,8 @@
 //! entries of two segments, whatever the size of the swarm, while a single table would be rehashed as a whole under the
 //! lock of its shard.
 
+use core::cell::Cell;
+
 use hashbrown::HashTable;
 
 /// Number of entries per segment, on average, beyond which a segment is split. Hashes are random, so a segment that is
@@ -37,12 +39,26 @@ impl Index {
         self.insert_unique(hash, position, &hash_of);
         self.len += 1;
         if self.len > self.segments.len() * SEGMENT_ENTRIES_MAX {
-            let new = self.segments.len();
-            let split = core::mem::take(&mut self.segments[parent(new)]);
-            self.segments.push(HashTable::with_capacity(split.len() / 2));
-            self.segments[parent(new)] = HashTable::with_capacity(split.len() / 2);
-            self.insert_all(split, &hash_of);
+            self.split(&hash_of);
         }
+    }
+
+    /// Adds a segment and moves to it the positions that belong to it, about half of those of its parent.
+    fn split(&mut self, hash_of: &impl Fn(u32) -> u64) {
+        let new = self.segments.len();
+        let old = parent(new);
+        // Of the bits that select a segment, the highest distinguishes the new one from its parent.
+        let is_new = |hash: u64| segment_bits(hash) & (1 << new.ilog2()) != 0;
+        let mut segment = HashTable::with_capacity(self.segments[old].len() / 2);
+        let hash = Cell::new(0);
+        let moves = |position: &mut u32| {
+            hash.set(hash_of(*position));
+            is_new(hash.get())
+        };
+        for position in self.segments[old].extract_if(moves) {
+            segment.insert_unique(hash.get(), position, |&position| hash_of(position));
+        }
+        self.segments.push(segment);
     }
 
     /// Removes a position. `hash_of` returns the hash of any other position in the index.
@@ -59,7 +75,7 @@ impl Index {
             && self.len < self.segments.len() * SEGMENT_ENTRIES_MIN
             && let Some(merged) = self.segments.pop()
         {
-            self.insert_all(merged, &hash_of);
+            merged.into_iter().for_each(|position| self.insert_unique(hash_of(position), position, &hash_of));
             if self.segments.len() < self.segments.capacity() / 4 {
                 self.segments.shrink_to(self.segments.len() * 2);
             }
@@ -87,20 +103,20 @@ impl Index {
     /// Returns the segment of a hash. The segments of the current level have as many bits as the last one; those beyond
     /// the last one have not been split off their parents.
     fn segment(&self, hash: u64) -> usize {
-        // The tables use the low bits to find a bucket, and the highest seven to tell entries apart.
-        let bits = usize::try_from(hash >> 32).unwrap_or(usize::MAX);
-        let segment = bits & (self.segments.len().next_power_of_two() - 1);
+        let segment = segment_bits(hash) & (self.segments.len().next_power_of_two() - 1);
         if segment < self.segments.len() { segment } else { parent(segment) }
-    }
-
-    fn insert_all(&mut self, positions: HashTable<u32>, hash_of: &impl Fn(u32) -> u64) {
-        positions.into_iter().for_each(|position| self.insert_unique(hash_of(position), position, hash_of));
     }
 
     fn insert_unique(&mut self, hash: u64, position: u32, hash_of: &impl Fn(u32) -> u64) {
         let segment = self.segment(hash);
         self.segments[segment].insert_unique(hash, position, |&position| hash_of(position));
     }
+}
+
+/// Returns the bits of a hash that select a segment, the lowest first. The tables use the low bits of the hash to find a
+/// bucket, and the highest seven to tell entries apart.
+fn segment_bits(hash: u64) -> usize {
+    usize::try_from(hash >> 32).unwrap_or(usize::MAX)
 }
 
 /// Returns the segment that a later one is split off: its number without the highest bit.
@@ -122,8 +138,6 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use core::cell::Cell;
-
     use super::*;
 
     /// Adds positions up to `count` and removes them again, in a different order. Returns the maximum number of hashes
