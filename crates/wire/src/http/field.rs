@@ -26,15 +26,6 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Adds the tokens of one more field.
-    fn read(&mut self, value: &[u8]) {
-        for token in elements(value) {
-            self.close |= token.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
-            self.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
-        }
-    }
-
     /// Returns whether the connection persists after the message (RFC 9112, 9.3: `close` takes precedence).
     pub(super) const fn persists(self, version: Version) -> bool {
         match version {
@@ -71,12 +62,22 @@ pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framin
         // Comparing the lengths first skips the comparison of nearly all names.
         match header.name.len() {
             4 if header.name.eq_ignore_ascii_case("host") => hosts += 1,
-            10 if header.name.eq_ignore_ascii_case("connection") => connection.read(header.value),
+            10 if header.name.eq_ignore_ascii_case("connection") => {
+                for token in elements(header.value) {
+                    connection.close |= token.eq_ignore_ascii_case(b"close");
+                    connection.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                    connection.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+                }
+            }
             14 if header.name.eq_ignore_ascii_case("content-length") => {
                 lengths.read_content_length(header.value)?;
             }
             17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                lengths.read_transfer_encoding(header.value)?;
+                // Only a single `chunked` is supported.
+                if lengths.chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
+                    return Err("transfer-encoding other than chunked");
+                }
+                lengths.chunked = true;
             }
             _ => {}
         }
@@ -101,15 +102,6 @@ impl Lengths {
                 return Err("two content-lengths that differ");
             }
         }
-        Ok(())
-    }
-
-    /// Adds a `Transfer-Encoding` field. Only a single `chunked` is supported.
-    fn read_transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
-        if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
-            return Err("transfer-encoding other than chunked");
-        }
-        self.chunked = true;
         Ok(())
     }
 

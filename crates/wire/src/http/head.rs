@@ -306,10 +306,14 @@ impl<'b> RequestLine<'b> {
 
 impl From<Error> for HeadError {
     fn from(error: Error) -> Self {
-        match error {
-            Error::TooManyHeaders => Self::TooManyHeaders,
-            error => Self::Malformed(describe(error)),
-        }
+        Self::Malformed(match error {
+            Error::TooManyHeaders => return Self::TooManyHeaders,
+            Error::HeaderName => "a header name",
+            Error::HeaderValue => "a header value",
+            Error::NewLine => "a line end",
+            Error::Status | Error::Token => "the request line",
+            Error::Version => "the version",
+        })
     }
 }
 
@@ -349,7 +353,11 @@ const fn is_token_byte(byte: u8) -> bool {
 /// Splits a target in origin-form or absolute-form into authority, path and query (RFC 9112, 3.2).
 fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
     let target = memchr(b'#', target).map_or(target, |fragment| &target[..fragment]);
-    let (authority, target) = match after_scheme(target) {
+    let behind = |scheme: &[u8]| {
+        let (front, rest) = target.split_at_checked(scheme.len())?;
+        front.eq_ignore_ascii_case(scheme).then_some(rest)
+    };
+    let (authority, target) = match behind(b"http://").or_else(|| behind(b"https://")) {
         Some(rest) => {
             let end = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
             let (authority, target) = rest.split_at(end);
@@ -365,29 +373,10 @@ fn split_target(target: &[u8]) -> (Option<&[u8]>, &[u8], &[u8]) {
     (authority, if path.is_empty() { b"/" } else { path }, query)
 }
 
-/// Returns the bytes after `http://` or `https://`.
-fn after_scheme(target: &[u8]) -> Option<&[u8]> {
-    [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
-        let (front, rest) = target.split_at_checked(scheme.len())?;
-        front.eq_ignore_ascii_case(scheme).then_some(rest)
-    })
-}
-
 /// Returns whether a parameter is a weight of 0 (RFC 9110, 12.4.2), with up to three decimals.
 fn is_weight_zero(parameter: &[u8]) -> bool {
     matches!(parameter, [b'q' | b'Q', b'=', weight @ ..]
         if matches!(weight.trim_ascii(), b"0" | b"0." | b"0.0" | b"0.00" | b"0.000"))
-}
-
-const fn describe(error: Error) -> &'static str {
-    match error {
-        Error::HeaderName => "a header name",
-        Error::HeaderValue => "a header value",
-        Error::NewLine => "a line end",
-        Error::Status | Error::Token => "the request line",
-        Error::TooManyHeaders => "too many headers",
-        Error::Version => "the version",
-    }
 }
 
 #[cfg(test)]

@@ -2,20 +2,9 @@
 
 /// The entry of [`DIGITS`] for a byte that is not a hexadecimal digit.
 const NO_DIGIT: u8 = 0xff;
-const DIGITS: [u8; 256] = digits();
 const HEX: &[u8; 16] = b"0123456789abcdef";
-
-/// The length of an escaped byte.
-pub(super) const ESCAPE_BYTES: usize = 3;
-
-/// The reason why a value is not 20 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Length,
-    Escape,
-}
-
-const fn digits() -> [u8; 256] {
+/// The value of each hexadecimal digit.
+const DIGITS: [u8; 256] = {
     let mut table = [NO_DIGIT; 256];
     let mut value: u8 = 0;
     while value < 16 {
@@ -25,6 +14,16 @@ const fn digits() -> [u8; 256] {
         value += 1;
     }
     table
+};
+
+/// The length of an escaped byte.
+pub(super) const ESCAPE_BYTES: usize = 3;
+
+/// The reason why a value is not 20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Length,
+    Escape,
 }
 
 /// Decodes a value of exactly 20 bytes, such as an info hash or a peer id.
@@ -38,19 +37,19 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     for byte in &mut bytes {
         let (&first, after) = rest.split_first().ok_or(Fault::Length)?;
         (*byte, rest) = match (first, after) {
-            (b'%', [high, low, after @ ..]) => (unescape(*high, *low).ok_or(Fault::Escape)?, after),
+            (b'%', [high, low, after @ ..]) => {
+                let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
+                if high | low > 15 {
+                    return Err(Fault::Escape);
+                }
+                (high << 4 | low, after)
+            }
             (b'%', _) => return Err(Fault::Escape),
             (b'+', _) => (b' ', after),
             (plain, _) => (plain, after),
         };
     }
     if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }
-}
-
-/// Returns the byte that two hexadecimal digits encode.
-fn unescape(high: u8, low: u8) -> Option<u8> {
-    let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
-    (high | low < 16).then_some(high << 4 | low)
 }
 
 /// Returns the escape of a byte.

@@ -113,7 +113,8 @@ impl AnnounceQuery {
                 b"left" => rest.left_bytes = decode_left(value),
                 b"event" => rest.event = decode_event(value),
                 b"numwant" => rest.numwant = number::parse_signed(value),
-                b"compact" => rest.form = decode_form(value),
+                b"compact" if value == b"0" => rest.form = PeersForm::Dictionaries,
+                b"compact" => rest.form = PeersForm::Compact,
                 b"no_peer_id" => rest.no_peer_id = value == b"1",
                 _ => {}
             }
@@ -206,8 +207,4 @@ fn decode_event(value: &[u8]) -> Event {
         b"stopped" => Event::Stopped,
         _ => Event::Update,
     }
-}
-
-fn decode_form(value: &[u8]) -> PeersForm {
-    if value == b"0" { PeersForm::Dictionaries } else { PeersForm::Compact }
 }

@@ -4,7 +4,7 @@
 //! so that nothing is allocated once it has grown to the size of a reply. [`received`](super::received) decodes replies
 //! for clients.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::io::Write as _;
 
 use shoal_types::{InfoHash, PeerV4, PeerV6};
@@ -87,32 +87,25 @@ impl AnnounceReply<'_> {
             push_integer(min_interval_s, out);
         }
         match self.form {
-            PeersForm::Compact => self.push_compact(out),
-            PeersForm::Dictionaries => self.push_dictionaries(out),
+            PeersForm::Compact => {
+                push_entry(b"5:peers", self.peers_v4.as_bytes(), out);
+                if !self.peers_v6.is_empty() {
+                    push_entry(b"6:peers6", self.peers_v6.as_bytes(), out);
+                }
+            }
+            PeersForm::Dictionaries => {
+                out.extend_from_slice(b"5:peersl");
+                let v4 = self.peers_v4.iter().map(|peer| SocketAddr::V4(peer.addr()));
+                let v6 = self.peers_v6.iter().map(|peer| SocketAddr::V6(peer.addr()));
+                v4.chain(v6).for_each(|peer| push_peer(peer.ip(), peer.port(), out));
+                out.push(b'e');
+            }
         }
         if let Some(tracker_id) = self.tracker_id {
             push_entry(b"10:tracker id", tracker_id.as_bytes(), out);
         }
         if let Some(warning) = self.warning {
             push_entry(b"15:warning message", warning.as_bytes(), out);
-        }
-        out.push(b'e');
-    }
-
-    fn push_compact(&self, out: &mut Vec<u8>) {
-        push_entry(b"5:peers", self.peers_v4.as_bytes(), out);
-        if !self.peers_v6.is_empty() {
-            push_entry(b"6:peers6", self.peers_v6.as_bytes(), out);
-        }
-    }
-
-    fn push_dictionaries(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"5:peersl");
-        for peer in self.peers_v4.iter().map(|peer| peer.addr()) {
-            push_peer((*peer.ip()).into(), peer.port(), out);
-        }
-        for peer in self.peers_v6.iter().map(|peer| peer.addr()) {
-            push_peer((*peer.ip()).into(), peer.port(), out);
         }
         out.push(b'e');
     }

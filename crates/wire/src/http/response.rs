@@ -1,7 +1,7 @@
 //! Heads of responses, in both directions, and chunks (RFC 9112).
 
 use core::mem::MaybeUninit;
-use httparse::{Header, Status as Parsed};
+use httparse::Status as Parsed;
 
 use super::date::Date;
 use super::field::{self, Length};
@@ -219,29 +219,20 @@ impl ReceivedHead {
             Ok(Parsed::Complete(head_bytes)) => {
                 let version = Version::from_minor(response.version.unwrap_or(0));
                 let status = response.code.unwrap_or(0);
-                let head = Self::read(head_bytes, status, version, response.headers);
-                head.map(Some).map_err(ResponseError::Malformed)
+                let field::Framing { connection, length, hosts: _ } =
+                    field::framing(response.headers, version).map_err(ResponseError::Malformed)?;
+                let framing = match length {
+                    // RFC 9112, 6.3: these responses never have a body.
+                    _ if matches!(status, 100..200 | 204 | 304) => Framing::Length(0),
+                    Length::Bytes(bytes) => Framing::Length(bytes),
+                    Length::Chunked => Framing::Chunked,
+                    Length::Absent => Framing::Close,
+                };
+                let keep_alive = connection.persists(version) && framing != Framing::Close;
+                Ok(Some(Self { bytes: head_bytes, status, framing, keep_alive }))
             }
             Err(_) => Err(ResponseError::Malformed("status line or header")),
         }
-    }
-
-    fn read(
-        bytes: usize,
-        status: u16,
-        version: Version,
-        headers: &[Header<'_>],
-    ) -> Result<Self, &'static str> {
-        let field::Framing { connection, length, hosts: _ } = field::framing(headers, version)?;
-        let framing = match length {
-            // RFC 9112, 6.3: these responses never have a body.
-            _ if matches!(status, 100..200 | 204 | 304) => Framing::Length(0),
-            Length::Bytes(bytes) => Framing::Length(bytes),
-            Length::Chunked => Framing::Chunked,
-            Length::Absent => Framing::Close,
-        };
-        let keep_alive = connection.persists(version) && framing != Framing::Close;
-        Ok(Self { bytes, status, framing, keep_alive })
     }
 }
 
@@ -276,7 +267,11 @@ fn append_chunks(
         };
         let Parsed::Complete((head_bytes, size)) = size else { return Ok(None) };
         if size == 0 {
-            return end_of_chunks(&rest[head_bytes..]).map(|end| end.map(|bytes| at + head_bytes + bytes));
+            return match &rest[head_bytes..] {
+                [b'\r', b'\n', ..] => Ok(Some(at + head_bytes + 2)),
+                [] | [b'\r'] => Ok(None),
+                _ => Err(ResponseError::Malformed("a trailer after the chunks")),
+            };
         }
         let Some(size) = usize::try_from(size).ok().filter(|size| out_bytes_max - out.len() >= *size) else {
             return Err(ResponseError::TooLarge);
@@ -289,14 +284,5 @@ fn append_chunks(
         }
         out.extend_from_slice(data);
         at += head_bytes + size + 2;
-    }
-}
-
-/// Returns the length of the end of the body after the last chunk. Trailer fields are not supported.
-fn end_of_chunks(rest: &[u8]) -> Result<Option<usize>, ResponseError> {
-    match rest {
-        [b'\r', b'\n', ..] => Ok(Some(2)),
-        [] | [b'\r'] => Ok(None),
-        _ => Err(ResponseError::Malformed("a trailer after the chunks")),
     }
 }

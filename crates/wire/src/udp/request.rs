@@ -121,10 +121,11 @@ impl<'b> Request<'b> {
                 let options = Options::new(options);
                 Ok(Self::Announce { connection_id, transaction_id, announce, options })
             }
-            action::SCRAPE => match whole_hashes(body) {
+            // Fewer than 20 further bytes are ignored as trailing bytes: entry i of the reply still belongs to hash i.
+            action::SCRAPE => match <[InfoHash]>::ref_from_prefix(body) {
                 // An empty scrape would request all torrents, which "can't be done with this protocol".
-                [] => Err(truncated("scrape", HEAD_BYTES + HASH_BYTES)),
-                info_hashes => Ok(Self::Scrape { connection_id, transaction_id, info_hashes }),
+                Err(_) | Ok(([], _)) => Err(truncated("scrape", HEAD_BYTES + HASH_BYTES)),
+                Ok((info_hashes, _)) => Ok(Self::Scrape { connection_id, transaction_id, info_hashes }),
             },
             action => Err(RequestError::UnknownAction { action, connection_id, transaction_id }),
         }
@@ -160,10 +161,4 @@ impl Head {
             transaction_id: U32::new(transaction_id.0),
         }
     }
-}
-
-/// Returns the complete info hashes at the front of `body`. Fewer than 20 further bytes are ignored as trailing bytes:
-/// entry i of the reply still belongs to hash i.
-fn whole_hashes(body: &[u8]) -> &[InfoHash] {
-    <[InfoHash]>::ref_from_prefix(body).map_or(&[], |(hashes, _rest)| hashes)
 }

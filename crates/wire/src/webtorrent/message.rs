@@ -222,37 +222,32 @@ impl<'m> Draft<'m> {
         let mut reader = Reader::new(message);
         let is_object = reader.kind()? == b'{';
         if is_object {
-            reader.object(|reader, key| self.member(reader, key, limits, storage))?;
+            reader.object(|reader, key| {
+                match key.name(&mut NameBuffer::default()) {
+                    b"action" => {
+                        self.action = reader.text()?.map_or(Field::Bad, |text| Field::of(action_of(text)));
+                    }
+                    b"info_hash" => self.torrents = read_torrents(reader, limits, storage)?,
+                    b"peer_id" => self.peer_id = read_peer_id(reader)?,
+                    b"to_peer_id" => self.to_peer_id = read_peer_id(reader)?,
+                    b"event" => self.event = reader.text()?.map_or(Event::Update, event_of),
+                    b"left" => self.left_bytes = number(reader.value()?).filter(|&left| left >= 0),
+                    b"numwant" => self.numwant = number(reader.value()?),
+                    b"offers" => read_offers(reader, limits, storage)?,
+                    b"answer" => self.answer = Some(reader.value()?).filter(|raw| raw.starts_with(b"{")),
+                    b"offer_id" => {
+                        self.offer_id =
+                            reader.text()?.map_or(Field::Bad, |text| Field::of(OfferId::new(text)));
+                    }
+                    _ => _ = reader.value()?,
+                }
+                Ok(())
+            })?;
         } else {
             reader.value()?;
         }
         reader.end()?;
         if is_object { Ok(()) } else { Err(Fault::NotAnObject) }
-    }
-
-    fn member(
-        &mut self,
-        reader: &mut Reader<'m>,
-        key: Text<'m>,
-        limits: &Limits,
-        storage: &mut Storage,
-    ) -> Result<(), JsonError> {
-        match key.name(&mut NameBuffer::default()) {
-            b"action" => self.action = reader.text()?.map_or(Field::Bad, |text| Field::of(action_of(text))),
-            b"info_hash" => self.torrents = read_torrents(reader, limits, storage)?,
-            b"peer_id" => self.peer_id = read_peer_id(reader)?,
-            b"to_peer_id" => self.to_peer_id = read_peer_id(reader)?,
-            b"event" => self.event = reader.text()?.map_or(Event::Update, event_of),
-            b"left" => self.left_bytes = number(reader.value()?).filter(|&left_bytes| left_bytes >= 0),
-            b"numwant" => self.numwant = number(reader.value()?),
-            b"offers" => read_offers(reader, limits, storage)?,
-            b"answer" => self.answer = Some(reader.value()?).filter(|answer| answer.starts_with(b"{")),
-            b"offer_id" => {
-                self.offer_id = reader.text()?.map_or(Field::Bad, |text| Field::of(OfferId::new(text)))
-            }
-            _ => _ = reader.value()?,
-        }
-        Ok(())
     }
 
     /// Returns the request. A message with an answer is not an announce, whatever other keys it has.
@@ -263,16 +258,19 @@ impl<'m> Draft<'m> {
         storage: &'m Storage,
     ) -> Result<Request<'m>, Fault> {
         match (self.action.require("action", Fault::UnknownAction)?, self.answer) {
-            (Action::Scrape, _) => self.scrape(storage),
+            (Action::Scrape, _) if matches!(self.torrents, Torrents::Bad) => {
+                Err(Fault::NotTwentyBytes { key: "info_hash" })
+            }
+            (Action::Scrape, _) => Ok(Request::Scrape(&storage.info_hashes)),
             (Action::Announce, Some(answer)) => self.answer(answer, limits, storage),
-            (Action::Announce, None) => self.announce(message, storage),
-        }
-    }
-
-    fn scrape(&self, storage: &'m Storage) -> Result<Request<'m>, Fault> {
-        match self.torrents {
-            Torrents::Bad => Err(Fault::NotTwentyBytes { key: "info_hash" }),
-            Torrents::Absent | Torrents::One | Torrents::List => Ok(Request::Scrape(&storage.info_hashes)),
+            (Action::Announce, None) => Ok(Request::Announce(Announce {
+                info_hash: self.torrents.require_one(storage)?,
+                peer_id: self.peer_id.require_twenty("peer_id")?,
+                event: self.event,
+                left_bytes: self.left_bytes,
+                numwant: self.numwant,
+                offers: Offers { message, ranges: &storage.offers },
+            })),
         }
     }
 
@@ -288,17 +286,6 @@ impl<'m> Draft<'m> {
             return Err(Fault::AnswerTooLarge);
         }
         Ok(Request::Answer(answer))
-    }
-
-    fn announce(&self, message: &'m [u8], storage: &'m Storage) -> Result<Request<'m>, Fault> {
-        Ok(Request::Announce(Announce {
-            info_hash: self.torrents.require_one(storage)?,
-            peer_id: self.peer_id.require_twenty("peer_id")?,
-            event: self.event,
-            left_bytes: self.left_bytes,
-            numwant: self.numwant,
-            offers: Offers { message, ranges: &storage.offers },
-        }))
     }
 }
 

@@ -121,7 +121,23 @@ pub fn decode(message: &[u8]) -> Result<Received<'_>, ReceivedError> {
         return Err(ReceivedError::NotAnObject);
     }
     let mut draft = Draft::default();
-    reader.object(|reader, key| draft.member(reader, key))?;
+    reader.object(|reader, key| {
+        match key.name(&mut NameBuffer::default()) {
+            b"action" => draft.action = reader.text()?.and_then(action_of),
+            b"info_hash" => draft.info_hash = Field::of(reader.text()?.and_then(Text::twenty).map(InfoHash)),
+            b"peer_id" => draft.peer_id = Field::of(reader.text()?.and_then(Text::twenty).map(PeerId)),
+            b"offer_id" => draft.offer_id = Field::of(reader.text()?.and_then(OfferId::new)),
+            b"interval" => draft.interval_s = count(reader.value()?),
+            b"complete" => draft.complete = count(reader.value()?),
+            b"incomplete" => draft.incomplete = count(reader.value()?),
+            b"offer" => draft.offer = object(reader.value()?),
+            b"answer" => draft.answer = object(reader.value()?),
+            b"files" => draft.files = object(reader.value()?),
+            b"failure reason" => draft.failure_reason = reader.text()?,
+            _ => _ = reader.value()?,
+        }
+        Ok(())
+    })?;
     reader.end()?;
     draft.received()
 }
@@ -156,24 +172,6 @@ struct Draft<'m> {
 }
 
 impl<'m> Draft<'m> {
-    fn member(&mut self, reader: &mut Reader<'m>, key: Text<'m>) -> Result<(), JsonError> {
-        match key.name(&mut NameBuffer::default()) {
-            b"action" => self.action = reader.text()?.and_then(action_of),
-            b"info_hash" => self.info_hash = Field::of(reader.text()?.and_then(Text::twenty).map(InfoHash)),
-            b"peer_id" => self.peer_id = Field::of(reader.text()?.and_then(Text::twenty).map(PeerId)),
-            b"offer_id" => self.offer_id = Field::of(reader.text()?.and_then(OfferId::new)),
-            b"interval" => self.interval_s = count(reader.value()?),
-            b"complete" => self.complete = count(reader.value()?),
-            b"incomplete" => self.incomplete = count(reader.value()?),
-            b"offer" => self.offer = object(reader.value()?),
-            b"answer" => self.answer = object(reader.value()?),
-            b"files" => self.files = object(reader.value()?),
-            b"failure reason" => self.failure_reason = reader.text()?,
-            _ => _ = reader.value()?,
-        }
-        Ok(())
-    }
-
     /// Returns the whole message. A failure may lack all other keys.
     fn received(self) -> Result<Received<'m>, ReceivedError> {
         if let Some(reason) = self.failure_reason {
