@@ -15,7 +15,6 @@ mod raw;
 mod read;
 mod reload;
 mod rules;
-mod suggest;
 mod value;
 mod values;
 

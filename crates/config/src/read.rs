@@ -14,7 +14,6 @@ use crate::problem::{Problem, Problems, Provenance};
 use crate::raw::Raw;
 use crate::reload::Reloaded;
 use crate::rules;
-use crate::suggest::nearest;
 
 /// The content of a configuration file.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +66,24 @@ fn read_all(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(Config, Vec<Shown>), Problems> {
     let mut config = Config::default();
-    let mut reader = Reader { sections: sections(&mut config), written: Vec::new(), problems: Vec::new() };
-    if let Some(file) = file {
-        reader.read_file(file);
-    }
-    reader.read_environment(environment);
-    let (shown, mut problems) = reader.finish();
+    let (shown, mut problems) = {
+        let mut reader =
+            Reader { sections: sections(&mut config), written: Vec::new(), problems: Vec::new() };
+        if let Some(file) = file {
+            reader.read_file(file);
+        }
+        reader.read_environment(environment);
+        let show = |(name, value)| {
+            let last = reader.written.iter().rfind(|written| written.name == name);
+            Shown {
+                value,
+                provenance: last.map_or(Provenance::Default, |last| last.provenance.clone()),
+                accepted: last.is_none_or(|last| last.accepted),
+                name,
+            }
+        };
+        (values(&reader.sections).map(show).collect::<Vec<_>>(), reader.problems)
+    };
     problems.extend(rules::check(&config).iter().filter_map(|conflict| conflict_problem(conflict, &shown)));
     if problems.is_empty() { Ok((config, shown)) } else { Err(Problems(problems)) }
 }
@@ -104,7 +115,11 @@ impl Reader<'_> {
         let (table, errors) = DeTable::parse_recoverable(file.text);
         if !errors.is_empty() {
             // Keys recovered from broken TOML may not be the intended ones, so they are not checked.
-            self.problems.extend(errors.iter().map(|error| syntax_problem(file, error)));
+            self.problems.extend(errors.iter().map(|error| Problem {
+                subject: "not TOML".to_owned(),
+                provenance: file.provenance(&error.span().unwrap_or(0..0)),
+                fault: error.message().to_owned(),
+            }));
             return;
         }
         let mut entries: Vec<_> = table.get_ref().iter().collect();
@@ -119,7 +134,7 @@ impl Reader<'_> {
 
     fn read_table(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>, keys: &DeTable<'_>) {
         let section_name = name.get_ref().as_ref();
-        let Some(section) = self.sections.iter().position(|section| section.name == section_name) else {
+        let Some(section) = self.sections.iter_mut().find(|section| section.name == section_name) else {
             let names = self.sections.iter().map(|section| section.name);
             let fault = unknown("section", section_name, names, |name| format!("[{name}]"));
             self.refuse(format!("[{section_name}]"), file.provenance(&name.span()), fault);
@@ -128,29 +143,21 @@ impl Reader<'_> {
         let mut entries: Vec<_> = keys.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
-            let provenance = file.provenance(&key.span());
-            let entered = Entered {
-                value: Raw::from_toml(value.get_ref()),
-                quoted: abbreviate(&file.text[value.span()]),
-                provenance,
-            };
-            self.read_key(section, key.get_ref(), entered);
-        }
-    }
-
-    fn read_key(&mut self, section: usize, key_name: &str, entered: Entered) {
-        let section = &mut self.sections[section];
-        match section.keys.iter_mut().find(|key| key.name == key_name) {
-            Some(key) => {
+            let (key_name, provenance) = (key.get_ref(), file.provenance(&key.span()));
+            if let Some(key) = section.keys.iter_mut().find(|key| key.name == key_name) {
+                let quoted = abbreviate(&file.text[value.span()]);
+                let entered = Entered { value: Raw::from_toml(value.get_ref()), quoted, provenance };
                 let (written, problem) = assign(section.name, key, entered);
                 self.written.push(written);
                 self.problems.extend(problem);
-            }
-            None => {
+            } else {
                 let names = section.keys.iter().map(|key| key.name);
                 let fault = unknown("key", key_name, names, |name| format!("{}.{name}", section.name));
-                let subject = format!("{}.{key_name}", section.name);
-                self.refuse(subject, entered.provenance, fault);
+                self.problems.push(Problem {
+                    subject: format!("{section_name}.{key_name}"),
+                    provenance,
+                    fault,
+                });
             }
         }
     }
@@ -209,11 +216,6 @@ impl Reader<'_> {
             }
         };
         self.refuse(name, provenance, fault);
-    }
-
-    /// Ends the borrow of the configuration. Returns every key with its current value, and the problems so far.
-    fn finish(self) -> (Vec<Shown>, Vec<Problem>) {
-        (show(&self.sections, &self.written), self.problems)
     }
 
     fn refuse(&mut self, subject: String, provenance: Provenance, fault: String) {
@@ -276,12 +278,14 @@ fn unknown<'n>(
     }
 }
 
-fn syntax_problem(file: ConfigFile<'_>, error: &toml::de::Error) -> Problem {
-    Problem {
-        subject: "not TOML".to_owned(),
-        provenance: file.provenance(&error.span().unwrap_or(0..0)),
-        fault: error.message().to_owned(),
-    }
+/// Returns the candidate nearest to `name`, if one is near enough for a useful suggestion.
+fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let distance_max = 1 + name.len() / 4;
+    candidates
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
 }
 
 /// Shortens a written value to one line of limited length.
@@ -292,19 +296,6 @@ fn abbreviate(written: &str) -> String {
         return line;
     }
     line.chars().take(CHARACTERS_MAX).chain(['…']).collect()
-}
-
-fn show(sections: &[Section<'_>], written: &[Written]) -> Vec<Shown> {
-    let shown = values(sections).map(|(name, value)| {
-        let last = written.iter().rfind(|written| written.name == name);
-        Shown {
-            value,
-            provenance: last.map_or(Provenance::Default, |last| last.provenance.clone()),
-            accepted: last.is_none_or(|last| last.accepted),
-            name,
-        }
-    });
-    shown.collect()
 }
 
 /// Returns the full name and the value of every key.
@@ -332,4 +323,17 @@ fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Probl
         format!("contradiction{} {}", with_others, conflict.fault)
     };
     Some(Problem { subject: subject(&first.name, &first.value), provenance: first.provenance.clone(), fault })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_typo_finds_its_name_and_nonsense_finds_none() {
+        let names = ["listen", "io", "receive_buffer", "send_buffer"];
+        assert_eq!(nearest("lisen", names.into_iter()), Some("listen"));
+        assert_eq!(nearest("recieve_bufer", names.into_iter()), Some("receive_buffer"));
+        assert_eq!(nearest("port", names.into_iter()), None);
+    }
 }

@@ -46,7 +46,7 @@ macro_rules! choice {
             type Bound = Infallible;
 
             fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
-                one_of(&[$($spelling),+])
+                format!("one of {}", [$($spelling),+].map(quote).join(", "))
             }
 
             fn parse(raw: &Raw) -> Option<Self> {
@@ -353,11 +353,6 @@ impl Value for Option<SocketAddr> {
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     (address.ip().to_canonical() == address.ip()).then_some(address)
-}
-
-fn one_of(spellings: &[&str]) -> String {
-    let quoted: Vec<String> = spellings.iter().map(|spelling| quote(spelling)).collect();
-    format!("one of {}", quoted.join(", "))
 }
 
 /// Formats a TOML string. The texts shown contain no characters that TOML requires to be escaped.
