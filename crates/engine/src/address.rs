@@ -4,7 +4,7 @@
 //! They are never applied to an address that a client names: an `ip` field would let an attacker put any host
 //! into a swarm.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 
 use crate::refusal::Refusal;
 
@@ -15,8 +15,18 @@ use crate::refusal::Refusal;
 /// one if `refuse_private` is set.
 pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
     let (unusable, private) = match ip {
-        IpAddr::V4(ip) => (is_unusable_v4(ip), is_private_v4(ip)),
-        IpAddr::V6(ip) => (is_unusable_v6(ip), is_private_v6(ip)),
+        IpAddr::V4(ip) => {
+            let [a, b, ..] = ip.octets();
+            // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier and unreachable from outside.
+            let is_shared = a == 100 && b & 0xc0 == 64;
+            let is_private = ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared;
+            // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
+            (a == 0 || ip.is_multicast() || ip.is_broadcast(), is_private)
+        }
+        IpAddr::V6(ip) => {
+            let is_private = ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local();
+            (ip.is_unspecified() || ip.is_multicast(), is_private)
+        }
     };
     if unusable {
         Err(Refusal::UnusableAddress)
@@ -25,26 +35,6 @@ pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
     } else {
         Ok(())
     }
-}
-
-fn is_unusable_v4(ip: Ipv4Addr) -> bool {
-    // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
-    ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast()
-}
-
-fn is_unusable_v6(ip: Ipv6Addr) -> bool {
-    ip.is_unspecified() || ip.is_multicast()
-}
-
-fn is_private_v4(ip: Ipv4Addr) -> bool {
-    let [a, b, ..] = ip.octets();
-    // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier and unreachable from outside.
-    let shared = a == 100 && b & 0xc0 == 64;
-    ip.is_private() || ip.is_loopback() || ip.is_link_local() || shared
-}
-
-fn is_private_v6(ip: Ipv6Addr) -> bool {
-    ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local()
 }
 
 #[cfg(test)]

@@ -114,7 +114,13 @@ impl Responder {
             exchange.reply_len = 0;
             match self.classify(exchange.source, exchange.request, now) {
                 Disposition::Ignore(family, reason) => self.tally.drop(family, reason),
-                Disposition::Connect(query, connection_id) => self.connect(exchange, query, connection_id),
+                Disposition::Connect(query, connection_id) => {
+                    self.tally.request(query.family, query.kind);
+                    let reply = Reply::Connect { transaction_id: query.transaction_id, connection_id };
+                    // The reply is as large as the smallest request for one.
+                    let reply_bytes = reply.encode(exchange.reply).expect("any reply buffer holds 16 bytes");
+                    self.finish(exchange, query, Outcome::Ok, reply_bytes);
+                }
                 Disposition::Refuse(query, refusal) => {
                     self.tally.request(query.family, query.kind);
                     self.refuse(exchange, query, refusal);
@@ -206,14 +212,6 @@ impl Responder {
         };
         let decision = self.policy.admit(&request)?;
         Ok(Lookup::announce(&self.store, &announce.info_hash, SocketAddr::new(ip, port), decision))
-    }
-
-    /// Answers with a connection id. The reply is as large as the smallest request for one.
-    fn connect(&mut self, exchange: &mut Exchange<'_>, query: Query, connection_id: ConnectionId) {
-        self.tally.request(query.family, query.kind);
-        let reply = Reply::Connect { transaction_id: query.transaction_id, connection_id };
-        let reply_bytes = reply.encode(exchange.reply).expect("any reply buffer holds 16 bytes");
-        self.finish(exchange, query, Outcome::Ok, reply_bytes);
     }
 
     /// Answers with an error, unless the source is unverified and either the policy is silence or the error would

@@ -196,13 +196,18 @@ impl Responder {
         checked
     }
 
-    /// Decides the claims of a client that are due. The connection was woken for them. Must be called before the
-    /// queued bytes of the connection are fetched.
+    /// Decides the claims of a client that are due: by now, the connection that had the peer has answered the challenge
+    /// or has not. This connection was woken for them. Must be called before the queued bytes of the connection are
+    /// fetched. Offers are not relayed; the next announce brings new ones.
     pub fn decide_claims(&mut self, member: &mut Member) {
+        let inner = &mut self.inner;
         while member.claims > 0
-            && let Some(claim) = self.inner.claims.take(member)
+            && let Some(Claim { info_hash, peer_id, action, .. }) = inner.claims.take(member)
         {
-            self.inner.decide(member, &claim);
+            let key = inner.swarms.swarm_key(&info_hash);
+            inner.offers.clear();
+            let entered = inner.enter(member, &info_hash, peer_id, action, &key, inner.now);
+            inner.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
         }
     }
 
@@ -259,7 +264,15 @@ impl Inner {
         };
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
-            Action::Stop => Ok(self.stop(member, announce, &key)),
+            Action::Stop => {
+                // A peer of another connection stays.
+                let address = member.address(self.dispatcher.worker());
+                let left = self.swarms.leave(&key, &announce.peer_id, address);
+                // This also applies if the swarm forgot the peer or another connection took it over before, so that it
+                // no longer counts.
+                member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
+                Ok(left.counts)
+            }
             action => {
                 self.name_offers(member, announce, decision.peers_wanted, now);
                 match self.enter(member, &announce.info_hash, announce.peer_id, action, &key, now) {
@@ -341,16 +354,6 @@ impl Inner {
         }
     }
 
-    /// Decides a claim. By now, the connection that had the peer has answered the challenge or has not. Offers
-    /// are not relayed; the next announce brings new ones.
-    fn decide(&mut self, member: &mut Member, claim: &Claim) {
-        let &Claim { info_hash, peer_id, action, .. } = claim;
-        let key = self.swarms.swarm_key(&info_hash);
-        self.offers.clear();
-        let entered = self.enter(member, &info_hash, peer_id, action, &key, self.now);
-        self.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
-    }
-
     /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
     fn enter(
         &mut self,
@@ -391,16 +394,6 @@ impl Inner {
             offers: &self.offers,
         };
         self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
-    }
-
-    /// Removes a peer of the sender. A peer of another connection stays.
-    fn stop(&mut self, member: &mut Member, announce: &Announce<'_>, key: &SwarmKey) -> Counts {
-        let address = member.address(self.dispatcher.worker());
-        let left = self.swarms.leave(key, &announce.peer_id, address);
-        // This also applies if the swarm forgot the peer or another connection took it over before, so that it no
-        // longer counts.
-        member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
-        left.counts
     }
 
     /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the

@@ -167,15 +167,12 @@ impl<P: shoal_store::Family> Step<'_, P> {
                 let (head, room) = ScrapeHead::split(out).expect("every reply limit leaves room for a head");
                 *head = ScrapeHead::new(terms.transaction_id);
                 for (info_hash, entry) in info_hashes.iter().zip(room) {
-                    *entry = scrape_entry(swarms.scrape(&swarms.locate(info_hash)));
+                    let Counts { seeders, leechers, completed } = swarms.scrape(&swarms.locate(info_hash));
+                    let (seeders, leechers) = (seeders.into(), leechers.into());
+                    *entry = ScrapeEntry { seeders, completed: completed.into(), leechers };
                 }
                 Ok(size_of::<ScrapeHead>() + info_hashes.len() * size_of::<ScrapeEntry>())
             }
         }
     }
-}
-
-fn scrape_entry(counts: Counts) -> ScrapeEntry {
-    let Counts { seeders, leechers, completed } = counts;
-    ScrapeEntry { seeders: seeders.into(), completed: completed.into(), leechers: leechers.into() }
 }
