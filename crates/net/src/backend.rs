@@ -142,27 +142,21 @@ impl FromStr for Backend {
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn echo_once(backend: Backend) -> io::Result<()> {
-    let (sockets, server) = bind_loopback()?;
+    let bind = |ip| {
+        let addr = SocketAddr::new(ip, 0);
+        let settings = SocketSettings { addr, recv_buffer_bytes: 4096, send_buffer_bytes: 4096 };
+        Sockets::bind(&[settings], NonZeroUsize::MIN)
+    };
+    // The host may lack one family.
+    let bound = bind(Ipv4Addr::LOCALHOST.into()).or_else(|_| bind(Ipv6Addr::LOCALHOST.into()));
+    let sockets = bound.map_err(io::Error::other)?.into_iter().next().expect("one worker was asked for");
+    let server = sockets.local_addrs().next().expect("one address was asked for");
     let client = UdpSocket::bind(SocketAddr::new(server.ip(), 0))?;
     client.set_read_timeout(Some(PROBE_TIMEOUT))?;
     let mut io = backend.open(sockets)?;
     client.send_to(b"ping", server)?;
     io.poll(PROBE_TIMEOUT, &mut Echo::default())?;
     client.recv(&mut [0; 4]).map(drop)
-}
-
-/// Binds the loopback address of a family that this host has.
-fn bind_loopback() -> io::Result<(Sockets, SocketAddr)> {
-    let bind = |ip| {
-        let addr = SocketAddr::new(ip, 0);
-        let settings = SocketSettings { addr, recv_buffer_bytes: 4096, send_buffer_bytes: 4096 };
-        Sockets::bind(&[settings], NonZeroUsize::MIN)
-    };
-    let bound = bind(Ipv4Addr::LOCALHOST.into()).or_else(|_| bind(Ipv6Addr::LOCALHOST.into()));
-    let mut bound = bound.map_err(io::Error::other)?.into_iter();
-    let sockets = bound.next().expect("one worker was asked for");
-    let server = sockets.local_addrs().next().expect("one address was asked for");
-    Ok((sockets, server))
 }
 
 /// Explains the error of a probe to the operator.

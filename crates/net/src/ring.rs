@@ -106,7 +106,12 @@ impl Ring {
     pub(crate) fn enter(&mut self, timeout: Duration) -> io::Result<()> {
         while !self.spilled.is_empty() {
             let spilled_before = self.spilled.len();
-            self.refill();
+            while let Some(entry) = self.spilled.pop_front() {
+                if !self.submit_later(&entry) {
+                    self.spilled.push_front(entry);
+                    break;
+                }
+            }
             if self.spilled.is_empty() {
                 break;
             }
@@ -117,16 +122,6 @@ impl Ring {
             }
         }
         self.enter_once(timeout)
-    }
-
-    /// Moves spilled submissions to the submission queue, as far as there is room.
-    fn refill(&mut self) {
-        while let Some(entry) = self.spilled.pop_front() {
-            if !self.submit_later(&entry) {
-                self.spilled.push_front(entry);
-                break;
-            }
-        }
     }
 
     fn enter_once(&mut self, timeout: Duration) -> io::Result<()> {

@@ -69,29 +69,20 @@ impl SegmentedSender {
                 Err(errno) => return Err(errno),
             }
         }
-        send_one_by_one(socket, to, datagrams, datagram_bytes)
-    }
-}
-
-fn send_one_by_one(
-    socket: &OwnedFd,
-    to: Option<SocketAddr>,
-    datagrams: &[u8],
-    datagram_bytes: usize,
-) -> Result<usize, Errno> {
-    let mut sent = 0;
-    for datagram in datagrams.chunks(datagram_bytes) {
-        let outcome = match to {
-            Some(to) => sendto(socket, datagram, SendFlags::DONTWAIT, &to),
-            None => send(socket, datagram, SendFlags::DONTWAIT),
-        };
-        match outcome {
-            Ok(_) => sent += 1,
-            Err(errno) if sent == 0 => return Err(errno),
-            Err(_) => break,
+        let mut sent = 0;
+        for datagram in datagrams.chunks(datagram_bytes) {
+            let outcome = match to {
+                Some(to) => sendto(socket, datagram, SendFlags::DONTWAIT, &to),
+                None => send(socket, datagram, SendFlags::DONTWAIT),
+            };
+            match outcome {
+                Ok(_) => sent += 1,
+                Err(errno) if sent == 0 => return Err(errno),
+                Err(_) => break,
+            }
         }
+        Ok(sent)
     }
-    Ok(sent)
 }
 
 fn send_segments(

@@ -176,7 +176,14 @@ impl UringIo {
             let token = Token::decode(completion.token).expect("every submission has a token");
             match token {
                 Token::Receive { socket } => self.finish_receive(socket, &completion)?,
-                Token::Send { socket, slot } => self.finish_send(socket, slot, &completion),
+                Token::Send { socket, slot } => {
+                    let counters = self.sockets.family(usize::from(socket));
+                    match completion.outcome() {
+                        Ok(_) => counters.sent.add(1),
+                        Err(errno) => fault::count_send(errno, 1, counters),
+                    }
+                    self.slots.complete(slot);
+                }
                 Token::Wake => {
                     self.sockets.waker.clear();
                     self.awaiting_wake = completion.has_more();
@@ -202,30 +209,14 @@ impl UringIo {
                 if let Some(unused) = unused {
                     buffers.give_back(unused);
                 }
-                self.count_failed_receive(index, outcome.err())?;
+                match outcome {
+                    Ok(_) => {}
+                    Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
+                    Err(errno) => fault::count_receive(errno, self.sockets.family(index))?,
+                }
             }
         }
         Ok(())
-    }
-
-    fn count_failed_receive(&self, index: usize, errno: Option<Errno>) -> io::Result<()> {
-        match errno {
-            None => Ok(()),
-            Some(Errno::NOBUFS) => {
-                self.sockets.counters.pool_exhausted.add(1);
-                Ok(())
-            }
-            Some(errno) => fault::count_receive(errno, self.sockets.family(index)),
-        }
-    }
-
-    fn finish_send(&mut self, socket: u8, slot: u16, completion: &Completion) {
-        let counters = self.sockets.family(usize::from(socket));
-        match completion.outcome() {
-            Ok(_) => counters.sent.add(1),
-            Err(errno) => fault::count_send(errno, 1, counters),
-        }
-        self.slots.complete(slot);
     }
 
     /// Passes a batch of the waiting datagrams to the service, and queues the replies. Returns the number of datagrams

@@ -57,17 +57,35 @@ impl ReceiveBatch {
         let vectors = unsafe { Shared::zeroed(BATCH_MAX)? };
         // SAFETY: `Buffer` consists of bytes only.
         let buffers = unsafe { Shared::zeroed(BATCH_MAX)? };
-        let mut received = Self { headers, vectors, buffers, used: BATCH_MAX };
-        (0..BATCH_MAX).for_each(|index| received.connect(index));
-        Ok(received)
+        let batch = Self { headers, vectors, buffers, used: BATCH_MAX };
+        for index in 0..BATCH_MAX {
+            let part = |offset| batch.buffers.pointer(index).wrapping_byte_add(offset).cast();
+            // SAFETY: nothing else can access a batch that is being made.
+            let vector = unsafe { batch.vectors.element_mut(index) };
+            vector.iov_base = part(offset_of!(Buffer, payload));
+            vector.iov_len = REQUEST_BYTES_MAX;
+            // SAFETY: the same holds for the headers.
+            let header = &mut unsafe { batch.headers.element_mut(index) }.msg_hdr;
+            header.msg_name = part(offset_of!(Buffer, name));
+            header.msg_control = part(offset_of!(Buffer, control));
+            header.msg_iov = batch.vectors.pointer(index);
+            header.msg_iovlen = 1;
+        }
+        Ok(batch)
     }
 
     /// Receives the datagrams that have arrived, at most `BATCH_MAX`, without waiting.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-        (0..self.used).for_each(|index| self.reset(index));
+        for index in 0..self.used {
+            // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the headers.
+            let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
+            // The kernel has overwritten the lengths with those of the last datagram.
+            header.msg_namelen = NAME_LEN;
+            header.msg_controllen = CONTROL_BYTES;
+        }
         self.used = 0;
         let count = libc::c_uint::try_from(BATCH_MAX).expect("a batch has a few dozen datagrams");
-        // SAFETY: there are BATCH_MAX headers. `connect` pointed each at memory of this batch, `reset` has restored the
+        // SAFETY: there are BATCH_MAX headers. `new` pointed each at memory of this batch, the loop above has restored the
         // lengths of that memory, and `&mut self` excludes all references to it during the call.
         let received = unsafe {
             libc::recvmmsg(
@@ -80,7 +98,13 @@ impl ReceiveBatch {
         };
         let Ok(received) = usize::try_from(received) else { return Err(last_errno()) };
         self.used = received;
-        (0..received).for_each(|index| self.turn_control_around(index));
+        for index in 0..received {
+            // SAFETY: `&mut self`, and the receive is over, so there is no other access to the headers.
+            let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
+            // SAFETY: the same holds for the buffers.
+            let buffer = unsafe { self.buffers.element_mut(index) };
+            header.msg_controllen = turn_around(&mut buffer.control, header.msg_controllen);
+        }
         Ok(received)
     }
 
@@ -99,38 +123,6 @@ impl ReceiveBatch {
             control_bytes: header.msg_hdr.msg_controllen,
             request: if truncated { None } else { buffer.payload.get(..header.msg_len as usize) },
         }
-    }
-
-    /// Points header `index` at its vector and buffer.
-    fn connect(&mut self, index: usize) {
-        let part = |offset| self.buffers.pointer(index).wrapping_byte_add(offset).cast();
-        // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the vectors.
-        let vector = unsafe { self.vectors.element_mut(index) };
-        vector.iov_base = part(offset_of!(Buffer, payload));
-        vector.iov_len = REQUEST_BYTES_MAX;
-        // SAFETY: the same holds for the headers.
-        let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
-        header.msg_name = part(offset_of!(Buffer, name));
-        header.msg_control = part(offset_of!(Buffer, control));
-        header.msg_iov = self.vectors.pointer(index);
-        header.msg_iovlen = 1;
-    }
-
-    /// Restores the lengths that the kernel has overwritten with those of the last datagram.
-    fn reset(&mut self, index: usize) {
-        // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the headers.
-        let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
-        header.msg_namelen = NAME_LEN;
-        header.msg_controllen = CONTROL_BYTES;
-    }
-
-    /// Turns the control message of a request into that of its reply.
-    fn turn_control_around(&mut self, index: usize) {
-        // SAFETY: `&mut self`, and the receive is over, so there is no other access to the headers.
-        let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
-        // SAFETY: the same holds for the buffers.
-        let buffer = unsafe { self.buffers.element_mut(index) };
-        header.msg_controllen = turn_around(&mut buffer.control, header.msg_controllen);
     }
 }
 

@@ -51,10 +51,12 @@ impl SendBatch {
         }
         let mut next = 0;
         while next < count {
-            // SAFETY: `point` has just directed these headers at replies that are borrowed for 'r, which outlives this
-            // call, and at vectors that are borrowed with `self`. sendmmsg writes only to the lengths.
-            let sent = unsafe { send_from(socket, &mut self.headers[next..count]) };
-            match sent {
+            let (headers, flags) = (&mut self.headers[next..count], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            let len = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
+            // SAFETY: the slice has `len` headers. `point` has just directed them at replies that are borrowed for 'r,
+            // which outlives this call, and at vectors that are borrowed with `self`. sendmmsg writes only to the lengths.
+            let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), len, flags) };
+            match usize::try_from(sent).map_err(|_| last_errno()) {
                 Ok(sent) => {
                     counters.sent.add(sent);
                     next += sent;
@@ -90,16 +92,4 @@ fn point(header: &mut libc::msghdr, vector: &mut libc::iovec, reply: &Reply<'_>)
     header.msg_controllen = reply.control.len();
     header.msg_iov = vector;
     header.msg_iovlen = 1;
-}
-
-/// Sends from the front of `headers`. Returns how many were sent.
-///
-/// # Safety
-/// All pointers in the headers must be valid.
-unsafe fn send_from(socket: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> Result<usize, Errno> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let count = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
-    // SAFETY: the slice has as many headers as the count says. The caller guarantees that their pointers are valid.
-    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags) };
-    usize::try_from(sent).map_err(|_| last_errno())
 }

@@ -24,22 +24,17 @@ pub(crate) fn decode_source(name: &Name) -> Option<SocketAddr> {
             let ip = Ipv4Addr::new(name[4], name[5], name[6], name[7]);
             Some(SocketAddr::V4(SocketAddrV4::new(ip, port)))
         }
-        libc::AF_INET6 => Some(decode_v6(name, port)),
-        _ => None,
-    }
-}
-
-fn decode_v6(name: &Name, port: u16) -> SocketAddr {
-    // Bytes 4 to 7 are the flow label, which a tracker ignores.
-    let mut ip = [0; 16];
-    ip.copy_from_slice(&name[8..24]);
-    let ip = Ipv6Addr::from(ip);
-    match ip.to_ipv4_mapped() {
-        Some(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
-        None => {
+        libc::AF_INET6 => {
+            // Bytes 4 to 7 are the flow label, which a tracker ignores.
+            let ip: [u8; 16] = name[8..24].try_into().expect("the range has 16 bytes");
             let scope_id = u32::from_ne_bytes([name[24], name[25], name[26], name[27]]);
-            SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope_id))
+            let ip = Ipv6Addr::from(ip);
+            Some(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
+                None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope_id)),
+            })
         }
+        _ => None,
     }
 }
 

@@ -41,29 +41,24 @@ pub(super) fn bind_group(
     wanted: &SocketSettings,
     workers: NonZeroUsize,
 ) -> Result<Vec<BoundSocket>, BindError> {
-    let first = bind_alone(wanted)?;
+    let bind = |socket: &OwnedFd, addr| rustix::net::bind(socket, &addr).map_err(BindError::at(addr, "bind"));
+    let share = |socket: &OwnedFd, addr| {
+        sockopt::set_socket_reuseport(socket, true).map_err(BindError::at(addr, "SO_REUSEPORT"))
+    };
+    let first = open(wanted)?;
+    // This fails if another socket is bound to the address, so others of this user may join only afterwards.
+    bind(&first, wanted.addr)?;
+    share(&first, wanted.addr)?;
+    let first = describe(first, wanted)?;
     let shared = SocketSettings { addr: first.local, ..*wanted };
     let mut group = vec![first];
     for _ in 1..workers.get() {
-        group.push(bind_shared(&shared)?);
+        let next = open(&shared)?;
+        share(&next, shared.addr)?;
+        bind(&next, shared.addr)?;
+        group.push(describe(next, &shared)?);
     }
     Ok(group)
-}
-
-/// Binds an address that no other socket is bound to, and then lets others of this user join.
-fn bind_alone(wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
-    let socket = open(wanted)?;
-    rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
-    sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
-    describe(socket, wanted)
-}
-
-/// Joins the sockets that are bound to an address and allow it.
-fn bind_shared(wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
-    let socket = open(wanted)?;
-    sockopt::set_socket_reuseport(&socket, true).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
-    rustix::net::bind(&socket, &wanted.addr).map_err(BindError::at(wanted.addr, "bind"))?;
-    describe(socket, wanted)
 }
 
 /// Opens a socket with all options that must be set before datagrams arrive.
@@ -72,40 +67,31 @@ fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
     let family = if wanted.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP)).map_err(at("socket"))?;
+    let is_wildcard = wanted.addr.ip().is_unspecified();
     if wanted.addr.is_ipv4() {
-        set_options_v4(&socket, wanted.addr)?;
+        // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an Ethernet
+        // frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error to the
+        // tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT), because
+        // they can be forged to make the tracker fragment small replies.
+        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::OMIT).map_err(at("IP_MTU_DISCOVER"))?;
+        if is_wildcard {
+            options::report_local_v4(&socket).map_err(at("IP_PKTINFO"))?;
+        }
     } else {
-        set_options_v6(&socket, wanted.addr)?;
+        // IPv4 has its own sockets, so that a peer never appears as ::ffff:a.b.c.d.
+        sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
+        // Routers do not fragment IPv6, so for narrow tunnels the sender has to, based on ICMP reports about the path
+        // (DONT, not OMIT, which would send into a black hole). A forged report can reduce the size to 1280 bytes at
+        // worst.
+        sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)
+            .map_err(at("IPV6_MTU_DISCOVER"))?;
+        if is_wildcard {
+            options::report_local_v6(&socket).map_err(at("IPV6_RECVPKTINFO"))?;
+        }
     }
     sockopt::set_socket_recv_buffer_size(&socket, wanted.recv_buffer_bytes).map_err(at("SO_RCVBUF"))?;
     sockopt::set_socket_send_buffer_size(&socket, wanted.send_buffer_bytes).map_err(at("SO_SNDBUF"))?;
     Ok(socket)
-}
-
-fn set_options_v4(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
-    // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an Ethernet
-    // frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error to the
-    // tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT), because
-    // they can be forged to make the tracker fragment small replies.
-    sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::OMIT)
-        .map_err(BindError::at(addr, "IP_MTU_DISCOVER"))?;
-    if addr.ip().is_unspecified() {
-        options::report_local_v4(socket).map_err(BindError::at(addr, "IP_PKTINFO"))?;
-    }
-    Ok(())
-}
-
-fn set_options_v6(socket: &OwnedFd, addr: SocketAddr) -> Result<(), BindError> {
-    // IPv4 has its own sockets, so that a peer never appears as ::ffff:a.b.c.d.
-    sockopt::set_ipv6_v6only(socket, true).map_err(BindError::at(addr, "IPV6_V6ONLY"))?;
-    // Routers do not fragment IPv6, so for narrow tunnels the sender has to, based on ICMP reports about the path
-    // (DONT, not OMIT, which would send into a black hole). A forged report can reduce the size to 1280 bytes at worst.
-    sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)
-        .map_err(BindError::at(addr, "IPV6_MTU_DISCOVER"))?;
-    if addr.ip().is_unspecified() {
-        options::report_local_v6(socket).map_err(BindError::at(addr, "IPV6_RECVPKTINFO"))?;
-    }
-    Ok(())
 }
 
 fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<BoundSocket, BindError> {

@@ -45,33 +45,26 @@ pub(crate) fn turn_around(control: &mut Control, received_bytes: usize) -> usize
         i32::from_ne_bytes(control[range].try_into().expect("both ranges have 4 bytes"))
     };
     match (received_bytes, word(LEVEL), word(TYPE)) {
-        (V4_BYTES.., libc::IPPROTO_IP, libc::IP_PKTINFO) => turn_around_v4(control),
-        (V6_BYTES.., libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => turn_around_v6(control),
+        (V4_BYTES.., libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+            // For a broadcast the kernel has written the address of the interface here, so this is always an address of
+            // this host.
+            let local: [u8; 4] = control[V4_LOCAL].try_into().expect("the range has 4 bytes");
+            if !Ipv4Addr::from(local).is_link_local() {
+                control[V4_INTERFACE].fill(0);
+            }
+            V4_BYTES
+        }
+        (V6_BYTES.., libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+            let local: [u8; 16] = control[V6_LOCAL].try_into().expect("the range has 16 bytes");
+            let local = Ipv6Addr::from(local);
+            if !local.is_unicast_link_local() {
+                control[V6_INTERFACE].fill(0);
+            }
+            // A group cannot be a source: the kernel then chooses among the addresses of the interface.
+            if local.is_multicast() { 0 } else { V6_BYTES }
+        }
         _ => 0,
     }
-}
-
-fn turn_around_v4(control: &mut Control) -> usize {
-    // For a broadcast the kernel has written the address of the interface here, so this is always an address of this
-    // host.
-    let local: [u8; 4] = control[V4_LOCAL].try_into().expect("the range has 4 bytes");
-    if !Ipv4Addr::from(local).is_link_local() {
-        control[V4_INTERFACE].fill(0);
-    }
-    V4_BYTES
-}
-
-fn turn_around_v6(control: &mut Control) -> usize {
-    let local: [u8; 16] = control[V6_LOCAL].try_into().expect("the range has 16 bytes");
-    let local = Ipv6Addr::from(local);
-    if local.is_multicast() {
-        // A group cannot be a source: the kernel chooses among the addresses of the interface.
-        return 0;
-    }
-    if !local.is_unicast_link_local() {
-        control[V6_INTERFACE].fill(0);
-    }
-    V6_BYTES
 }
 
 #[cfg(test)]

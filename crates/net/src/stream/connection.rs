@@ -68,16 +68,6 @@ impl<T> Connection<T> {
         self.unsent.len() - self.sent
     }
 
-    /// Returns the unsent output. Removes its sent beginning if that is the larger part, so that the buffer grows in
-    /// proportion to the unsent bytes.
-    fn take_unsent(&mut self) -> Vec<u8> {
-        if self.sent > self.unsent.len() / 2 {
-            self.unsent.drain(..self.sent);
-            self.sent = 0;
-        }
-        mem::take(&mut self.unsent)
-    }
-
     /// Returns whether the service may be asked for output: the connection is neither idle nor at its end.
     pub(super) const fn accepts_writes(&self) -> bool {
         matches!(self.next, Next::Upgraded | Next::Busy | Next::BusyNew | Next::More)
@@ -112,7 +102,13 @@ impl<T> Connection<T> {
     where
         S: StreamService<Session = T>,
     {
-        let mut unsent = self.take_unsent();
+        // The sent beginning is removed if it is the larger part, so that the buffer grows in proportion to the unsent
+        // bytes.
+        if self.sent > self.unsent.len() / 2 {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
+        let mut unsent = mem::take(&mut self.unsent);
         let given_up = self.write(service, trigger, &mut unsent);
         self.unsent = unsent;
         given_up

@@ -197,19 +197,6 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Handles a send timeout: a connection with output that no input has caused gets more time. Nothing else extends
-    /// its time, so a peer that reads nothing, or too slowly, is disconnected.
-    fn handle_send_timeout(&mut self, handle: Handle, now_ms: u64, service: &mut S) {
-        let Some(connection) = self.table.get_mut(handle) else { return };
-        connection.send_timeouts += 1;
-        if connection.has_backlog && connection.send_timeouts < SEND_TIMEOUTS_MAX {
-            self.table.enter(handle, Phase::Send, now_ms);
-        } else {
-            self.table.counters().timed_out_send.add(1);
-            self.reset(handle, service);
-        }
-    }
-
     /// Enters the phase that the service asks for, after all output has been sent.
     pub(super) fn finish_write(
         &mut self,
@@ -325,7 +312,18 @@ impl<S: StreamService> StreamIo<S> {
                     self.table.enter(handle, Phase::Upgraded, now_ms);
                     self.write_unprompted(handle, Trigger::Silence, now_ms, service);
                 }
-                Some((handle, Phase::Send)) => self.handle_send_timeout(handle, now_ms, service),
+                Some((handle, Phase::Send)) => {
+                    let Some(connection) = self.table.get_mut(handle) else { continue };
+                    connection.send_timeouts += 1;
+                    // A connection with output that no input has caused gets more time. Nothing else extends its time,
+                    // so a peer that reads nothing, or too slowly, is disconnected.
+                    if connection.has_backlog && connection.send_timeouts < SEND_TIMEOUTS_MAX {
+                        self.table.enter(handle, Phase::Send, now_ms);
+                    } else {
+                        self.table.counters().timed_out_send.add(1);
+                        self.reset(handle, service);
+                    }
+                }
                 Some((handle, phase @ (Phase::Idle | Phase::Request | Phase::Linger))) => {
                     self.end_in(handle, phase, service);
                 }

@@ -118,7 +118,11 @@ impl Shares {
         phase: Phase,
     ) {
         for (level, network) in networks.enumerate().take(Width::COUNT) {
-            let group_place = self.group_of(network);
+            let group_place = *self.index.entry(network).or_insert_with(|| {
+                let queues = [Queue::default(); Phase::COUNT];
+                let group = Group { network, count: 0, queues, links: Links::default(), ranked: None };
+                NodeId::new(self.groups.insert(group).index)
+            });
             members.membership(node)[level].group = Some(group_place);
             let (_, group) = self.groups.at(group_place.index());
             group.count += 1;
@@ -204,14 +208,6 @@ impl Shares {
         self.index.shrink_to(2 * self.index.len());
         self.ranks.truncate(self.greed_max + 1);
         self.ranks.shrink_to(2 * self.ranks.len());
-    }
-
-    fn group_of(&mut self, network: Network) -> NodeId {
-        *self.index.entry(network).or_insert_with(|| {
-            let queues = [Queue::default(); Phase::COUNT];
-            let group = Group { network, count: 0, queues, links: Links::default(), ranked: None };
-            NodeId::new(self.groups.insert(group).index)
-        })
     }
 
     /// Moves a changed group to its rank.

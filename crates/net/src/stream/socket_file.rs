@@ -35,10 +35,15 @@ impl Identity {
 }
 
 impl SocketFile {
-    /// Binds `socket` to a new file. Removes a file that a killed tracker has left behind.
+    /// Binds `socket` to a new file. Removes a socket file that no program listens on, such as one that a killed tracker
+    /// has left behind. Nothing else is removed.
     pub(super) fn bind(socket: impl AsFd, path: &Path) -> Result<Self, Errno> {
         let name = SocketAddrUnix::new(path)?;
-        remove_stale(path, &name);
+        let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        if is_socket && is_deserted(&name) {
+            // If this fails, `bind` reports that the name is taken.
+            let _ = fs::remove_file(path);
+        }
         bind(socket, &name)?;
         let made = fs::set_permissions(path, Permissions::from_mode(MODE));
         let file = made.and_then(|()| fs::symlink_metadata(path)).map_err(errno)?;
@@ -53,16 +58,6 @@ impl Drop for SocketFile {
             // If another process has removed it in the meantime, nothing is left to do.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// Removes a socket file that no program listens on. Nothing else is removed: `bind` then reports that the name is
-/// taken.
-fn remove_stale(path: &Path, name: &SocketAddrUnix) {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket && is_deserted(name) {
-        // If this fails, `bind` reports the reason.
-        let _ = fs::remove_file(path);
     }
 }
 

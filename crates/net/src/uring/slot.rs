@@ -58,20 +58,18 @@ impl SlotPool {
         let replies = unsafe { Shared::zeroed(size)? };
         let free = (0..count).rev().map(|index| Slot { index }).collect();
         let pool = Self { replies, free, in_flight: vec![false; size].into() };
-        (0..size).for_each(|index| pool.connect(index));
+        for index in 0..size {
+            let place = pool.replies.pointer(index);
+            // SAFETY: no slot was handed out yet.
+            let outgoing = unsafe { pool.replies.element_mut(index) };
+            // The header points at the other parts. This never changes.
+            outgoing.header.msg_name = part(place, offset_of!(Outgoing, name));
+            outgoing.header.msg_control = part(place, offset_of!(Outgoing, control));
+            outgoing.header.msg_iov = part(place, offset_of!(Outgoing, vector)).cast();
+            outgoing.header.msg_iovlen = 1;
+            outgoing.vector.iov_base = part(place, offset_of!(Outgoing, reply));
+        }
         Ok(pool)
-    }
-
-    /// Points the header of an outgoing reply at its parts. This never changes.
-    fn connect(&self, index: usize) {
-        let place = self.replies.pointer(index);
-        // SAFETY: only `new` calls this, before any slot is handed out.
-        let outgoing = unsafe { self.replies.element_mut(index) };
-        outgoing.header.msg_name = part(place, offset_of!(Outgoing, name));
-        outgoing.header.msg_control = part(place, offset_of!(Outgoing, control));
-        outgoing.header.msg_iov = part(place, offset_of!(Outgoing, vector)).cast();
-        outgoing.header.msg_iovlen = 1;
-        outgoing.vector.iov_base = part(place, offset_of!(Outgoing, reply));
     }
 
     /// Returns a free slot, if there is one.
