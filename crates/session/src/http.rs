@@ -191,7 +191,21 @@ impl HttpHandler {
                 self.respond(status, request, keep_alive, call);
                 keep_alive
             }
-            Decision::FullScrape(ip) => self.begin_delivery(call, request, ip, keep_alive),
+            Decision::FullScrape(ip) => {
+                self.counters.responses.of(StatusLabel::Ok).increment();
+                let format = DeliveryFormat::new(request, keep_alive);
+                format.encode_head(self.dates.at(call.now), call.output);
+                // The request is counted here even if its body is not sent, like that of an announce.
+                let scrape = self.responder.begin_full_scrape(ip);
+                if request.method == Method::Head {
+                    self.slots.free(call.session.handle);
+                    format.keeps_alive()
+                } else {
+                    call.session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
+                    // The end of the delivery decides whether the connection stays open.
+                    true
+                }
+            }
             Decision::Upgrade(accept, ip) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
                 handshake::respond(&accept, call.output);
@@ -282,27 +296,6 @@ impl HttpHandler {
         if request.method != Method::Head {
             call.output.extend_from_slice(&self.body);
         }
-    }
-
-    fn begin_delivery(
-        &mut self,
-        call: &mut Call<'_>,
-        request: &RequestHead<'_, '_>,
-        ip: IpAddr,
-        keep_alive: bool,
-    ) -> bool {
-        self.counters.responses.of(StatusLabel::Ok).increment();
-        let format = DeliveryFormat::new(request, keep_alive);
-        format.encode_head(self.dates.at(call.now), call.output);
-        // The request is counted here even if its body is not sent, like that of an announce.
-        let scrape = self.responder.begin_full_scrape(ip);
-        if request.method == Method::Head {
-            self.slots.free(call.session.handle);
-            return format.keeps_alive();
-        }
-        call.session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
-        // The end of the delivery decides whether the connection stays open.
-        true
     }
 
     /// Writes the error for a trusted proxy that does not name its client.

@@ -56,17 +56,13 @@ impl Origins {
         if named.peek().is_none() {
             return self.missing;
         }
-        named.all(|origin| self.admits(origin))
+        named.map(without_default_port).all(|origin| {
+            let is_same =
+                |listed: &String| without_default_port(listed.as_bytes()).eq_ignore_ascii_case(origin);
+            let is_in = |list: &[String]| list.iter().any(is_same);
+            !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
+        })
     }
-
-    fn admits(&self, origin: &[u8]) -> bool {
-        let is_in = |list: &[String]| list.iter().any(|listed| is_same(listed.as_bytes(), origin));
-        !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
-    }
-}
-
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    without_default_port(one).eq_ignore_ascii_case(without_default_port(other))
 }
 
 /// RFC 6454, 6.2: the port is written only if it is not the default of the scheme.

@@ -77,7 +77,11 @@ impl ScrapeSlots {
             return false;
         }
         if self.taken.len() >= self.count_max {
-            let slowest = self.taken.iter().enumerate().filter(|(_, slot)| slot.is_slow(now));
+            let is_slow = |slot: &ScrapeSlot| {
+                now.monotonic_s.saturating_sub(slot.since_s) >= GRACE_S
+                    && slot.rate_bytes(now) < RATE_BYTES_MIN
+            };
+            let slowest = self.taken.iter().enumerate().filter(|(_, slot)| is_slow(slot));
             let Some((index, _)) = slowest.min_by_key(|(_, slot)| slot.rate_bytes(now)) else { return false };
             self.taken.swap_remove(index);
         }
@@ -105,10 +109,6 @@ impl ScrapeSlot {
     /// Returns the bytes per second since the beginning.
     fn rate_bytes(&self, now: Now) -> u64 {
         self.sent_bytes / u64::from(now.monotonic_s.saturating_sub(self.since_s).max(1))
-    }
-
-    fn is_slow(&self, now: Now) -> bool {
-        now.monotonic_s.saturating_sub(self.since_s) >= GRACE_S && self.rate_bytes(now) < RATE_BYTES_MIN
     }
 }
 
@@ -189,7 +189,11 @@ impl Delivery {
             piece.clear();
             has_more = self.scrape.next(responder, piece);
             self.compress(has_more, piece);
-            self.frame(piece, out);
+            let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
+            out.extend_from_slice(piece);
+            if let Some(chunk) = chunk {
+                chunk.end(out);
+            }
         }
         if !has_more && self.format.is_chunked() {
             out.extend_from_slice(END_OF_CHUNKS);
@@ -206,14 +210,6 @@ impl Delivery {
         }
         piece.clear();
         piece.append(encoder.get_mut());
-    }
-
-    fn frame(&self, piece: &[u8], out: &mut Vec<u8>) {
-        let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
-        out.extend_from_slice(piece);
-        if let Some(chunk) = chunk {
-            chunk.end(out);
-        }
     }
 }
 

@@ -67,10 +67,14 @@ impl TrustedProxies {
     pub(crate) fn client<'l>(
         &self,
         header: ClientHeader,
-        values: impl DoubleEndedIterator<Item = &'l [u8]>,
+        mut values: impl DoubleEndedIterator<Item = &'l [u8]>,
     ) -> Result<IpAddr, NoClient> {
         match header {
-            ClientHeader::XRealIp | ClientHeader::CfConnectingIp => single(values),
+            // These must not be repeated: of two values, one may be the client's own.
+            ClientHeader::XRealIp | ClientHeader::CfConnectingIp => match (values.next(), values.next()) {
+                (Some(value), None) => forwarded::address(value).map_err(NoClient::from),
+                (_, _) => Err(NoClient),
+            },
             ClientHeader::XForwardedFor => self.nearest_untrusted(forwarded::x_forwarded_for(values)),
             ClientHeader::Forwarded => self.nearest_untrusted(forwarded::forwarded(values)),
         }
@@ -91,14 +95,6 @@ impl TrustedProxies {
             farthest = Ok(ip);
         }
         farthest
-    }
-}
-
-/// Returns the value of a header that must not be repeated: of two values, one may be the client's own.
-fn single<'l>(mut values: impl Iterator<Item = &'l [u8]>) -> Result<IpAddr, NoClient> {
-    match (values.next(), values.next()) {
-        (Some(value), None) => forwarded::address(value).map_err(NoClient::from),
-        (_, _) => Err(NoClient),
     }
 }
 

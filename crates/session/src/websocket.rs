@@ -71,14 +71,6 @@ impl WebSocket {
         if partial.is_empty() && !self.reader.is_within_message() { Next::Upgraded } else { Next::Busy }
     }
 
-    /// Returns the same, right after a whole message.
-    const fn awaits_next(&self, partial: &PartialInput) -> Next {
-        match self.awaits(partial) {
-            Next::Busy => Next::BusyNew,
-            next => next,
-        }
-    }
-
     /// Returns whether it was pinged and has sent nothing since.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_pinged
@@ -135,25 +127,11 @@ impl WebSocketHandler {
         socket: &mut WebSocket,
         partial: &mut PartialInput,
         ip: IpAddr,
-        input: &mut [u8],
+        mut input: &mut [u8],
         out: &mut Vec<u8>,
         now: Now,
     ) -> Next {
         (socket.is_pinged, self.ip, self.has_message) = (false, ip, false);
-        let end = self.read_all(socket, partial, input, out, now);
-        end.unwrap_or_else(|| {
-            if self.has_message { socket.awaits_next(partial) } else { socket.awaits(partial) }
-        })
-    }
-
-    fn read_all(
-        &mut self,
-        socket: &mut WebSocket,
-        partial: &mut PartialInput,
-        mut input: &mut [u8],
-        out: &mut Vec<u8>,
-        now: Now,
-    ) -> Option<Next> {
         // Only the bytes of the frame that has begun are copied together; all others are read in place.
         while !partial.is_empty() && !input.is_empty() {
             let missing_bytes = whole_bytes(partial.bytes_mut()).saturating_sub(partial.len()).max(1);
@@ -161,14 +139,17 @@ impl WebSocketHandler {
             self.keep(partial, missing);
             let (used, end) = self.read(socket, partial.bytes_mut(), out, now);
             partial.consume(used, &mut self.spares);
-            if end.is_some() {
+            if let Some(end) = end {
                 return end;
             }
             input = rest;
         }
         let (used, end) = self.read(socket, input, out, now);
         self.keep(partial, &input[used..]);
-        end
+        match end.unwrap_or_else(|| socket.awaits(partial)) {
+            Next::Busy if self.has_message => Next::BusyNew,
+            next => next,
+        }
     }
 
     /// Returns the next connection with queued messages.
