@@ -35,7 +35,13 @@ impl Certificates {
         let files = files(config);
         let read = move || Server::load(&files).map(Self);
         let read = tokio::time::timeout(READ_TIME_MAX, tokio::task::spawn_blocking(read)).await;
-        let Ok(read) = read else { return Err(too_slow()) };
+        let Ok(read) = read else {
+            let limit_s = READ_TIME_MAX.as_secs();
+            return Err(Failure::Configuration(format!(
+                "the files in tls.certificates and tls.keys could not be read within {limit_s} s: is their file system \
+                 available?"
+            )));
+        };
         let loaded = read.context("the thread that reads certificates has failed")?;
         let loaded = loaded.map_err(|error| Failure::Configuration(error.to_string()))?;
         show(&loaded.0);
@@ -56,13 +62,6 @@ impl Certificates {
         show(&self.0);
         Ok(())
     }
-}
-
-fn too_slow() -> Failure {
-    Failure::Configuration(format!(
-        "the files in tls.certificates and tls.keys could not be read within {} s: is their file system available?",
-        READ_TIME_MAX.as_secs()
-    ))
 }
 
 /// Logs the certificates, and warns about those that clients refuse because of their dates.

@@ -74,7 +74,12 @@ pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
         // Otherwise it would report on standard error that standard error is closed, and panic because of that.
         .log_internal_errors(false);
     match settings.format {
-        LogFormat::Human => registry.with(lines.with_ansi(wants_colour()).with_target(false)).init(),
+        LogFormat::Human => {
+            // Colour helps people and clutters files. NO_COLOR, if set and not empty, turns it off (no-color.org).
+            let has_colour =
+                stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            registry.with(lines.with_ansi(has_colour).with_target(false)).init();
+        }
         LogFormat::Json => registry.with(lines.json()).init(),
     }
     panic::set_hook(Box::new(|panic| {
@@ -102,10 +107,4 @@ fn filter(level: LogLevel) -> LevelFilter {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     }
-}
-
-/// Returns whether to use colour, which helps people and clutters files. NO_COLOR, if set and not empty, turns it
-/// off (no-color.org).
-fn wants_colour() -> bool {
-    stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -137,12 +137,20 @@ impl DivisionInput {
             Auto::Set(store) => store.0,
             Auto::Auto => {
                 let others_bytes_max = rest - with_lists(STORE_BYTES_MIN);
-                let others = self.others((rest / 2).max(self.others_min()).min(others_bytes_max));
-                without_lists(rest - others.sum())
+                let Others { swarms, connections, queues } =
+                    self.others((rest / 2).max(self.others_min()).min(others_bytes_max));
+                without_lists(rest - swarms - connections - queues)
             }
         };
         let Some(left) = rest.checked_sub(with_lists(store)).filter(|left| *left >= self.others_min()) else {
-            return Err(self.refuse_store(store, max));
+            let most = without_lists(rest - self.others_min());
+            return Err(format!(
+                "store.memory_max = {}: that leaves too little of memory.max ({}) for everything else; it accepts at \
+                 most {}, or \"auto\"",
+                ByteSize::mib(store >> 20),
+                ByteSize::mib(max >> 20),
+                ByteSize::mib(most >> 20)
+            ));
         };
         let Others { swarms, connections, queues } = self.others(left);
         let division = Division { max, because, fixed, store, swarms, connections, queues };
@@ -178,14 +186,11 @@ impl DivisionInput {
     /// Returns the minimum of everything except the store and the fixed part.
     fn others_min(&self) -> u64 {
         let queues = if self.has_webtorrent { QUEUES_BYTES_MIN } else { 0 };
-        self.swarms_min() + self.workers * (CONNECTIONS_BYTES_MIN + queues)
-    }
-
-    const fn swarms_min(&self) -> u64 {
-        match self.swarms {
+        let swarms = match self.swarms {
             Auto::Auto => SWARMS_BYTES_MIN,
             Auto::Set(bytes) => bytes,
-        }
+        };
+        swarms + self.workers * (CONNECTIONS_BYTES_MIN + queues)
     }
 
     /// Returns the minimum ceiling for these keys.
@@ -235,17 +240,6 @@ impl DivisionInput {
             ByteSize::mib((WORKER_BYTES + CONNECTIONS_BYTES_MIN + QUEUES_BYTES_MIN) >> 20)
         )
     }
-
-    fn refuse_store(&self, store: u64, max: u64) -> String {
-        let most = without_lists(max - self.fixed_bytes() - self.others_min());
-        format!(
-            "store.memory_max = {}: that leaves too little of memory.max ({}) for everything else; it accepts at \
-             most {}, or \"auto\"",
-            ByteSize::mib(store >> 20),
-            ByteSize::mib(max >> 20),
-            ByteSize::mib(most >> 20)
-        )
-    }
 }
 
 /// The parts other than the store.
@@ -253,12 +247,6 @@ struct Others {
     swarms: u64,
     connections: u64,
     queues: u64,
-}
-
-impl Others {
-    const fn sum(&self) -> u64 {
-        self.swarms + self.connections + self.queues
-    }
 }
 
 /// Returns the memory of a store with this ceiling, including its lists.

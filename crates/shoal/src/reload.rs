@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shoal_config::{Config, Differences};
+use shoal_config::Differences;
 use shoal_engine::policy::Policy;
 use shoal_net::Waker;
 use shoal_net::stream::StreamLimits;
@@ -47,19 +47,6 @@ pub(crate) struct ReloadCounters {
     pub(crate) failed: AtomicU64,
 }
 
-impl Live {
-    /// Returns the same with another configuration, whose listeners and number of connections are those of the start.
-    fn with(&self, config: Config) -> Self {
-        let listeners = self.sessions.listeners.clone();
-        let connections_max = self.stream_limits.connections_max;
-        Self {
-            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
-            stream_limits: settings::stream_limits(&config, connections_max),
-            policy: Arc::new(Policy::new(config)),
-        }
-    }
-}
-
 impl Reloader {
     /// Reads everything again, and logs the outcome.
     pub(crate) fn reload(&self) {
@@ -90,7 +77,15 @@ impl Reloader {
             })?;
         }
         self.log.set_level(reloaded.config.log.level);
-        self.live.publish(Arc::new(live.with(reloaded.config)));
+        let config = reloaded.config;
+        // The listeners and the number of connections are those of the start.
+        let listeners = live.sessions.listeners.clone();
+        let connections_max = live.stream_limits.connections_max;
+        self.live.publish(Arc::new(Live {
+            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
+            stream_limits: settings::stream_limits(&config, connections_max),
+            policy: Arc::new(Policy::new(config)),
+        }));
         self.wakers.iter().for_each(Waker::wake);
         Ok(reloaded.differences)
     }

@@ -49,12 +49,7 @@ pub(crate) struct SelfSigned {
 
 /// Executes the command, and returns the text that says what to do next.
 pub(crate) fn run(action: &Action) -> Result<String, Failure> {
-    match action {
-        Action::SelfSigned(arguments) => self_signed(arguments),
-    }
-}
-
-fn self_signed(arguments: &SelfSigned) -> Result<String, Failure> {
+    let Action::SelfSigned(arguments) = action;
     let (certificate, key) = files(arguments)?;
     let now = UNIX_EPOCH + Duration::from_secs(clock::unix_s());
     let made = shoal_tls::self_signed_for_a_year(&arguments.names, now).map_err(|error| match error {
@@ -115,6 +110,11 @@ fn write(file: &Path, mode: u32, text: &str) -> Result<(), Failure> {
 fn advice(arguments: &SelfSigned, certificate: &Path, key: &Path) -> String {
     let names = arguments.names.join(", ");
     let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+    // In a URL, an IPv6 address is in brackets. A star stands for any word.
+    let host = match arguments.names.first().map_or("", String::as_str) {
+        name if name.contains(':') => format!("[{name}]"),
+        name => name.replace('*', "any"),
+    };
     format!(
         "\
 {certificate} is a certificate for {names}, valid for a year; {key} is its private key.
@@ -128,12 +128,6 @@ keys = [{key:?}]
 
 It is self-signed, so clients must be told to trust it, for example:
   curl --cacert {certificate} https://{host}:8443/announce
-",
-        host = url_host(arguments.names.first().map_or("", String::as_str)),
+"
     )
-}
-
-/// Returns a name as it is written in a URL: an IPv6 address is in brackets, and a star stands for any word.
-fn url_host(name: &str) -> String {
-    if name.contains(':') { format!("[{name}]") } else { name.replace('*', "any") }
 }

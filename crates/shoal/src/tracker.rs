@@ -12,7 +12,7 @@ use anyhow::Context;
 use shoal_config::{Auto, ByteSize, Config, HostName, HttpConfig, Listen, UdpConfig};
 use shoal_engine::policy::Policy;
 use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, Choice, Sockets, Unsupported};
+use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
 use shoal_store::Store;
 use tokio::net::TcpListener;
@@ -207,15 +207,12 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
         }
         None => {
             let Choice { backend, passed_over } = Backend::choose();
-            (backend, why_chosen(passed_over))
+            let fastest = "it is the fastest that works here".to_owned();
+            (backend, passed_over.map_or(fastest, |other| other.to_string()))
         }
     };
     tracing::info!(io = %backend, reason, "datagram back end");
     Ok(backend)
-}
-
-fn why_chosen(passed_over: Option<Unsupported>) -> String {
-    passed_over.map_or("it is the fastest that works here".to_owned(), |other| other.to_string())
 }
 
 /// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that

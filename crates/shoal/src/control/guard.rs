@@ -22,9 +22,11 @@ const OTHER_SITE: &str = "this listener does not serve pages of other sites; ope
 /// Answers a request or refuses it. Browsers neither cache the response nor treat it as a page.
 pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(Authority::as_str);
+    // A browser marks requests that a page of another site makes (Fetch Metadata).
+    let is_cross_site = request.headers().get_all("sec-fetch-site").iter().any(|site| site == "cross-site");
     let mut response = if !is_ours(&hosts, authority, request.headers()) {
         (StatusCode::MISDIRECTED_REQUEST, OTHER_HOST).into_response()
-    } else if is_cross_site(request.headers()) {
+    } else if is_cross_site {
         (StatusCode::FORBIDDEN, OTHER_SITE).into_response()
     } else {
         next.run(request).await
@@ -49,11 +51,6 @@ fn is_host(hosts: &[HostName], host: &str) -> bool {
     address.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
         || hosts.iter().any(|host| host.matches(name))
-}
-
-/// Returns whether a browser marks the request as made by a page of another site (Fetch Metadata).
-fn is_cross_site(headers: &HeaderMap) -> bool {
-    headers.get_all("sec-fetch-site").iter().any(|site| site == "cross-site")
 }
 
 #[cfg(test)]

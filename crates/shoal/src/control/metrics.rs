@@ -90,12 +90,20 @@ impl Collector for Metrics {
         page.sums::<SessionCounters>(sessions)?;
         encode_drops(sources, &mut page)?;
         encode_datagrams(sources, &mut page)?;
-        encode_sockets(sources, &mut page)?;
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
         encode_webtorrent(sources, &mut page)?;
         encode_memory(sources, &mut page)?;
-        encode_build(sources, &mut page)?;
+        page.info(
+            "shoal_build",
+            "Version of the program, and its I/O back ends for datagrams and connections.",
+            [
+                ("version", version::RELEASE),
+                ("commit", version::COMMIT),
+                ("io", &*sources.backend),
+                ("http_io", "epoll"),
+            ],
+        )?;
         encode_process(sources, &mut page)
     }
 }
@@ -242,10 +250,7 @@ fn encode_datagrams(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_udp_datagrams_sent",
         "Replies that the kernel accepted for sending.",
         by_family(|io| io.sent.read()),
-    )
-}
-
-fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    )?;
     let memories: Vec<_> = sources
         .numbered()
         .flat_map(|(number, worker)| worker.sockets.iter().map(move |socket| (number.clone(), socket)))
@@ -403,20 +408,6 @@ fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         parts.map(|(kind, bytes)| ([("kind", kind)], bytes)),
     )?;
     page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
-}
-
-fn encode_build(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let labels = [
-        ("version", version::RELEASE),
-        ("commit", version::COMMIT),
-        ("io", &*sources.backend),
-        ("http_io", "epoll"),
-    ];
-    page.info(
-        "shoal_build",
-        "Version of the program, and its I/O back ends for datagrams and connections.",
-        labels,
-    )
 }
 
 /// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.
