@@ -58,7 +58,10 @@ pub enum CpuAssignmentError {
     #[error(
         "--cores {cores}: in mode {mode} this machine has {has} (processors {processors:?}), and the load needs at \
          least one of them; {instead}, or --allow-overlap to let tracker and load share",
-        instead = at_most(*most)
+        instead = match most {
+            0 => "use --cpu-mode subsequent and few --load-cores".to_owned(),
+            most => format!("use at most {most}"),
+        }
     )]
     TooMany {
         /// The requested number.
@@ -82,13 +85,6 @@ pub enum CpuAssignmentError {
         /// The suitable mode.
         use_instead: CpuMode,
     },
-}
-
-fn at_most(most: usize) -> String {
-    match most {
-        0 => "use --cpu-mode subsequent and few --load-cores".to_owned(),
-        most => format!("use at most {most}"),
-    }
 }
 
 impl CpuMode {

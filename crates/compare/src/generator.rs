@@ -7,7 +7,7 @@ use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion};
 use shoal_load::ws::WsSettings;
 use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, WrongReplies, http, udp, ws};
 
-use crate::load::{HttpTransport, Transport, WsTransport};
+use crate::load::Transport;
 use crate::ws::PATH;
 
 /// A load generator, ready for the runs of one tracker.
@@ -30,8 +30,38 @@ impl Generator {
     ) -> Result<Self, OpenError> {
         let session = match transport {
             Transport::Udp => udp::open(plan)?,
-            Transport::Http(http) => http::open(plan, &http_settings(http, plan.target, connections))?,
-            Transport::Ws(ws) => ws::open(plan, &ws_settings(ws, plan.target))?,
+            // Connections of ordinary clients: one request at a time, and closed in order.
+            Transport::Http(transport) => {
+                let settings = HttpSettings {
+                    host: plan.target.to_string(),
+                    announce_path: "/announce".to_owned(),
+                    scrape_path: "/scrape".to_owned(),
+                    tls: transport.tls.then(|| tls(plan.target, transport.resumption)),
+                    connections,
+                    pipelining: NonZeroUsize::MIN,
+                    reuse: if transport.keep_alive { Reuse::KeepAlive } else { Reuse::PerRequest },
+                    reset: false,
+                };
+                http::open(plan, &settings)?
+            }
+            // Connections of peers that stay: all of them are open before the measurement begins.
+            Transport::Ws(transport) => {
+                let settings = WsSettings {
+                    host: plan.target.to_string(),
+                    path: PATH.to_owned(),
+                    origin: None,
+                    tls: transport.tls.then(|| tls(plan.target, false)),
+                    connections: transport.connections,
+                    ramp: None,
+                    offers: transport.offers,
+                    sdp_bytes: transport.sdp_bytes,
+                    answer_share: transport.answer_share,
+                    held: 0,
+                    held_announce: false,
+                    slow_readers: transport.slow_readers,
+                };
+                ws::open(plan, &settings)?
+            }
         };
         Ok(Self { session, is_ws_echo: is_echo && matches!(transport, Transport::Ws(_)) })
     }
@@ -59,38 +89,6 @@ fn echo_report(mut report: Report) -> Report {
         connections.first_fault = None;
     }
     report
-}
-
-/// Connections of ordinary clients: one request at a time, and closed in order.
-fn http_settings(http: HttpTransport, tracker: SocketAddr, connections: NonZeroUsize) -> HttpSettings {
-    HttpSettings {
-        host: tracker.to_string(),
-        announce_path: "/announce".to_owned(),
-        scrape_path: "/scrape".to_owned(),
-        tls: http.tls.then(|| tls(tracker, http.resumption)),
-        connections,
-        pipelining: NonZeroUsize::MIN,
-        reuse: if http.keep_alive { Reuse::KeepAlive } else { Reuse::PerRequest },
-        reset: false,
-    }
-}
-
-/// Connections of peers that stay: all of them are open before the measurement begins.
-fn ws_settings(ws: WsTransport, tracker: SocketAddr) -> WsSettings {
-    WsSettings {
-        host: tracker.to_string(),
-        path: PATH.to_owned(),
-        origin: None,
-        tls: ws.tls.then(|| tls(tracker, false)),
-        connections: ws.connections,
-        ramp: None,
-        offers: ws.offers,
-        sdp_bytes: ws.sdp_bytes,
-        answer_share: ws.answer_share,
-        held: 0,
-        held_announce: false,
-        slow_readers: ws.slow_readers,
-    }
 }
 
 fn tls(tracker: SocketAddr, resumption: bool) -> TlsSettings {

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpStream};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use shoal_load::info_hash;
 use shoal_types::{Event, PeerId};
 
@@ -37,18 +37,12 @@ impl Idle {
     /// Returns an error if the tracker refuses, or this host has no more connections.
     pub(crate) fn add(&mut self, client: &Client, transport: Transport, seed: u64) -> Result<()> {
         let number = self.connections.len();
-        let step = u32::try_from(number).unwrap_or(0) % SOURCES;
-        let local = Ipv4Addr::from(u32::from(FIRST_SOURCE) + step);
-        let announce = || match transport {
-            Transport::Udp | Transport::Http(_) => over_http(client, local, seed),
-            Transport::Ws(_) => over_ws(client, local, seed, number),
-        };
         // A busy machine may cause a timeout, and the next attempt may succeed.
         let is_timeout =
             |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let mut attempts = 1;
         let announced = loop {
-            let announced = announce();
+            let announced = announce(client, transport, seed, number);
             if attempts == ATTEMPTS_MAX || !announced.as_ref().is_err_and(is_timeout) {
                 break announced;
             }
@@ -56,7 +50,7 @@ impl Idle {
         };
         let (refusal, connection) = announced.with_context(|| format!("connection {} failed", number + 1))?;
         if let Some(reason) = refusal {
-            ensure!(false, "connection {}: the tracker refused: {reason}", number + 1);
+            bail!("connection {}: the tracker refused: {reason}", number + 1);
         }
         self.connections.push(connection);
         Ok(())
@@ -73,21 +67,22 @@ impl Idle {
     }
 }
 
-/// Announces over HTTP. All connections announce the same peer, so that only the connections grow and not the swarms.
-fn over_http(client: &Client, local: Ipv4Addr, seed: u64) -> io::Result<(Option<String>, TcpStream)> {
-    let mut connection = client.connect_from(local)?;
-    let reply = connection.announce(info_hash(seed, 0), Event::Started)?;
-    Ok((reply.refusal(), connection.into_idle()))
-}
-
-/// Announces over a WebSocket. Each connection announces its own peer, since a peer belongs to one connection.
-fn over_ws(
+/// Opens connection `number` and announces on it. Over HTTP, all connections announce the same peer, so that only the
+/// connections grow and not the swarms. Each WebSocket announces its own peer, since a peer belongs to one connection.
+/// Returns the reason if the tracker refuses.
+fn announce(
     client: &Client,
-    local: Ipv4Addr,
+    transport: Transport,
     seed: u64,
     number: usize,
 ) -> io::Result<(Option<String>, TcpStream)> {
-    let mut connection = ws::Connection::open(client.connect_from(local)?)?;
+    let source = u32::try_from(number).unwrap_or(0) % SOURCES;
+    let mut connection = client.connect_from(Ipv4Addr::from(u32::from(FIRST_SOURCE) + source))?;
+    if let Transport::Udp | Transport::Http(_) = transport {
+        let reply = connection.announce(info_hash(seed, 0), Event::Started)?;
+        return Ok((reply.refusal(), connection.into_idle()));
+    }
+    let mut connection = ws::Connection::open(connection)?;
     let torrent = u32::try_from(number / PEERS_PER_TORRENT).unwrap_or(0);
     let mut peer_id = PeerId(*b"-SL0001-000000000000");
     peer_id.0[12..].copy_from_slice(format!("{:08}", number % 100_000_000).as_bytes());

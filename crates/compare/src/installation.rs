@@ -107,7 +107,8 @@ impl SearchPaths {
     }
 
     /// Returns the version that `--install` noted in a file `NAME.version` beside the program; or the one that the
-    /// program prints; or that of its Debian package; or, if it has none of them, the beginning of its hash.
+    /// program prints; or that of its Debian package; or, if it has none of them, the beginning of its SHA-256, which
+    /// distinguishes two builds.
     fn version(&self, version: &VersionQuery, program: &Path) -> Option<String> {
         let mut beside = program.as_os_str().to_owned();
         beside.push(".version");
@@ -117,8 +118,10 @@ impl SearchPaths {
         if !version.arguments.is_empty() {
             return ask(program, &version.arguments);
         }
-        let of_package = version.package.as_deref().and_then(|package| package_version(package, program));
-        of_package.or_else(|| version.package.as_ref().and_then(|_| hash(program)))
+        package_version(version.package.as_deref()?, program).or_else(|| {
+            let line = ask(Path::new("sha256sum"), &["--binary".to_owned(), program.to_str()?.to_owned()])?;
+            Some(format!("unknown (sha256 {}…)", line.trim_start_matches('\\').get(..HASH_DIGITS)?))
+        })
     }
 }
 
@@ -190,12 +193,6 @@ fn package_version(package: &str, program: &Path) -> Option<String> {
     let is_owner = owner.split(':').next() == Some(package) && owner.ends_with(&arguments[1]);
     let show = ["--show", "--showformat=${Version}", package].map(str::to_owned);
     if is_owner { ask(Path::new("dpkg-query"), &show) } else { None }
-}
-
-/// Returns the beginning of the SHA-256 of a program, which distinguishes two builds.
-fn hash(program: &Path) -> Option<String> {
-    let line = ask(Path::new("sha256sum"), &["--binary".to_owned(), program.to_str()?.to_owned()])?;
-    Some(format!("unknown (sha256 {}…)", line.trim_start_matches('\\').get(..HASH_DIGITS)?))
 }
 
 /// Returns the first line that `program` prints, if it exits in time. It prints into a file, because a pipe would stay

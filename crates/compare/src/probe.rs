@@ -2,15 +2,12 @@
 
 mod udp;
 
-use std::io;
-use std::net::SocketAddr;
-
 use shoal_types::{Event, InfoHash, PeerId};
 
 use crate::http::Client;
 use crate::ws;
 
-use udp::UdpProbe;
+pub(crate) use udp::UdpProbe;
 
 const PEER_ID: PeerId = PeerId(*b"-SL0001-laboratory01");
 
@@ -36,14 +33,6 @@ pub(crate) enum ProbeResult {
 }
 
 impl Probe {
-    /// Creates a probe over UDP. It asks for the torrent only if the tracker has a white list.
-    ///
-    /// # Errors
-    /// Returns an error if no socket can be opened.
-    pub(crate) fn over_udp(tracker: SocketAddr, has_whitelist: bool) -> io::Result<Self> {
-        Ok(Self::Udp(UdpProbe::new(tracker, has_whitelist)?))
-    }
-
     /// Probes once. Takes at most a second.
     pub(crate) fn ask(&mut self, info_hash: InfoHash) -> ProbeResult {
         match self {

@@ -87,7 +87,7 @@ pub struct Cell {
 }
 
 /// One run of one tracker.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Round {
     /// The number of the round, from 1.
     pub round: usize,

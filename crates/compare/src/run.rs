@@ -29,7 +29,7 @@ use crate::load::{LoadSpec, Measure, Transport, WsTransport};
 use crate::machine;
 use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
-use crate::probe::{Probe, ProbeResult};
+use crate::probe::{Probe, ProbeResult, UdpProbe};
 use crate::process::{Process, Program, describe_exit};
 use crate::result::{IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
 use crate::template::Values;
@@ -61,20 +61,7 @@ struct Addresses {
 impl Run<'_> {
     /// Runs as round number `round`.
     pub(crate) fn run(&self, round: usize, observer: &mut Observer<'_>) -> Round {
-        let mut outcome = Round {
-            round,
-            began: machine::timestamp(),
-            failure: None,
-            fill: None,
-            load: None,
-            latency: None,
-            usage: None,
-            resident_before_bytes: None,
-            resident_filled_bytes: None,
-            resident_loaded_bytes: None,
-            idle: None,
-            slow_readers: None,
-        };
+        let mut outcome = Round { round, began: machine::timestamp(), ..Round::default() };
         // This thread must not disturb the tracker either.
         let before = allowed().ok();
         let pinned =
@@ -395,8 +382,10 @@ impl Run<'_> {
         let patience = self.description.start_patience();
         let deadline = machine::now() + patience;
         let mut probe = match self.load.transport {
-            Transport::Udp => Probe::over_udp(address, self.description.whitelist)
-                .context("cannot open a socket for the probe")?,
+            Transport::Udp => {
+                let probe = UdpProbe::new(address, self.description.whitelist);
+                Probe::Udp(probe.context("cannot open a socket for the probe")?)
+            }
             Transport::Http(_) => Probe::Http(self.client(address)?),
             Transport::Ws(_) => Probe::Ws(self.client(address)?),
         };

@@ -49,10 +49,13 @@ impl Values {
     pub fn expand(&self, text: &str) -> Result<String, UnknownPlaceholder> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
+        let is_name = |name: &&str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
         while let Some(start) = rest.find('{') {
             out.push_str(&rest[..start]);
             let after = &rest[start + 1..];
-            if let Some(name) = name_at(after) {
+            if let Some(name) = after.find('}').map(|end| &after[..end]).filter(is_name) {
                 if !is_known(name) {
                     return Err(UnknownPlaceholder(name.to_owned()));
                 }
@@ -75,13 +78,6 @@ impl Values {
 /// Returns an error for the first one that is not.
 pub fn check(text: &str) -> Result<(), UnknownPlaceholder> {
     Values::default().expand(text).map(|_| ())
-}
-
-/// Returns the name of a placeholder whose opening brace precedes `text`.
-fn name_at(text: &str) -> Option<&str> {
-    let name = &text[..text.find('}')?];
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    is_name.then_some(name)
 }
 
 fn is_known(name: &str) -> bool {

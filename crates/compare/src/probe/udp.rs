@@ -24,7 +24,11 @@ pub(crate) struct UdpProbe {
 }
 
 impl UdpProbe {
-    pub(super) fn new(tracker: SocketAddr, has_whitelist: bool) -> io::Result<Self> {
+    /// Creates a probe, which asks for the torrent only if the tracker has a white list.
+    ///
+    /// # Errors
+    /// Returns an error if no socket can be opened.
+    pub(crate) fn new(tracker: SocketAddr, has_whitelist: bool) -> io::Result<Self> {
         let any: SocketAddr = match tracker {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),

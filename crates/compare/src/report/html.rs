@@ -29,12 +29,18 @@ pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> anyhow::Result<
     body.push_str("<h2>Raw</h2>\n");
     let rounds = render_table(&tables::raw_rounds(comparison));
     let _ = write!(body, "<details><summary>Every round</summary>\n{rounds}</details>\n");
-    body.push_str(&downloads(plots));
+    let link = |plot: &Plot| {
+        let (name, title) = (escape(&plot.name), escape(&plot.title));
+        format!("<li><a href=\"plots/{name}.png\">plots/{name}.png</a>: {title}</li>\n")
+    };
+    let links: String = plots.iter().map(link).collect();
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}<ul>\n\
+         <li><a href=\"results.json\">results.json</a>: everything that was measured</li>\n\
+         <li><a href=\"README.md\">README.md</a>: this page as Markdown</li>\n{links}</ul>\n</main>\n</body>\n</html>\n"
     ))
 }
 
@@ -43,7 +49,15 @@ fn render_block(block: &Block, figures: &str) -> String {
         Block::Heading(text) => format!("<h2>{}</h2>\n", escape(text)),
         Block::Text(text) => format!("<p>{}</p>\n", escape(text)),
         Block::Warning(text) => format!("<p class=\"warning\" role=\"note\">{}</p>\n", escape(text)),
-        Block::Facts(facts) => render_facts(facts),
+        Block::Facts(facts) => {
+            let row = |fact: &Fact| {
+                let (name, value) = (escape(&fact.name), escape(&fact.value));
+                let value = if fact.is_code { format!("<code>{value}</code>") } else { value };
+                format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n")
+            };
+            let rows: String = facts.iter().map(row).collect();
+            format!("<div class=\"scroll\"><table class=\"facts\"><tbody>\n{rows}</tbody></table></div>\n")
+        }
         Block::Table(table) => render_table(table),
         Block::List(lines) => {
             let items: String = lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
@@ -51,16 +65,6 @@ fn render_block(block: &Block, figures: &str) -> String {
         }
         Block::Plots => figures.to_owned(),
     }
-}
-
-fn render_facts(facts: &[Fact]) -> String {
-    let row = |fact: &Fact| {
-        let (name, value) = (escape(&fact.name), escape(&fact.value));
-        let value = if fact.is_code { format!("<code>{value}</code>") } else { value };
-        format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n")
-    };
-    let rows: String = facts.iter().map(row).collect();
-    format!("<div class=\"scroll\"><table class=\"facts\"><tbody>\n{rows}</tbody></table></div>\n")
 }
 
 fn render_table(table: &Table) -> String {
@@ -87,18 +91,6 @@ fn figure(plot: &Plot) -> anyhow::Result<String> {
         "<figure>\n{svg}<figcaption><a href=\"plots/{name}.png\">PNG</a> <a href=\"plots/{name}.svg\">SVG</a></figcaption>\n</figure>\n",
         name = escape(&plot.name),
     ))
-}
-
-fn downloads(plots: &[Plot]) -> String {
-    let link = |plot: &Plot| {
-        let (name, title) = (escape(&plot.name), escape(&plot.title));
-        format!("<li><a href=\"plots/{name}.png\">plots/{name}.png</a>: {title}</li>\n")
-    };
-    let plots: String = plots.iter().map(link).collect();
-    format!(
-        "<ul>\n<li><a href=\"results.json\">results.json</a>: everything that was measured</li>\n\
-         <li><a href=\"README.md\">README.md</a>: this page as Markdown</li>\n{plots}</ul>\n"
-    )
 }
 
 /// Escapes text, so that it cannot become an element or leave an attribute.

@@ -1,7 +1,6 @@
 //! Renders the report as Markdown that is readable as plain text, too: columns are padded.
 
-use super::page;
-use super::page::{Block, Fact, Table};
+use super::page::{self, Block, Fact, Table};
 use super::plot::Plot;
 use crate::result::Comparison;
 
@@ -10,39 +9,31 @@ pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> String {
     let mut out = format!("# {}\n", escape(&comparison.title));
     for block in page::blocks(comparison) {
         out.push('\n');
-        out.push_str(&render_block(&block, plots));
+        out.push_str(&match block {
+            Block::Heading(text) => format!("## {text}\n"),
+            Block::Text(text) => wrapped(&escape(&text)),
+            Block::Warning(text) => format!("> **{}**\n", escape(&text)),
+            Block::Facts(facts) => {
+                let value = |fact: &Fact| if fact.is_code { code(&fact.value) } else { escape(&fact.value) };
+                let rows = facts.iter().map(|fact| vec![escape(&fact.name), value(fact)]).collect();
+                grid(&[String::new(), String::new()], rows, 2)
+            }
+            Block::Table(Table { head, text_columns, rows }) => {
+                let head: Vec<String> = head.iter().map(|name| escape(name)).collect();
+                let rows = rows.iter().map(|row| row.iter().map(|cell| escape(cell)).collect()).collect();
+                grid(&head, rows, text_columns)
+            }
+            Block::List(lines) => lines.iter().map(|line| format!("- {}\n", escape(line))).collect(),
+            Block::Plots => {
+                let link = |plot: &Plot| format!("![{}](plots/{}.png)\n", escape(&plot.title), plot.name);
+                plots.iter().map(link).collect::<Vec<_>>().join("\n")
+            }
+        });
     }
     out.push_str(
         "\nThe same as a page: [index.html](index.html). All rounds, raw: [results.json](results.json).\n",
     );
     out
-}
-
-fn render_block(block: &Block, plots: &[Plot]) -> String {
-    match block {
-        Block::Heading(text) => format!("## {text}\n"),
-        Block::Text(text) => wrapped(&escape(text)),
-        Block::Warning(text) => format!("> **{}**\n", escape(text)),
-        Block::Facts(facts) => render_facts(facts),
-        Block::Table(table) => render_table(table),
-        Block::List(lines) => lines.iter().map(|line| format!("- {}\n", escape(line))).collect(),
-        Block::Plots => {
-            let link = |plot: &Plot| format!("![{}](plots/{}.png)\n", escape(&plot.title), plot.name);
-            plots.iter().map(link).collect::<Vec<_>>().join("\n")
-        }
-    }
-}
-
-fn render_facts(facts: &[Fact]) -> String {
-    let value = |fact: &Fact| if fact.is_code { code(&fact.value) } else { escape(&fact.value) };
-    let rows = facts.iter().map(|fact| vec![escape(&fact.name), value(fact)]).collect();
-    grid(&[String::new(), String::new()], rows, 2)
-}
-
-fn render_table(table: &Table) -> String {
-    let head: Vec<String> = table.head.iter().map(|name| escape(name)).collect();
-    let rows = table.rows.iter().map(|row| row.iter().map(|cell| escape(cell)).collect()).collect();
-    grid(&head, rows, table.text_columns)
 }
 
 /// Renders a table with padded columns. The first `text_columns` are aligned to the left, the others to the right.

@@ -2,7 +2,7 @@
 //! plain; the renderers escape it.
 
 use super::ranking;
-use super::round::{Marks, STEAL_MAX};
+use super::round::{self, Marks};
 use super::row::{self, Outcome, Row};
 use super::unit::UnitLabels;
 use super::{number, relayed, tables};
@@ -87,7 +87,10 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
         (false, false) => READING,
     };
     blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading.into())]);
-    blocks.extend(marks_legend(&rows));
+    let measured = rows.iter().filter_map(Row::measured);
+    let marks = measured.flat_map(|row| [Some(row.marks), row.latency.as_ref().map(|latency| latency.marks)]);
+    let legend = Marks::meanings(marks.flatten());
+    blocks.extend((!legend.is_empty()).then_some(Block::List(legend)));
     blocks.extend(ranking_blocks(&rows));
     blocks.extend([Block::Heading("Plots"), Block::Plots]);
     if !is_idle {
@@ -127,29 +130,20 @@ fn load_blocks(rows: &[Row<'_>]) -> Vec<Block> {
 
 fn facts(comparison: &Comparison) -> Vec<Fact> {
     let fact = |name: &str, value: String, is_code| Fact { name: name.into(), value, is_code };
-    let machine = &comparison.machine;
-    let rounds = comparison.rounds;
+    let Machine { processor, processors, memory_bytes, kernel, virtualised } = &comparison.machine;
+    let memory = number::trimmed(round::as_f64(memory_bytes >> 20) / 1024.0);
+    let hypervisor = virtualised.as_ref().map(|name| format!(", virtual ({name})")).unwrap_or_default();
+    let machine = format!("{processor}, {processors} logical processors, {memory} GiB of memory{hypervisor}");
     vec![
         fact("Command", command_line(&comparison.command), true),
         fact("Started", comparison.began.clone(), false),
         fact("Commit", comparison.commit.clone(), true),
-        fact("Machine", describe_machine(machine), false),
-        fact("Kernel", machine.kernel.clone(), false),
+        fact("Machine", machine, false),
+        fact("Kernel", kernel.clone(), false),
         fact("CPU mode", comparison.cpu_mode.clone(), false),
-        fact("Rounds", format!("{rounds} of each, trackers in turn"), false),
+        fact("Rounds", format!("{} of each, trackers in turn", comparison.rounds), false),
         fact("Complete", if comparison.partial { "no, interrupted" } else { "yes" }.into(), false),
     ]
-}
-
-fn describe_machine(machine: &Machine) -> String {
-    let memory_gib = super::round::as_f64(machine.memory_bytes >> 20) / 1024.0;
-    let memory = number::trimmed(memory_gib);
-    let hypervisor =
-        machine.virtualised.as_ref().map(|name| format!(", virtual ({name})")).unwrap_or_default();
-    format!(
-        "{}, {} logical processors, {memory} GiB of memory{hypervisor}",
-        machine.processor, machine.processors
-    )
 }
 
 /// Returns the command line in the syntax of a shell.
@@ -162,19 +156,6 @@ fn command_line(arguments: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', r"'\''")),
     };
     arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn marks_legend(rows: &[Row<'_>]) -> Option<Block> {
-    debug_assert!((STEAL_MAX - 0.1).abs() < f64::EPSILON, "the legend names the share");
-    let mut seen = Marks::default();
-    for measured in rows.iter().filter_map(Row::measured) {
-        let latency = measured.latency.as_ref().map(|latency| latency.marks);
-        seen = seen.union(measured.marks).union(latency.unwrap_or_default());
-    }
-    let signs = seen.signs();
-    let used = Marks::LEGEND.iter().filter(|(sign, _)| signs.contains(*sign));
-    let lines: Vec<String> = used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect();
-    (!lines.is_empty()).then_some(Block::List(lines))
 }
 
 fn ranking_blocks(rows: &[Row<'_>]) -> Vec<Block> {

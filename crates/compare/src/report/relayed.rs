@@ -5,7 +5,7 @@ use super::page::Table;
 use super::round::Marks;
 use super::row::Row;
 use super::spread::Spread;
-use super::tables::{outcome_with_reason, outcome_word, rounds, table};
+use super::tables::{outcome_with_reason, outcome_word, table, with_rounds};
 
 /// Returns whether these are measurements of WebTorrent.
 pub(super) fn is_relayed(rows: &[Row<'_>]) -> bool {
@@ -20,8 +20,6 @@ pub(super) fn has_slow_readers(rows: &[Row<'_>]) -> bool {
 /// Returns the main table.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
     let head = vec![
-        "Tracker",
-        "Cores",
         "Messages/s",
         "CPU µs each",
         "of it user",
@@ -55,8 +53,6 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
 /// Returns the table of messages, good and bad.
 pub(super) fn messages(rows: &[Row<'_>]) -> Table {
     let head = vec![
-        "Tracker",
-        "Cores",
         "Announces/s",
         "Scrapes/s",
         "Offers/s",
@@ -66,10 +62,9 @@ pub(super) fn messages(rows: &[Row<'_>]) -> Table {
         "Lost",
         "Errors",
         "Wrong",
-        "Rounds",
     ];
     let unmarked = Marks::default();
-    let mut table = table(head, rows, outcome_word, |row| {
+    let table = table(head, rows, outcome_word, |row| {
         let Some(relays) = &row.relays else { return vec![] };
         let wrong = row.wrong.zip(relays.wrong).map(|(replies, relays)| replies.plus(relays));
         vec![
@@ -82,31 +77,15 @@ pub(super) fn messages(rows: &[Row<'_>]) -> Table {
             number::median(row.loss_share, unmarked, number::percent),
             number::median(row.errors, unmarked, number::whole),
             number::median(wrong, unmarked, number::whole),
-            String::new(),
         ]
     });
-    for (line, row) in table.rows.iter_mut().zip(rows) {
-        if let Some(last) = line.last_mut() {
-            *last = rounds(row);
-        }
-    }
-    table
+    with_rounds(table, rows)
 }
 
 /// Returns the table of the open loop: replies and relays.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
-    let head = vec![
-        "Tracker",
-        "Cores",
-        "Reply p50 µs",
-        "p99 µs",
-        "Relay p50 µs",
-        "p90 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "Max µs",
-        "Lost",
-    ];
+    let head =
+        vec!["Reply p50 µs", "p99 µs", "Relay p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Lost"];
     table(head, rows, outcome_word, |row| {
         let Some(latency) = &row.latency else { return vec!["not measured".into()] };
         let show = |value| number::spread(value, latency.marks, number::figure);
@@ -120,8 +99,6 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
 /// Returns the table of the effect of slow readers on other connections.
 pub(super) fn slow_readers(rows: &[Row<'_>]) -> Table {
     let head = vec![
-        "Tracker",
-        "Cores",
         "p99 µs without",
         "with",
         "ratio",

@@ -7,7 +7,7 @@ use shoal_load::{Bottleneck, LatencySummary, Report};
 use crate::result::{Cell, IdleConnections, Round, SlowReaderRound, Usage, spent};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
-pub(super) const STEAL_MAX: f64 = 0.1;
+const STEAL_MAX: f64 = 0.1;
 
 /// Bytes of a megabyte in the report.
 const MEGABYTE: f64 = 1e6;
@@ -24,13 +24,13 @@ pub(super) struct Figures {
     /// Replies to scrapes a second.
     pub(super) scrapes_per_s: Option<f64>,
     /// The connections, if there are any.
-    pub(super) connections: Option<Connections>,
+    pub(super) connections: Option<Connections<f64>>,
     /// The relayed messages, if the protocol has any.
-    pub(super) relays: Option<Relays>,
+    pub(super) relays: Option<Relays<f64>>,
     /// The effect of slow readers on other connections.
-    pub(super) slow_readers: Option<SlowReaders>,
+    pub(super) slow_readers: Option<SlowReaders<f64>>,
     /// The idle connections, if these were measured.
-    pub(super) idle: Option<Idle>,
+    pub(super) idle: Option<Idle<f64>>,
     /// Microseconds of CPU time in user mode per reply, good or not; with WebTorrent, per message.
     pub(super) user_us: Option<f64>,
     /// The same in the kernel.
@@ -59,69 +59,69 @@ pub(super) struct Figures {
     pub(super) marks: Marks,
 }
 
-/// The connections of the closed loop of a round.
+/// The connections of the closed loop: the figures of a round, or their medians.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Connections {
+pub(super) struct Connections<F> {
     /// Connections that became ready for requests, a second.
-    pub(super) opened_per_s: Option<f64>,
+    pub(super) opened_per_s: Option<F>,
     /// TLS handshakes with a key exchange and a signature, a second.
-    pub(super) full_per_s: Option<f64>,
+    pub(super) full_per_s: Option<F>,
     /// Resumed TLS handshakes a second.
-    pub(super) resumed_per_s: Option<f64>,
+    pub(super) resumed_per_s: Option<F>,
     /// The median of the microseconds until a connection is ready for requests.
-    pub(super) setup_p50_us: f64,
+    pub(super) setup_p50_us: Option<F>,
     /// Connections that failed.
-    pub(super) failed: f64,
+    pub(super) failed: Option<F>,
 }
 
-/// The relayed messages of the closed loop of a round.
+/// The relayed messages of the closed loop: the figures of a round, or their medians.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Relays {
+pub(super) struct Relays<F> {
     /// Offers that arrived, a second.
-    pub(super) offers_per_s: Option<f64>,
+    pub(super) offers_per_s: Option<F>,
     /// Share of the offers due that did not arrive.
-    pub(super) offers_missing: Option<f64>,
+    pub(super) offers_missing: Option<F>,
     /// Answers that arrived, a second.
-    pub(super) answers_per_s: Option<f64>,
+    pub(super) answers_per_s: Option<F>,
     /// Share of the answers sent that did not arrive.
-    pub(super) answers_missing: Option<f64>,
+    pub(super) answers_missing: Option<F>,
     /// Offers and answers that arrived damaged or at the wrong peer.
-    pub(super) wrong: f64,
+    pub(super) wrong: Option<F>,
     /// KiB of resident memory that the fill added per connection.
-    pub(super) each_kib: Option<f64>,
+    pub(super) each_kib: Option<F>,
     /// Resident memory after the closed loop.
-    pub(super) loaded_mb: Option<f64>,
+    pub(super) loaded_mb: Option<F>,
 }
 
-/// A round without and with slow readers.
+/// Rounds without and with slow readers: the figures of one of them, or their medians.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlowReaders {
+pub(super) struct SlowReaders<F> {
     /// Their number.
-    pub(super) count: f64,
+    pub(super) count: Option<F>,
     /// The number that the tracker closed.
-    pub(super) closed: f64,
+    pub(super) closed: Option<F>,
     /// Relay of an offer at the fixed rate, in microseconds, 99th percentile: without them, with them, and the ratio of
     /// the latter to the former.
-    pub(super) p99_us: [Option<f64>; 3],
+    pub(super) p99_us: [Option<F>; 3],
     /// The same in the closed loop.
-    pub(super) loaded_p99_us: [Option<f64>; 3],
+    pub(super) loaded_p99_us: [Option<F>; 3],
     /// Resident memory at the end.
-    pub(super) resident_mb: Option<f64>,
+    pub(super) resident_mb: Option<F>,
 }
 
-/// Idle connections.
+/// Idle connections: the figures of a round, or their medians.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Idle {
+pub(super) struct Idle<F> {
     /// The number of open connections.
-    pub(super) open: f64,
+    pub(super) open: Option<F>,
     /// KiB of resident memory per connection.
-    pub(super) each_kib: f64,
+    pub(super) each_kib: Option<F>,
     /// The same with a thousand connections.
-    pub(super) first_kib: Option<f64>,
+    pub(super) first_kib: Option<F>,
     /// Resident memory before the first connection.
-    pub(super) before_mb: f64,
+    pub(super) before_mb: Option<F>,
     /// Resident memory with all connections.
-    pub(super) open_mb: f64,
+    pub(super) open_mb: Option<F>,
 }
 
 /// The open loop of a round.
@@ -156,7 +156,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// Every sign with its meaning.
-    pub(super) const LEGEND: [(char, &'static str); 5] = [
+    const LEGEND: [(char, &'static str); 5] = [
         ('†', "the generator was the bottleneck in at least one round: the tracker may be able to do more"),
         ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
         ('§', "at least one round ended early"),
@@ -172,6 +172,14 @@ impl Marks {
     pub(super) fn signs(self) -> String {
         let set = [self.generator_bound, self.stolen, self.cut_short, self.unsaturated, self.fewer];
         Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
+    }
+
+    /// Returns the signs of all these marks, each with its meaning.
+    pub(super) fn meanings(all: impl IntoIterator<Item = Self>) -> Vec<String> {
+        debug_assert!((STEAL_MAX - 0.1).abs() < f64::EPSILON, "the legend names the share");
+        let signs = all.into_iter().fold(Self::default(), Self::union).signs();
+        let used = Self::LEGEND.iter().filter(|(sign, _)| signs.contains(*sign));
+        used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect()
     }
 
     /// Returns the union of both sets of marks.
@@ -215,8 +223,8 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
                 opened_per_s: per_s(connections.opened),
                 full_per_s: per_s(connections.handshakes_full),
                 resumed_per_s: per_s(connections.handshakes_resumed),
-                setup_p50_us: connections.setup.p50_us,
-                failed: as_f64(connections.failures.total()),
+                setup_p50_us: Some(connections.setup.p50_us),
+                failed: Some(as_f64(connections.failures.total())),
             }
         }),
         idle: None,
@@ -256,21 +264,21 @@ fn idle_figures(round: &Round, idle: &IdleConnections) -> Result<Figures, String
     };
     Ok(Figures {
         idle: Some(Idle {
-            open: count,
-            each_kib: each_bytes / 1024.0,
+            open: Some(count),
+            each_kib: Some(each_bytes / 1024.0),
             first_kib: idle.steps.first().and_then(|step| {
                 ratio(as_f64(step.resident_bytes) - before, as_f64(step.open as u64))
                     .map(|bytes| bytes / 1024.0)
             }),
-            before_mb: before / MEGABYTE,
-            open_mb: open / MEGABYTE,
+            before_mb: Some(before / MEGABYTE),
+            open_mb: Some(open / MEGABYTE),
         }),
         marks: Marks { fewer: idle.open < idle.wanted, ..Marks::default() },
         ..Figures::default()
     })
 }
 
-fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays {
+fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays<f64> {
     // The counts include late messages of each kind in the same proportion, so the rates are scaled.
     let per_s = |count: u64| ratio(as_f64(count) * load.responses_per_s, as_f64(load.responses.total()));
     // The number of due offers depends on the tracker's count of peers, and the tracker may relay more.
@@ -281,14 +289,14 @@ fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> R
         offers_missing: missing(relays.offers, relays.offers_due),
         answers_per_s: per_s(relays.answers),
         answers_missing: missing(relays.answers, relays.answers_sent),
-        wrong: as_f64(relays.wrong.total()),
+        wrong: Some(as_f64(relays.wrong.total())),
         each_kib: filled_mb(round).and_then(|mb| ratio(mb * MEGABYTE / 1024.0, as_f64(open))),
         loaded_mb: round.resident_loaded_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
     }
 }
 
 /// Returns nothing if the second half of the round was not reached.
-fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<SlowReaders> {
+fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<SlowReaders<f64>> {
     let last = second.latency.as_ref().or(second.load.as_ref())?.relays.as_ref()?;
     let p99_us = |report: Option<&Report>| relay_latency(report?).map(|summary| summary.p99_us);
     let pair = |without: Option<&Report>, with: Option<&Report>| {
@@ -296,8 +304,8 @@ fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<SlowRe
         [without, with, with.zip(without).and_then(|(with, without)| ratio(with, without))]
     };
     Some(SlowReaders {
-        count: as_f64(last.slow_readers),
-        closed: as_f64(last.slow_readers_closed),
+        count: Some(as_f64(last.slow_readers)),
+        closed: Some(as_f64(last.slow_readers_closed)),
         p99_us: pair(round.latency.as_ref(), second.latency.as_ref()),
         loaded_p99_us: pair(round.load.as_ref(), second.load.as_ref()),
         resident_mb: second.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
@@ -372,13 +380,8 @@ fn latency(report: &Report) -> Option<Latency> {
 }
 
 fn marks(report: &Report) -> Marks {
-    Marks {
-        generator_bound: report.verdict == Bottleneck::GeneratorBound,
-        stolen: false,
-        cut_short: report.ended_early,
-        unsaturated: false,
-        fewer: false,
-    }
+    let generator_bound = report.verdict == Bottleneck::GeneratorBound;
+    Marks { generator_bound, cut_short: report.ended_early, ..Marks::default() }
 }
 
 fn loss_share(report: &Report) -> Option<f64> {

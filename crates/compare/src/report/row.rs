@@ -49,50 +49,12 @@ pub(super) struct Measured {
     pub(super) resident_mb: Option<Spread>,
     pub(super) filled_mb: Option<Spread>,
     pub(super) latency: Option<MeasuredLatency>,
-    pub(super) connections: Option<MeasuredConnections>,
-    pub(super) relays: Option<MeasuredRelays>,
-    pub(super) slow_readers: Option<MeasuredSlowReaders>,
-    pub(super) idle: Option<MeasuredIdle>,
+    pub(super) connections: Option<Connections<Spread>>,
+    pub(super) relays: Option<Relays<Spread>>,
+    pub(super) slow_readers: Option<SlowReaders<Spread>>,
+    pub(super) idle: Option<Idle<Spread>>,
     /// The marks of all rounds.
     pub(super) marks: Marks,
-}
-
-/// Medians of the connections.
-pub(super) struct MeasuredConnections {
-    pub(super) opened_per_s: Option<Spread>,
-    pub(super) full_per_s: Option<Spread>,
-    pub(super) resumed_per_s: Option<Spread>,
-    pub(super) setup_p50_us: Option<Spread>,
-    pub(super) failed: Option<Spread>,
-}
-
-/// Medians of the relayed messages.
-pub(super) struct MeasuredRelays {
-    pub(super) offers_per_s: Option<Spread>,
-    pub(super) offers_missing: Option<Spread>,
-    pub(super) answers_per_s: Option<Spread>,
-    pub(super) answers_missing: Option<Spread>,
-    pub(super) wrong: Option<Spread>,
-    pub(super) each_kib: Option<Spread>,
-    pub(super) loaded_mb: Option<Spread>,
-}
-
-/// Medians without and with slow readers. Latencies are those without them, with them, and the ratio.
-pub(super) struct MeasuredSlowReaders {
-    pub(super) count: Option<Spread>,
-    pub(super) closed: Option<Spread>,
-    pub(super) p99_us: [Option<Spread>; 3],
-    pub(super) loaded_p99_us: [Option<Spread>; 3],
-    pub(super) resident_mb: Option<Spread>,
-}
-
-/// Medians of idle connections.
-pub(super) struct MeasuredIdle {
-    pub(super) open: Option<Spread>,
-    pub(super) each_kib: Option<Spread>,
-    pub(super) first_kib: Option<Spread>,
-    pub(super) before_mb: Option<Spread>,
-    pub(super) open_mb: Option<Spread>,
 }
 
 /// Medians of the open loop, in microseconds.
@@ -137,7 +99,18 @@ impl Row<'_> {
 
 /// Returns the rows of a comparison, with the trackers in its order, each from few cores to many.
 pub(super) fn rows(comparison: &Comparison) -> Vec<Row<'_>> {
-    comparison.trackers.iter().flat_map(|tracker| rows_of(comparison, tracker)).collect()
+    let mut rows = Vec::new();
+    for tracker in &comparison.trackers {
+        let of_tracker = comparison.cells.iter().filter(|cell| cell.tracker == tracker.name);
+        let mut cells: Vec<&Cell> = of_tracker.collect();
+        cells.sort_by_key(|cell| cell.cores);
+        if cells.is_empty() {
+            let outcome = tracker.absent.clone().map_or(Outcome::NotRun, Outcome::Absent);
+            rows.push(Row { tracker, cell: None, outcome, left_out: Vec::new() });
+        }
+        rows.extend(cells.into_iter().map(|cell| row_of(tracker, cell)));
+    }
+    rows
 }
 
 /// Returns the numbers of cores that occur, in ascending order.
@@ -146,16 +119,6 @@ pub(super) fn core_counts<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> Ve
     counts.sort_unstable();
     counts.dedup();
     counts
-}
-
-fn rows_of<'a>(comparison: &'a Comparison, tracker: &'a Tracker) -> Vec<Row<'a>> {
-    let mut cells: Vec<&Cell> = comparison.cells.iter().filter(|cell| cell.tracker == tracker.name).collect();
-    cells.sort_by_key(|cell| cell.cores);
-    if !cells.is_empty() {
-        return cells.into_iter().map(|cell| row_of(tracker, cell)).collect();
-    }
-    let outcome = tracker.absent.clone().map_or(Outcome::NotRun, Outcome::Absent);
-    vec![Row { tracker, cell: None, outcome, left_out: Vec::new() }]
 }
 
 fn row_of<'a>(tracker: &'a Tracker, cell: &'a Cell) -> Row<'a> {
@@ -197,50 +160,50 @@ impl Measured {
             resident_mb: known(|round| round.resident_mb),
             filled_mb: known(|round| round.filled_mb),
             latency: MeasuredLatency::of(&latencies),
-            connections: MeasuredConnections::of(rounds),
-            relays: MeasuredRelays::of(rounds),
-            slow_readers: MeasuredSlowReaders::of(rounds),
-            idle: MeasuredIdle::of(rounds),
+            connections: Connections::medians(rounds),
+            relays: Relays::medians(rounds),
+            slow_readers: SlowReaders::medians(rounds),
+            idle: Idle::medians(rounds),
             marks: rounds.iter().fold(Marks::default(), |marks, round| marks.union(round.marks)),
         }
     }
 }
 
-impl MeasuredConnections {
-    fn of(rounds: &[Figures]) -> Option<Self> {
-        let rounds: Vec<Connections> = rounds.iter().filter_map(|round| round.connections).collect();
-        let over = |value: fn(&Connections) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+impl Connections<Spread> {
+    fn medians(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<_> = rounds.iter().filter_map(|round| round.connections).collect();
+        let over = |value: fn(&_) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
         (!rounds.is_empty()).then(|| Self {
             opened_per_s: over(|round| round.opened_per_s),
             full_per_s: over(|round| round.full_per_s),
             resumed_per_s: over(|round| round.resumed_per_s),
-            setup_p50_us: over(|round| Some(round.setup_p50_us)),
-            failed: over(|round| Some(round.failed)),
+            setup_p50_us: over(|round| round.setup_p50_us),
+            failed: over(|round| round.failed),
         })
     }
 }
 
-impl MeasuredRelays {
-    fn of(rounds: &[Figures]) -> Option<Self> {
-        let rounds: Vec<Relays> = rounds.iter().filter_map(|round| round.relays).collect();
-        let over = |value: fn(&Relays) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+impl Relays<Spread> {
+    fn medians(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<_> = rounds.iter().filter_map(|round| round.relays).collect();
+        let over = |value: fn(&_) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
         (!rounds.is_empty()).then(|| Self {
             offers_per_s: over(|round| round.offers_per_s),
             offers_missing: over(|round| round.offers_missing),
             answers_per_s: over(|round| round.answers_per_s),
             answers_missing: over(|round| round.answers_missing),
-            wrong: over(|round| Some(round.wrong)),
+            wrong: over(|round| round.wrong),
             each_kib: over(|round| round.each_kib),
             loaded_mb: over(|round| round.loaded_mb),
         })
     }
 }
 
-impl MeasuredSlowReaders {
-    fn of(rounds: &[Figures]) -> Option<Self> {
-        let rounds: Vec<SlowReaders> = rounds.iter().filter_map(|round| round.slow_readers).collect();
-        let over = |value: fn(&SlowReaders) -> f64| Spread::of(rounds.iter().map(value));
-        let each = |values: fn(&SlowReaders) -> [Option<f64>; 3]| {
+impl SlowReaders<Spread> {
+    fn medians(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<_> = rounds.iter().filter_map(|round| round.slow_readers).collect();
+        let over = |value: fn(&_) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
+        let each = |values: fn(&_) -> [Option<f64>; 3]| {
             [0, 1, 2].map(|at| Spread::of(rounds.iter().filter_map(|round| values(round)[at])))
         };
         (!rounds.is_empty()).then(|| Self {
@@ -248,19 +211,19 @@ impl MeasuredSlowReaders {
             closed: over(|round| round.closed),
             p99_us: each(|round| round.p99_us),
             loaded_p99_us: each(|round| round.loaded_p99_us),
-            resident_mb: Spread::of(rounds.iter().filter_map(|round| round.resident_mb)),
+            resident_mb: over(|round| round.resident_mb),
         })
     }
 }
 
-impl MeasuredIdle {
-    fn of(rounds: &[Figures]) -> Option<Self> {
-        let rounds: Vec<Idle> = rounds.iter().filter_map(|round| round.idle).collect();
-        let over = |value: fn(&Idle) -> f64| Spread::of(rounds.iter().map(value));
+impl Idle<Spread> {
+    fn medians(rounds: &[Figures]) -> Option<Self> {
+        let rounds: Vec<_> = rounds.iter().filter_map(|round| round.idle).collect();
+        let over = |value: fn(&_) -> Option<f64>| Spread::of(rounds.iter().filter_map(value));
         (!rounds.is_empty()).then(|| Self {
             open: over(|round| round.open),
             each_kib: over(|round| round.each_kib),
-            first_kib: Spread::of(rounds.iter().filter_map(|round| round.first_kib)),
+            first_kib: over(|round| round.first_kib),
             before_mb: over(|round| round.before_mb),
             open_mb: over(|round| round.open_mb),
         })

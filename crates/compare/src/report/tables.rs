@@ -20,16 +20,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
     if relayed::is_relayed(rows) {
         return relayed::main(rows);
     }
-    let head = vec![
-        "Tracker",
-        "Cores",
-        "Responses/s",
-        "CPU µs each",
-        "of it user",
-        "Memory MB",
-        "of it fill",
-        "p99 µs at rate",
-    ];
+    let head = vec!["Responses/s", "CPU µs each", "of it user", "Memory MB", "of it fill", "p99 µs at rate"];
     table(head, rows, outcome_with_reason, |row| {
         let marks = row.marks;
         let latency = row.latency.as_ref();
@@ -47,8 +38,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
 
 /// Returns the main table of idle connections.
 pub(super) fn idle(rows: &[Row<'_>]) -> Table {
-    let mut head =
-        vec!["Tracker", "Cores", "Connections", "KiB each", "Memory MB before", "Memory MB with all"];
+    let mut head = vec!["Connections", "KiB each", "Memory MB before", "Memory MB with all"];
     let idle = |row: &Row<'_>| row.measured().and_then(|measured| measured.idle.as_ref()?.first_kib);
     let has_steps = rows.iter().any(|row| idle(row).is_some());
     head.extend(has_steps.then_some("KiB each of the first 1,000"));
@@ -68,15 +58,7 @@ pub(super) fn idle(rows: &[Row<'_>]) -> Table {
 
 /// Returns the table of connections.
 pub(super) fn connections(rows: &[Row<'_>]) -> Table {
-    let head = vec![
-        "Tracker",
-        "Cores",
-        "Opened/s",
-        "Full handshakes/s",
-        "Resumed/s",
-        "Ready after µs (median)",
-        "Failed",
-    ];
+    let head = vec!["Opened/s", "Full handshakes/s", "Resumed/s", "Ready after µs (median)", "Failed"];
     let unmarked = Marks::default();
     table(head, rows, outcome_word, |row| match &row.connections {
         None => vec![],
@@ -92,20 +74,9 @@ pub(super) fn connections(rows: &[Row<'_>]) -> Table {
 
 /// Returns the table of replies, good and bad.
 pub(super) fn replies(rows: &[Row<'_>]) -> Table {
-    let head = vec![
-        "Tracker",
-        "Cores",
-        "Connects/s",
-        "Announces/s",
-        "Scrapes/s",
-        "Peers each",
-        "Lost",
-        "Errors",
-        "Wrong",
-        "Rounds",
-    ];
+    let head = vec!["Connects/s", "Announces/s", "Scrapes/s", "Peers each", "Lost", "Errors", "Wrong"];
     let unmarked = Marks::default();
-    let mut table = table(head, rows, outcome_word, |row| {
+    let table = table(head, rows, outcome_word, |row| {
         vec![
             // Connects exist over UDP only.
             match row.connections {
@@ -118,21 +89,14 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
             number::median(row.loss_share, unmarked, number::percent),
             number::median(row.errors, unmarked, number::whole),
             number::median(row.wrong, unmarked, number::whole),
-            String::new(),
         ]
     });
-    for (line, row) in table.rows.iter_mut().zip(rows) {
-        if let Some(last) = line.last_mut() {
-            *last = rounds(row);
-        }
-    }
-    table
+    with_rounds(table, rows)
 }
 
 /// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
-    let head =
-        vec!["Tracker", "Cores", "User µs each", "System µs each", "Tracker's CPUs busy", "Load's CPUs busy"];
+    let head = vec!["User µs each", "System µs each", "Tracker's CPUs busy", "Load's CPUs busy"];
     table(head, rows, outcome_word, |row| {
         vec![
             number::spread(row.user_us, row.marks, number::hundredths),
@@ -145,8 +109,7 @@ pub(super) fn processors(rows: &[Row<'_>]) -> Table {
 
 /// Returns the table of the open loop.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
-    let head =
-        vec!["Tracker", "Cores", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Responses/s", "Lost"];
+    let head = vec!["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Responses/s", "Lost"];
     table(head, rows, outcome_word, |row| match &row.latency {
         Some(latency) => {
             let marks = latency.marks;
@@ -281,13 +244,15 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
     ]
 }
 
-/// Builds a table with a line for each row. If nothing was measured, `otherwise` fills the first column of figures.
+/// Builds a table with a line for each row, which begins with the tracker and its cores. `head` names the figures. If
+/// nothing was measured, `otherwise` fills the first of their columns.
 pub(super) fn table(
     head: Vec<&'static str>,
     rows: &[Row<'_>],
     otherwise: fn(&Outcome) -> String,
     figures: impl Fn(&Measured) -> Vec<String>,
 ) -> Table {
+    let head: Vec<&str> = ["Tracker", "Cores"].into_iter().chain(head).collect();
     let line = |row: &Row<'_>| {
         let mut line = vec![row.tracker.title.clone(), cores(row)];
         match row.measured() {
@@ -301,14 +266,18 @@ pub(super) fn table(
     Table { head, text_columns: 1, rows }
 }
 
-/// Returns how many rounds count, of how many.
-pub(super) fn rounds(row: &Row<'_>) -> String {
-    let all = row.cell.map_or(0, |cell| cell.rounds.len());
-    match row.measured() {
-        Some(measured) => format!("{} of {all}", measured.rounds),
-        None if all > 0 => format!("0 of {all}"),
-        None => NOTHING.into(),
+/// Appends a column that tells how many rounds count, of how many.
+pub(super) fn with_rounds(mut table: Table, rows: &[Row<'_>]) -> Table {
+    table.head.push("Rounds");
+    for (line, row) in table.rows.iter_mut().zip(rows) {
+        let all = row.cell.map_or(0, |cell| cell.rounds.len());
+        line.push(match row.measured() {
+            Some(measured) => format!("{} of {all}", measured.rounds),
+            None if all > 0 => format!("0 of {all}"),
+            None => NOTHING.into(),
+        });
     }
+    table
 }
 
 /// Returns the outcome in a word; empty if there are measurements.

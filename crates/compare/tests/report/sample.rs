@@ -59,20 +59,7 @@ pub(crate) fn cell_of<'a>(comparison: &'a mut Comparison, tracker: &str, cores: 
 
 /// Creates a round without measurements.
 pub(crate) fn empty_round(round: usize) -> Round {
-    Round {
-        round,
-        began: "2026-03-01T12:00:01+00:00".into(),
-        failure: None,
-        fill: None,
-        load: None,
-        latency: None,
-        usage: None,
-        resident_before_bytes: None,
-        resident_filled_bytes: None,
-        resident_loaded_bytes: None,
-        idle: None,
-        slow_readers: None,
-    }
+    Round { round, began: "2026-03-01T12:00:01+00:00".into(), ..Round::default() }
 }
 
 /// Creates a load report of ten seconds with these numbers of good replies.

@@ -46,24 +46,26 @@ impl Bars {
             self.bars.iter().zip(0..).map(|(_, at)| self.row_centre(at)).fold(TOP, f64::max) + ROW / 2.0;
         let notes = u32::try_from(self.footnotes.len()).map_or(0.0, f64::from);
         let mut drawing = Drawing::new(WIDTH, layout::whole_units(notes.mul_add(32.0, rows_end + 150.0)));
-        let left = self.label_width() + 60.0;
+        let has_cores = self.bars.iter().any(|bar| bar.cores.is_some());
+        let labels = self.bars.iter().map(|bar| text_width(&bar.tracker, LABEL)).fold(0.0, f64::max);
+        let left = labels + if has_cores { 180.0 } else { 60.0 };
         let right = f64::from(WIDTH) - 60.0 - self.text_width();
         let ticks = ticks(self.most());
         let scale = Scale::linear((0.0, ticks.last().copied().unwrap_or(1.0)), (left, right));
         layout::title(&mut drawing, &self.title, &self.subtitle);
-        self.draw_legend(&mut drawing, left);
+        let mut x = left;
+        for (colour, meaning) in &self.legend {
+            drawing.rectangle((x, 143.0), (x + 24.0, 167.0), *colour);
+            drawing.text(meaning, (x + 36.0, 155.0), SMALL, FOREGROUND, Anchor::Left);
+            x += text_width(meaning, SMALL) + 90.0;
+        }
         for (tick, name) in ticks.iter().zip(number::ticks(&ticks)) {
             let x = scale.at(*tick);
             drawing.line(&[(x, TOP - 8.0), (x, rows_end + 8.0)], 2, GRID);
             drawing.text(&name, (x, rows_end + 30.0), SMALL, MUTED, Anchor::Centre);
         }
-        drawing.text(
-            &self.unit,
-            (f64::midpoint(left, right), rows_end + 70.0),
-            SMALL,
-            FOREGROUND,
-            Anchor::Centre,
-        );
+        let middle = f64::midpoint(left, right);
+        drawing.text(&self.unit, (middle, rows_end + 70.0), SMALL, FOREGROUND, Anchor::Centre);
         for at in 0..self.bars.len() {
             self.draw_bar(&mut drawing, at, left, &scale);
         }
@@ -100,15 +102,6 @@ impl Bars {
         }
     }
 
-    fn draw_legend(&self, drawing: &mut Drawing, left: f64) {
-        let mut x = left;
-        for (colour, meaning) in &self.legend {
-            drawing.rectangle((x, 143.0), (x + 24.0, 167.0), *colour);
-            drawing.text(meaning, (x + 36.0, 155.0), SMALL, FOREGROUND, Anchor::Left);
-            x += text_width(meaning, SMALL) + 90.0;
-        }
-    }
-
     /// Returns the largest value that has to fit.
     fn most(&self) -> f64 {
         let most = |bar: &Bar| match &bar.content {
@@ -116,11 +109,6 @@ impl Bars {
             Content::Nothing(_) => 0.0,
         };
         self.bars.iter().map(most).fold(0.0, f64::max)
-    }
-
-    fn label_width(&self) -> f64 {
-        let cores = if self.bars.iter().any(|bar| bar.cores.is_some()) { 120.0 } else { 0.0 };
-        self.bars.iter().map(|bar| text_width(&bar.tracker, LABEL)).fold(0.0, f64::max) + cores
     }
 
     fn text_width(&self) -> f64 {

@@ -19,7 +19,11 @@ pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
     let content = |row: &Measured, _| {
         let whole = row.whole_us?;
         let parts = match (row.user_us, row.system_us) {
-            (Some(user), Some(system)) => split(whole.median, user.median, system.median),
+            (Some(Spread { median: user, .. }), Some(Spread { median: system, .. })) => {
+                // The medians of the parts need not add up to the median of the whole.
+                let scale = if user + system > 0.0 { whole.median / (user + system) } else { 0.0 };
+                vec![(user * scale, USER), (system * scale, SYSTEM)]
+            }
             _ => vec![(whole.median, SYSTEM)],
         };
         let user = row.user_us.map(|user| format!(", user {:.2}", user.median)).unwrap_or_default();
@@ -105,18 +109,11 @@ fn chart(
         unit: String::new(),
         legend: vec![],
         bars: rows.iter().map(bar).collect(),
-        footnotes: layout::meanings(marks),
+        footnotes: Marks::meanings(marks),
     })
 }
 
 fn plain(spread: Spread, style: PlotStyle, marks: Marks, show: fn(f64) -> String) -> Option<Content> {
     let text = format!("{}{}", show(spread.median), marks.signs());
     Some(Content::Parts { parts: vec![(spread.median, style.colour)], range: (spread.min, spread.max), text })
-}
-
-/// Scales the parts to the length of the whole, because the medians of the parts need not add up to the median of the
-/// whole.
-fn split(whole: f64, user: f64, system: f64) -> Vec<(f64, Colour)> {
-    let scale = if user + system > 0.0 { whole / (user + system) } else { 0.0 };
-    vec![(user * scale, USER), (system * scale, SYSTEM)]
 }

@@ -8,7 +8,6 @@ use crate::report::number;
 use crate::report::round::{self, Marks};
 use crate::report::row::Row;
 use crate::report::spread::Spread;
-use crate::result::Cell;
 
 const HEIGHT: u32 = 1000;
 const TOP: f64 = 150.0;
@@ -42,8 +41,8 @@ pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Dra
     });
     let notes: Vec<String> =
         missing.map(|(row, _)| format!("{}: {}", row.tracker.title, layout::missing(row))).collect();
-    let meanings = layout::meanings(curves.iter().map(|curve| curve.marks));
-    let entries: Vec<Entry> = curves.iter().map(Curve::legend_entry).collect();
+    let meanings = Marks::meanings(curves.iter().map(|curve| curve.marks));
+    let entries: Vec<Entry> = curves.iter().map(|curve| curve.entry.clone()).collect();
     let bottom =
         u32::try_from(meanings.len()).map_or(0.0, f64::from).mul_add(-32.0, f64::from(HEIGHT) - 130.0);
     let right = f64::from(WIDTH) - layout::legend_width(&entries, &notes) - 40.0;
@@ -98,21 +97,12 @@ impl Curve {
             }
         }
     }
-
-    fn legend_entry(&self) -> Entry {
-        Entry { style: self.entry.style, title: format!("{}{}", self.entry.title, self.marks.signs()) }
-    }
-}
-
-fn curve(row: &Row<'_>, style: PlotStyle) -> Option<Curve> {
-    let marks = row.measured()?.latency.as_ref()?.marks;
-    let points = median_curve(row.cell?);
-    let entry = Entry { style, title: row.tracker.title.clone() };
-    (!points.is_empty()).then_some(Curve { entry, marks, points })
 }
 
 /// Returns the median latency at each rarity, over the rounds that count, as far as all of them reach.
-fn median_curve(cell: &Cell) -> Vec<(f64, f64)> {
+fn curve(row: &Row<'_>, style: PlotStyle) -> Option<Curve> {
+    let marks = row.measured()?.latency.as_ref()?.marks;
+    let cell = row.cell?;
     let counting =
         cell.rounds.iter().filter(|round| round::figures(cell, round).is_ok_and(|f| f.latency.is_some()));
     let rounds: Vec<Vec<(f64, f64)>> = counting
@@ -125,7 +115,10 @@ fn median_curve(cell: &Cell) -> Vec<(f64, f64)> {
     let at = |rarity: f64| {
         Some((rarity, Spread::of(rounds.iter().filter_map(|curve| value_at(curve, rarity)))?.median))
     };
-    rarities().into_iter().take_while(|rarity| *rarity <= reach).filter_map(at).collect()
+    let points: Vec<_> =
+        rarities().into_iter().take_while(|rarity| *rarity <= reach).filter_map(at).collect();
+    let entry = Entry { style, title: format!("{}{}", row.tracker.title, marks.signs()) };
+    (!points.is_empty()).then_some(Curve { entry, marks, points })
 }
 
 /// Returns a round's curve as rarities and latencies, without the point of infinite rarity. If offers are relayed, it

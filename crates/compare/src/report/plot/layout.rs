@@ -2,7 +2,6 @@
 
 use super::drawing::{Anchor, Drawing, FOREGROUND, MUTED, text_width};
 use super::palette::PlotStyle;
-use crate::report::round::Marks;
 use crate::report::row::{Outcome, Row};
 
 /// The width of every plot.
@@ -15,6 +14,7 @@ const TITLE: f64 = 38.0;
 const NOTE: f64 = 21.0;
 
 /// An entry of a legend.
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) style: PlotStyle,
     pub(super) title: String,
@@ -66,13 +66,6 @@ pub(super) fn missing(row: &Row<'_>) -> &'static str {
         Outcome::NotRun => "not run",
         Outcome::Measured(_) => "not measured",
     }
-}
-
-/// Returns the meanings of the signs in a plot.
-pub(super) fn meanings(marks: impl IntoIterator<Item = Marks>) -> Vec<String> {
-    let signs = marks.into_iter().fold(Marks::default(), Marks::union).signs();
-    let used = Marks::LEGEND.iter().filter(|(sign, _)| signs.contains(*sign));
-    used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect()
 }
 
 /// Rounds a height up to whole units.

@@ -43,7 +43,10 @@ pub(super) fn ticks(most: f64) -> Vec<f64> {
     if most <= 0.0 {
         return vec![0.0, 1.0];
     }
-    let step = round_up(most / 5.0);
+    // The step is 1, 2, 2.5, 5 or 10 times a power of ten.
+    let power = 10f64.powf((most / 5.0).log10().floor());
+    let factor = [1.0, 2.0, 2.5, 5.0].into_iter().find(|factor| factor * power >= most / 5.0).unwrap_or(10.0);
+    let step = factor * power;
     let mut ticks = vec![0.0];
     while ticks.last().is_some_and(|last| *last < most) && ticks.len() < 12 {
         let next = u32::try_from(ticks.len()).map_or(0.0, f64::from) * step;
@@ -67,13 +70,6 @@ pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
     let start = ticks.iter().rposition(|tick| *tick <= low).unwrap_or(0);
     let end = ticks.iter().position(|tick| *tick >= high).unwrap_or(ticks.len() - 1);
     ticks[start..=end.max(start + 1).min(ticks.len() - 1)].to_vec()
-}
-
-/// Rounds up to 1, 2, 2.5, 5 or 10 times a power of ten.
-fn round_up(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let factor = [1.0, 2.0, 2.5, 5.0].into_iter().find(|factor| factor * power >= value).unwrap_or(10.0);
-    factor * power
 }
 
 #[cfg(test)]

@@ -98,7 +98,9 @@ fn draw_series(drawing: &mut Drawing, series: &[Series<'_>], x: &Scale, y: &Scal
 fn series<'a>(rows: &[(&'a Row<'a>, PlotStyle)]) -> Vec<Series<'a>> {
     let mut all: Vec<Series<'_>> = Vec::new();
     for (row, style) in rows {
-        let Some(point) = throughput_point(row) else { continue };
+        let Some(measured) = row.measured() else { continue };
+        let (Some(cores), Some(spread)) = (row.cores(), measured.responses_per_s) else { continue };
+        let point = ThroughputPoint { cores: as_f64(cores), spread, marks: measured.marks };
         let (name, title) = (row.tracker.name.as_str(), row.tracker.title.as_str());
         match all.last_mut() {
             Some(last) if last.name == name => last.points.push(point),
@@ -106,12 +108,6 @@ fn series<'a>(rows: &[(&'a Row<'a>, PlotStyle)]) -> Vec<Series<'a>> {
         }
     }
     all
-}
-
-fn throughput_point(row: &Row<'_>) -> Option<ThroughputPoint> {
-    let measured = row.measured()?;
-    let (cores, spread) = (as_f64(row.cores()?), measured.responses_per_s?);
-    Some(ThroughputPoint { cores, spread, marks: measured.marks })
 }
 
 /// Returns the legend, with the signs of all points of a tracker.
@@ -125,7 +121,7 @@ fn entries(series: &[Series<'_>]) -> Vec<Entry> {
 
 /// Returns the meanings of the circled points and of the signs in the legend.
 fn meanings<'a>(points: impl Iterator<Item = &'a ThroughputPoint>) -> Vec<String> {
-    let mut lines = layout::meanings(points.map(|point| point.marks));
+    let mut lines = Marks::meanings(points.map(|point| point.marks));
     if !lines.is_empty() {
         lines.insert(0, "Circled points should be read with care:".into());
     }
