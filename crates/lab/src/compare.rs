@@ -23,6 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::load::args::duration;
+use crate::process::or_usage;
 use crate::shape::ShapeArgs;
 use crate::terminal;
 
@@ -203,9 +204,6 @@ const PRESET: &str = "A named load. UDP: published, announces, ten-million. HTTP
                       webtorrent-published-large (49,152), ws-slow-readers (with 1,000 connections that never read), and \
                       memory: ws-idle, wss-idle";
 
-/// The exit code for an invalid command line.
-const USAGE: u8 = 2;
-
 impl CompareArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(names) = &self.mode.install {
@@ -253,6 +251,7 @@ impl CompareArgs {
         }
         Ok(code)
     }
+
     /// Returns the preset without the options that override it.
     fn preset(&self) -> Result<ComparisonPreset> {
         Ok(ComparisonPreset::find(self.shape.preset.name)?)
@@ -271,17 +270,6 @@ impl CompareArgs {
         let is_good = |round: &shoal_compare::result::Round| round.failure.is_none();
         let measured = comparison.cells.iter().any(|cell| cell.rounds.iter().any(is_good));
         Ok(if measured { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-}
-
-/// Runs `action` with a valid value of the command line. Otherwise prints the error and returns the usage exit code.
-fn or_usage<T>(value: Result<T>, action: impl FnOnce(T) -> Result<ExitCode>) -> Result<ExitCode> {
-    match value {
-        Ok(value) => action(value),
-        Err(error) => {
-            eprintln!("shoal-lab: {error:#}");
-            Ok(ExitCode::from(USAGE))
-        }
     }
 }
 

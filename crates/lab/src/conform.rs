@@ -17,6 +17,7 @@ use shoal_conform::{
 };
 
 use self::url::TrackerUrl;
+use crate::process::USAGE;
 use crate::terminal;
 
 /// The minimum of the time limit of a case, as a multiple of the timeout of a reply.
@@ -79,23 +80,30 @@ pub(crate) struct ConformArgs {
 
 impl ConformArgs {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        const LIST: &str = "`shoal-lab conform --list`";
+        let refuse = |reason: &str| {
+            eprintln!("shoal-lab: {reason}");
+            Ok(ExitCode::from(USAGE))
+        };
         let all: Vec<&Case> =
             udp::cases().into_iter().chain(http::cases()).chain(webtorrent::cases()).collect();
         let unknown = self.only.iter().chain(&self.skip);
         if let Some(pattern) =
             unknown.into_iter().find(|pattern| !all.iter().any(|case| matches(pattern, case.id)))
         {
-            eprintln!(
-                "shoal-lab: no case is called {pattern:?}; `shoal-lab conform --list` prints their names"
-            );
-            return Ok(ExitCode::from(2));
+            return refuse(&format!("no case is called {pattern:?}; {LIST} prints their names"));
         }
-        let cases: Vec<&Case> = all.into_iter().filter(|case| self.is_chosen(case)).collect();
+        // Lists include slow cases, so that they are not overlooked.
+        let with_slow = self.slow || self.list || self.print_info_hashes;
+        let is_chosen = |case: &&Case| {
+            let is_named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, case.id));
+            (self.only.is_empty() || is_named(&self.only))
+                && !is_named(&self.skip)
+                && (with_slow || !case.is_slow)
+        };
+        let cases: Vec<&Case> = all.into_iter().filter(is_chosen).collect();
         if cases.is_empty() {
-            eprintln!(
-                "shoal-lab: --only, --skip and --slow leave no case; `shoal-lab conform --list` prints them"
-            );
-            return Ok(ExitCode::from(2));
+            return refuse(&format!("--only, --skip and --slow leave no case; {LIST} prints them"));
         }
         if self.list {
             terminal::print(&table::list(&cases))?;
@@ -108,23 +116,13 @@ impl ConformArgs {
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(url) = self.urls.iter().find(|url| of_scheme(url.scheme, &cases).is_empty()) {
-            eprintln!(
-                "shoal-lab: --only, --skip and --slow leave no case for {}; `shoal-lab conform --list` prints them",
-                url.text
-            );
-            return Ok(ExitCode::from(2));
+            let url = &url.text;
+            return refuse(&format!("--only, --skip and --slow leave no case for {url}; {LIST} prints them"));
         }
         let runs = self.urls.iter().flat_map(|url| self.test_tracker(url, &cases, seed)).collect();
         let report = Report::new(format!("shoal-lab {}", env!("CARGO_PKG_VERSION")), seed, runs);
         self.print(&report)?;
         Ok(if report.is_conforming { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    /// Returns whether a case is chosen. Lists include slow cases, so that they are not overlooked.
-    fn is_chosen(&self, case: &Case) -> bool {
-        let is_wanted = self.only.is_empty() || self.only.iter().any(|pattern| matches(pattern, case.id));
-        let is_unwanted = self.skip.iter().any(|pattern| matches(pattern, case.id));
-        is_wanted && !is_unwanted && (self.slow || self.list || self.print_info_hashes || !case.is_slow)
     }
 
     /// Tests a tracker over each of its address families. An unreachable tracker does not affect the others.

@@ -1,11 +1,28 @@
-//! This process: cancellation by Ctrl-C and SIGTERM, and its limit on open files.
+//! This process: its exit code for a wrong command line, cancellation by Ctrl-C and SIGTERM, and its limit on open files.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::terminal;
+
+/// The exit code for an invalid or impossible command line.
+pub(crate) const USAGE: u8 = 2;
+
+/// Runs `action` with a valid value of the command line. Otherwise prints the error and returns [`USAGE`].
+pub(crate) fn or_usage<T>(value: Result<T>, action: impl FnOnce(T) -> Result<ExitCode>) -> Result<ExitCode> {
+    match value {
+        Ok(value) => action(value),
+        Err(error) => {
+            terminal::note(&format!("shoal-lab: {error:#}"));
+            Ok(ExitCode::from(USAGE))
+        }
+    }
+}
 
 /// The user's request to stop. The first signal sets a flag, the second ends the program at once.
 #[derive(Debug)]

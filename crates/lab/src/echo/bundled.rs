@@ -30,16 +30,6 @@ impl BundledEcho {
     pub(super) fn new(echo: Echo, sockets: &Sockets) -> Self {
         Self { echo, bundler: sockets.segmented_sender(), bundles: Vec::new() }
     }
-
-    fn add_reply(&mut self, to: SocketAddr, reply: &[u8]) {
-        let fits = |bundle: &&mut Bundle| bundle.to == to && bundle.datagram_bytes == reply.len();
-        match self.bundles.iter_mut().find(fits) {
-            Some(bundle) => bundle.bytes.extend_from_slice(reply),
-            None => {
-                self.bundles.push(Bundle { to, datagram_bytes: reply.len(), bytes: reply.to_vec() });
-            }
-        }
-    }
 }
 
 impl DatagramService for BundledEcho {
@@ -47,7 +37,14 @@ impl DatagramService for BundledEcho {
         self.echo.serve(batch);
         for exchange in batch {
             if exchange.reply_len > 0 {
-                self.add_reply(exchange.source, &exchange.reply[..exchange.reply_len]);
+                let (to, reply) = (exchange.source, &exchange.reply[..exchange.reply_len]);
+                let fits = |bundle: &&mut Bundle| bundle.to == to && bundle.datagram_bytes == reply.len();
+                match self.bundles.iter_mut().find(fits) {
+                    Some(bundle) => bundle.bytes.extend_from_slice(reply),
+                    None => {
+                        self.bundles.push(Bundle { to, datagram_bytes: reply.len(), bytes: reply.to_vec() });
+                    }
+                }
                 exchange.reply_len = 0;
             }
         }

@@ -64,47 +64,18 @@ pub(super) fn serve<P: EchoProtocol>(
             // A signal ends the wait, which has the same effect as the timeout.
             let _ = poll(&mut waiting, Some(&POLL_TIMEOUT));
         }
-        is_busy = io.poll(now_ms(), &mut service).context("the sockets failed")? > 0;
+        let now = clock_gettime(ClockId::Monotonic);
+        let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+        let now_ms = seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000;
+        is_busy = io.poll(now_ms, &mut service).context("the sockets failed")? > 0;
     }
     Ok(())
-}
-
-fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
-    seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
 }
 
 impl<P: EchoProtocol> EchoService<P> {
     /// Creates the service. It uses TLS if `tls` is given.
     pub(super) fn new(protocol: P, tls: Option<Server>) -> Self {
         Self { protocol, tls, plaintext: Vec::new(), response: Vec::new() }
-    }
-
-    fn receive_tls(
-        &mut self,
-        tls: &mut Tls,
-        state: &mut P::State,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-    ) -> Next {
-        self.plaintext.clear();
-        self.response.clear();
-        let next = match tls.open(input, &mut self.plaintext, output) {
-            Err(_) => Next::Close,
-            Ok(()) if tls.is_handshaking() => Next::Busy,
-            Ok(()) => {
-                let next = self.protocol.on_data(state, &mut self.plaintext, &mut self.response);
-                if !self.response.is_empty() {
-                    tls.seal(&self.response, output);
-                }
-                if tls.is_closed() { Next::Close } else { next }
-            }
-        };
-        if matches!(next, Next::Close | Next::Linger) {
-            tls.close(output);
-        }
-        next
     }
 }
 
@@ -116,10 +87,26 @@ impl<P: EchoProtocol> StreamService for EchoService<P> {
     }
 
     fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
-        match &mut session.tls {
-            None => self.protocol.on_data(&mut session.state, input, output),
-            Some(tls) => self.receive_tls(tls, &mut session.state, input, output),
+        let Some(tls) = &mut session.tls else {
+            return self.protocol.on_data(&mut session.state, input, output);
+        };
+        self.plaintext.clear();
+        self.response.clear();
+        let next = match tls.open(input, &mut self.plaintext, output) {
+            Err(_) => Next::Close,
+            Ok(()) if tls.is_handshaking() => Next::Busy,
+            Ok(()) => {
+                let next = self.protocol.on_data(&mut session.state, &mut self.plaintext, &mut self.response);
+                if !self.response.is_empty() {
+                    tls.seal(&self.response, output);
+                }
+                if tls.is_closed() { Next::Close } else { next }
+            }
+        };
+        if matches!(next, Next::Close | Next::Linger) {
+            tls.close(output);
         }
+        next
     }
 
     fn expire(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) {}

@@ -52,7 +52,13 @@ impl EchoProtocol for WsEcho {
         } else {
             let mut partial = mem::take(&mut state.partial);
             partial.extend_from_slice(input);
-            state.read(&mut partial, output).map(|used| state.keep_rest(partial, used))
+            state.read(&mut partial, output).map(|used| {
+                // The incomplete rest stays in place, because a long message is large and arrives in many pieces.
+                if used < partial.len() {
+                    partial.drain(..used);
+                    state.partial = partial;
+                }
+            })
         };
         match ended {
             Err(next) => next,
@@ -78,14 +84,6 @@ impl State {
                 Step::Partial => return Ok(at),
                 Step::End(next) => return Err(next),
             }
-        }
-    }
-
-    /// Keeps the incomplete rest in place, because a long message is large and arrives in many pieces.
-    fn keep_rest(&mut self, mut partial: Vec<u8>, used: usize) {
-        if used < partial.len() {
-            partial.drain(..used);
-            self.partial = partial;
         }
     }
 

@@ -5,17 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use shoal_load::Plan;
 use shoal_load::http::{HttpSettings, PRESETS, Preset, Reuse, open};
-use shoal_net::Backend;
 
 use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
-use super::measure::{LoadRun, MeasureArgs, USAGE};
+use super::measure::{LoadRun, MeasureArgs};
 use super::target::{LoadTarget, scrape_path};
 use super::tls::{TlsArgs, TlsDocument};
-use crate::process::raise_open_files_limit;
+use crate::process::{or_usage, raise_open_files_limit};
 use crate::shape::ShapeArgs;
-use crate::terminal;
 
 /// Put load on an HTTP tracker (BEP 3), plain or with TLS: fill it with peers, then measure.
 ///
@@ -125,64 +122,55 @@ struct HttpDocument {
 
 impl HttpArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = match self.settings() {
-            Ok(settings) => settings,
-            Err(error) => {
-                terminal::note(&format!("shoal-lab: {error}"));
-                return Ok(ExitCode::from(USAGE));
-            }
-        };
-        let plan = self.plan()?;
-        raise_open_files_limit();
-        let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
-        let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };
-        let load = HttpDocument {
-            connections_per_worker: settings.connections.get(),
-            connection_per_request: settings.reuse == Reuse::PerRequest,
-            held: settings.reuse == Reuse::Held,
-            pipelining: settings.pipelining.get(),
-            reset: settings.reset,
-            tls: TlsDocument::new(settings.tls.as_ref()),
-            announce_path: settings.announce_path.clone(),
-            own_address_is_wrong: plan.own_address_is_wrong,
-        };
-        let run = LoadRun {
-            target: self.target.url(settings.tls.is_some(), &settings.announce_path),
-            plan: &plan,
-            window,
-            load,
-        };
-        self.measurement.run(&run, || open(&plan, &settings))
-    }
-
-    /// Returns how connections are used, taking the preset into account.
-    fn reuse(&self) -> Reuse {
-        match self.transport.hold {
-            Some(_) => Reuse::Held,
-            None if self.transport.connection_per_request => Reuse::PerRequest,
-            None => self.preset().map_or(Reuse::KeepAlive, |preset| preset.reuse),
-        }
-    }
-
-    fn preset(&self) -> Option<Preset> {
-        Preset::find(self.shape.preset.name)
+        or_usage(self.settings(), |settings| {
+            let fitting = match settings.reuse {
+                Reuse::PerRequest => SOURCES_MAX,
+                Reuse::KeepAlive => settings.connections.get(),
+                Reuse::Held => self.transport.hold.map_or(1, NonZeroUsize::get),
+            };
+            let mut plan = self.generator.plan(&self.target, &self.shape, fitting)?;
+            plan.own_address_is_wrong = !self.measurement.tolerate_own_address;
+            raise_open_files_limit();
+            let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
+            let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };
+            let load = HttpDocument {
+                connections_per_worker: settings.connections.get(),
+                connection_per_request: settings.reuse == Reuse::PerRequest,
+                held: settings.reuse == Reuse::Held,
+                pipelining: settings.pipelining.get(),
+                reset: settings.reset,
+                tls: TlsDocument::new(settings.tls.as_ref()),
+                announce_path: settings.announce_path.clone(),
+                own_address_is_wrong: plan.own_address_is_wrong,
+            };
+            let run = LoadRun {
+                target: self.target.url(settings.tls.is_some(), &settings.announce_path),
+                plan: &plan,
+                window,
+                load,
+            };
+            self.measurement.run(&run, || open(&plan, &settings))
+        })
     }
 
     fn settings(&self) -> Result<HttpSettings> {
         let HttpTransportArgs { connections, pipelining, hold, reset, tls, path, .. } = &self.transport;
         let target = &self.target;
-        let path = match (path, &target.path) {
-            (Some(path), _) => path.clone(),
-            (None, Some(path)) => path.clone(),
-            (None, None) => "/announce".to_owned(),
-        };
+        let path = path.as_ref().or(target.path.as_ref());
+        let path = path.map_or_else(|| "/announce".to_owned(), Clone::clone);
         let scrape_path = scrape_path(&path);
         ensure!(
             scrape_path.is_some() || self.shape.load().mix.scrape == 0,
             "{path} has no path for scrapes (BEP 48): give a path whose last part begins with announce, or a mix without \
              scrapes"
         );
-        let tls = tls.settings(target, self.preset().is_some_and(|preset| preset.tls))?;
+        let preset = Preset::find(self.shape.preset.name);
+        let tls = tls.settings(target, preset.is_some_and(|preset| preset.tls))?;
+        let reuse = match hold {
+            Some(_) => Reuse::Held,
+            None if self.transport.connection_per_request => Reuse::PerRequest,
+            None => preset.map_or(Reuse::KeepAlive, |preset| preset.reuse),
+        };
         let workers = self.generator.threads.workers().len().max(1);
         let share = |held: NonZeroUsize| NonZeroUsize::new(held.get().div_ceil(workers)).unwrap_or(held);
         Ok(HttpSettings {
@@ -192,32 +180,8 @@ impl HttpArgs {
             tls,
             connections: hold.map_or(*connections, share),
             pipelining: *pipelining,
-            reuse: self.reuse(),
+            reuse,
             reset: *reset,
-        })
-    }
-
-    fn plan(&self) -> Result<Plan> {
-        let load = self.shape.load();
-        let ConnectionGeneratorArgs { threads, timeout, .. } = &self.generator;
-        let address = self.target.addresses.choose_tcp(self.generator.source)?;
-        let fitting = match self.reuse() {
-            Reuse::PerRequest => SOURCES_MAX,
-            Reuse::KeepAlive => self.transport.connections.get(),
-            Reuse::Held => self.transport.hold.map_or(1, NonZeroUsize::get),
-        };
-        Ok(Plan {
-            target: address,
-            population: load.population,
-            mix: load.mix,
-            numwant: load.numwant,
-            scrape_hashes_max: load.scrape_hashes_max,
-            sources: self.generator.sources(address, fitting)?,
-            workers: threads.workers(),
-            seed: self.shape.seed,
-            io: Backend::ALL[0],
-            timeout: *timeout,
-            own_address_is_wrong: !self.measurement.tolerate_own_address,
         })
     }
 }

@@ -13,7 +13,7 @@ use shoal_load::{Bottleneck, Mix, OpenError, Pace, Plan, Population, Report, Ses
 
 use super::args::{duration, rate};
 use super::table;
-use crate::process::Cancellation;
+use crate::process::{Cancellation, USAGE};
 use crate::terminal::{self, ProgressLine};
 
 /// The options of the measurement and its output.
@@ -54,9 +54,6 @@ pub(super) struct LoadRun<'s, L> {
     pub(super) load: L,
 }
 
-/// The exit code for an impossible command line.
-pub(super) const USAGE: u8 = 2;
-
 /// The exit code after a Ctrl-C before the first measurement, as shells have it.
 const INTERRUPTED: u8 = 130;
 
@@ -86,23 +83,6 @@ struct LoadDocument<'d, L> {
     timeout_s: f64,
     #[serde(flatten)]
     of_protocol: &'d L,
-}
-
-impl<'d, L> LoadDocument<'d, L> {
-    fn new(plan: &Plan, of_protocol: &'d L) -> Self {
-        Self {
-            population: plan.population,
-            mix: plan.mix,
-            numwant: plan.numwant,
-            scrape_hashes_max: plan.scrape_hashes_max,
-            seed: plan.seed,
-            workers: plan.workers.len(),
-            first_source: plan.sources.first,
-            source_addresses: plan.sources.addresses.get(),
-            timeout_s: plan.timeout.as_secs_f64(),
-            of_protocol,
-        }
-    }
 }
 
 impl MeasureArgs {
@@ -157,7 +137,18 @@ impl MeasureArgs {
                 target,
                 address: plan.target,
                 pace,
-                load: LoadDocument::new(plan, load),
+                load: LoadDocument {
+                    population: plan.population,
+                    mix: plan.mix,
+                    numwant: plan.numwant,
+                    scrape_hashes_max: plan.scrape_hashes_max,
+                    seed: plan.seed,
+                    workers: plan.workers.len(),
+                    first_source: plan.sources.first,
+                    source_addresses: plan.sources.addresses.get(),
+                    timeout_s: plan.timeout.as_secs_f64(),
+                    of_protocol: load,
+                },
                 fill,
                 run,
             };

@@ -6,17 +6,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
-use shoal_load::{Plan, Population};
-use shoal_net::Backend;
 
 use super::args::rate;
 use super::generator::ConnectionGeneratorArgs;
-use super::measure::{LoadRun, MeasureArgs, USAGE};
+use super::measure::{LoadRun, MeasureArgs};
 use super::target::LoadTarget;
 use super::tls::{TlsArgs, TlsDocument};
-use crate::process::raise_open_files_limit;
+use crate::process::{or_usage, raise_open_files_limit};
 use crate::shape::ShapeArgs;
-use crate::terminal;
 
 /// Put load on a WebTorrent tracker over WebSockets, plain or with TLS: open all connections, fill it with peers, then
 /// measure.
@@ -154,35 +151,35 @@ struct WsDocument {
 
 impl WsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = match self.settings() {
-            Ok(settings) => settings,
-            Err(error) => {
-                terminal::note(&format!("shoal-lab: {error}"));
-                return Ok(ExitCode::from(USAGE));
-            }
-        };
-        let plan = self.plan(&settings)?;
-        raise_open_files_limit();
-        let load = WsDocument {
-            connections: settings.connections.get(),
-            ramp: settings.ramp,
-            held: settings.held,
-            held_announce: settings.held_announce,
-            slow_readers: settings.slow_readers,
-            offers: settings.offers,
-            sdp_bytes: settings.sdp_bytes,
-            answer_share: settings.answer_share,
-            tls: TlsDocument::new(settings.tls.as_ref()),
-            path: settings.path.clone(),
-            origin: settings.origin.clone(),
-        };
-        let run = LoadRun {
-            target: self.target.url(settings.tls.is_some(), &settings.path),
-            plan: &plan,
-            window: settings.connections.get().div_ceil(plan.workers.len().max(1)),
-            load,
-        };
-        self.measurement.run(&run, || open(&plan, &settings))
+        or_usage(self.settings(), |settings| {
+            let connections = settings.connections.get();
+            let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
+            // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
+            let mut plan = self.generator.plan(&self.target, &self.shape, all.div_ceil(8192))?;
+            let by_default = || u32::try_from(connections).unwrap_or(u32::MAX);
+            plan.population.peers = self.shape.peers.unwrap_or_else(by_default);
+            raise_open_files_limit();
+            let load = WsDocument {
+                connections,
+                ramp: settings.ramp,
+                held: settings.held,
+                held_announce: settings.held_announce,
+                slow_readers: settings.slow_readers,
+                offers: settings.offers,
+                sdp_bytes: settings.sdp_bytes,
+                answer_share: settings.answer_share,
+                tls: TlsDocument::new(settings.tls.as_ref()),
+                path: settings.path.clone(),
+                origin: settings.origin.clone(),
+            };
+            let run = LoadRun {
+                target: self.target.url(settings.tls.is_some(), &settings.path),
+                plan: &plan,
+                window: connections.div_ceil(plan.workers.len().max(1)),
+                load,
+            };
+            self.measurement.run(&run, || open(&plan, &settings))
+        })
     }
 
     fn settings(&self) -> Result<WsSettings> {
@@ -204,29 +201,6 @@ impl WsArgs {
             held: *hold,
             held_announce: *hold_announce,
             slow_readers: *slow_readers,
-        })
-    }
-
-    fn plan(&self, settings: &WsSettings) -> Result<Plan> {
-        let load = self.shape.load();
-        let connections = settings.connections.get();
-        let peers = self.shape.peers.unwrap_or_else(|| u32::try_from(connections).unwrap_or(u32::MAX));
-        let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
-        // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
-        let fitting = all.div_ceil(8192);
-        let address = self.target.addresses.choose_tcp(self.generator.source)?;
-        Ok(Plan {
-            target: address,
-            population: Population { peers, ..load.population },
-            mix: load.mix,
-            numwant: load.numwant,
-            scrape_hashes_max: load.scrape_hashes_max,
-            sources: self.generator.sources(address, fitting)?,
-            workers: self.generator.threads.workers(),
-            seed: self.shape.seed,
-            io: Backend::ALL[0],
-            timeout: self.generator.timeout,
-            own_address_is_wrong: true,
         })
     }
 }
