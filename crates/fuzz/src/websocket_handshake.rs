@@ -2,7 +2,7 @@
 
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{Body, HEAD_BYTES_MAX, HeaderStorage, Method, RequestHead};
-use shoal_wire::websocket::handshake::{Accept, Asked, Unaccepted, confirm, request, respond};
+use shoal_wire::websocket::handshake::{Asked, Unaccepted, confirm, request, respond};
 
 /// The key of a client's request: the nonce of RFC 6455, 1.3.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -18,7 +18,22 @@ pub fn websocket_handshake(bytes: &[u8]) {
             Asked::No => {}
             Asked::Malformed(reason) => assert!(!reason.is_empty() && head.upgrade().is_some()),
             Asked::Version => assert!(head.upgrade().is_some()),
-            Asked::WebSocket(accept) => check_accepted(&head, &accept),
+            Asked::WebSocket(accept) => {
+                assert_eq!(
+                    (head.method, head.version, head.body),
+                    (Method::Get, Version::Http11, Body::None)
+                );
+                let mut keys = head.header("sec-websocket-key");
+                let (Some(key), None) = (keys.next(), keys.next()) else { panic!("one key") };
+                let key = str::from_utf8(key.trim_ascii()).expect("a key is ASCII");
+                let mut response = Vec::new();
+                respond(&accept, &mut response);
+                assert_eq!(
+                    confirm(&response, key),
+                    Ok(Some(response.len())),
+                    "the client accepts the response"
+                );
+            }
         }
     }
     match confirm(bytes, KEY) {
@@ -32,15 +47,4 @@ pub fn websocket_handshake(bytes: &[u8]) {
         Err(Unaccepted::Status(status)) => assert!(status < 1000 && status != 101),
         Err(_) => assert!(!bytes.is_empty()),
     }
-}
-
-/// Checks that the client that sent `head` accepts the response to it.
-fn check_accepted(head: &RequestHead<'_, '_>, accept: &Accept) {
-    assert_eq!((head.method, head.version, head.body), (Method::Get, Version::Http11, Body::None));
-    let mut keys = head.header("sec-websocket-key");
-    let (Some(key), None) = (keys.next(), keys.next()) else { panic!("one key") };
-    let key = str::from_utf8(key.trim_ascii()).expect("a key is ASCII");
-    let mut response = Vec::new();
-    respond(accept, &mut response);
-    assert_eq!(confirm(&response, key), Ok(Some(response.len())), "the client accepts the response");
 }

@@ -1,7 +1,7 @@
 //! Messages to WebTorrent clients, as a client decodes them.
 
 use shoal_types::PeerId;
-use shoal_wire::webtorrent::received::{self, Received, ReceivedError, ScrapeReply};
+use shoal_wire::webtorrent::received::{self, Received, ReceivedError};
 use shoal_wire::webtorrent::{Answer, Offer, reply};
 
 use crate::webtorrent_message::check_json;
@@ -33,7 +33,16 @@ pub fn webtorrent_received(message: &[u8]) {
             };
             reply::answer(&read.info_hash, &read.peer_id, &answer, &mut out);
         }
-        Received::Scrape(read) => return check_scrape(*read),
+        Received::Scrape(read) => {
+            reply::scrape_begin(&mut out);
+            for (info_hash, file) in read.files() {
+                assert!(read.file(info_hash).is_some());
+                reply::scrape_file(&info_hash, file.complete, file.incomplete, file.downloaded, &mut out);
+            }
+            reply::scrape_end(&mut out);
+            let Ok(Received::Scrape(again)) = received::decode(&out) else { panic!("a scrape") };
+            return assert!(again.files().eq(read.files()));
+        }
         Received::Failure(read) => {
             reply::failure(read.action, read.info_hash.as_ref(), &read.reason, &mut out);
             let Ok(Received::Failure(again)) = received::decode(&out) else { panic!("a failure") };
@@ -42,16 +51,4 @@ pub fn webtorrent_received(message: &[u8]) {
         }
     }
     assert_eq!(received::decode(&out), Ok(received));
-}
-
-fn check_scrape(read: ScrapeReply<'_>) {
-    let mut out = Vec::new();
-    reply::scrape_begin(&mut out);
-    for (info_hash, file) in read.files() {
-        assert!(read.file(info_hash).is_some());
-        reply::scrape_file(&info_hash, file.complete, file.incomplete, file.downloaded, &mut out);
-    }
-    reply::scrape_end(&mut out);
-    let Ok(Received::Scrape(again)) = received::decode(&out) else { panic!("a scrape") };
-    assert!(again.files().eq(read.files()));
 }
