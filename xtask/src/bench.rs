@@ -1,41 +1,37 @@
 //! Micro-benchmarks, which are the `cargo bench` targets of the crates that they measure.
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::shell::{cargo, run};
+
+/// The arguments of a benchmark.
+#[derive(Args)]
+pub(crate) struct BenchArguments {
+    /// Arguments of the benchmark
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
 
 /// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Measure time, memory and pauses of the store: `--json` prints lines of JSON, `--filter TEXT` chooses cases
-    Store {
-        /// Arguments of the benchmark
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Store(BenchArguments),
     /// Measure the mean time and the longest call of the swarms of WebTorrent: `--json` prints lines of JSON,
     /// `--filter TEXT` chooses cases
-    Relay {
-        /// Arguments of the benchmark
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Relay(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
-    Net {
-        /// Arguments of the benchmark
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Net(BenchArguments),
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
-            Self::Store { arguments } => ("shoal-store", &["store"][..], arguments),
-            Self::Relay { arguments } => ("shoal-relay", &["relay"][..], arguments),
-            Self::Net { arguments } => ("shoal-net", &["echo", "respond"][..], arguments),
+            Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
+            Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
+            Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
         };
         for bench in benches {
             run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"]).args(&arguments))?;

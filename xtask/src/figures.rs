@@ -112,7 +112,11 @@ fn programs(files: &[File]) -> Vec<Program<'_>> {
         test_modules.extend(modules.iter().map(|module| folder(&file.path).join(module)));
         programs.push(Program { path: &file.path, lines });
     }
-    programs.retain(|program| !test_modules.iter().any(|module| program.is_in(module)));
+    // The file of a test module, or of one of its children.
+    let is_test = |path: &Path| {
+        test_modules.iter().any(|module| path.starts_with(module) || path == module.with_extension("rs"))
+    };
+    programs.retain(|program| !is_test(program.path));
     programs
 }
 
@@ -149,11 +153,6 @@ fn folder(path: &Path) -> PathBuf {
 }
 
 impl Program<'_> {
-    /// Returns whether this is the file of a module, or of one of its children.
-    fn is_in(&self, module: &Path) -> bool {
-        self.path.starts_with(module) || self.path == module.with_extension("rs")
-    }
-
     fn function_lengths(&self) -> Vec<usize> {
         functions(self.lines.iter().copied()).map(|(_, length)| length).collect()
     }

@@ -2,7 +2,7 @@
 //! missing.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -57,22 +57,17 @@ fn unpack_service(service: &Service) -> Result<()> {
     if service.path().is_ok() {
         return Ok(());
     }
-    unpack(service.packages, &service.directory()?)?;
-    service.check()
-}
-
-/// Downloads Debian packages and unpacks them to a directory, without installing them.
-fn unpack(packages: &[&str], directory: &Path) -> Result<()> {
-    eprintln!("unpacking Debian packages to {}: {}", directory.display(), packages.join(" "));
+    let directory = service.directory()?;
+    eprintln!("unpacking Debian packages to {}: {}", directory.display(), service.packages.join(" "));
     let download = directory.join("download");
     fs::create_dir_all(&download).with_context(|| format!("cannot create {}", download.display()))?;
     // As root, apt would switch to a user of its own, which cannot write to this directory.
     let mut fetch = command("apt-get", &["--quiet", "--option", "APT::Sandbox::User=root", "download"]);
-    shell::run(fetch.args(packages).current_dir(&download))?;
+    shell::run(fetch.args(service.packages).current_dir(&download))?;
     for package in fs::read_dir(&download).with_context(|| format!("cannot read {}", download.display()))? {
-        shell::run(command("dpkg-deb", &["--extract"]).arg(package?.path()).arg(directory))?;
+        shell::run(command("dpkg-deb", &["--extract"]).arg(package?.path()).arg(&directory))?;
     }
-    Ok(())
+    service.check()
 }
 
 fn missing_packages() -> Vec<&'static str> {

@@ -7,7 +7,6 @@ mod report;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::process::Command;
 use std::thread::available_parallelism;
 
@@ -54,7 +53,11 @@ pub(crate) fn run_built() -> Result<Counts> {
     }
     let ignored = output(nextest("list")?.args(["--run-ignored", "only", "--message-format", "oneline"]))?;
     let path = root().join(tools::target_directory()?).join("nextest/default/junit.xml");
-    remove(&path)?;
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+    }
     let mut tests = nextest("run")?;
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     tests.args(["--test-threads", &(THREADS_PER_CORE * cores).to_string()]);
@@ -81,15 +84,6 @@ fn nextest(task: &str) -> Result<Command> {
     command.args(["nextest", task, "--workspace", "--locked"]);
     command.args(["--lib", "--bins", "--examples", "--test", "*"]).current_dir(root());
     Ok(command)
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn report_skipped(skipped: &[String]) -> Result<()> {

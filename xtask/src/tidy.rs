@@ -65,25 +65,18 @@ pub(crate) fn files(root: &Path) -> Result<Vec<File>> {
     let list = list.context("cannot list the files of the repository")?;
     let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
     let mut files = Vec::new();
-    for path in paths.filter(|path| !is_foreign(path)) {
+    let is_a = |path: &Path, extension: &str| path.extension().is_some_and(|own| own == extension);
+    // Files that are generated, and the inputs of fuzz targets, are left out.
+    for path in paths.filter(|path| !path.starts_with("fuzz/corpus") && !is_a(path, "lock")) {
         let Ok(bytes) = fs::read(root.join(&path)) else {
             continue; // The file was deleted, but git still tracks it.
         };
-        let bytes = if is_picture(&path) { Vec::new() } else { bytes };
+        // Links may lead to a picture, but its contents are not checked.
+        let bytes = if is_a(&path, "png") { Vec::new() } else { bytes };
         let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
         files.push(File { path, text });
     }
     Ok(files)
-}
-
-/// Returns whether a file is generated, or the input of a fuzz target.
-fn is_foreign(path: &Path) -> bool {
-    path.starts_with("fuzz/corpus") || path.extension().is_some_and(|extension| extension == "lock")
-}
-
-/// Returns whether a file is a picture. Links may lead to it, but its contents are not checked.
-fn is_picture(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "png")
 }
 
 impl File {

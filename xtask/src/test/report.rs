@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quick_junit::{TestCase, TestCaseStatus};
+use quick_junit::TestCaseStatus;
 
 /// A test run.
 pub(crate) struct Report {
@@ -47,19 +47,16 @@ pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
             TestCaseStatus::NonSuccess { .. } => counts.failed += 1,
             TestCaseStatus::Skipped { .. } => skipped.push(name.clone()),
         }
-        skipped.extend(skips(case).map(str::to_owned));
+        // A test reports in its output that it, or a part of it, was skipped.
+        let outputs = [&case.system_out, &case.system_err].into_iter().flatten();
+        let lines = outputs.flat_map(|output| output.as_str().lines());
+        let is_skip = |line: &&str| line.to_ascii_lowercase().starts_with("skipped");
+        skipped.extend(lines.filter(is_skip).map(str::to_owned));
         let duration = case.time.unwrap_or_default();
         tests.push(Test { name, duration });
     }
     tests.sort_by_key(|test| Reverse(test.duration));
     Ok(Report { counts, skipped, tests })
-}
-
-/// Returns the messages of a test that it, or a part of it, was skipped.
-fn skips(case: &TestCase) -> impl Iterator<Item = &str> {
-    let outputs = [&case.system_out, &case.system_err].into_iter().flatten();
-    let lines = outputs.flat_map(|output| output.as_str().lines());
-    lines.filter(|line| line.to_ascii_lowercase().starts_with("skipped"))
 }
 
 impl Report {

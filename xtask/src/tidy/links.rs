@@ -1,6 +1,6 @@
 //! Relative links in Markdown must lead to a file or directory of the repository, and to a heading if they name one.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use super::{File, Finding};
 
@@ -31,8 +31,19 @@ fn links(file: &File) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
-    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-    let path = if path.is_empty() { file.path.clone() } else { join(&file.path, path) };
+    let (link, heading) = target.split_once('#').unwrap_or((target, ""));
+    let mut path = file.path.clone();
+    if !link.is_empty() {
+        // A link starts in the directory of its file.
+        path.pop();
+    }
+    for component in Path::new(link).components() {
+        match component {
+            Component::ParentDir => _ = path.pop(),
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
     let is_directory = files.iter().any(|other| other.path != path && other.path.starts_with(&path));
     let Some(linked) = files.iter().find(|other| other.path == path) else {
         return if is_directory { Ok(()) } else { Err(format!("there is no {target}")) };
@@ -41,19 +52,6 @@ fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{} has no heading #{heading}", path.display()))
-}
-
-/// Resolves `link` from the directory of `from`.
-fn join(from: &Path, link: &str) -> PathBuf {
-    let mut joined = from.parent().unwrap_or(Path::new("")).to_path_buf();
-    for component in Path::new(link).components() {
-        match component {
-            Component::ParentDir => _ = joined.pop(),
-            Component::Normal(name) => joined.push(name),
-            _ => {}
-        }
-    }
-    joined
 }
 
 /// Returns the anchors of headings as GitHub forms them: lower case, hyphens for blanks, no other punctuation.

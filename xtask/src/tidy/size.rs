@@ -27,8 +27,15 @@ pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {
 pub(crate) fn functions<'f>(
     lines: impl Iterator<Item = (usize, &'f str)> + Clone,
 ) -> impl Iterator<Item = (usize, usize)> {
+    let is_function = |line: &str| {
+        let words = line.split_whitespace().take_while(|word| !word.starts_with("//") && !word.contains('"'));
+        let mut words = words.skip_while(|word| {
+            word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "in" | "extern")
+        });
+        words.next() == Some("fn") && !line.ends_with(';')
+    };
     let numbered = lines.clone().enumerate();
-    numbered.filter(|(_, (_, line))| is_function(line)).filter_map(move |(index, (start, first))| {
+    numbered.filter(move |(_, (_, line))| is_function(line)).filter_map(move |(index, (start, first))| {
         let indentation = &first[..first.len() - first.trim_start().len()];
         let closing = format!("{indentation}}}");
         let rest = lines.clone().skip(index + 1);
@@ -36,14 +43,6 @@ pub(crate) fn functions<'f>(
         let end = body.find(|(_, line)| *line == closing)?.0;
         Some((start, end + 1 - start))
     })
-}
-
-fn is_function(line: &str) -> bool {
-    let words = line.split_whitespace().take_while(|word| !word.starts_with("//") && !word.contains('"'));
-    let mut words = words.skip_while(|word| {
-        word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "in" | "extern")
-    });
-    words.next() == Some("fn") && !line.ends_with(';')
 }
 
 #[cfg(test)]

@@ -142,7 +142,9 @@ fn find(file: &File) -> Vec<(usize, &'static Ban)> {
         if is_code_block || is_fence {
             continue;
         }
-        let (prose, code) = (without_code(prose), code.replace("\\\"", ""));
+        // Text in backquotes is code.
+        let prose = prose.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        let code = code.replace("\\\"", "");
         let of_line = |ban: &&Ban| match ban.place {
             Opening => !is_heading && opens(&prose, ban.text, begins_sentence),
             Prose => contains(&prose, ban.text) || contains(strings, ban.text),
@@ -192,11 +194,6 @@ impl<'f> Line<'f> {
         let is_fence = prose.starts_with("```");
         Line { prose, strings, code, is_fence, is_heading: prose.starts_with('#') }
     }
-}
-
-/// Returns the text without what stands in backquotes.
-fn without_code(prose: &str) -> String {
-    prose.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }
 
 /// Returns whether a statement in the text begins with these words. The text itself may begin a sentence.
