@@ -96,16 +96,24 @@ impl Bars {
 }
 
 impl Attack {
-    /// Returns an attack with the default configuration and limits.
-    pub(crate) const fn new(
-        layer: Layer,
+    /// Returns the layer and the name.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.layer.as_str(), self.name)
+    }
+}
+
+impl Layer {
+    /// Returns an attack on this layer with the default configuration and limits.
+    pub(crate) const fn attack(
+        self,
         name: &'static str,
         tries: &'static str,
         promise: &'static str,
         run: Program,
-    ) -> Self {
-        Self {
-            layer,
+    ) -> Attack {
+        Attack {
+            layer: self,
             name,
             tries,
             promise,
@@ -118,14 +126,6 @@ impl Attack {
         }
     }
 
-    /// Returns the layer and the name.
-    #[must_use]
-    pub fn id(&self) -> String {
-        format!("{}/{}", self.layer.as_str(), self.name)
-    }
-}
-
-impl Layer {
     /// Returns the name of the layer.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

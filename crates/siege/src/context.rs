@@ -81,6 +81,11 @@ impl<'t> Context<'t> {
         measure::now() >= self.window_end
     }
 
+    /// Numbers the rounds of an attack without a natural end.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = u32> {
+        (0..).take_while(|_| !self.is_window_over())
+    }
+
     /// Returns whether an attack has to end.
     pub(crate) fn is_over(&self) -> bool {
         measure::now() >= self.deadline

@@ -237,13 +237,6 @@ impl Protocol {
     }
 }
 
-/// Returns a random info hash.
-fn torrent() -> [u8; 20] {
-    let mut hash = [0; 20];
-    fastrand::fill(&mut hash);
-    hash
-}
-
 /// Returns the two ports of a pair of peers at one address, swapped in every other round.
 fn ports(round: u64) -> [u16; 2] {
     if round.is_multiple_of(2) { [4001, 4002] } else { [4002, 4001] }

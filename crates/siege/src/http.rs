@@ -91,13 +91,12 @@ impl HttpClient {
                 Ok(0) if self.unread.is_empty() => return Ok(None),
                 Ok(0) => bail!("the response is truncated"),
                 Ok(length) => self.unread.extend_from_slice(&piece[..length]),
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.unread.is_empty() => {
-                    return Ok(None);
-                }
-                Err(error) if error.kind() == ErrorKind::ConnectionReset && self.unread.is_empty() => {
-                    return Ok(None);
-                }
-                Err(error) => return Err(error).context("no response"),
+                Err(error) => match error.kind() {
+                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if self.unread.is_empty() => {
+                        return Ok(None);
+                    }
+                    _ => return Err(error).context("no response"),
+                },
             }
         }
     }

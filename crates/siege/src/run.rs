@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -88,8 +88,22 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, mode: Mode) 
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
     let watch = Watch::default();
     let (context, recovery) = thread::scope(|scope| {
-        scope.spawn(|| watch.sample(tracker));
-        scope.spawn(|| watch.poll(tracker));
+        scope.spawn(|| {
+            while !watch.is_over.load(Ordering::Relaxed) {
+                watch.peak_bytes.fetch_max(tracker.resident_bytes(), Ordering::Relaxed);
+                thread::sleep(SAMPLE_INTERVAL);
+            }
+        });
+        scope.spawn(|| {
+            while !watch.is_over.load(Ordering::Relaxed) {
+                let next = measure::now() + POLL_INTERVAL;
+                let response = tracker.request_control("/health", POLL_TIMEOUT);
+                let is_healthy = response.is_ok_and(|response| response.status == 200);
+                watch.polls.fetch_add(1, Ordering::Relaxed);
+                watch.unhealthy.fetch_add(u64::from(!is_healthy), Ordering::Relaxed);
+                measure::sleep_until(next);
+            }
+        });
         let result = attack_and_recover(attack, tracker, tls, mode, &clients, &mut measured);
         watch.is_over.store(true, Ordering::Relaxed);
         result
@@ -129,21 +143,16 @@ fn attack_and_recover<'t>(
     measured.took_ms = ms(ended - began);
     measured.cpu_ms = as_f64(tracker.cpu_ns().saturating_sub(cpu_before)) / 1e6;
     let recovery = clients.wait_for_replies(ended).ok();
-    measured.resident_after_bytes =
-        wait_for_memory(attack, tracker, mode, measured.resident_before_bytes, ended);
-    Ok((context, recovery))
-}
-
-/// Waits until memory is returned or its time is over, and returns the resident bytes.
-fn wait_for_memory(attack: &Attack, tracker: &Tracker, mode: Mode, before_bytes: u64, ended: Instant) -> u64 {
-    loop {
+    measured.resident_after_bytes = loop {
         let resident = tracker.resident_bytes();
-        let is_returned = verdict::is_returned(before_bytes, resident) || !attack.bars.is_memory_returned;
+        let is_returned =
+            !attack.bars.is_memory_returned || verdict::is_returned(measured.resident_before_bytes, resident);
         if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (mode == Mode::Short && is_returned) {
-            return resident;
+            break resident;
         }
         thread::sleep(SAMPLE_INTERVAL);
-    }
+    };
+    Ok((context, recovery))
 }
 
 /// Counters of the background threads.
@@ -153,26 +162,6 @@ struct Watch {
     peak_bytes: AtomicU64,
     polls: AtomicU64,
     unhealthy: AtomicU64,
-}
-
-impl Watch {
-    fn sample(&self, tracker: &Tracker) {
-        while !self.is_over.load(Ordering::Relaxed) {
-            self.peak_bytes.fetch_max(tracker.resident_bytes(), Ordering::Relaxed);
-            thread::sleep(SAMPLE_INTERVAL);
-        }
-    }
-
-    fn poll(&self, tracker: &Tracker) {
-        while !self.is_over.load(Ordering::Relaxed) {
-            let next = measure::now() + POLL_INTERVAL;
-            let is_healthy =
-                tracker.request_control("/health", POLL_TIMEOUT).is_ok_and(|response| response.status == 200);
-            self.polls.fetch_add(1, Ordering::Relaxed);
-            self.unhealthy.fetch_add(u64::from(!is_healthy), Ordering::Relaxed);
-            measure::sleep_until(next);
-        }
-    }
 }
 
 /// Summarises the requests of one protocol.

@@ -288,6 +288,13 @@ pub(crate) fn ensure_contains(peers: &[u8], ip: IpAddr, port: u16) -> Result<()>
     Ok(())
 }
 
+/// Returns a random info hash.
+pub(crate) fn random_hash() -> [u8; 20] {
+    let mut hash = [0; 20];
+    fastrand::fill(&mut hash);
+    hash
+}
+
 /// Returns the compact form of a peer.
 pub(crate) fn compact(ip: IpAddr, port: u16) -> Vec<u8> {
     let mut entry = match ip {

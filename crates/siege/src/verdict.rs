@@ -128,7 +128,15 @@ pub fn breaches(bars: &Bars, measured: &Measured, mode: Mode) -> Vec<String> {
             measured.unhealthy, measured.health_polls
         ));
     }
-    check_memory(bars, measured, &mut breaches);
+    let mib = |bytes: u64| crate::measure::as_f64(bytes) / f64::from(1 << 20);
+    let [before, peak, after] =
+        [measured.resident_before_bytes, measured.resident_peak_bytes, measured.resident_after_bytes];
+    if peak > bars.resident_bytes_max {
+        breaches.push(format!("{:.0} MiB resident, {:.0} allowed", mib(peak), mib(bars.resident_bytes_max)));
+    }
+    if bars.is_memory_returned && !is_returned(before, after) {
+        breaches.push(format!("{:.0} MiB still resident, {:.0} before", mib(after), mib(before)));
+    }
     if measured.recovery_ms.is_none() {
         breaches.push("honest clients are not all served after the attack".to_owned());
     }
@@ -157,19 +165,6 @@ fn check_honest(bars: &Bars, measured: &Measured, mode: Mode, breaches: &mut Vec
         if mode == Mode::Full && honest.p99_ms > f64::from(bars.p99_ms_max) {
             breaches.push(format!("{name}: p99 of {:.0} ms", honest.p99_ms));
         }
-    }
-}
-
-fn check_memory(bars: &Bars, measured: &Measured, breaches: &mut Vec<String>) {
-    let mib = |bytes: u64| crate::measure::as_f64(bytes) / f64::from(1 << 20);
-    if measured.resident_peak_bytes > bars.resident_bytes_max {
-        let (peak, max) = (mib(measured.resident_peak_bytes), mib(bars.resident_bytes_max));
-        breaches.push(format!("{peak:.0} MiB resident, {max:.0} allowed"));
-    }
-    if bars.is_memory_returned && !is_returned(measured.resident_before_bytes, measured.resident_after_bytes)
-    {
-        let (before, after) = (mib(measured.resident_before_bytes), mib(measured.resident_after_bytes));
-        breaches.push(format!("{after:.0} MiB still resident, {before:.0} before"));
     }
 }
 

@@ -132,22 +132,19 @@ impl WebSocket {
             }
             Opcode::Ping => {
                 self.pings += 1;
-                let mut pong = Vec::new();
-                frame::encode(Opcode::Pong, &payload, Some(MASK), &mut pong);
-                self.send_raw(&pong)?;
+                self.send_raw(&fragment(Opcode::Pong, true, &payload))?;
                 Ok(Some(None))
             }
-            Opcode::Close => bail!("closed by the tracker: {}", close_reason(&payload)),
+            // The code and the reason (RFC 6455, 5.5.1).
+            Opcode::Close => match payload.split_first_chunk::<2>() {
+                Some((code, reason)) => {
+                    let reason = String::from_utf8_lossy(reason);
+                    bail!("closed by the tracker: {} {reason}", u16::from_be_bytes(*code))
+                }
+                None => bail!("closed by the tracker: without a code"),
+            },
             _ => Ok(Some(None)),
         }
-    }
-}
-
-/// Describes the code and the reason of a close frame (RFC 6455, 5.5.1).
-fn close_reason(payload: &[u8]) -> String {
-    match payload.split_first_chunk::<2>() {
-        Some((code, reason)) => format!("{} {}", u16::from_be_bytes(*code), String::from_utf8_lossy(reason)),
-        None => "without a code".to_owned(),
     }
 }
 
@@ -170,9 +167,7 @@ pub(crate) fn upgrade(key: &str) -> Vec<u8> {
 
 /// Encodes a masked text frame.
 pub(crate) fn text(payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::encode(Opcode::Text, payload, Some(MASK), &mut out);
-    out
+    fragment(Opcode::Text, true, payload)
 }
 
 /// Encodes a masked frame. `fin` marks the last frame of a message.

@@ -49,7 +49,7 @@ const fn connections(
     settings: &'static [Setting],
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { settings, ..Attack::new(Layer::Connections, name, tries, SERVED, run) }
+    Attack { settings, ..Layer::Connections.attack(name, tries, SERVED, run) }
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -224,9 +224,7 @@ fn connect_and_close(context: &Context<'_>) -> Result<()> {
 
 /// Opens connections from many addresses without a pause.
 fn flood(context: &Context<'_>, act: impl Fn(TcpStream)) -> Result<()> {
-    let mut number = 0;
-    while !context.is_window_over() {
-        number += 1;
+    for number in context.rounds() {
         let source = hostile_v4(number % 200);
         if let Ok(stream) = socket::tcp(source, context.http(source), TIMEOUT) {
             context.spend(1, count(request().len()));

@@ -14,31 +14,27 @@ use crate::socket;
 
 const HEALTHY: &str = "/health stays 200, and honest clients are answered";
 
-const fn control(
-    name: &'static str,
-    tries: &'static str,
-    promise: &'static str,
-    run: fn(&Context<'_>) -> Result<()>,
-) -> Attack {
-    Attack::new(Layer::Control, name, tries, promise, run)
-}
-
 pub(super) const ATTACKS: &[Attack] = &[
-    control(
+    Layer::Control.attack(
         "rebinding",
         "a web page whose name resolves to the operator's address reads the metrics (DNS rebinding)",
         "requests for names that are not the operator's are refused",
         rebinding,
     ),
-    control("slow-clients", "two hundred connections send their request byte by byte", HEALTHY, |context| {
-        let target = context.tracker.control();
-        let sources = vec![hostile_v4(1)];
-        Holding { target, sources, connections: 200, opening: b"GET /", trickle: b"health", reads: true }
-            .run(context);
-        Ok(())
-    }),
-    control("huge-heads", "heads that never end", HEALTHY, huge_heads),
-    control("metrics-flood", "the metrics are requested without a pause", HEALTHY, metrics),
+    Layer::Control.attack(
+        "slow-clients",
+        "two hundred connections send their request byte by byte",
+        HEALTHY,
+        |context| {
+            let target = context.tracker.control();
+            let sources = vec![hostile_v4(1)];
+            Holding { target, sources, connections: 200, opening: b"GET /", trickle: b"health", reads: true }
+                .run(context);
+            Ok(())
+        },
+    ),
+    Layer::Control.attack("huge-heads", "heads that never end", HEALTHY, huge_heads),
+    Layer::Control.attack("metrics-flood", "the metrics are requested without a pause", HEALTHY, metrics),
 ];
 
 fn rebinding(context: &Context<'_>) -> Result<()> {

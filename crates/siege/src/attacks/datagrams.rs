@@ -25,7 +25,7 @@ const fn datagrams(
     promise: &'static str,
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { bars: Bars::SWARMS_STAY, ..Attack::new(Layer::Datagrams, name, tries, promise, run) }
+    Attack { bars: Bars::SWARMS_STAY, ..Layer::Datagrams.attack(name, tries, promise, run) }
 }
 
 pub(super) const ATTACKS: &[Attack] = &[

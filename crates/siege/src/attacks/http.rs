@@ -13,49 +13,50 @@ use crate::socket;
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
 
-const fn http(
-    name: &'static str,
-    tries: &'static str,
-    promise: &'static str,
-    run: fn(&Context<'_>) -> Result<()>,
-) -> Attack {
-    Attack::new(Layer::Http, name, tries, promise, run)
-}
-
 pub(super) const ATTACKS: &[Attack] = &[
-    http(
+    Layer::Http.attack(
         "pipelining",
         "thousands of requests on a connection without waiting for responses",
         SERVED,
         pipelining,
     ),
-    http("header-bombs", "ten thousand header fields, and one field of a megabyte", SERVED, header_bombs),
-    http(
+    Layer::Http.attack(
+        "header-bombs",
+        "ten thousand header fields, and one field of a megabyte",
+        SERVED,
+        header_bombs,
+    ),
+    Layer::Http.attack(
         "smuggling",
         "requests whose end two servers would locate differently",
         "each is refused or answered once; none hides a second request",
         smuggling,
     ),
-    http(
+    Layer::Http.attack(
         "endless-body",
         "a chunked body that never ends, and a body with a declared length of an exabyte",
         "the connection ends before a megabyte of the body is read",
         endless_body,
     ),
-    http("huge-query", "targets of up to a megabyte, and thousands of parameters", SERVED, huge_query),
-    http(
+    Layer::Http.attack(
+        "huge-query",
+        "targets of up to a megabyte, and thousands of parameters",
+        SERVED,
+        huge_query,
+    ),
+    Layer::Http.attack(
         "odd-methods",
         "all kinds of methods, in lower case too, and invalid bytes as a method",
         "none of them announces",
         odd_methods,
     ),
-    http(
+    Layer::Http.attack(
         "cross-site-browsers",
         "a web page makes its visitors announce, by an image, a form or a script",
         "cross-site browsers are refused",
         cross_site,
     ),
-    http(
+    Layer::Http.attack(
         "upgrade-storm",
         "upgrades to WebSockets that are closed at once, and upgrades to unknown protocols",
         SERVED,
@@ -82,10 +83,7 @@ fn send(context: &Context<'_>, number: u32, pieces: impl Iterator<Item = Vec<u8>
 fn pipelining(context: &Context<'_>) -> Result<()> {
     let requests = get(&announce_target(&[2; 20], 7400, 50)).repeat(64);
     let mut answered = 0;
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let source = hostile_v4(number % 200);
         let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { continue };
         for _ in 0..16 {
@@ -105,10 +103,7 @@ fn header_bombs(context: &Context<'_>) -> Result<()> {
         [b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
     let long = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     let mut served = 0;
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let bomb = if number % 2 == 0 { &many } else { &long };
         let (response, _) = send(context, number, bomb.chunks(16 << 10).map(<[u8]>::to_vec));
         served += u64::from(response.starts_with(b"HTTP/1.1 2"));
@@ -117,69 +112,57 @@ fn header_bombs(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A description, a request, and the maximum number of 200 responses to it.
-const SMUGGLING: &[(&str, &str, usize)] = &[
+/// Descriptions, and requests that must not get a single 200 response.
+const SMUGGLING: &[(&str, &str)] = &[
     (
         "two lengths",
         "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
     (
         "length and chunks",
         "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
     (
         "chunks by another name",
         "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
     (
         "chunks twice",
         "GET T HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
-    ("two hosts", "GET T HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 0),
+    ("two hosts", "GET T HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
     (
         "a blank before the colon",
         "GET T HTTP/1.1\r\nHost: a\r\nContent-Length : 26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
-    ("a folded line", "GET T HTTP/1.1\r\nHost: a\r\nX: a\r\n Content-Length: 26\r\n\r\n", 0),
-    ("a bare CR", "GET T HTTP/1.1\r\nHost: a\rContent-Length: 26\r\n\r\n", 0),
-    ("a NUL", "GET T HTTP/1.1\r\nHost: a\0\r\n\r\n", 0),
+    ("a folded line", "GET T HTTP/1.1\r\nHost: a\r\nX: a\r\n Content-Length: 26\r\n\r\n"),
+    ("a bare CR", "GET T HTTP/1.1\r\nHost: a\rContent-Length: 26\r\n\r\n"),
+    ("a NUL", "GET T HTTP/1.1\r\nHost: a\0\r\n\r\n"),
     (
         "a signed length",
         "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: +26\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
     (
         "a length in hexadecimal",
         "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
-    (
-        "a length beyond 64 bits",
-        "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551617\r\n\r\nG",
-        0,
-    ),
+    ("a length beyond 64 bits", "GET T HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551617\r\n\r\nG"),
     (
         "a request within a body",
         "POST T HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\nGET T HTTP/1.1\r\nHost: a\r\n\r\n",
-        0,
     ),
-    ("an HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+    ("an HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
 ];
 
 fn smuggling(context: &Context<'_>) -> Result<()> {
     let target = announce_target(&[2; 20], 7401, 10);
-    for (number, (name, request, served_max)) in (0..).zip(SMUGGLING) {
+    for (number, (name, request)) in (0..).zip(SMUGGLING) {
         let request = request.replace(" T ", &format!(" {target} ")).into_bytes();
         let (response, _) = send(context, number, std::iter::once(request));
         let served = response.windows(12).filter(|window| window == b"HTTP/1.1 200").count();
         let first = String::from_utf8_lossy(&response);
         let first = first.lines().next().unwrap_or("nothing");
-        context.check(*name, served <= *served_max, format!("{served} served, first response {first}"));
+        context.check(*name, served == 0, format!("{served} served, first response {first}"));
     }
     Ok(())
 }
@@ -204,10 +187,7 @@ fn huge_query(context: &Context<'_>) -> Result<()> {
     let long = format!("/announce?{}", "a".repeat(1 << 20));
     let many = format!("{}{}", announce_target(&[2; 20], 7402, 10), "&x=%41".repeat(900));
     let hashes = format!("/scrape?{}", "info_hash=aaaaaaaaaaaaaaaaaaaa&".repeat(240));
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let target = [&long, &many, &hashes][usize::from(number % 3 == 1) + 2 * usize::from(number % 3 == 2)];
         send(context, number, get(target).chunks(16 << 10).map(<[u8]>::to_vec));
     }
@@ -220,10 +200,7 @@ fn odd_methods(context: &Context<'_>) -> Result<()> {
         "GE T", "\t",
     ];
     let target = announce_target(&[0x77; 20], 7403, 10);
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let method = METHODS[usize::try_from(number)? % METHODS.len()];
         let request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
         send(context, number, std::iter::once(request));
@@ -259,10 +236,7 @@ fn cross_site(context: &Context<'_>) -> Result<()> {
 
 fn upgrades(context: &Context<'_>) -> Result<()> {
     let unknown = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c, x, y\r\n\r\n".to_vec();
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let upgrade = crate::websocket::upgrade("dGhlIHNhbXBsZSBub25jZQ==");
         send(context, number, std::iter::once(if number % 2 == 0 { upgrade } else { unknown.clone() }));
     }

@@ -44,53 +44,44 @@ const BURST_S: u64 = 8;
 
 const PAIRS_SERVED: &str = "offers and answers of honest pairs arrive";
 
-const fn relay(
-    name: &'static str,
-    tries: &'static str,
-    promise: &'static str,
-    run: fn(&Context<'_>) -> Result<()>,
-) -> Attack {
-    Attack::new(Layer::Relay, name, tries, promise, run)
-}
-
 pub(super) const ATTACKS: &[Attack] = &[
-    relay(
+    Layer::Relay.attack(
         "third-party-queue",
         "twelve sockets of one address fill the queue of a peer that reads 10 Mbit/s",
         "the peer stays connected, and its announces are answered",
         |context| third_party(context, &[hostile_v4(1)], STEADY_BYTES_PER_S),
     ),
-    relay(
+    Layer::Relay.attack(
         "third-party-queue-slow",
         "the same against a peer that reads 1 Mbit/s, from four addresses",
         "the peer stays connected, and its announces are answered",
         |context| third_party(context, &[1, 2, 3, 4].map(hostile_v4), STEADY_BYTES_PER_S / 10),
     ),
-    relay(
+    Layer::Relay.attack(
         "hot-target",
         "sixty sockets send all their offers to the only other peer of a swarm",
         PAIRS_SERVED,
-        hot_target,
+        |context| flood(context, context.pick(20, 60), &[random_id()], 200),
     ),
-    relay(
+    Layer::Relay.attack(
         "unsolicited-answers",
         "answers to offers that were never made, without a pause",
         PAIRS_SERVED,
         unsolicited,
     ),
-    relay(
+    Layer::Relay.attack(
         "peer-id-takeover",
         "a client at the same address announces the peer id of another",
         "offers go to the rightful owner",
         identity::take_over,
     ),
-    relay(
+    Layer::Relay.attack(
         "peer-id-takeover-slow",
         "offers delay the ping to a peer that reads 128 kbit/s, while its peer id is claimed",
         "the peer keeps its peer id",
         identity::take_over_slow,
     ),
-    relay(
+    Layer::Relay.attack(
         "claims-hoarding",
         "ten addresses claim more peer ids than can be decided at a time",
         "a client that is back on a new connection gets its peer id",
@@ -98,22 +89,22 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     Attack {
         settings: HUNDRED_TORRENTS,
-        ..relay(
+        ..Layer::Relay.attack(
             "member-of-thousands",
             "one connection announces thousands of torrents and leaves them all at once",
             "a connection is in no more torrents than webtorrent.torrents_per_connection_max",
             member_of_thousands,
         )
     },
-    relay(
+    Layer::Relay.attack(
         "unanswered-offers",
         "tens of thousands of offers that are read but never answered",
         PAIRS_SERVED,
-        unanswered,
+        |context| flood(context, 12, &[random_id(), random_id()], 64),
     ),
     Attack {
         settings: LITTLE_RELAYED,
-        ..relay(
+        ..Layer::Relay.attack(
             "small-offers",
             "one address sends the smallest offers without a pause from thirty sockets",
             "no more is relayed than eight times webtorrent.relay_rate_max",
@@ -122,7 +113,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings: FEW_PEERS,
-        ..relay(
+        ..Layer::Relay.attack(
             "filling-peers",
             "one address uses all of webtorrent.peers_max",
             "another client can still announce a new torrent",
@@ -230,12 +221,13 @@ fn count_replies(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     count(found)
 }
 
-fn hot_target(context: &Context<'_>) -> Result<()> {
-    let (hash, is_over) = (random_id(), AtomicBool::new(false));
+/// Makes small offers in these swarms from many sockets, until the end of the window.
+fn flood(context: &Context<'_>, sockets: u32, hashes: &[String], bytes: usize) -> Result<()> {
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for number in 0..context.pick(20, 60) {
-            let (hash, is_over) = (&hash, &is_over);
-            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 1, 200, is_over));
+        for (number, hash) in (0..sockets).zip(hashes.iter().cycle()) {
+            let is_over = &is_over;
+            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 1, bytes, is_over));
         }
         context.wait_for_window();
         is_over.store(true, Ordering::Relaxed);
@@ -285,19 +277,6 @@ fn member_of_thousands(context: &Context<'_>) -> Result<()> {
         joined += usize::from(member.wait_for(measure::now() + MESSAGE_TIME_MAX, is_answer)?);
     }
     context.check("torrents of one connection", joined <= LIMIT, format!("{joined} at a limit of {LIMIT}"));
-    Ok(())
-}
-
-fn unanswered(context: &Context<'_>) -> Result<()> {
-    let (is_over, hashes) = (AtomicBool::new(false), [random_id(), random_id()]);
-    thread::scope(|scope| {
-        for number in 0..12_u32 {
-            let (hash, is_over) = (&hashes[usize::from(number.is_multiple_of(2))], &is_over);
-            scope.spawn(move || offer_without_pause(context, hostile_v4(number), hash, 1, 64, is_over));
-        }
-        context.wait_for_window();
-        is_over.store(true, Ordering::Relaxed);
-    });
     Ok(())
 }
 

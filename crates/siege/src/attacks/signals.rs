@@ -18,29 +18,20 @@ const CONNECTIONS_AT_STOP: u32 = 50;
 /// The size of a file that is not a certificate.
 const HUGE_BYTES: u64 = 600 << 20;
 
-const fn signals(
-    name: &'static str,
-    tries: &'static str,
-    promise: &'static str,
-    run: fn(&Context<'_>) -> Result<()>,
-) -> Attack {
-    Attack::new(Layer::Signals, name, tries, promise, run)
-}
-
 pub(super) const ATTACKS: &[Attack] = &[
-    signals(
+    Layer::Signals.attack(
         "fifo-as-certificate",
         "SIGHUP while a FIFO is in place of a certificate",
         "health checks, signals and clients are served",
         fifo,
     ),
-    signals(
+    Layer::Signals.attack(
         "huge-certificate",
         "SIGHUP while a certificate is a file of 600 MiB",
         "health checks, signals and clients are served, and memory stays within its limit",
         huge,
     ),
-    signals(
+    Layer::Signals.attack(
         "reload-storm",
         "hundreds of SIGHUPs without a pause",
         "clients are served, including new sessions",
@@ -48,7 +39,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     Attack {
         finish: term_under_load,
-        ..signals(
+        ..Layer::Signals.attack(
             "stop-under-load",
             "SIGTERM while requests are in progress",
             "requests that have arrived are answered, and the exit code is 0",

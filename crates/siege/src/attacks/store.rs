@@ -40,7 +40,7 @@ const fn store(
     settings: &'static [(&'static str, &'static str)],
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { settings, bars: Bars::SWARMS_STAY, ..Attack::new(Layer::Store, name, tries, promise, run) }
+    Attack { settings, bars: Bars::SWARMS_STAY, ..Layer::Store.attack(name, tries, promise, run) }
 }
 
 /// The promise about the cost of keys that are chosen by their order.

@@ -22,7 +22,7 @@ const THOUSAND_SLOTS: &[Setting] =
 const SERVED: &str = "honest clients are answered, plain and over TLS";
 
 const fn tls(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
-    Attack::new(Layer::Tls, name, tries, SERVED, run)
+    Layer::Tls.attack(name, tries, SERVED, run)
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -75,10 +75,7 @@ fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
 
 fn hello_flood(context: &Context<'_>) -> Result<()> {
     let hello = context.tls.hello()?;
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         send(context, number, &hello);
     }
     Ok(())
@@ -86,10 +83,7 @@ fn hello_flood(context: &Context<'_>) -> Result<()> {
 
 fn mutated_hellos(context: &Context<'_>) -> Result<()> {
     let hello = context.tls.hello()?;
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let mut mutated = hello.clone();
         for _ in 0..fastrand::usize(1..8) {
             let at = fastrand::usize(5..mutated.len());
@@ -103,10 +97,7 @@ fn mutated_hellos(context: &Context<'_>) -> Result<()> {
 /// Randomizes the last third of a client hello, which contains extensions such as key shares and tickets.
 fn junk_tickets(context: &Context<'_>) -> Result<()> {
     let hello = context.tls.hello()?;
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let mut mutated = hello.clone();
         let start = mutated.len() / 3 * 2;
         fastrand::fill(&mut mutated[start..]);
@@ -116,10 +107,7 @@ fn junk_tickets(context: &Context<'_>) -> Result<()> {
 }
 
 fn garbage_records(context: &Context<'_>) -> Result<()> {
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let mut payload = vec![0; fastrand::usize(..16_000)];
         fastrand::fill(&mut payload);
         let record = record(fastrand::u8(18..26), &payload);
@@ -143,10 +131,7 @@ fn empty_records(context: &Context<'_>) -> Result<()> {
         tiny.extend(record(22, &[*byte]));
     }
     let empty = record(22, &[]).repeat(4000);
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         send(context, number, if number % 2 == 0 { &tiny } else { &empty });
     }
     Ok(())

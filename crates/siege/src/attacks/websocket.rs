@@ -24,12 +24,22 @@ const LITTLE_MEMORY: &[Setting] = &[
     ("webtorrent.connections_per_source_max", "100000"),
 ];
 
+/// A small number of slots, without a limit per source.
+const FEW_SLOTS: &[Setting] = &[
+    ("http.connections_max", "200"),
+    ("http.connections_per_source_max", "100000"),
+    ("webtorrent.connections_per_source_max", "100000"),
+];
+
+/// The metric of the connections that were closed because memory was short.
+const SHED: &str = "shoal_connections_ended_total{reason=\"evicted_memory\"} ";
+
 const SIXTY_FOUR_MIB: Bars = Bars { resident_bytes_max: 64 << 20, ..Bars::USUAL };
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
 
 const fn websocket(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
-    Attack::new(Layer::WebSocket, name, tries, SERVED, run)
+    Layer::WebSocket.attack(name, tries, SERVED, run)
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -75,25 +85,18 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     websocket("deep-json", "tens of thousands of nested arrays and objects", deep_json),
     websocket("huge-numbers", "numbers with thousands of digits, and strings of escapes", huge_numbers),
-    websocket("socket-hoarding", "ten addresses open more sockets than there are slots", |context| {
-        let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
-        let (target, opening) = (context.http(sources[0]), upgrade("dGhlIHNhbXBsZSBub25jZQ=="));
-        let connections = context.pick(300, 1500);
-        Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }.run(context);
-        Ok(())
-    })
-    .with_settings(&[
-        ("http.connections_max", "200"),
-        ("http.connections_per_source_max", "100000"),
-        ("webtorrent.connections_per_source_max", "100000"),
-    ]),
+    Attack {
+        settings: FEW_SLOTS,
+        ..websocket("socket-hoarding", "ten addresses open more sockets than there are slots", |context| {
+            let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
+            let (target, opening) = (context.http(sources[0]), upgrade("dGhlIHNhbXBsZSBub25jZQ=="));
+            let connections = context.pick(300, 1500);
+            Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }
+                .run(context);
+            Ok(())
+        })
+    },
 ];
-
-impl Attack {
-    const fn with_settings(self, settings: &'static [Setting]) -> Self {
-        Self { settings, ..self }
-    }
-}
 
 /// Opens sockets, sends half a message on each, and holds them.
 fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
@@ -138,7 +141,8 @@ fn divided_half_messages(context: &Context<'_>) -> Result<()> {
         sockets.push(stream);
     }
     let metrics = context.tracker.request_control("/metrics", TIMEOUT)?;
-    let shed = shed_connections(&String::from_utf8_lossy(&metrics.body));
+    let metrics = String::from_utf8_lossy(&metrics.body);
+    let shed = metrics.lines().find_map(|line| line.strip_prefix(SHED)?.parse().ok()).unwrap_or(0_u64);
     let sent = honest.send_raw(&fragment(Opcode::Continuation, true, message.as_bytes()));
     let deadline = measure::now() + TIMEOUT;
     let outcome = sent.and_then(|()| honest.wait_for(deadline, |message| message["interval"].as_u64()));
@@ -149,21 +153,12 @@ fn divided_half_messages(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many connections were closed because memory was short, from a page of metrics.
-fn shed_connections(metrics: &str) -> u64 {
-    let prefix = "shoal_connections_ended_total{reason=\"evicted_memory\"} ";
-    metrics.lines().find_map(|line| line.strip_prefix(prefix)?.parse().ok()).unwrap_or(0)
-}
-
 /// Calls `act` on new sockets until the end of the window. It returns the number of bytes that it sent.
 fn repeat(
     context: &Context<'_>,
     mut act: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
 ) -> Result<()> {
-    for number in 0.. {
-        if context.is_window_over() {
-            break;
-        }
+    for number in context.rounds() {
         let source = hostile_v4(number % 200);
         let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
         let sent = act(&mut stream).unwrap_or(0);
@@ -253,14 +248,7 @@ fn deep_json(context: &Context<'_>) -> Result<()> {
         text(format!("{{\"action\":\"announce\",\"x\":{value}}}").as_bytes())
     };
     let messages = [deep("[", "]"), deep("{\"a\":[", "]}"), deep("[", "")];
-    let mut round = 0;
-    repeat(context, |stream| {
-        round += 1;
-        let message = &messages[round % messages.len()];
-        stream.write_all(message)?;
-        let _ = stream.read(&mut [0; 4096]);
-        Ok(message.len())
-    })
+    send_in_turn(context, &messages)
 }
 
 fn huge_numbers(context: &Context<'_>) -> Result<()> {
@@ -276,10 +264,14 @@ fn huge_numbers(context: &Context<'_>) -> Result<()> {
         of("-0.".to_owned() + &"0".repeat(90_000)),
         of(format!("\"{}\"", "\\u0041".repeat(30_000))),
     ];
-    let mut round = 0;
+    send_in_turn(context, &messages)
+}
+
+/// Sends one of these messages on each new socket, and reads the start of the reply.
+fn send_in_turn(context: &Context<'_>, messages: &[Vec<u8>]) -> Result<()> {
+    let mut messages = messages.iter().cycle();
     repeat(context, |stream| {
-        round += 1;
-        let message = &messages[round % messages.len()];
+        let message = messages.next().expect("there are messages");
         stream.write_all(message)?;
         let _ = stream.read(&mut [0; 4096]);
         Ok(message.len())

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Client, TIMEOUT, peer_bytes, ports, torrent};
+use super::{Client, TIMEOUT, peer_bytes, ports};
 use crate::http::{HttpClient, Response, announce_target, get, get_and_close, percent};
 use crate::tls::TlsClient;
-use crate::udp::ensure_contains;
+use crate::udp::{ensure_contains, random_hash};
 
 pub(super) struct HttpPair {
     source: IpAddr,
@@ -20,7 +20,7 @@ pub(super) struct HttpPair {
 
 impl HttpPair {
     pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<TlsClient>, keeps_alive: bool) -> Self {
-        Self { source, target, tls, keeps_alive, client: None, info_hash: torrent() }
+        Self { source, target, tls, keeps_alive, client: None, info_hash: random_hash() }
     }
 
     /// Sends a request on the idle connection, which the tracker may have closed, or on a new one.
@@ -65,7 +65,7 @@ impl Client for HttpPair {
                 }
             }
             1 => {
-                let body = self.body(&announce_target(&torrent(), port, 10))?;
+                let body = self.body(&announce_target(&random_hash(), port, 10))?;
                 ensure!(peers(&body, self.source)?.is_empty(), "a new torrent has peers");
             }
             _ => {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
-use super::{Client, TIMEOUT, ports, torrent};
-use crate::udp::{Peer, UdpClient, ensure_contains};
+use super::{Client, TIMEOUT, ports};
+use crate::udp::{Peer, UdpClient, ensure_contains, random_hash};
 
 pub(super) struct UdpPair {
     source: IpAddr,
@@ -16,7 +16,7 @@ pub(super) struct UdpPair {
 
 impl UdpPair {
     pub(super) fn new(source: IpAddr, target: SocketAddr) -> Self {
-        Self { source, target, client: None, info_hash: torrent() }
+        Self { source, target, client: None, info_hash: random_hash() }
     }
 
     fn request(&mut self, round: u64) -> Result<()> {
@@ -35,7 +35,7 @@ impl UdpPair {
                 }
             }
             1 => {
-                let swarm = client.announce(&Peer::new(torrent(), port))?;
+                let swarm = client.announce(&Peer::new(random_hash(), port))?;
                 ensure!(swarm.members == 1, "a new torrent has {} peers", swarm.members);
             }
             _ => {

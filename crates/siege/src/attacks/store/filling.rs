@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::address::{honest_v4, honest_v6, hostile_v4};
 use crate::context::Context;
-use crate::udp::{Flow, Peer};
+use crate::udp::{Flow, Peer, random_hash};
 
 /// The number of honest clients of each family that announce at the end, and of new torrents of each.
 const CLIENTS: u32 = 40;
@@ -45,7 +45,11 @@ fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
     let (mut refused, mut reason) = (0, String::new());
     for number in 0..CLIENTS {
         for source in [honest_v4(300 + number), honest_v6(300 + number)] {
-            if let Err(error) = announce_new(context, source) {
+            let announced = context.udp(source).and_then(|mut client| {
+                let mut new = (0..TORRENTS).map(|_| Peer::new(random_hash(), 7001));
+                new.try_for_each(|peer| client.announce(&peer).map(drop))
+            });
+            if let Err(error) = announced {
                 refused += 1;
                 reason = format!("{error:#}");
             }
@@ -54,18 +58,4 @@ fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
     let hostile = format!("after {} hostile announces with {} errors", flow.sent, flow.errors);
     let found = format!("{refused} of {} refused {hostile} {reason}", CLIENTS * 2);
     context.check("new torrents of other clients", refused == 0, found.trim_end());
-}
-
-fn announce_new(context: &Context<'_>, source: IpAddr) -> Result<()> {
-    let mut client = context.udp(source)?;
-    for _ in 0..TORRENTS {
-        client.announce(&Peer::new(random_hash(), 7001))?;
-    }
-    Ok(())
-}
-
-fn random_hash() -> [u8; 20] {
-    let mut hash = [0; 20];
-    fastrand::fill(&mut hash);
-    hash
 }

@@ -11,7 +11,7 @@ use crate::address::{honest_v4, hostile_v4};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, get_and_close};
 use crate::measure::as_f64;
-use crate::udp::{Flow, Peer, UdpClient};
+use crate::udp::{Flow, Peer, UdpClient, random_hash};
 
 /// A workload of neighbouring keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,12 @@ pub(super) fn table_of_swarms(context: &Context<'_>) -> Result<()> {
     announce_torrents(context, &mut clients, &torrents, Event::Started);
     // The attacker ignores honest torrents in the list.
     let own: HashSet<[u8; 20]> = torrents.iter().copied().collect();
-    let order: Vec<[u8; 20]> = full_scrape(context)?.into_iter().filter(|hash| own.contains(hash)).collect();
+    let source = honest_v4(9);
+    let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT * 5)?;
+    let response = client.request(&get_and_close("/scrape"))?;
+    ensure!(response.status == 200, "the full scrape has status {}", response.status);
+    let listed = hashes(&response.body).into_iter();
+    let order: Vec<[u8; 20]> = listed.filter(|hash| own.contains(hash)).collect();
     ensure!(order.len() * 2 >= torrents.len(), "the full scrape has only {} torrents", order.len());
     announce_torrents(context, &mut clients, &torrents, Event::Stopped);
     // A quarter of each thirty-second part, since the store has 32 tables, which are listed one after another.
@@ -129,16 +134,7 @@ fn announce_torrents(
     flow
 }
 
-/// Returns the info hashes in the order in which the full scrape lists them.
-fn full_scrape(context: &Context<'_>) -> Result<Vec<[u8; 20]>> {
-    let source = honest_v4(9);
-    let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT * 5)?;
-    let response = client.request(&get_and_close("/scrape"))?;
-    ensure!(response.status == 200, "the full scrape has status {}", response.status);
-    Ok(hashes(&response.body))
-}
-
-/// Finds each info hash by `20:` before it and the start of its counts after it.
+/// Finds each info hash of a full scrape by `20:` before it and the start of its counts after it.
 fn hashes(body: &[u8]) -> Vec<[u8; 20]> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(entry) = body.get(at..at + 26) {
@@ -151,12 +147,6 @@ fn hashes(body: &[u8]) -> Vec<[u8; 20]> {
         }
     }
     found
-}
-
-fn random_hash() -> [u8; 20] {
-    let mut hash = [0; 20];
-    fastrand::fill(&mut hash);
-    hash
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::context::Context;
 use crate::measure::{count, ratio};
-use crate::udp::{Peer, UdpClient, compact};
+use crate::udp::{Peer, compact};
 
 /// The order in which the peers join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,40 +57,32 @@ fn poison(
     context: &Context<'_>,
     order: Order,
     honest: fn(u32) -> IpAddr,
-    hostile: impl Fn() -> Result<()>,
+    attack: impl Fn() -> Result<()>,
 ) -> Result<()> {
     if order == Order::HostileFirst {
-        hostile()?;
+        attack()?;
     }
     for number in 0..HONEST {
         context.udp(honest(400 + number))?.announce(&Peer::new(SWARM, 8000))?;
     }
     if order == Order::HonestFirst {
-        hostile()?;
+        attack()?;
     }
     let mut client = context.udp(honest(399))?;
-    for num_want in NUM_WANTS {
-        check_share(context, &mut client, num_want)?;
-    }
-    Ok(())
-}
-
-fn check_share(context: &Context<'_>, client: &mut UdpClient, num_want: i32) -> Result<()> {
-    let (mut peers_seen, mut hostile) = (0, 0);
     let width = if client.is_v6() { 18 } else { 6 };
-    let requests = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
-    client.announce_all(
-        requests,
-        || context.is_over(),
-        |peers| {
+    for num_want in NUM_WANTS {
+        let (mut peers_seen, mut hostile) = (0, 0);
+        let requests = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
+        let on_peers = |peers: &[u8]| {
             peers_seen += count(peers.len() / width);
             hostile += count(peers.chunks_exact(width).filter(|peer| is_hostile(peer)).count());
-        },
-    );
-    ensure!(peers_seen > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
-    let share = ratio(hostile, peers_seen);
-    let found = format!("{:.1} % at numwant {num_want}", share * 100.0);
-    context.check("share of hostile peers", share <= SHARE_MAX, found);
+        };
+        client.announce_all(requests, || context.is_over(), on_peers);
+        ensure!(peers_seen > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
+        let share = ratio(hostile, peers_seen);
+        let found = format!("{:.1} % at numwant {num_want}", share * 100.0);
+        context.check("share of hostile peers", share <= SHARE_MAX, found);
+    }
     Ok(())
 }
 
