@@ -208,7 +208,7 @@ impl<P: Protocol> Driver<P> {
     /// Carries out an order and returns the counts.
     pub(crate) fn carry_out(&mut self, order: &Order) -> Tally {
         let Self { protocol, run } = self;
-        run.tally = Tally::new();
+        run.tally = Tally::default();
         run.is_connecting = matches!(order, Order::Connect);
         run.fill = matches!(order, Order::Fill).then(|| Fill::new(&run.peers));
         let begun = protocol.begin(run, order);
@@ -235,7 +235,7 @@ impl<P: Protocol> Driver<P> {
         }
         protocol.end(run, order);
         run.is_connecting = false;
-        std::mem::replace(&mut run.tally, Tally::new())
+        std::mem::take(&mut run.tally)
     }
 
     /// Opens every connection.
@@ -314,7 +314,7 @@ impl<P: Protocol> Driver<P> {
                 let batch = Batch { requests, now_ns, arrivals: Some(&arrivals) };
                 let Some(sent) = protocol.send(run, batch) else { break };
                 for due_ns in (0..sent).map(|ahead| arrivals.at(ahead)).filter(|due_ns| *due_ns >= short_ns) {
-                    run.tally.send_delay.saturating_record(now_ns.saturating_sub(due_ns));
+                    run.tally.send_delay.record(now_ns.saturating_sub(due_ns));
                 }
                 arrivals.pass(sent);
                 due -= sent;
@@ -369,7 +369,7 @@ impl Run {
             scrape_hashes_max: u8::try_from(plan.scrape_hashes_max).expect("the plan was checked"),
             peers: Peers::new(&plan.population, plan.peers_of(index), sockets, peers_seed),
             random: plan.random(index),
-            tally: Tally::new(),
+            tally: Tally::default(),
             alive_ns: 0,
             is_troubled: false,
             is_connecting: false,
@@ -445,7 +445,7 @@ impl Run {
     pub(crate) fn note_good(&mut self, kind: Kind, due_ns: u64, now_ns: u64) {
         let latency_ns = now_ns.saturating_sub(due_ns);
         self.tally.responses.count(kind);
-        self.tally.latency.saturating_record(latency_ns);
+        self.tally.latency.record(latency_ns);
         self.live().record(latency_ns);
     }
 
@@ -459,7 +459,7 @@ impl Run {
 
     /// Runs `act` without counting what it does.
     pub(crate) fn uncounted<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let (tally, alive_ns) = (std::mem::replace(&mut self.tally, Tally::new()), self.alive_ns);
+        let (tally, alive_ns) = (std::mem::take(&mut self.tally), self.alive_ns);
         let result = act(self);
         (self.tally, self.alive_ns) = (tally, alive_ns);
         result

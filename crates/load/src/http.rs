@@ -18,7 +18,7 @@ use crate::Plan;
 use crate::driver::Driver;
 use crate::plan::require;
 use crate::session::{OpenError, Session};
-use crate::stream::{check_descriptors, require_path, require_printable};
+use crate::stream::{check_descriptors, require_path, require_printable, require_requests};
 use client::Client;
 
 /// The settings of a load over HTTP in addition to the [`Plan`].
@@ -88,12 +88,7 @@ impl HttpSettings {
             false => format!("at most {PIPELINING_MAX}"),
         };
         require(depth <= most, "pipelining depth", depth, &accepted)?;
-        require(
-            plan.mix.announce > 0 || plan.mix.scrape > 0,
-            "mix",
-            "only connects",
-            "one with announces or scrapes, since HTTP has no connects",
-        )?;
+        require_requests(plan, "HTTP")?;
         require_path(&self.announce_path)?;
         require_path(&self.scrape_path)?;
         require_printable("host", &self.host)?;

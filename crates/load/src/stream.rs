@@ -304,7 +304,7 @@ impl<D> Pool<D> {
         let setup_ns = now_ns.saturating_sub(self.connections[slot].since_ns);
         let tally = run.tally.connections();
         tally.opened += 1;
-        tally.setup.saturating_record(setup_ns);
+        tally.setup.record(setup_ns);
     }
 
     /// Takes the next slot that can take a request.
@@ -393,6 +393,12 @@ pub(crate) fn check_descriptors(connections: usize) -> Result<(), OpenError> {
 pub(crate) fn require_path(path: &str) -> Result<(), PlanError> {
     let holds = path.starts_with('/') && is_printable(path) && !path.contains('#');
     require(holds, "path", path, "one that begins with a slash, in printable ASCII without spaces")
+}
+
+/// Checks that the mix has more than connects, which `protocol` does not have.
+pub(crate) fn require_requests(plan: &Plan, protocol: &str) -> Result<(), PlanError> {
+    let accepted = format!("one with announces or scrapes, since {protocol} has no connects");
+    require(plan.mix.announce > 0 || plan.mix.scrape > 0, "mix", "only connects", &accepted)
 }
 
 /// Checks that the value of a header can be part of a request.

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 }
 
 /// The counts of one worker in one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) requests: Kinds,
     pub(crate) responses: Kinds,
@@ -42,8 +42,8 @@ pub(crate) struct Tally {
     pub(crate) connections: Option<ConnectionTally>,
     /// Only for WebTorrent.
     pub(crate) relays: Option<RelayTally>,
-    pub(crate) latency: Histogram<u64>,
-    pub(crate) send_delay: Histogram<u64>,
+    pub(crate) latency: Durations,
+    pub(crate) send_delay: Durations,
     pub(crate) elapsed: Duration,
     pub(crate) cpu: CpuTime,
     pub(crate) ended_early: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
 }
 
 /// The connections of one worker in one run, see [`Connections`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionTally {
     pub(crate) opened: u64,
     pub(crate) handshakes_full: u64,
@@ -60,11 +60,11 @@ pub(crate) struct ConnectionTally {
     pub(crate) failures: ConnectionFailures,
     pub(crate) first_fault: Option<String>,
     pub(crate) open_at_end: u64,
-    pub(crate) setup: Histogram<u64>,
+    pub(crate) setup: Durations,
 }
 
 /// The relayed messages of one worker in one run, see [`Relays`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RelayTally {
     pub(crate) messages: u64,
     /// Messages that came before the end of the run.
@@ -75,13 +75,17 @@ pub(crate) struct RelayTally {
     pub(crate) answers_sent: u64,
     pub(crate) answers: u64,
     pub(crate) wrong: WrongRelays,
-    pub(crate) offer_latency: Histogram<u64>,
-    pub(crate) answer_latency: Histogram<u64>,
+    pub(crate) offer_latency: Durations,
+    pub(crate) answer_latency: Durations,
     pub(crate) held: u64,
     pub(crate) held_alive: u64,
     pub(crate) slow_readers: u64,
     pub(crate) slow_readers_closed: u64,
 }
+
+/// Latencies and delays in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Durations(Histogram<u64>);
 
 /// Latencies are recorded with three digits, from 1 ns to this: a day.
 const LATENCY_NS_MAX: u64 = 86_400_000_000_000;
@@ -101,34 +105,6 @@ const SEND_DELAY_US_MAX: f64 = 200.0;
 const SEND_DELAY_SHARE_MAX: f64 = 0.5;
 
 impl Tally {
-    pub(crate) fn new() -> Self {
-        let histogram = histogram();
-        Self {
-            requests: Kinds::default(),
-            responses: Kinds::default(),
-            responses_in_time: 0,
-            lost: 0,
-            unsent: 0,
-            receive_drops: 0,
-            late: 0,
-            errors: 0,
-            first_error: None,
-            wrong: WrongReplies::default(),
-            own_address_tolerated: 0,
-            send_failures: 0,
-            peers: 0,
-            announce_reply_bytes: 0,
-            connections: None,
-            relays: None,
-            latency: histogram.clone(),
-            send_delay: histogram,
-            elapsed: Duration::ZERO,
-            cpu: CpuTime::default(),
-            ended_early: false,
-            failure: None,
-        }
-    }
-
     /// Returns the number of replies of any kind, good or not.
     pub(crate) fn replies(&self) -> u64 {
         self.responses.total() + self.errors + self.wrong.total() + self.late
@@ -154,12 +130,12 @@ impl Tally {
 
     /// Returns the counts of connections.
     pub(crate) fn connections(&mut self) -> &mut ConnectionTally {
-        self.connections.get_or_insert_with(ConnectionTally::new)
+        self.connections.get_or_insert_default()
     }
 
     /// Returns the counts of relayed messages.
     pub(crate) fn relays(&mut self) -> &mut RelayTally {
-        self.relays.get_or_insert_with(RelayTally::new)
+        self.relays.get_or_insert_default()
     }
 
     /// Declares the time from `began_ns` to `end_ns`, and all replies so far, to be the run.
@@ -201,8 +177,8 @@ impl Tally {
             (Some(relays), Some(other)) => relays.add(other),
             (relays, other) => *relays = relays.take().or(other),
         }
-        self.latency += other.latency;
-        self.send_delay += other.send_delay;
+        self.latency.0 += other.latency.0;
+        self.send_delay.0 += other.send_delay.0;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.cpu.used += other.cpu.used;
         self.ended_early |= other.ended_early;
@@ -211,19 +187,6 @@ impl Tally {
 }
 
 impl ConnectionTally {
-    pub(crate) fn new() -> Self {
-        Self {
-            opened: 0,
-            handshakes_full: 0,
-            handshakes_resumed: 0,
-            closed_idle: 0,
-            failures: ConnectionFailures::default(),
-            first_fault: None,
-            open_at_end: 0,
-            setup: histogram(),
-        }
-    }
-
     fn add(&mut self, other: Self) {
         self.opened += other.opened;
         self.handshakes_full += other.handshakes_full;
@@ -232,7 +195,7 @@ impl ConnectionTally {
         self.failures.add(&other.failures);
         self.first_fault = self.first_fault.take().or(other.first_fault);
         self.open_at_end += other.open_at_end;
-        self.setup += other.setup;
+        self.setup.0 += other.setup.0;
     }
 
     fn report(self) -> Connections {
@@ -240,7 +203,7 @@ impl ConnectionTally {
             opened: self.opened,
             handshakes_full: self.handshakes_full,
             handshakes_resumed: self.handshakes_resumed,
-            setup: summary(&self.setup),
+            setup: self.setup.summary(),
             closed_idle: self.closed_idle,
             failures: self.failures,
             first_fault: self.first_fault,
@@ -250,25 +213,6 @@ impl ConnectionTally {
 }
 
 impl RelayTally {
-    pub(crate) fn new() -> Self {
-        Self {
-            messages: 0,
-            messages_in_time: 0,
-            offers_sent: 0,
-            offers_due: 0,
-            offers: 0,
-            answers_sent: 0,
-            answers: 0,
-            wrong: WrongRelays::default(),
-            offer_latency: histogram(),
-            answer_latency: histogram(),
-            held: 0,
-            held_alive: 0,
-            slow_readers: 0,
-            slow_readers_closed: 0,
-        }
-    }
-
     fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.messages_in_time += other.messages_in_time;
@@ -278,8 +222,8 @@ impl RelayTally {
         self.answers_sent += other.answers_sent;
         self.answers += other.answers;
         self.wrong.add(&other.wrong);
-        self.offer_latency += other.offer_latency;
-        self.answer_latency += other.answer_latency;
+        self.offer_latency.0 += other.offer_latency.0;
+        self.answer_latency.0 += other.answer_latency.0;
         self.held += other.held;
         self.held_alive += other.held_alive;
         self.slow_readers += other.slow_readers;
@@ -296,9 +240,9 @@ impl RelayTally {
             answers_sent: self.answers_sent,
             answers: self.answers,
             wrong: self.wrong,
-            offer_latency: summary(&self.offer_latency),
-            offer_latency_curve: curve(&self.offer_latency),
-            answer_latency: summary(&self.answer_latency),
+            offer_latency: self.offer_latency.summary(),
+            offer_latency_curve: self.offer_latency.curve(),
+            answer_latency: self.answer_latency.summary(),
             held: self.held,
             held_alive: self.held_alive,
             slow_readers: self.slow_readers,
@@ -307,17 +251,13 @@ impl RelayTally {
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid")
-}
-
 /// Returns the report of a run by the tallies of all workers.
 pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let generator_busy = tallies.iter().map(Tally::busy).fold(0.0, f64::max);
-    let mut sum = Tally::new();
+    let mut sum = Tally::default();
     tallies.into_iter().for_each(|tally| sum.add(tally));
-    let latency = summary(&sum.latency);
-    let send_delay = is_open_loop.then(|| summary(&sum.send_delay));
+    let latency = sum.latency.summary();
+    let send_delay = is_open_loop.then(|| sum.send_delay.summary());
     let too_many_drops = float(sum.receive_drops) > DROPS_SHARE_MAX * float(sum.responses.total());
     let is_late_or_busy = match &send_delay {
         Some(delay) => {
@@ -352,7 +292,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         connections: sum.connections.map(ConnectionTally::report),
         relays: sum.relays.map(|relays| relays.report(sum.elapsed)),
         latency,
-        latency_curve: curve(&sum.latency),
+        latency_curve: sum.latency.curve(),
         send_delay,
         generator_cpu_s: sum.cpu.used.as_secs_f64(),
         generator_busy,
@@ -362,31 +302,43 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     }
 }
 
-fn summary(histogram: &Histogram<u64>) -> LatencySummary {
-    let at = |percentile| microseconds(histogram.value_at_percentile(percentile));
-    if histogram.is_empty() {
-        return LatencySummary::default();
-    }
-    LatencySummary {
-        p50_us: at(50.0),
-        p90_us: at(90.0),
-        p99_us: at(99.0),
-        p99_9_us: at(99.9),
-        max_us: microseconds(histogram.max()),
-        mean_us: histogram.mean() / 1e3,
+impl Default for Durations {
+    fn default() -> Self {
+        Self(Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("these bounds are valid"))
     }
 }
 
-/// Returns the quantiles of a histogram, finer towards the slow end.
-fn curve(histogram: &Histogram<u64>) -> Vec<Percentile> {
-    const STEPS_PER_HALVING: u32 = 5;
-    let points = histogram.iter_quantiles(STEPS_PER_HALVING);
-    points
-        .map(|point| Percentile {
-            percentile: 100.0 * point.quantile_iterated_to(),
-            latency_us: microseconds(point.value_iterated_to()),
-        })
-        .collect()
+impl Durations {
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let at = |percentile| microseconds(self.0.value_at_percentile(percentile));
+        if self.0.is_empty() {
+            return LatencySummary::default();
+        }
+        LatencySummary {
+            p50_us: at(50.0),
+            p90_us: at(90.0),
+            p99_us: at(99.0),
+            p99_9_us: at(99.9),
+            max_us: microseconds(self.0.max()),
+            mean_us: self.0.mean() / 1e3,
+        }
+    }
+
+    /// Returns the quantiles, finer towards the slow end.
+    fn curve(&self) -> Vec<Percentile> {
+        const STEPS_PER_HALVING: u32 = 5;
+        let points = self.0.iter_quantiles(STEPS_PER_HALVING);
+        points
+            .map(|point| Percentile {
+                percentile: 100.0 * point.quantile_iterated_to(),
+                latency_us: microseconds(point.value_iterated_to()),
+            })
+            .collect()
+    }
 }
 
 /// Returns the beginning of a message of the tracker, with special characters escaped.
@@ -463,12 +415,12 @@ mod tests {
     use super::*;
 
     fn tally(good: u64, cpu_ms: u64) -> Tally {
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         tally.responses.announce = good;
         tally.responses_in_time = good;
         tally.elapsed = Duration::from_secs(1);
         tally.cpu.used = Duration::from_millis(cpu_ms);
-        (1..=good).for_each(|number| tally.latency.saturating_record(number * 1000));
+        (1..=good).for_each(|number| tally.latency.record(number * 1000));
         tally
     }
 
@@ -500,7 +452,7 @@ mod tests {
         // An open loop spins while it waits. Its delay counts, not its CPU time.
         let mut late = tally(10, 1000);
         assert_eq!(report(vec![late.clone()], true).verdict, Bottleneck::Tracker);
-        (0..10).for_each(|_| late.send_delay.record(1_000_000).unwrap());
+        (0..10).for_each(|_| late.send_delay.record(1_000_000));
         assert_eq!(report(vec![late], true).verdict, Bottleneck::GeneratorBound);
     }
 }

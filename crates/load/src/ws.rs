@@ -19,7 +19,7 @@ pub use preset::{PRESETS, Preset};
 use crate::driver::Driver;
 use crate::plan::require;
 use crate::session::{OpenError, Session};
-use crate::stream::{check_descriptors, require_path, require_printable};
+use crate::stream::{check_descriptors, require_path, require_printable, require_requests};
 use crate::{Plan, TlsSettings};
 use client::Client;
 use description::{SDP_BYTES_MAX, SDP_BYTES_MIN};
@@ -92,12 +92,7 @@ impl WsSettings {
         require(peers >= connections, "peers", peers, "at least one for each connection")?;
         let torrents = plan.population.torrents;
         require(torrents <= stamp::TORRENTS_MAX, "torrents", torrents, "at most 67,108,864")?;
-        require(
-            plan.mix.announce > 0 || plan.mix.scrape > 0,
-            "mix",
-            "only connects",
-            "one with announces or scrapes, since WebTorrent has no connects",
-        )?;
+        require_requests(plan, "WebTorrent")?;
         require(self.offers <= OFFERS_MAX, "offers", self.offers, &format!("at most {OFFERS_MAX}"))?;
         let accepted = format!("{SDP_BYTES_MIN} to {SDP_BYTES_MAX}");
         let fits = (SDP_BYTES_MIN..=SDP_BYTES_MAX).contains(&self.sdp_bytes);

@@ -1,6 +1,8 @@
 //! The generator against HTTP trackers that are made for the test: good ones, and ones that break a rule each.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod session;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
@@ -9,12 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use session::watched;
 use shoal_load::http::{HttpSettings, Reuse, open};
 use shoal_load::{
-    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Sources,
-    Stop, Watch,
+    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Stop, Watch,
 };
-use shoal_net::Backend;
 
 /// Decides what a tracker does about a request, given the number of earlier ones.
 type Answer = dyn Fn(&Request, u64) -> Reaction + Send + Sync;
@@ -158,30 +159,10 @@ fn announced(peers: &[u8], complete: &str) -> Vec<u8> {
 }
 
 fn plan(target: SocketAddr) -> Plan {
-    let is_v4 = target.is_ipv4();
-    Plan {
-        target,
-        population: Population {
-            torrents: 50,
-            peers: 200,
-            popularity: Popularity::Gamma { shape: 0.2, scale: 1.0 },
-            seeder_share: 0.5,
-            announces_per_life: 10,
-        },
-        mix: Mix { connect: 0, announce: 3, scrape: 1 },
-        numwant: 10,
-        scrape_hashes_max: 5,
-        sources: Sources {
-            first: if is_v4 { "127.0.0.9".parse().unwrap() } else { "::1".parse().unwrap() },
-            addresses: NonZeroUsize::new(if is_v4 { 3 } else { 1 }).unwrap(),
-            sockets_per_worker: NonZeroUsize::new(if is_v4 { 3 } else { 1 }).unwrap(),
-        },
-        workers: vec![None],
-        seed: 3,
-        io: Backend::Mmsg,
-        timeout: PATIENCE,
-        own_address_is_wrong: true,
-    }
+    let plan = session::plan(target);
+    let popularity = Popularity::Gamma { shape: 0.2, scale: 1.0 };
+    let mix = Mix { connect: 0, announce: 3, scrape: 1 };
+    Plan { population: Population { popularity, ..plan.population }, mix, timeout: PATIENCE, ..plan }
 }
 
 fn settings(reuse: Reuse) -> HttpSettings {
@@ -195,10 +176,6 @@ fn settings(reuse: Reuse) -> HttpSettings {
         reuse,
         reset: false,
     }
-}
-
-fn watched(run: impl FnOnce(&mut Watch<'_>) -> Report) -> Report {
-    run(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} })
 }
 
 fn requests(count: u64) -> Stop {

@@ -1,6 +1,8 @@
 //! The generator over TLS, against a server that uses TLS as Shoal does.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod session;
+
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use session::watched;
 use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion, open};
-use shoal_load::{Connections, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch};
-use shoal_net::Backend;
+use shoal_load::{Connections, Pace, Plan, Population, Report, Stop};
 use shoal_tls::{CertificateFiles, Server};
 use tempfile::TempDir;
 
@@ -97,29 +99,9 @@ fn serve(mut stream: TcpStream, server: &Server, stop: &AtomicBool) {
 }
 
 fn plan(target: SocketAddr) -> Plan {
-    Plan {
-        target,
-        population: Population {
-            torrents: 20,
-            peers: 40,
-            popularity: Popularity::Uniform,
-            seeder_share: 0.5,
-            announces_per_life: 0,
-        },
-        mix: Mix { connect: 0, announce: 1, scrape: 0 },
-        numwant: 10,
-        scrape_hashes_max: 1,
-        sources: Sources {
-            first: "127.0.0.9".parse().unwrap(),
-            addresses: NonZeroUsize::new(2).unwrap(),
-            sockets_per_worker: NonZeroUsize::new(2).unwrap(),
-        },
-        workers: vec![None],
-        seed: 3,
-        io: Backend::Mmsg,
-        timeout: Duration::from_secs(10),
-        own_address_is_wrong: true,
-    }
+    let plan = session::plan(target);
+    let population = Population { torrents: 20, peers: 40, announces_per_life: 0, ..plan.population };
+    Plan { population, scrape_hashes_max: 1, ..plan }
 }
 
 fn settings(reuse: Reuse) -> HttpSettings {
@@ -150,10 +132,8 @@ fn change(reuse: Reuse, change: impl FnOnce(&mut TlsSettings)) -> HttpSettings {
 fn run(settings: &HttpSettings) -> (Report, Connections) {
     let tracker = Tracker::start();
     let mut session = open(&plan(tracker.addr), settings).unwrap();
-    let cancel = AtomicBool::new(false);
     let stop = Stop { after: Some(Duration::from_secs(60)), requests: Some(100) };
-    let mut watch = Watch { cancel: &cancel, progress: &mut |_| {} };
-    let report = session.run(Pace::Closed { window: 100 }, stop, &mut watch);
+    let report = watched(|watch| session.run(Pace::Closed { window: 100 }, stop, watch));
     assert_eq!((report.responses.announce, report.lost, report.wrong.total()), (100, 0, 0), "{report:#?}");
     let made = report.connections.clone().unwrap();
     assert_eq!(made.failures.total(), 0, "{made:?}");

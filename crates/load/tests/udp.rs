@@ -1,6 +1,8 @@
 //! The generator against trackers that are made for the test: a good one, and ones that break a rule each.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod session;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use session::watched;
 use shoal_load::udp::open;
 use shoal_load::{
     Bottleneck, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch,
@@ -63,35 +66,16 @@ fn good(request: &[u8]) -> Vec<u8> {
 }
 
 fn plan(target: SocketAddr) -> Plan {
-    let population = Population {
-        torrents: 50,
-        peers: 200,
-        popularity: Popularity::Zipf { exponent: 1.0 },
-        seeder_share: 0.5,
-        announces_per_life: 10,
-    };
-    let is_v4 = target.is_ipv4();
+    let plan = session::plan(target);
+    let popularity = Popularity::Zipf { exponent: 1.0 };
+    let sockets_per_worker = NonZeroUsize::new(4).unwrap();
     Plan {
-        target,
-        population,
+        population: Population { popularity, ..plan.population },
         mix: Mix { connect: 1, announce: 3, scrape: 1 },
-        numwant: 10,
-        scrape_hashes_max: 5,
-        sources: Sources {
-            first: if is_v4 { "127.0.0.9".parse().unwrap() } else { "::1".parse().unwrap() },
-            addresses: NonZeroUsize::new(if is_v4 { 3 } else { 1 }).unwrap(),
-            sockets_per_worker: NonZeroUsize::new(4).unwrap(),
-        },
-        workers: vec![None],
-        seed: 3,
-        io: Backend::Mmsg,
+        sources: Sources { sockets_per_worker, ..plan.sources },
         timeout: PATIENCE,
-        own_address_is_wrong: true,
+        ..plan
     }
-}
-
-fn watched(run: impl FnOnce(&mut Watch<'_>) -> Report) -> Report {
-    run(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} })
 }
 
 fn requests(count: u64) -> Stop {

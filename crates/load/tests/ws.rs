@@ -1,6 +1,7 @@
 //! The generator against WebTorrent trackers that are made for the test: good ones, and ones that break a rule each.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod session;
 mod webtorrent;
 
 use std::net::{SocketAddr, TcpListener};
@@ -8,42 +9,25 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use session::watched;
 use shoal_load::ws::{WsSettings, open};
 use shoal_load::{
-    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Relays, Report,
-    Sources, Stop, Watch, WrongRelays,
+    Bottleneck, Connections, Kinds, Mix, OpenError, Pace, Plan, Popularity, Population, Relays, Report, Stop,
+    Watch, WrongRelays,
 };
-use shoal_net::Backend;
 use webtorrent::{Behavior, Tracker, Treatment};
 
 const CONNECTIONS: usize = 12;
 
 fn plan(target: SocketAddr) -> Plan {
-    let is_v4 = target.is_ipv4();
-    let lines = NonZeroUsize::new(if is_v4 { 3 } else { 1 }).unwrap();
-    Plan {
-        target,
-        population: Population {
-            torrents: 2,
-            peers: u32::try_from(CONNECTIONS).unwrap(),
-            popularity: Popularity::Uniform,
-            seeder_share: 0.25,
-            announces_per_life: 0,
-        },
-        mix: Mix { connect: 0, announce: 1, scrape: 0 },
-        numwant: 10,
-        scrape_hashes_max: 5,
-        sources: Sources {
-            first: if is_v4 { "127.0.0.9".parse().unwrap() } else { "::1".parse().unwrap() },
-            addresses: lines,
-            sockets_per_worker: lines,
-        },
-        workers: vec![None],
-        seed: 3,
-        io: Backend::Mmsg,
-        timeout: PATIENCE,
-        own_address_is_wrong: true,
-    }
+    let population = Population {
+        torrents: 2,
+        peers: u32::try_from(CONNECTIONS).unwrap(),
+        popularity: Popularity::Uniform,
+        seeder_share: 0.25,
+        announces_per_life: 0,
+    };
+    Plan { population, timeout: PATIENCE, ..session::plan(target) }
 }
 
 fn settings() -> WsSettings {
@@ -61,10 +45,6 @@ fn settings() -> WsSettings {
         held_announce: false,
         slow_readers: 0,
     }
-}
-
-fn watched(run: impl FnOnce(&mut Watch<'_>) -> Report) -> Report {
-    run(&mut Watch { cancel: &AtomicBool::new(false), progress: &mut |_| {} })
 }
 
 fn requests(count: u64) -> Stop {

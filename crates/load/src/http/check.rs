@@ -29,7 +29,15 @@ impl Checker<'_> {
             // A dictionary ends with a letter. aquatic_http adds an end of line to it, which clients accept.
             let body = reply.body.trim_ascii_end();
             match request.kind {
-                Kind::Scrape => self.check_scrape(request, body),
+                Kind::Scrape => match ReceivedScrape::decode(body) {
+                    // Torrents that the tracker does not know may be left out (BEP 48).
+                    Ok(Received::Reply(scrape)) if scrape.files().count() > usize::from(request.hashes) => {
+                        self.run.tally.wrong.count += 1;
+                    }
+                    Ok(Received::Reply(_)) => self.run.note_good(request.kind, request.due_ns, self.now_ns),
+                    Ok(Received::Failure { reason, .. }) => self.run.tally.note_error(reason),
+                    Err(error) => self.note_malformed(&error.to_string()),
+                },
                 Kind::Announce | Kind::Connect => self.check_announce(request, body),
             }
         } else {
@@ -65,18 +73,6 @@ impl Checker<'_> {
             tally.peers += count as u64;
             tally.announce_reply_bytes += body.len() as u64;
             self.run.note_good(request.kind, request.due_ns, self.now_ns);
-        }
-    }
-
-    fn check_scrape(&mut self, request: &Pending<u16>, body: &[u8]) {
-        match ReceivedScrape::decode(body) {
-            // Torrents that the tracker does not know may be left out (BEP 48).
-            Ok(Received::Reply(scrape)) if scrape.files().count() > usize::from(request.hashes) => {
-                self.run.tally.wrong.count += 1;
-            }
-            Ok(Received::Reply(_)) => self.run.note_good(request.kind, request.due_ns, self.now_ns),
-            Ok(Received::Failure { reason, .. }) => self.run.tally.note_error(reason),
-            Err(error) => self.note_malformed(&error.to_string()),
         }
     }
 

@@ -69,26 +69,6 @@ impl Client {
         Ok((client, run))
     }
 
-    /// Sends up to `batch.requests` requests on a connection, as far as it has space for them. Returns how many.
-    fn send_on(&mut self, run: &mut Run, slot: usize, batch: Batch<'_>) -> usize {
-        let now_ns = batch.now_ns;
-        if !self.connect_slot(run, slot, None, now_ns) {
-            return 0;
-        }
-        let count = batch.requests.min(self.depth - self.pool.connections[slot].requests.len());
-        for position in 0..count {
-            let (due_ns, peer) = (batch.due_ns(position), run.peers.draw(self.pool.connections[slot].local));
-            if run.draw_kind() == Kind::Announce {
-                let announce = run.peers.next(peer);
-                self.write_announce(run, slot, &announce, due_ns, now_ns);
-            } else {
-                self.write_scrape(run, slot, peer, due_ns, now_ns);
-            }
-        }
-        self.flush(run, slot, now_ns);
-        count
-    }
-
     fn write_announce(
         &mut self,
         run: &mut Run,
@@ -193,13 +173,13 @@ impl Protocol for Client {
     const PACING: Pacing = PACING;
 
     fn probe(&mut self, run: &mut Run) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::new());
+        run.tally.connections = Some(ConnectionTally::default());
         self.probe_tracker(run)
     }
 
     /// Queues every slot, with the connection that it has or without one.
     fn begin(&mut self, run: &mut Run, order: &Order) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::new());
+        run.tally.connections = Some(ConnectionTally::default());
         self.is_filling = matches!(order, Order::Fill);
         self.pool.clear_queues();
         // A fill uses as many as its window, and one from each address.
@@ -245,10 +225,25 @@ impl Protocol for Client {
         run.fill.as_ref().is_none_or(|fill| fill.is_empty()) && self.pool.in_flight == 0
     }
 
-    /// Sends on the next connection that has space.
+    /// Sends on the next connection that has space, as many requests as fit.
     fn send(&mut self, run: &mut Run, batch: Batch<'_>) -> Option<usize> {
-        let slot = self.pool.take_idle()?;
-        let count = self.send_on(run, slot, batch);
+        let (slot, now_ns) = (self.pool.take_idle()?, batch.now_ns);
+        let mut count = 0;
+        if self.connect_slot(run, slot, None, now_ns) {
+            let connection = &self.pool.connections[slot];
+            let local = connection.local;
+            count = batch.requests.min(self.depth - connection.requests.len());
+            for position in 0..count {
+                let (due_ns, peer) = (batch.due_ns(position), run.peers.draw(local));
+                if run.draw_kind() == Kind::Announce {
+                    let announce = run.peers.next(peer);
+                    self.write_announce(run, slot, &announce, due_ns, now_ns);
+                } else {
+                    self.write_scrape(run, slot, peer, due_ns, now_ns);
+                }
+            }
+            self.flush(run, slot, now_ns);
+        }
         self.queue(slot);
         Some(count)
     }

@@ -85,7 +85,18 @@ impl Checker<'_> {
     fn check_peers(&mut self, request: &Pending, peers: Peers<'_>, reply_bytes: usize) {
         let own = SocketAddr::new(self.sockets[usize::from(request.socket)].ip, request.port);
         let Run { tally, rules, .. } = &mut *self.run;
-        let Some((count, has_own)) = count_peers(peers, own) else {
+        // A list whose last peer is incomplete cannot be counted.
+        let counted = match own {
+            SocketAddr::V4(own) => peers.of_family::<PeerV4>().map(|peers| {
+                let own = PeerV4::new(*own.ip(), own.port());
+                (peers.len(), peers.contains(&own))
+            }),
+            SocketAddr::V6(own) => peers.of_family::<PeerV6>().map(|peers| {
+                let own = PeerV6::new(*own.ip(), own.port());
+                (peers.len(), peers.contains(&own))
+            }),
+        };
+        let Some((count, has_own)) = counted else {
             tally.wrong.malformed += 1;
             return;
         };
@@ -103,19 +114,5 @@ impl Checker<'_> {
 
     fn count(&mut self, request: &Pending) {
         self.run.note_good(request.kind, request.due_ns, self.now_ns);
-    }
-}
-
-/// Returns the number of peers, and whether `own` is one of them, or `None` if the last peer is incomplete.
-fn count_peers(peers: Peers<'_>, own: SocketAddr) -> Option<(usize, bool)> {
-    match own {
-        SocketAddr::V4(own) => {
-            let (peers, own) = (peers.of_family::<PeerV4>()?, PeerV4::new(*own.ip(), own.port()));
-            Some((peers.len(), peers.contains(&own)))
-        }
-        SocketAddr::V6(own) => {
-            let (peers, own) = (peers.of_family::<PeerV6>()?, PeerV6::new(*own.ip(), own.port()));
-            Some((peers.len(), peers.contains(&own)))
-        }
     }
 }

@@ -113,7 +113,16 @@ impl Templates {
 
     /// Sets the number of torrents of the next scrapes. The batch of scrapes must be empty.
     pub(super) fn size_scrapes(&mut self, hashes: usize) {
-        self.scrapes.resize(HEAD_BYTES + hashes * HASH_BYTES);
+        let (batch, datagram_bytes) = (&mut self.scrapes, HEAD_BYTES + hashes * HASH_BYTES);
+        assert!(batch.count == 0, "the datagrams of a bundle have one size");
+        if datagram_bytes == batch.datagram_bytes {
+            return;
+        }
+        let head: [u8; HEAD_BYTES] = batch.bytes[..HEAD_BYTES].try_into().expect("a batch holds a datagram");
+        batch.datagram_bytes = datagram_bytes;
+        for datagram in batch.bytes.chunks_exact_mut(datagram_bytes) {
+            datagram[..HEAD_BYTES].copy_from_slice(&head);
+        }
     }
 }
 
@@ -155,19 +164,6 @@ impl DatagramBatch {
         let start = self.count * self.datagram_bytes;
         self.count += 1;
         &mut self.bytes[start..start + self.datagram_bytes]
-    }
-
-    /// Changes the size of the datagrams. Only their heads keep their contents.
-    fn resize(&mut self, datagram_bytes: usize) {
-        assert!(self.count == 0, "the datagrams of a bundle have one size");
-        if datagram_bytes == self.datagram_bytes {
-            return;
-        }
-        let head: [u8; HEAD_BYTES] = self.bytes[..HEAD_BYTES].try_into().expect("a batch holds a datagram");
-        self.datagram_bytes = datagram_bytes;
-        for datagram in self.bytes.chunks_exact_mut(datagram_bytes) {
-            datagram[..HEAD_BYTES].copy_from_slice(&head);
-        }
     }
 }
 

@@ -234,14 +234,14 @@ impl Protocol for Client {
     const PACING: Pacing = PACING;
 
     fn probe(&mut self, run: &mut Run) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::new());
+        run.tally.connections = Some(ConnectionTally::default());
         self.probe_tracker(run)
     }
 
     /// Queues every open connection, and dials the others that are needed.
     fn begin(&mut self, run: &mut Run, order: &Order) -> Result<(), String> {
-        run.tally.connections = Some(self.connected.take().unwrap_or_else(ConnectionTally::new));
-        run.tally.relays = Some(RelayTally::new());
+        run.tally.connections = Some(self.connected.take().unwrap_or_default());
+        run.tally.relays = Some(RelayTally::default());
         // Each connection knows which of its peers are filled.
         run.fill = None;
         let now_ns = run.now_ns();

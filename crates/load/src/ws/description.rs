@@ -50,7 +50,16 @@ impl Description {
     /// Returns a description of `sdp_bytes`, which are within the limits.
     pub(super) fn new(side: Side, sdp_bytes: usize) -> Self {
         let bytes = sdp_bytes - HEAD.len() - MIDDLE.len() - END.len();
-        let text = media_text(bytes);
+        // A medium, and as many candidates (RFC 8839, 5.1) as fit.
+        let (mut text, mut candidate) = (MEDIA.to_owned(), 0);
+        while text.len() < bytes {
+            let (host, port) = (candidate % 250 + 1, 1024 + candidate % 60_000);
+            text += &format!(
+                "a=candidate:{candidate} 1 udp 2113937151 192.0.2.{host} {port} typ host generation 0 network-cost 999\r\n"
+            );
+            candidate += 1;
+        }
+        text.truncate(bytes);
         let (front, back) = text.split_at(bytes / 2);
         let sdp = [HEAD, front, MIDDLE, back, END].concat();
         let name = match side {
@@ -95,21 +104,6 @@ impl Description {
         });
         has_stamps && received[start..] == self.json[start..]
     }
-}
-
-/// Returns the rest of a description with this length: a medium, and as many candidates (RFC 8839, 5.1) as fit.
-fn media_text(bytes: usize) -> String {
-    let mut text = MEDIA.to_owned();
-    let mut candidate = 0;
-    while text.len() < bytes {
-        let (host, port) = (candidate % 250 + 1, 1024 + candidate % 60_000);
-        text += &format!(
-            "a=candidate:{candidate} 1 udp 2113937151 192.0.2.{host} {port} typ host generation 0 network-cost 999\r\n"
-        );
-        candidate += 1;
-    }
-    text.truncate(bytes);
-    text
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl Stamp {
         }
         bits = bits << CHECK_BITS | u128::from(checksum_of(seed, bits));
         std::array::from_fn(|digit| {
-            let shift = 6 * (STAMP_BYTES - 1 - digit);
-            DIGITS[usize::from(low_byte(bits >> shift) & 63)]
+            let [low, ..] = (bits >> (6 * (STAMP_BYTES - 1 - digit))).to_le_bytes();
+            DIGITS[usize::from(low & 63)]
         })
     }
 
@@ -89,10 +89,6 @@ fn checksum_of(seed: u64, bits: u128) -> u16 {
     let hash = mix(mix(seed ^ u64::from_le_bytes([a, b, c, d, e, f, g, h])) ^ u64::from_le_bytes(rest));
     let [first, second, ..] = hash.to_le_bytes();
     u16::from_le_bytes([first, second])
-}
-
-fn low_byte(bits: u128) -> u8 {
-    bits.to_le_bytes()[0]
 }
 
 fn value(digit: u8) -> Option<u8> {
