@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection};
 use shoal_any_certificate::AnyCertificate;
 
 use crate::case::Unmet;
-use crate::context::{Context, Target};
+use crate::context::Context;
 use crate::deadline::{Deadline, TimedSocket};
 
 /// The outcome of a read.
@@ -53,8 +53,16 @@ impl Connection {
         // A case that splits a request relies on separate segments.
         socket.set_nodelay(true)?;
         let tls = if target.scheme.is_tls() {
-            let socket = TimedSocket { socket: &socket, deadline: deadline.within(timeout) };
-            Some(Box::new(handshake(target, socket)?))
+            let mut socket = TimedSocket { socket: &socket, deadline: deadline.within(timeout) };
+            let name = ServerName::try_from(name(&target.host).to_owned())
+                .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
+            let mut tls =
+                ClientConnection::new(Arc::clone(&ANY_CERTIFICATE), name).map_err(io::Error::other)?;
+            // The handshake ends here, so that a tracker without TLS is detected now and not in the first case.
+            while tls.is_handshaking() {
+                tls.complete_io(&mut socket)?;
+            }
+            Some(Box::new(tls))
         } else {
             None
         };
@@ -119,6 +127,23 @@ impl Connection {
     }
 }
 
+/// Checks that the target accepts connections, over TLS if its scheme says so. `scheme` is the scheme without TLS.
+pub(crate) fn probe(context: &Context<'_>, scheme: &str) -> Result<(), String> {
+    let (target, address) = (context.target, context.target.address);
+    let opened = Connection::open(context, address, target.sources.first().copied());
+    opened.map(drop).map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => format!(
+            "nothing listens on TCP {address} (connection refused): start the tracker, or correct the port"
+        ),
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+            if target.scheme.is_tls() =>
+        {
+            format!("{address} does not accept TLS ({error}): use {scheme}:// rather than {scheme}s://?")
+        }
+        _ => format!("no connection to {address}: {error}"),
+    })
+}
+
 /// Explains why no connection to `tracker` can be opened.
 pub(crate) fn connect_error(error: &io::Error, tracker: SocketAddr) -> Unmet {
     if error.kind() == ErrorKind::AddrNotAvailable {
@@ -150,17 +175,6 @@ fn connect_from(source: IpAddr, tracker: SocketAddr, timeout: Duration) -> io::R
     Ok(socket.into())
 }
 
-/// Completes the handshake, so that a tracker without TLS is detected here and not in the first case.
-fn handshake(target: &Target, mut socket: TimedSocket<'_>) -> io::Result<ClientConnection> {
-    let name = ServerName::try_from(name(&target.host).to_owned())
-        .unwrap_or_else(|_| ServerName::IpAddress(target.address.ip().into()));
-    let mut tls = ClientConnection::new(Arc::clone(any_certificate()), name).map_err(io::Error::other)?;
-    while tls.is_handshaking() {
-        tls.complete_io(&mut socket)?;
-    }
-    Ok(tls)
-}
-
 /// Returns the host without its port and without the brackets of an IPv6 address.
 fn name(host: &str) -> &str {
     let without_port = match host.rsplit_once(':') {
@@ -170,22 +184,19 @@ fn name(host: &str) -> &str {
     without_port.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Returns a TLS configuration that accepts any certificate, because no rule of the suite concerns its name or issuer.
-fn any_certificate() -> &'static Arc<ClientConfig> {
-    static CONFIGURATION: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    CONFIGURATION.get_or_init(|| {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = Arc::new(AnyCertificate::new(Arc::clone(&provider)));
-        let mut configuration = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider has cipher suites of the default versions")
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Arc::new(configuration)
-    })
-}
+/// A TLS configuration that accepts any certificate, because no rule of the suite concerns its name or issuer.
+static ANY_CERTIFICATE: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Arc::new(AnyCertificate::new(Arc::clone(&provider)));
+    let mut configuration = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has cipher suites of the default versions")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(configuration)
+});
 
 #[cfg(test)]
 mod tests {

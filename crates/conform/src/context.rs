@@ -171,7 +171,10 @@ pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
 /// Derives info hash `index` of a case. Each family has its own, so that their swarms stay separate.
 fn derive(seed: u64, case: &Case, is_v4: bool, index: usize) -> InfoHash {
     if case.has_every_byte {
-        return every_byte(mix(seed, case.id, &[u8::from(is_v4)]), index);
+        // 20 bytes of an endless repetition of all byte values in a random order.
+        let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
+        fastrand::Rng::with_seed(mix(seed, case.id, &[u8::from(is_v4)])).shuffle(&mut bytes);
+        return InfoHash(std::array::from_fn(|at| bytes[(20 * index + at) % bytes.len()]));
     }
     let state = mix(seed, case.id, &[u8::from(is_v4), u8::try_from(index).unwrap_or(u8::MAX)]);
     let mut hash = [0; 20];
@@ -182,13 +185,6 @@ fn derive(seed: u64, case: &Case, is_v4: bool, index: usize) -> InfoHash {
 fn mix(seed: u64, case_id: &str, more: &[u8]) -> u64 {
     let bytes = case_id.bytes().chain(more.iter().copied());
     bytes.fold(seed, |state, byte| fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..))
-}
-
-/// Returns the 20 bytes at `20 * index` of an endless repetition of all byte values in a random order.
-fn every_byte(state: u64, index: usize) -> InfoHash {
-    let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
-    fastrand::Rng::with_seed(state).shuffle(&mut bytes);
-    InfoHash(std::array::from_fn(|at| bytes[(20 * index + at) % bytes.len()]))
 }
 
 /// The state of a running case.

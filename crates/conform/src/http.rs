@@ -21,15 +21,13 @@ pub(crate) mod response;
 mod scrape;
 mod swarm;
 
-use std::io::ErrorKind;
-
 use self::client::Answer;
 pub(crate) use self::client::Client;
 pub(crate) use self::request::describe as describe_request;
 use self::request::{Parameters, announce_path, get};
 use crate::case::{Case, Checked, Unmet};
-use crate::connection::Connection;
-use crate::context::{Context, Scheme, Target};
+use crate::connection;
+use crate::context::{Context, Target};
 use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;
 use crate::run::TRIES;
@@ -77,20 +75,7 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let no_case = Case::must("http-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
     // The connection is tested first, because its error says what to correct.
-    if let Err(error) = Connection::open(&context, address, target.sources.first().copied()) {
-        return Err(match (error.kind(), target.scheme) {
-            (ErrorKind::ConnectionRefused, _) => format!(
-                "nothing listens on TCP {address} (connection refused): start the tracker, or correct the port"
-            ),
-            (
-                ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset,
-                Scheme::Https,
-            ) => {
-                format!("{address} does not accept TLS ({error}): use http:// rather than https://?")
-            }
-            _ => format!("no connection to {address}: {error}"),
-        });
-    }
+    connection::probe(&context, "http")?;
     // A stopped event for an unknown torrent is answered and adds no peer.
     let stopped =
         Announce::seeder(std::array::from_fn(|_| context.random().to_be_bytes()[0]), 1).with_event(STOPPED);

@@ -47,7 +47,18 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
                 "a tracker that answers",
                 format!("the tracker has not answered any request since the case {last}"),
             ),
-            None => run_case(case, target, &mut silent_cases),
+            None => {
+                let tries = if silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
+                let context = Context::new(target, case, tries);
+                let checked = (case.check)(&context);
+                silent_cases += u32::from(context.unanswered.get() > 0);
+                let finding = match checked {
+                    Ok(()) => Finding::passed(case),
+                    Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
+                    Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
+                };
+                Finding { exchange: context.trace.into_inner().into_entries(), ..finding }
+            }
         };
         if finding.verdict == CaseVerdict::Fail && silent_since.is_none() && probe(target).is_err() {
             silent_since = Some(case.id);
@@ -56,18 +67,4 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
         findings.push(finding);
     }
     findings
-}
-
-fn run_case(case: &Case, target: &Target, silent_cases: &mut u32) -> Finding {
-    let tries = if *silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
-    let context = Context::new(target, case, tries);
-    let checked = (case.check)(&context);
-    *silent_cases += u32::from(context.unanswered.get() > 0);
-    let exchange = context.trace.into_inner().into_entries();
-    let finding = match checked {
-        Ok(()) => Finding::passed(case),
-        Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
-        Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
-    };
-    Finding { exchange, ..finding }
 }

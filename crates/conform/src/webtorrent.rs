@@ -18,12 +18,10 @@ mod refusal;
 mod scrape;
 mod socket;
 
-use std::io::ErrorKind;
-
 use self::socket::Socket;
 use crate::case::{Case, Unmet};
-use crate::connection::Connection;
-use crate::context::{Context, Scheme, Target};
+use crate::connection;
+use crate::context::{Context, Target};
 use crate::run::TRIES;
 
 /// Returns every case, in a readable order.
@@ -51,17 +49,7 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
     let no_case = Case::must("ws-probe", "", "", |_| Ok(()));
     let context = Context::new(target, &no_case, TRIES);
     // The connection is tested first, because its error says what to correct.
-    if let Err(error) = Connection::open(&context, address, target.sources.first().copied()) {
-        return Err(match (error.kind(), target.scheme) {
-            (ErrorKind::ConnectionRefused, _) => format!(
-                "nothing listens on TCP {address} (connection refused): start the tracker, or correct the port"
-            ),
-            (ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset, Scheme::Wss) => {
-                format!("{address} does not accept TLS ({error}): use ws:// rather than wss://?")
-            }
-            _ => format!("no connection to {address}: {error}"),
-        });
-    }
+    connection::probe(&context, "ws")?;
     match Socket::open(&context) {
         Ok(_) => Ok(()),
         Err(Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason)) => {

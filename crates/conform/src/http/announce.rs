@@ -149,7 +149,7 @@ fn replies(context: &Context<'_>, check: impl Fn(&Response) -> Checked) -> Check
         Announce::leecher(hash, 1001).wanting(10),
         Announce::leecher(hash, 1002).with_event(crate::peer::STOPPED),
     ] {
-        check(&client.request(&client.announce_request(&announce, |parameters| parameters))?)?;
+        check(&client.request(&client.announce_request(&announce))?)?;
     }
     Ok(())
 }
@@ -204,7 +204,7 @@ fn always_has_peers(context: &Context<'_>) -> Checked {
     let alone = Announce::leecher(context.hash(0), 1001);
     let stopped = Announce::leecher(context.hash(1), 1001).with_event(crate::peer::STOPPED);
     for announce in [alone, alone.wanting(0), stopped] {
-        let response = client.request(&client.announce_request(&announce, |parameters| parameters))?;
+        let response = client.request(&client.announce_request(&announce))?;
         ensure(accepted(&response)?.value("peers").is_some(), "the key peers", response.describe())?;
     }
     Ok(())
@@ -240,7 +240,7 @@ fn reply_with_peers(
     let hash = context.hash(0);
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
     let announce = Announce::leecher(hash, 1004).wanting(10);
-    let response = client.request(&client.announce_request(&announce, edit))?;
+    let response = client.request(&client.announce_request_with(&announce, edit))?;
     Ok((accepted(&response)?, response.describe()))
 }
 
@@ -286,8 +286,7 @@ fn no_peer_id_is_kept(context: &Context<'_>) -> Checked {
 fn external_ip_is_that_of_the_client(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let mut connection = client.connect()?;
-    connection
-        .send(&client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters));
+    connection.send(&client.announce_request(&Announce::leecher(context.hash(0), 1001)));
     let response = connection.receive_response()?;
     let reply = accepted(&response)?;
     let Some(external) = reply.value("external ip") else {
@@ -330,7 +329,7 @@ fn length_is_right(context: &Context<'_>) -> Checked {
     client.announce_all(&[1001, 1002, 1003].map(|port| Announce::leecher(hash, port)))?;
     for announce in [Announce::leecher(hash, 1001), Announce::leecher(hash, 1004).wanting(0)] {
         let mut connection = client.connect()?;
-        let path = client.announce_path(&announce, |parameters| parameters);
+        let path = client.announce_path(&announce);
         connection.send(&super::request::get(context.target, &path, &["Connection: close"]));
         let response = connection.receive_response()?;
         accepted(&response)?;

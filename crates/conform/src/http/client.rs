@@ -245,29 +245,36 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Encodes an announce, changed by `edit`. Its peer is recorded whatever the change is, because a stopped event of a
-    /// peer that never joined is harmless.
-    pub(super) fn announce_request(
+    /// Encodes an announce.
+    pub(super) fn announce_request(&self, announce: &Announce) -> Vec<u8> {
+        get(self.context.target, &self.announce_path(announce), &[])
+    }
+
+    /// Encodes an announce, changed by `edit`.
+    pub(super) fn announce_request_with(
         &self,
         announce: &Announce,
         edit: impl FnOnce(Parameters) -> Parameters,
     ) -> Vec<u8> {
-        get(self.context.target, &self.announce_path(announce, edit), &[])
+        self.record(announce);
+        get(self.context.target, &announce_path(self.context.target, &edit(Parameters::of(announce))), &[])
     }
 
-    /// Returns the path and query of an announce, changed by `edit`.
-    pub(super) fn announce_path(
-        &self,
-        announce: &Announce,
-        edit: impl FnOnce(Parameters) -> Parameters,
-    ) -> String {
+    /// Returns the path and query of an announce.
+    pub(super) fn announce_path(&self, announce: &Announce) -> String {
+        self.record(announce);
+        announce_path(self.context.target, &Parameters::of(announce))
+    }
+
+    /// Records a peer that joins or leaves, even if its announce is changed: a stopped event of a peer that never joined
+    /// is harmless.
+    fn record(&self, announce: &Announce) {
         let peer = (announce.info_hash, announce.port);
         if announce.event == STOPPED {
             self.joined.borrow_mut().remove(&peer);
         } else {
             self.joined.borrow_mut().insert(peer);
         }
-        announce_path(self.context.target, &edit(Parameters::of(announce)))
     }
 
     /// Announces with parameters changed by `edit`.
@@ -276,12 +283,12 @@ impl<'c> Client<'c> {
         announce: &Announce,
         edit: impl FnOnce(Parameters) -> Parameters,
     ) -> Checked<Announced> {
-        announced(&self.request(&self.announce_request(announce, edit))?)
+        announced(&self.request(&self.announce_request_with(announce, edit))?)
     }
 
     /// Announces with additional headers.
     pub(super) fn announce_with_headers(&self, announce: &Announce, headers: &[&str]) -> Checked<Announced> {
-        let path = self.announce_path(announce, |parameters| parameters);
+        let path = self.announce_path(announce);
         announced(&self.request(&get(self.context.target, &path, headers))?)
     }
 
@@ -290,26 +297,15 @@ impl<'c> Client<'c> {
         let path = scrape_path(self.context.target, &Parameters::scrape(info_hashes));
         get(self.context.target, &path, &[])
     }
-
-    fn leave(&self) -> Checked {
-        for (hash, port) in self.joined.take() {
-            let stopped = Announce::seeder(hash, port).with_event(STOPPED).wanting(0);
-            if self.request_any(&self.announce_request(&stopped, |parameters| parameters))? == Answer::Silence
-            {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl rules::Client for Client<'_> {
     fn announce(&self, announce: &Announce) -> Checked<Announced> {
-        self.announce_with(announce, |parameters| parameters)
+        announced(&self.request(&self.announce_request(announce))?)
     }
 
     fn try_announce(&self, announce: &Announce) -> Checked {
-        self.request_any(&self.announce_request(announce, |parameters| parameters)).map(drop)
+        self.request_any(&self.announce_request(announce)).map(drop)
     }
 
     fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>> {
@@ -329,8 +325,14 @@ impl Drop for Client<'_> {
     fn drop(&mut self) {
         let unanswered = self.context.unanswered.get();
         self.context.trace.borrow_mut().pause(true);
-        // The tracker may have ended, so errors are ignored.
-        let _ = self.leave();
+        for (hash, port) in self.joined.take() {
+            let stopped = Announce::seeder(hash, port).with_event(STOPPED).wanting(0);
+            let answer = self.request_any(&self.announce_request(&stopped));
+            // The tracker may have ended.
+            if !answer.is_ok_and(|answer| answer != Answer::Silence) {
+                break;
+            }
+        }
         self.context.trace.borrow_mut().pause(false);
         self.context.unanswered.set(unanswered);
     }

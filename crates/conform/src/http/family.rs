@@ -36,7 +36,7 @@ fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {
     other.announce_all(&[2001, 2002].map(|port| Announce::leecher(hash, port)))?;
     for (client, port, is_v4) in [(&own, 1001, is_v4), (&other, 2001, !is_v4)] {
         let announce = Announce::leecher(hash, port).wanting(50);
-        let response = client.request(&client.announce_request(&announce, |parameters| parameters))?;
+        let response = client.request(&client.announce_request(&announce))?;
         let reply = accepted(&response)?;
         let (v4, v6) = (ports(&reply, "peers", 6), ports(&reply, "peers6", 18));
         let (v4_first, v6_first) = if context.target.address.is_ipv4() { (1001, 2001) } else { (2001, 1001) };

@@ -146,7 +146,7 @@ pub(super) const CASES: &[Case] = &[
 
 fn two_hosts_get_400(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let request = client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let request = client.announce_request(&Announce::leecher(context.hash(0), 1001));
     let end = request.len() - 2;
     let response = client.request(&[&request[..end], b"Host: other.example\r\n\r\n"].concat())?;
     ensure(response.status == 400, "status 400", response.describe())
@@ -154,15 +154,14 @@ fn two_hosts_get_400(context: &Context<'_>) -> Checked {
 
 fn later_minor_version_is_read(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001));
     let head = format!("GET {path} HTTP/1.2\r\nHost: {}\r\n\r\n", context.target.host);
     announced(&client.request(head.as_bytes())?).map(drop)
 }
 
 fn response_has_a_date(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let announce =
-        client.announce_request(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let announce = client.announce_request(&Announce::leecher(context.hash(0), 1001));
     let response = client.request(&announce)?;
     let date = response.header("date").unwrap_or("no Date");
     let has_form = date.len() == 29 && date.ends_with(" GMT") && date.as_bytes()[3..5] == *b", ";
@@ -194,7 +193,7 @@ fn is_answered(context: &Context<'_>, headers: &[String]) -> Checked {
 
 fn names_have_any_case(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let path = client.announce_path(&peer(context), |parameters| parameters);
+    let path = client.announce_path(&peer(context));
     let host = &context.target.host;
     for head in [
         format!("HOST: {host}\r\nUSER-AGENT: X\r\nACCEPT: */*"),
@@ -289,7 +288,7 @@ fn garbage(context: &Context<'_>) -> Checked {
 
 fn mangled(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let request = client.announce_request(&peer(context), |parameters| parameters);
+    let request = client.announce_request(&peer(context));
     let text = String::from_utf8_lossy(&request);
     let end_of_port = text.find("&uploaded").unwrap_or(text.len());
     let peer_range = text.find('?').unwrap_or_default()..end_of_port + 2;
@@ -315,7 +314,7 @@ fn mangled(context: &Context<'_>) -> Checked {
 
 fn absolute_target(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let path = client.announce_path(&peer(context), |parameters| parameters);
+    let path = client.announce_path(&peer(context));
     let host = &context.target.host;
     let target = format!("http://{host}{path}");
     announced(&client.request(&get(context.target, &target, &[]))?).map(drop)
@@ -324,14 +323,13 @@ fn absolute_target(context: &Context<'_>) -> Checked {
 fn empty_line(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let mut connection = client.connect()?;
-    connection
-        .send(&[b"\r\n", &client.announce_request(&peer(context), |parameters| parameters)[..]].concat());
+    connection.send(&[b"\r\n", &client.announce_request(&peer(context))[..]].concat());
     announced(&connection.receive_response()?).map(drop)
 }
 
 fn body_is_answered(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let path = client.announce_path(&peer(context), |parameters| parameters);
+    let path = client.announce_path(&peer(context));
     for (header, body) in [
         ("Content-Length: 0", ""),
         ("Content-Length: 5", "hello"),
@@ -350,7 +348,7 @@ fn body_is_answered(context: &Context<'_>) -> Checked {
 /// As a request, the body would add a leecher.
 fn body_is_no_request(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
-    let hidden = client.announce_request(&peer(context), |parameters| parameters);
+    let hidden = client.announce_request(&peer(context));
     let path = announce_path(context.target, &Parameters::default());
     let by_length =
         [&get(context.target, &path, &[&format!("Content-Length: {}", hidden.len())])[..], &hidden].concat();

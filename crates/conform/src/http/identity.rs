@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Http;
 use super::client::Client;
-use crate::case::{Case, Checked, ensure};
+use crate::case::{Case, Checked};
 use crate::context::Context;
 use crate::peer::{Announce, STOPPED};
 use crate::rules::Client as _;
@@ -90,17 +90,6 @@ fn forwarding(ip: &str) -> Vec<String> {
     plain.chain([format!("Forwarded: for={node}")]).collect()
 }
 
-/// Fails the case unless all peers have the address of the first one, which claims none.
-fn all_are_honest(client: &Client<'_>, hash: [u8; 20]) -> Checked {
-    let peers = client.announce(&Announce::seeder(hash, 2000).wanting(50))?.peers;
-    let honest = peers.iter().find(|peer| peer.port() == 1001).map(std::net::SocketAddr::ip);
-    ensure(
-        honest.is_some() && peers.iter().all(|peer| Some(peer.ip()) == honest),
-        "all peers at the address of the one that claims none",
-        format!("{peers:?}"),
-    )
-}
-
 fn other_parameters_are_not_believed(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let hash = context.hash(0);
@@ -112,7 +101,7 @@ fn other_parameters_are_not_believed(context: &Context<'_>) -> Checked {
             client.announce_with(&Announce::leecher(hash, port), |parameters| parameters.and(name, claim))?;
         }
     }
-    all_are_honest(&client, hash)
+    identity::all_are_honest(&client, hash)
 }
 
 fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
@@ -124,7 +113,7 @@ fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         client.announce_with_headers(&Announce::leecher(hash, port), &headers)?;
     }
-    all_are_honest(&client, hash)
+    identity::all_are_honest(&client, hash)
 }
 
 fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {

@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn path(client: &Client<'_>, context: &Context<'_>) -> String {
-    client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters)
+    client.announce_path(&Announce::leecher(context.hash(0), 1001))
 }
 
 fn head_is_answered(context: &Context<'_>) -> Checked {

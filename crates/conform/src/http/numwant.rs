@@ -1,11 +1,9 @@
 //! The number of peers that a client wants: `numwant`, which no BEP defines but every client sends.
 
 use super::Http;
-use super::client::Client;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 use crate::peer::Announce;
-use crate::rules::Client as _;
 use crate::rules::numwant;
 
 pub(super) const CASES: &[Case] = &[
@@ -13,7 +11,7 @@ pub(super) const CASES: &[Case] = &[
         "http-numwant-absent-gives-peers",
         "BEP 3, \"Trackers\"",
         "A client that sends no numwant is given some peers.",
-        |context| numwant::gives_peers::<Http>(context, -1),
+        |context| numwant::gives_peers::<Http>(context, &[-1]),
     )
     .with_info_hashes(1),
     Case::should(
@@ -54,13 +52,10 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn gives_peers(context: &Context<'_>, numwants: &[&str]) -> Checked {
-    let client = Client::new(context);
-    let hash = context.hash(0);
-    let announces: Vec<Announce> = (1001..=1020).map(|port| Announce::leecher(hash, port)).collect();
-    client.announce_all(&announces)?;
+    let client = numwant::swarm::<Http>(context)?;
     for numwant in numwants {
         let edit = |parameters: super::request::Parameters| parameters.with("numwant", numwant);
-        let mut reply = client.announce_with(&Announce::leecher(hash, 1001), edit)?;
+        let mut reply = client.announce_with(&Announce::leecher(context.hash(0), 1001), edit)?;
         reply.peers.retain(|peer| peer.port() != 1001);
         ensure(
             !reply.peers.is_empty(),

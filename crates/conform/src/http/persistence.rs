@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = &[
         "http-connection-serves-many-requests",
         "RFC 9112, 9.3",
         "An HTTP/1.1 connection stays open after a reply and serves the next request.",
-        |context| serves_many(context, 5),
+        serves_many,
     )
     .with_info_hashes(1),
     Case::must(
@@ -57,7 +57,7 @@ pub(super) const CASES: &[Case] = &[
         "http-request-in-single-bytes-is-answered",
         "practice: TCP is a stream of bytes",
         "A request that arrives byte by byte is answered.",
-        |context| in_pieces(context, 1),
+        in_single_bytes,
     )
     .with_info_hashes(1),
     Case::must(
@@ -112,14 +112,14 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn request_of(client: &Client<'_>, context: &Context<'_>, headers: &[&str]) -> Vec<u8> {
-    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001));
     get(context.target, &path, headers)
 }
 
-fn serves_many(context: &Context<'_>, count: usize) -> Checked {
+fn serves_many(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let mut connection = client.connect()?;
-    for number in 1..=count {
+    for number in 1..=5 {
         connection.send(&request_of(&client, context, &[]));
         match connection.receive()? {
             Answer::Response(response) => announced(&response).map(drop)?,
@@ -197,10 +197,10 @@ fn pipelined(context: &Context<'_>, send: impl FnOnce(&mut HttpConnection<'_>, &
     Ok(())
 }
 
-fn in_pieces(context: &Context<'_>, piece: usize) -> Checked {
+fn in_single_bytes(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let mut connection = client.connect()?;
-    send_in_pieces(&mut connection, &request_of(&client, context, &[]), piece);
+    send_in_pieces(&mut connection, &request_of(&client, context, &[]), 1);
     announced(&connection.receive_response()?).map(drop)
 }
 
@@ -228,7 +228,7 @@ fn half_closed(context: &Context<'_>) -> Checked {
 
 /// Encodes an HTTP/1.0 request.
 fn old_request(client: &Client<'_>, context: &Context<'_>, headers: &str) -> Vec<u8> {
-    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters);
+    let path = client.announce_path(&Announce::leecher(context.hash(0), 1001));
     format!("GET {path} HTTP/1.0\r\n{headers}\r\n").into_bytes()
 }
 
@@ -284,7 +284,7 @@ fn clients_that_leave(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     // A stopped event, because it may arrive after the peers of this case have left.
     let stopped = Announce::leecher(context.hash(0), 1001).with_event(STOPPED);
-    let request_bytes = get(context.target, &client.announce_path(&stopped, |parameters| parameters), &[]);
+    let request_bytes = get(context.target, &client.announce_path(&stopped), &[]);
     for cut in [0, 1, request_bytes.len() / 2, request_bytes.len() - 1, request_bytes.len()] {
         for _ in 0..4 {
             client.connect()?.send_untraced(&request_bytes[..cut]);
@@ -294,7 +294,7 @@ fn clients_that_leave(context: &Context<'_>) -> Checked {
     connection.send(&request(
         context.target,
         "GET",
-        &client.announce_path(&Announce::leecher(context.hash(0), 1001), |parameters| parameters),
+        &client.announce_path(&Announce::leecher(context.hash(0), 1001)),
         &[],
     ));
     announced(&connection.receive_response()?).map(drop)

@@ -113,7 +113,7 @@ fn joins_nothing(context: &Context<'_>, edits: &[Edit]) -> Checked {
     let hash = context.hash(0);
     for edit in edits {
         let response =
-            match client.request_any(&client.announce_request(&Announce::leecher(hash, 1001), edit))? {
+            match client.request_any(&client.announce_request_with(&Announce::leecher(hash, 1001), edit))? {
                 Answer::Response(response) => response,
                 // Another rule requires a response to a valid HTTP request.
                 Answer::Closed | Answer::Silence => continue,
@@ -139,7 +139,8 @@ fn refusals(context: &Context<'_>, check: impl Fn(&Response) -> Checked) -> Chec
         |_| Parameters::default(),
     ];
     for edit in edits {
-        check(&client.request(&client.announce_request(&Announce::leecher(context.hash(0), 1001), edit))?)?;
+        let announce = Announce::leecher(context.hash(0), 1001);
+        check(&client.request(&client.announce_request_with(&announce, edit))?)?;
     }
     Ok(())
 }
@@ -182,9 +183,9 @@ fn refusal_keeps_the_connection(context: &Context<'_>) -> Checked {
     let client = Client::new(context);
     let mut connection = client.connect()?;
     let announce = Announce::leecher(context.hash(0), 1001);
-    connection.send(&client.announce_request(&announce, short_hash));
+    connection.send(&client.announce_request_with(&announce, short_hash));
     let refusal = connection.receive_response()?;
-    connection.send(&client.announce_request(&announce, |parameters| parameters));
+    connection.send(&client.announce_request(&announce));
     match connection.receive()? {
         Answer::Response(response) => super::reply::announced(&response).map(drop),
         _ => ensure(false, "a response on the same connection", format!("none after {}", refusal.describe())),

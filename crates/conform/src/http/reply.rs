@@ -75,20 +75,16 @@ fn peers(dictionary: &Dictionary, key: &str, peer_bytes: usize) -> Result<Vec<So
             })
         }
         Some(Value::List(values)) => {
-            let peer = |value| {
-                peer_dictionary(value).ok_or_else(|| format!("an entry of {key} without ip and port"))
+            let peer = |value: &Value| {
+                let Value::Dictionary(peer) = value else { return None };
+                let ip = std::str::from_utf8(peer.bytes("ip")?).ok()?.parse().ok()?;
+                Some(SocketAddr::new(ip, peer.integer("port")?.try_into().ok()?))
             };
-            values.iter().map(peer).collect()
+            let peers: Option<Vec<SocketAddr>> = values.iter().map(peer).collect();
+            peers.ok_or_else(|| format!("an entry of {key} without ip and port"))
         }
         Some(_) => Err(format!("{key} that is neither a string nor a list")),
     }
-}
-
-/// Decodes a peer in the original form of BEP 3.
-fn peer_dictionary(value: &Value) -> Option<SocketAddr> {
-    let Value::Dictionary(peer) = value else { return None };
-    let ip = std::str::from_utf8(peer.bytes("ip")?).ok()?.parse().ok()?;
-    Some(SocketAddr::new(ip, peer.integer("port")?.try_into().ok()?))
 }
 
 fn unlike(expected: &str, seen: String) -> Unmet {

@@ -2,9 +2,9 @@
 
 use super::Http;
 use super::client::Client;
-use crate::case::{Case, Checked, ensure};
+use crate::case::{Case, Checked};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 use crate::rules::swarm;
 
@@ -42,12 +42,9 @@ fn unknown_left_is_a_leecher(context: &Context<'_>) -> Checked {
             Some(left) => parameters.with("left", left),
             None => parameters.without("left"),
         })?;
-        let seen = client.scrape_one(context.hash(0))?;
-        ensure(
-            seen.seeders == 0 && seen.leechers == u32::from(port - 1000),
-            format!("seeders 0, leechers {} after left {left:?}", port - 1000),
-            counts(seen.seeders, seen.leechers),
-        )?;
+        let leechers = u32::from(port - 1000);
+        let expected = format!("seeders 0, leechers {leechers} after left {left:?}");
+        client.ensure_scraped(context.hash(0), 0, leechers, expected)?;
     }
     Ok(())
 }

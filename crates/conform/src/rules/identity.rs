@@ -15,6 +15,11 @@ pub(crate) fn ip_field_is_not_believed<P: Protocol>(context: &Context<'_>) -> Ch
     for (port, ip) in (1002..).zip(CLAIMS) {
         client.announce(&Announce { ip, ..Announce::leecher(hash, port) })?;
     }
+    all_are_honest(&client, hash)
+}
+
+/// Fails the case unless all peers have the address of the first one, which claims none.
+pub(crate) fn all_are_honest(client: &impl Client, hash: [u8; 20]) -> Checked {
     let peers = client.announce(&Announce::seeder(hash, 2000).wanting(50))?.peers;
     let honest = peers.iter().find(|peer| peer.port() == 1001).map(std::net::SocketAddr::ip);
     ensure(

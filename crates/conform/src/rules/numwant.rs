@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::peer::Announce;
 
 /// Creates a swarm of 20 leechers.
-fn swarm<'c, P: Protocol>(context: &'c Context<'c>) -> Checked<P::Client<'c>> {
+pub(crate) fn swarm<'c, P: Protocol>(context: &'c Context<'c>) -> Checked<P::Client<'c>> {
     let client = P::client(context)?;
     let hash = context.hash(0);
     let announces: Vec<Announce> = (1001..=1020).map(|port| Announce::leecher(hash, port)).collect();
@@ -14,14 +14,17 @@ fn swarm<'c, P: Protocol>(context: &'c Context<'c>) -> Checked<P::Client<'c>> {
     Ok(client)
 }
 
-pub(crate) fn gives_peers<P: Protocol>(context: &Context<'_>, numwant: i32) -> Checked {
+pub(crate) fn gives_peers<P: Protocol>(context: &Context<'_>, numwants: &[i32]) -> Checked {
     let client = swarm::<P>(context)?;
-    let reply = client.announce(&Announce::leecher(context.hash(0), 1001).wanting(numwant))?;
-    ensure(
-        !reply.peers.is_empty(),
-        format!("peers for numwant {numwant} in a swarm of 20"),
-        format!("no peer, {}", reply.counts()),
-    )
+    for numwant in numwants {
+        let reply = client.announce(&Announce::leecher(context.hash(0), 1001).wanting(*numwant))?;
+        ensure(
+            !reply.peers.is_empty(),
+            format!("peers for numwant {numwant} in a swarm of 20"),
+            format!("no peer, {}", reply.counts()),
+        )?;
+    }
+    Ok(())
 }
 
 /// Reports all numbers at once, because the wrong ones show the pattern of the fault.

@@ -9,27 +9,21 @@ pub(super) const CASES: &[Case] = &[
         "udp-numwant-default-gives-peers",
         "BEP 15, \"Announce\"",
         "A num_want of -1 stands for the default of the tracker, which is some peers.",
-        |context| numwant::gives_peers::<Udp>(context, -1),
+        |context| numwant::gives_peers::<Udp>(context, &[-1]),
     )
     .with_info_hashes(1),
     Case::should(
         "udp-numwant-negative-is-the-default",
         "practice: any negative number is treated as -1",
         "A num_want below -1 also gives some peers.",
-        |context| {
-            numwant::gives_peers::<Udp>(context, i32::MIN)
-                .and_then(|()| numwant::gives_peers::<Udp>(context, -2))
-        },
+        |context| numwant::gives_peers::<Udp>(context, &[i32::MIN, -2]),
     )
     .with_info_hashes(1),
     Case::must(
         "udp-numwant-huge-gives-peers",
         "practice: clients ask for hundreds, and take what they get",
         "A num_want beyond the cap of the tracker gives peers up to the cap, not an error.",
-        |context| {
-            numwant::gives_peers::<Udp>(context, i32::MAX)
-                .and_then(|()| numwant::gives_peers::<Udp>(context, 1000))
-        },
+        |context| numwant::gives_peers::<Udp>(context, &[i32::MAX, 1000]),
     )
     .with_info_hashes(1),
     Case::should(

@@ -2,9 +2,9 @@
 
 use super::Udp;
 use super::client::Client;
-use crate::case::{Case, Checked, ensure};
+use crate::case::{Case, Checked};
 use crate::context::Context;
-use crate::peer::{Announce, counts};
+use crate::peer::Announce;
 use crate::rules::Client as _;
 use crate::rules::swarm;
 
@@ -32,12 +32,9 @@ fn unknown_left_is_a_leecher(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     for (port, left) in (1001..).zip([-1, i64::MAX, i64::MIN]) {
         client.announce(&Announce { left, ..Announce::leecher(hash, port) })?;
-        let seen = client.scrape_one(hash)?;
-        ensure(
-            seen.seeders == 0 && seen.leechers == u32::from(port - 1000),
-            format!("seeders 0, leechers {} after left {left}", port - 1000),
-            counts(seen.seeders, seen.leechers),
-        )?;
+        let leechers = u32::from(port - 1000);
+        let expected = format!("seeders 0, leechers {leechers} after left {left}");
+        client.ensure_scraped(hash, 0, leechers, expected)?;
     }
     Ok(())
 }

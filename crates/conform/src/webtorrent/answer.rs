@@ -118,17 +118,12 @@ fn arrives(context: &Context<'_>, is_same: impl Fn(&str, &Message) -> bool) -> C
         sockets[0].send_text(&Fields::answer(context.hash(0), 1, 2, &offer_id(1), sent).text());
         let seen = sockets[1].expect_kind(Kind::Answer)?;
         ensure(is_same(sent, &seen), format!("the answer {sent}"), seen.describe())?;
-        leave(context, &mut sockets)?;
-    }
-    Ok(())
-}
-
-/// Makes the peers of a round leave, so that the next round can use the same ids on other sockets.
-fn leave(context: &Context<'_>, sockets: &mut [Socket<'_>]) -> Checked {
-    for (peer, socket) in (1..).zip(sockets) {
-        socket.send_text(&Fields::announce(context.hash(0), peer).with_event("stopped").text());
-        // After this reply, the peer has left.
-        socket.counts(context.hash(0))?;
+        // The peers leave, so that the next round can use the same ids on other sockets.
+        for (peer, socket) in (1..).zip(&mut sockets) {
+            socket.send_text(&Fields::announce(context.hash(0), peer).with_event("stopped").text());
+            // After this reply, the peer has left.
+            socket.counts(context.hash(0))?;
+        }
     }
     Ok(())
 }

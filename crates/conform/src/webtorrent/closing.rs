@@ -250,10 +250,6 @@ fn is_cut_off(socket: &mut Socket<'_>, piece: &[u8]) -> Checked {
     ensure(is_cut_off, "a tracker that stops reading", format!("{} MiB accepted", ENDLESS >> 20))
 }
 
-fn is_served(context: &Context<'_>) -> Checked {
-    Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
-}
-
 fn garbage(context: &Context<'_>) -> Checked {
     let sizes = [1, 2, 10, 100, 1000, 10_000];
     for (round, size) in sizes.into_iter().cycle().take(48).enumerate() {
@@ -269,7 +265,7 @@ fn garbage(context: &Context<'_>) -> Checked {
         let _ = socket.has_input();
         socket.abort();
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }
 
 fn idle(context: &Context<'_>) -> Checked {
@@ -283,7 +279,7 @@ fn idle(context: &Context<'_>) -> Checked {
         }
         idle.push(socket);
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }
 
 fn vanishing(context: &Context<'_>) -> Checked {
@@ -294,5 +290,5 @@ fn vanishing(context: &Context<'_>) -> Checked {
         socket.send_untraced(&frame[..frame.len() * (round % 5) / 5]);
         socket.abort();
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }

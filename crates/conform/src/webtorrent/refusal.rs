@@ -216,10 +216,6 @@ fn bad_peer_id(context: &Context<'_>, names: &[&str]) -> Checked {
     Ok(())
 }
 
-fn is_served(context: &Context<'_>) -> Checked {
-    Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
-}
-
 fn other_types(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let (announce, answer) = (Fields::announce(hash, 2), Fields::answer(hash, 2, 3, b"x", "{}"));
@@ -239,7 +235,7 @@ fn other_types(context: &Context<'_>) -> Checked {
         // The tracker may answer, refuse or disconnect.
         socket.buffer_for(context.target.timing.quiet)?;
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }
 
 fn deep_json(context: &Context<'_>) -> Checked {
@@ -256,7 +252,7 @@ fn deep_json(context: &Context<'_>) -> Checked {
             socket.buffer_for(context.target.timing.quiet)?;
         }
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }
 
 fn mangled(context: &Context<'_>) -> Checked {
@@ -280,5 +276,5 @@ fn mangled(context: &Context<'_>) -> Checked {
         // The response does not matter.
         let _ = socket.next_event();
     }
-    is_served(context)
+    Socket::ensure_served(context)
 }

@@ -311,6 +311,11 @@ impl<'c> Socket<'c> {
         self.expect(what, |message| message.kind() == kind)
     }
 
+    /// Fails the case unless a new socket is served.
+    pub(super) fn ensure_served(context: &Context<'_>) -> Checked {
+        Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
+    }
+
     /// Announces and returns the reply.
     pub(super) fn announce(&mut self, fields: &Fields) -> Checked<Message> {
         self.send_text(&fields.text());
