@@ -36,28 +36,25 @@ impl BridgedTransfer<'_> {
         let payload = Payload::generate("bridged", Pieces::Many);
         let all = [self.seeder, self.bridge, self.leecher];
         let routes: Vec<Route> = all.into_iter().flat_map(Participant::routes).collect();
-        let mut testbed = Testbed::new(self.family, payload, &routes, &[], self.tracker_view)?;
-        self.run_on(&mut testbed).map_err(|error| error.context(testbed.log_tails()))
-    }
-
-    fn run_on(&self, testbed: &mut Testbed) -> Result<()> {
-        testbed.start_client(self.leecher, Role::Leecher)?;
-        testbed.start_client(self.seeder, Role::Seeder)?;
-        for swarm in Swarm::ALL {
-            let seeders = u32::from(swarm == Swarm::Dialable);
-            testbed.wait_for_counts(swarm, Counts { seeders, completed: 0, leechers: 1 - seeders })?;
-        }
-        testbed.start_client(self.bridge, Role::Leecher)?;
-        testbed.wait_for_downloads()?;
-        for (swarm, completed) in [(Swarm::Dialable, 1), (Swarm::WebRtc, 2)] {
-            let counts = Counts { seeders: 2, completed, leechers: 0 };
-            testbed.wait_for_counts(swarm, counts)?;
-            testbed.check_counts(swarm, counts)?;
-        }
-        testbed.check_protocols()?;
-        testbed.check_metrics()?;
-        testbed.stop_clients()?;
-        testbed.check_swarm_is_gone()?;
-        testbed.stop_tracker()
+        Testbed::new(self.family, payload, &routes, &[], self.tracker_view)?.run(|testbed| {
+            testbed.start_client(self.leecher, Role::Leecher)?;
+            testbed.start_client(self.seeder, Role::Seeder)?;
+            for swarm in Swarm::ALL {
+                let seeders = u32::from(swarm == Swarm::Dialable);
+                testbed.wait_for_counts(swarm, Counts { seeders, completed: 0, leechers: 1 - seeders })?;
+            }
+            testbed.start_client(self.bridge, Role::Leecher)?;
+            testbed.wait_for_downloads()?;
+            for (swarm, completed) in [(Swarm::Dialable, 1), (Swarm::WebRtc, 2)] {
+                let counts = Counts { seeders: 2, completed, leechers: 0 };
+                testbed.wait_for_counts(swarm, counts)?;
+                testbed.check_counts(swarm, counts)?;
+            }
+            testbed.check_protocols()?;
+            testbed.check_metrics()?;
+            testbed.stop_clients()?;
+            testbed.check_swarm_is_gone()?;
+            testbed.stop_tracker()
+        })
     }
 }

@@ -42,7 +42,26 @@ impl Ingress {
         let host = network.add_named_host(PROXY_NAME)?;
         let certificate = Certificate::create(directory)?;
         let (configuration, socket) = (directory.join("shoal.toml"), directory.join("http.sock"));
-        let text = configuration_text(host.address, &certificate, &socket);
+        let everywhere = |port: u16, more: &str| format!("\"0.0.0.0:{port}{more}\", \"[::]:{port}{more}\"");
+        let text = format!(
+            "[http]\n\
+             listen = [{plain}, {behind_header}, \"unix:{socket}\"]\n\
+             [tls]\n\
+             listen = [{tls}, {tls_behind_header}]\n\
+             certificates = [\"{certificate}\"]\n\
+             keys = [\"{key}\"]\n\
+             [proxy]\n\
+             trusted = [\"{proxy}\", \"unix\"]\n\
+             header = \"x-forwarded-for\"\n",
+            plain = everywhere(TRACKER_PORT, ""),
+            behind_header = everywhere(PROXY_HEADER_PORT, " proxy-protocol"),
+            tls = everywhere(HTTPS_PORT, ""),
+            tls_behind_header = everywhere(PROXY_HEADER_TLS_PORT, " proxy-protocol"),
+            socket = socket.display(),
+            certificate = certificate.certificate.display(),
+            key = certificate.key.display(),
+            proxy = host.address,
+        );
         fs::write(&configuration, text).context("cannot write the tracker's configuration")?;
         Ok(Self { certificate, configuration, socket, host, proxies: None })
     }
@@ -104,26 +123,4 @@ impl Certificate {
         fs::write(&created.both, [fs::read(&created.key)?, fs::read(&created.certificate)?].concat())?;
         Ok(created)
     }
-}
-
-fn configuration_text(proxy: IpAddr, certificate: &Certificate, socket: &Path) -> String {
-    let everywhere = |port: u16, more: &str| format!("\"0.0.0.0:{port}{more}\", \"[::]:{port}{more}\"");
-    format!(
-        "[http]\n\
-         listen = [{plain}, {behind_header}, \"unix:{socket}\"]\n\
-         [tls]\n\
-         listen = [{tls}, {tls_behind_header}]\n\
-         certificates = [\"{certificate}\"]\n\
-         keys = [\"{key}\"]\n\
-         [proxy]\n\
-         trusted = [\"{proxy}\", \"unix\"]\n\
-         header = \"x-forwarded-for\"\n",
-        plain = everywhere(TRACKER_PORT, ""),
-        behind_header = everywhere(PROXY_HEADER_PORT, " proxy-protocol"),
-        tls = everywhere(HTTPS_PORT, ""),
-        tls_behind_header = everywhere(PROXY_HEADER_TLS_PORT, " proxy-protocol"),
-        socket = socket.display(),
-        certificate = certificate.certificate.display(),
-        key = certificate.key.display(),
-    )
 }

@@ -92,7 +92,19 @@ impl Network {
              link set port{number} up\n"
         ))?;
         let address = self.family.address(number);
-        namespace.ip(&self.family.interface_script(address))?;
+        let (options, everywhere) = match self.family {
+            Family::V4 => ("/24", "0.0.0.0/0"),
+            Family::V6 => ("/64 nodad", "::/0"),
+        };
+        // Address autoconfiguration is off, because clients would listen and announce again in the middle of a test.
+        // The default route leads nowhere, but some clients take its absence for the absence of the internet.
+        namespace.ip(&format!(
+            "link set lo up\n\
+             link set eth0 addrgenmode none\n\
+             link set eth0 up\n\
+             address add {address}{options} dev eth0\n\
+             route add {everywhere} dev eth0\n"
+        ))?;
         Ok(Host { namespace, address })
     }
 }
@@ -134,22 +146,5 @@ impl Family {
             Self::V4 => Ipv4Addr::new(198, 51, 100, number).into(),
             Self::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()).into(),
         }
-    }
-
-    /// Returns the `ip` script that configures the interface of a host. It disables address autoconfiguration, because
-    /// clients would listen and announce again in the middle of a test. The default route leads nowhere, but some
-    /// clients take its absence for the absence of the internet.
-    fn interface_script(self, address: IpAddr) -> String {
-        let (options, everywhere) = match self {
-            Self::V4 => ("/24", "0.0.0.0/0"),
-            Self::V6 => ("/64 nodad", "::/0"),
-        };
-        format!(
-            "link set lo up\n\
-             link set eth0 addrgenmode none\n\
-             link set eth0 up\n\
-             address add {address}{options} dev eth0\n\
-             route add {everywhere} dev eth0\n"
-        )
     }
 }

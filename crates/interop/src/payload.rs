@@ -93,11 +93,13 @@ impl Payload {
                 ("path", Value::List(components.collect())),
             ])
         });
+        let content: Vec<u8> = self.files.iter().flat_map(|file| &file.bytes).copied().collect();
+        let hashes = content.chunks(self.pieces.bytes()).flat_map(Sha1::digest).collect();
         let info = Value::dictionary([
             ("files", Value::List(files.collect())),
             ("name", Value::text(&self.name)),
             ("piece length", Value::Integer(self.pieces.bytes() as u64)),
-            ("pieces", Value::Bytes(self.piece_hashes())),
+            ("pieces", Value::Bytes(hashes)),
             ("private", Value::Integer(1)),
         ]);
         let info_hash = Sha1::digest(info.encode()).into();
@@ -113,11 +115,6 @@ impl Payload {
 
     fn path_of(&self, file: &File, downloads: &Path) -> PathBuf {
         file.components.iter().fold(downloads.join(&self.name), |path, component| path.join(component))
-    }
-
-    fn piece_hashes(&self) -> Vec<u8> {
-        let all: Vec<u8> = self.files.iter().flat_map(|file| &file.bytes).copied().collect();
-        all.chunks(self.pieces.bytes()).flat_map(Sha1::digest).collect()
     }
 }
 

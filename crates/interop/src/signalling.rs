@@ -21,22 +21,19 @@ const PACKAGE: &str = "bittorrent-tracker";
 /// Returns an error, with the output of all programs, if a step fails.
 pub fn run(family: Family, route: Route, tracker_view: &Path) -> Result<()> {
     let payload = Payload::generate(PACKAGE, Pieces::One);
-    let mut testbed = Testbed::new(family, payload, &[route], &[], tracker_view)?;
-    run_on(&mut testbed, route).map_err(|error| error.context(testbed.log_tails()))
-}
-
-fn run_on(testbed: &mut Testbed, route: Route) -> Result<()> {
-    testbed.run_program(PACKAGE, |host, info_hash, certificate| {
-        let mut node = host.command("node")?;
-        node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/signalling/client.mjs"));
-        node.arg(tools::node_module(PACKAGE)?).arg(info_hash).arg(route.url());
-        if let Some(certificate) = certificate {
-            node.env("NODE_EXTRA_CA_CERTS", certificate);
-        }
-        Ok(node)
-    })?;
-    testbed.wait_for_remaining_seeders()?;
-    testbed.check_metrics()?;
-    testbed.check_swarm_is_gone()?;
-    testbed.stop_tracker()
+    Testbed::new(family, payload, &[route], &[], tracker_view)?.run(|testbed| {
+        testbed.run_program(PACKAGE, |host, info_hash, certificate| {
+            let mut node = host.command("node")?;
+            node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/signalling/client.mjs"));
+            node.arg(tools::node_module(PACKAGE)?).arg(info_hash).arg(route.url());
+            if let Some(certificate) = certificate {
+                node.env("NODE_EXTRA_CA_CERTS", certificate);
+            }
+            Ok(node)
+        })?;
+        testbed.wait_for_remaining_seeders()?;
+        testbed.check_metrics()?;
+        testbed.check_swarm_is_gone()?;
+        testbed.stop_tracker()
+    })
 }

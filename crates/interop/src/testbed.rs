@@ -80,6 +80,14 @@ impl Testbed {
         Ok(Self { tracker, ingress, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
+    /// Runs `scenario`. On an error, adds the logs of all programs.
+    ///
+    /// # Errors
+    /// Returns the error of the scenario.
+    pub fn run(mut self, scenario: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        scenario(&mut self).map_err(|error| error.context(self.log_tails()))
+    }
+
     /// Starts a client on its own host.
     ///
     /// # Errors
@@ -292,8 +300,7 @@ impl Testbed {
     }
 
     /// Returns the ends of the logs of all programs.
-    #[must_use]
-    pub fn log_tails(&self) -> String {
+    fn log_tails(&self) -> String {
         let peers: String = self.peers.iter().map(|peer| peer.process.log_tail()).collect();
         let ingress = self.ingress.as_ref().map(Ingress::log_tails).unwrap_or_default();
         format!("the scenario failed\n{}{ingress}{peers}", self.tracker.log_tail())

@@ -128,15 +128,14 @@ impl Transfer<'_> {
         Counts { seeders: completed + 1, completed: completed + extra, leechers: 0 }
     }
 
-    /// Runs `scenario` on a new testbed. On an error, adds the logs of all programs.
+    /// Runs `scenario` on a new testbed.
     fn with_testbed(&self, scenario: impl FnOnce(&mut Testbed) -> Result<()>) -> Result<()> {
         let payload = Payload::generate(&format!("from-{:?}", self.seeder.client), self.pieces);
         let all = [&self.seeder].into_iter().chain(self.leechers);
         let routes: Vec<Route> = all.map(|participant| participant.route).collect();
         let is_one_swarm = routes.iter().all(|route| route.protocol().swarm() == self.swarm());
         ensure!(is_one_swarm, "the clients of {routes:?} cannot all reach each other");
-        let mut testbed = Testbed::new(self.family, payload, &routes, self.settings, self.tracker_view)?;
-        scenario(&mut testbed).map_err(|error| error.context(testbed.log_tails()))
+        Testbed::new(self.family, payload, &routes, self.settings, self.tracker_view)?.run(scenario)
     }
 
     fn start_leechers(&self, testbed: &mut Testbed) -> Result<()> {

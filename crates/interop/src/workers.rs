@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
@@ -19,9 +19,20 @@ const ESTABLISHED: &str = "01";
 /// Returns an error if the kernel does not provide the information.
 pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
     let process = Path::new("/proc").join(process.as_raw_nonzero().to_string());
-    let connections = connections(&process, ports)?;
+    // The inodes of all connections to the ports in its network namespace.
+    let mut connections = Vec::new();
+    for family in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(process.join("net").join(family));
+        let table = table.context("cannot read connections")?;
+        connections.extend(table.lines().filter_map(|line| connection(line, ports)).map(str::to_owned));
+    }
     let (mut instances, mut descriptors) = (Vec::new(), BTreeSet::new());
-    for (descriptor, target) in descriptors_of(&process)? {
+    for entry in fs::read_dir(process.join("fd")).context("cannot list descriptors")? {
+        let path = entry?.path();
+        // A descriptor that was closed in the meantime is left out.
+        let (Some(number), Ok(target)) = (path.file_name(), fs::read_link(&path)) else { continue };
+        let [descriptor, target] =
+            [number, target.as_os_str()].map(|text| text.to_string_lossy().into_owned());
         if target.ends_with("[eventpoll]") {
             instances.push(descriptor);
         } else if connections.iter().any(|inode| target == format!("socket:[{inode}]")) {
@@ -37,27 +48,6 @@ pub fn in_use(process: Pid, ports: &[u16]) -> Result<usize> {
     // A worker may have several descriptors for its instance, all of which show the same connections.
     let distinct: BTreeSet<BTreeSet<String>> = held.filter(|held: &BTreeSet<_>| !held.is_empty()).collect();
     Ok(distinct.len())
-}
-
-/// Returns the descriptors of a process by their numbers, and what they refer to.
-fn descriptors_of(process: &Path) -> Result<Vec<(String, String)>> {
-    let entries = fs::read_dir(process.join("fd")).context("cannot list descriptors")?;
-    let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    // Descriptors that were closed in the meantime are left out.
-    let targets = paths.iter().filter_map(|path| Some((path.file_name()?, fs::read_link(path).ok()?)));
-    let text = targets.map(|(name, target)| (name.to_string_lossy().into(), target.to_string_lossy().into()));
-    Ok(text.collect())
-}
-
-/// Returns the inodes of all connections to `ports` in the network namespace of a process.
-fn connections(process: &Path, ports: &[u16]) -> Result<Vec<String>> {
-    let mut inodes = Vec::new();
-    for family in ["tcp", "tcp6"] {
-        let table =
-            fs::read_to_string(process.join("net").join(family)).context("cannot read connections")?;
-        inodes.extend(table.lines().filter_map(|line| connection(line, ports)).map(str::to_owned));
-    }
-    Ok(inodes)
 }
 
 /// Returns the inode from a line of `/proc/net/tcp`, if the line is a connection to one of `ports`. The fields are the

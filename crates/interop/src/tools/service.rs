@@ -112,7 +112,13 @@ impl Service {
     pub fn set_library_path(&self, command: &mut Command) -> Result<()> {
         let root = self.find()?.root;
         if root != Path::new("/") {
-            command.env("LD_LIBRARY_PATH", env::join_paths(library_directories(&root))?);
+            // Debian is moving libraries from one of the parents to the other, and has directories per architecture in
+            // both.
+            let parents = [root.join("lib"), root.join("usr/lib")];
+            let children = parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+            let children: Vec<PathBuf> =
+                children.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+            command.env("LD_LIBRARY_PATH", env::join_paths(parents.into_iter().chain(children))?);
         }
         Ok(())
     }
@@ -149,13 +155,4 @@ struct FoundService {
     /// The root of the file tree of its packages.
     root: PathBuf,
     program: PathBuf,
-}
-
-/// Returns the library directories below `root`. Debian is moving libraries from one of the parents to the other, and
-/// has directories per architecture in both.
-fn library_directories(root: &Path) -> Vec<PathBuf> {
-    let parents = [root.join("lib"), root.join("usr/lib")];
-    let children = parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
-    let children: Vec<PathBuf> = children.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    parents.into_iter().chain(children).collect()
 }

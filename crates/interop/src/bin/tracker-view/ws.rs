@@ -20,7 +20,8 @@ const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// Scrapes a torrent and returns its seeders, completed downloads and leechers.
 pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
-    let name = code_points(info_hash);
+    // WebTorrent writes each byte as the character with its number.
+    let name: String = info_hash.iter().map(|&byte| char::from(byte)).collect();
     let mut stream = upgrade(tracker)?;
     let request = json!({ "action": "scrape", "info_hash": name }).to_string();
     stream.get_mut().write_all(&text_frame(request.as_bytes())?).context("cannot send")?;
@@ -94,9 +95,4 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> Result<[u8; N]> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes).context("no frame")?;
     Ok(bytes)
-}
-
-/// Returns bytes as WebTorrent writes them: each byte is the character with its number.
-fn code_points(bytes: &[u8]) -> String {
-    bytes.iter().map(|&byte| char::from(byte)).collect()
 }
