@@ -1,7 +1,7 @@
 //! The number of peers that a client wants: `numwant`, which no BEP defines but every client sends.
 
 use super::Http;
-use crate::case::{Case, Checked, ensure};
+use crate::case::{Case, Checked};
 use crate::context::Context;
 use crate::peer::Announce;
 use crate::rules::numwant;
@@ -57,11 +57,7 @@ fn gives_peers(context: &Context<'_>, numwants: &[&str]) -> Checked {
         let edit = |parameters: super::request::Parameters| parameters.with("numwant", numwant);
         let mut reply = client.announce_with(&Announce::leecher(context.hash(0), 1001), edit)?;
         reply.peers.retain(|peer| peer.port() != 1001);
-        ensure(
-            !reply.peers.is_empty(),
-            format!("peers for numwant {numwant} in a swarm of 20"),
-            format!("no peer, {}", reply.counts()),
-        )?;
+        numwant::ensure_peers(&reply, numwant)?;
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! The number of peers that a client wants.
 
+use std::fmt::Display;
+
 use super::{Client, Protocol};
 use crate::case::{Checked, ensure};
 use crate::context::Context;
-use crate::peer::Announce;
+use crate::peer::{Announce, Announced};
 
 /// Creates a swarm of 20 leechers.
 pub(crate) fn swarm<'c, P: Protocol>(context: &'c Context<'c>) -> Checked<P::Client<'c>> {
@@ -18,13 +20,18 @@ pub(crate) fn gives_peers<P: Protocol>(context: &Context<'_>, numwants: &[i32]) 
     let client = swarm::<P>(context)?;
     for numwant in numwants {
         let reply = client.announce(&Announce::leecher(context.hash(0), 1001).wanting(*numwant))?;
-        ensure(
-            !reply.peers.is_empty(),
-            format!("peers for numwant {numwant} in a swarm of 20"),
-            format!("no peer, {}", reply.counts()),
-        )?;
+        ensure_peers(&reply, numwant)?;
     }
     Ok(())
+}
+
+/// Checks that a reply in the swarm of 20 contains a peer.
+pub(crate) fn ensure_peers(reply: &Announced, numwant: impl Display) -> Checked {
+    ensure(
+        !reply.peers.is_empty(),
+        format!("peers for numwant {numwant} in a swarm of 20"),
+        format!("no peer, {}", reply.counts()),
+    )
 }
 
 /// Reports all numbers at once, because the wrong ones show the pattern of the fault.
