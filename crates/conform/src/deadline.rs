@@ -25,13 +25,15 @@ impl Deadline {
     /// Fails the case if no time is left.
     pub(crate) fn bound(&self, timeout: Duration) -> Checked<Duration> {
         let left = self.at.saturating_duration_since(now());
-        if left.is_zero() {
-            return Err(Unmet::Fail {
-                expected: format!("a case that ends within {} s", self.limit.as_secs_f32()),
-                seen: "the deadline has passed, and the tracker has not completed an answer".to_owned(),
-            });
+        if left.is_zero() { Err(self.passed()) } else { Ok(timeout.min(left)) }
+    }
+
+    /// Returns the failure of a case that this deadline ends.
+    pub(crate) fn passed(&self) -> Unmet {
+        Unmet::Fail {
+            expected: format!("a case that ends within {} s", self.limit.as_secs_f32()),
+            seen: "the deadline has passed, and the tracker has not completed an answer".to_owned(),
         }
-        Ok(timeout.min(left))
     }
 
     /// Returns the earlier of this deadline and the one that is `timeout` from now.

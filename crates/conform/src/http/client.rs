@@ -137,7 +137,8 @@ impl HttpConnection<'_> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.read(self.context.deadline.bound(timeout)?) {
+        let limit = self.context.deadline.bound(timeout)?;
+        match self.connection.read(limit) {
             Ok(ReadOutcome::Bytes(bytes)) => {
                 self.unread.extend(bytes);
                 Ok(true)
@@ -146,6 +147,8 @@ impl HttpConnection<'_> {
                 self.has_ended = true;
                 Ok(true)
             }
+            // A wait that the deadline cut short says nothing about the time between two bytes.
+            Ok(ReadOutcome::Timeout) if limit < timeout => Err(self.context.deadline.passed()),
             Ok(ReadOutcome::Timeout) => Ok(false),
             Err(error) => Err(Unmet::Fail {
                 expected: "a connection that carries a response".to_owned(),

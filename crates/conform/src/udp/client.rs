@@ -95,9 +95,9 @@ impl<'c> Client<'c> {
     /// Returns the next datagram, or `None` if none arrives within `timeout`.
     pub(crate) fn receive(&self, timeout: Duration) -> Checked<Option<Datagram>> {
         let mut buffer = [0; 65_536];
+        let limit = self.context.deadline.bound(timeout)?;
         // A timeout of zero would mean no timeout.
-        let timeout = self.context.deadline.bound(timeout)?.max(Duration::from_millis(1));
-        let received = self.socket.set_read_timeout(Some(timeout));
+        let received = self.socket.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
         match received.and_then(|()| self.socket.recv_from(&mut buffer)) {
             Ok((bytes, from)) => {
                 let bytes = buffer[..bytes].to_vec();
@@ -108,7 +108,10 @@ impl<'c> Client<'c> {
                 self.context.trace.borrow_mut().add(Direction::Seen, text, &bytes);
                 Ok(Some(Datagram { from, bytes }))
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                // A wait that the deadline cut short says nothing about the time that a reply takes.
+                if limit < timeout { Err(self.context.deadline.passed()) } else { Ok(None) }
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => self.receive(timeout),
             Err(error) => Err(Unmet::NotSupported(format!("the local socket fails: {error}"))),
         }

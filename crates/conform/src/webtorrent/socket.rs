@@ -243,9 +243,12 @@ impl<'c> Socket<'c> {
         if self.has_ended {
             return Ok(false);
         }
-        match self.connection.read(self.context.deadline.bound(timeout)?) {
+        let limit = self.context.deadline.bound(timeout)?;
+        match self.connection.read(limit) {
             Ok(ReadOutcome::Bytes(bytes)) => self.unread.extend(bytes),
             Ok(ReadOutcome::End) => self.has_ended = true,
+            // A wait that the deadline cut short says nothing about the time between two bytes.
+            Ok(ReadOutcome::Timeout) if limit < timeout => return Err(self.context.deadline.passed()),
             Ok(ReadOutcome::Timeout) => return Ok(false),
             Err(error) => {
                 return Err(Unmet::Fail {
