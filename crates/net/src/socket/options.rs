@@ -199,11 +199,16 @@ mod tests {
         assert!(!is_receiving(&server));
     }
 
+    /// Needs root (CAP_SYS_ADMIN), since it takes down the loopback device of a network namespace of its own.
     #[test]
     fn a_peer_that_acknowledges_nothing_is_not_receiving() {
         let isolated = || {
             // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root can make a network namespace");
+            if let Err(errno) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                // `cargo xtask` recognises this line, which is an error in CI.
+                eprintln!("skipped: this test needs root to create a network namespace: {errno}");
+                return;
+            }
             let loopback = |state| {
                 let status = Command::new("ip").args(["link", "set", "lo", state]).status();
                 assert!(status.expect("ip is installed").success());
