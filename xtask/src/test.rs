@@ -71,6 +71,10 @@ pub(crate) fn run_built() -> Result<Counts> {
     };
     eprintln!("\nThe slowest tests:");
     report.slowest(SLOWEST).for_each(|test| eprintln!("  {test}"));
+    if !report.flaky.is_empty() {
+        eprintln!("\nFLAKY: these tests failed at first and passed when they were repeated:");
+        report.flaky.iter().for_each(|test| eprintln!("  {test}"));
+    }
     outcome?;
     ensure!(report.counts.passed > 0, "there were no tests");
     let skipped = ignored.lines().map(|test| format!("{test} is ignored")).chain(report.skipped);

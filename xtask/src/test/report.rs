@@ -13,6 +13,8 @@ pub(crate) struct Report {
     pub(crate) counts: Counts,
     /// The messages of tests that they, or parts of them, were skipped.
     pub(crate) skipped: Vec<String>,
+    /// The tests that failed at first and passed when they were repeated.
+    pub(crate) flaky: Vec<String>,
     /// All tests, the slowest first.
     tests: Vec<Test>,
 }
@@ -39,11 +41,17 @@ pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
     let report = quick_junit::Report::deserialize(xml).context("the report of the tests is malformed")?;
     let cases =
         report.test_suites.iter().flat_map(|suite| suite.test_cases.iter().map(move |case| (suite, case)));
-    let (mut counts, mut skipped, mut tests) = (Counts::default(), Vec::new(), Vec::new());
+    let (mut counts, mut skipped, mut flaky, mut tests) =
+        (Counts::default(), Vec::new(), Vec::new(), Vec::new());
     for (suite, case) in cases {
         let name = format!("{} {}", suite.name.as_str(), case.name.as_str());
-        match case.status {
-            TestCaseStatus::Success { .. } => counts.passed += 1,
+        match &case.status {
+            TestCaseStatus::Success { flaky_runs } => {
+                counts.passed += 1;
+                if !flaky_runs.is_empty() {
+                    flaky.push(format!("{name} (passed on attempt {})", flaky_runs.len() + 1));
+                }
+            }
             TestCaseStatus::NonSuccess { .. } => counts.failed += 1,
             TestCaseStatus::Skipped { .. } => skipped.push(name.clone()),
         }
@@ -56,7 +64,7 @@ pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
         tests.push(Test { name, duration });
     }
     tests.sort_by_key(|test| Reverse(test.duration));
-    Ok(Report { counts, skipped, tests })
+    Ok(Report { counts, skipped, flaky, tests })
 }
 
 impl Report {
@@ -95,6 +103,7 @@ skipped: no io_uring
             <failure type="test timeout"/>
         </testcase>
         <testcase name="slow" classname="shoal-net::streams" time="9.100">
+            <flakyFailure timestamp="2026-01-01T00:00:00.000+00:00" time="8.500" message="too late" type="test failure"/>
             <system-err>nothing was skipped
 </system-err>
         </testcase>
@@ -109,5 +118,6 @@ skipped: no io_uring
         let slowest: Vec<String> = report.slowest(2).map(ToString::to_string).collect();
         assert_eq!(slowest, ["   180.0 s  shoal-net::streams hangs", "     9.1 s  shoal-net::streams slow"]);
         assert_eq!(report.skipped, ["skipped: no io_uring"]);
+        assert_eq!(report.flaky, ["shoal-net::streams slow (passed on attempt 2)"]);
     }
 }
