@@ -1,7 +1,6 @@
 //! The public interface of the store.
 
 use core::fmt;
-use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
@@ -103,16 +102,11 @@ impl Store {
             source_limit: SourceLimit::new(settings.peers_per_source_max),
             pressure: Arc::new(Pressure::new(&arena, &key)),
         };
-        let generations = core::array::from_fn(|_| Arc::new(AtomicU32::new(0)));
-        Ok(Self {
-            v4: Swarms::new(&arena, &rules, &generations),
-            v6: Swarms::new(&arena, &rules, &generations),
-            arena,
-        })
+        Ok(Self { v4: Swarms::new(&arena, &rules), v6: Swarms::new(&arena, &rules), arena })
     }
 
-    /// Replaces the content of `listed` with the next few torrents of a walk over all of them: some dozens,
-    /// occasionally none, seldom more than two hundred. Returns whether more may follow.
+    /// Replaces the content of `listed` with the next torrents of a walk over all of them: some hundreds, occasionally
+    /// none, at most [`Walk::LISTED_MAX`]. Returns whether more may follow.
     ///
     /// Between two calls the store may change in any way. A torrent that has a swarm during the whole walk is listed
     /// exactly once, others at most once.

@@ -1,4 +1,4 @@
-//! Pages of 4 KiB from one reserved range of address space.
+//! Pages of 8 KiB from one reserved range of address space.
 //!
 //! This module owns the mapping and tracks which pages are allocated. A [`Page`] is a unique token for its bytes, as a
 //! `Box` is. The types do not tie it to the life of its arena, so [`Arena::take`] is unsafe and states the contract. The
@@ -22,8 +22,9 @@ use std::io;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Size of a page in bytes: the kernel's smallest, so that a page that is not needed can be released.
-pub(crate) const PAGE_BYTES: usize = 4096;
+/// Size of a page in bytes: small, so that a page that is not needed can be released, but large enough that blocks of
+/// many sizes nearly fill it.
+pub(crate) const PAGE_BYTES: usize = 8192;
 
 /// Offset at which huge pages begin. A half-used huge page wastes 1 MiB, which would matter in a smaller store.
 const SMALL_PAGES_BYTES: usize = 64 << 20;
@@ -39,7 +40,7 @@ const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 const OVERDRAFT_SHARE: usize = 16;
 
 /// Number of free pages that stay resident, in addition to an eighth of those in use.
-const RESIDENT_SPARE_PAGES: usize = 512;
+const RESIDENT_SPARE_PAGES: usize = 256;
 
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;

@@ -8,10 +8,10 @@ use crate::family::Family;
 use crate::large::{ExpiredPeers, LargeCursor};
 use crate::pressure::ExpiryCriteria;
 use crate::shard::Shard;
-use crate::slab::Block;
+use crate::slab::{Block, Class};
 use crate::small::{Small, SmallMut};
 use crate::stamp::Stamp;
-use crate::swarm_line::Form;
+use crate::swarm_line::{Form, SwarmRow};
 use crate::table::At;
 
 /// Number of sweeps during one timeout.
@@ -29,12 +29,14 @@ const STAMPS_PER_UNIT: usize = 16;
 pub(crate) struct Sweep {
     started_s: u32,
     at: SweepPosition,
+    /// The number of segments of swarms that settle when all lines have been visited.
+    unsettled: u32,
 }
 
 /// A position in the walk over all peers.
 #[derive(Clone, Copy, Debug, Default)]
 struct SweepPosition {
-    /// The number of the line, see [`Table::place`](crate::table::Table::place).
+    /// The number of the line.
     line: u32,
     slot: usize,
     /// Where to continue in the large swarm at this position.
@@ -56,10 +58,8 @@ impl<P: Family> Shard<P> {
         let sweeps = if self.pressure.is_high() { SWEEPS_PER_TIMEOUT_IN_HASTE } else { SWEEPS_PER_TIMEOUT };
         let sweep_s = (timeout_s / sweeps).max(1);
         let end = self.swarms.end();
-        self.follow_order();
         if self.sweep.at.line >= end && now_s.saturating_sub(self.sweep.started_s) >= sweep_s {
-            self.swarms.reset_cost();
-            self.sweep = Sweep { started_s: now_s, at: SweepPosition::default() };
+            self.sweep = Sweep { started_s: now_s, at: SweepPosition::default(), unsettled: u32::MAX };
         }
         let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(sweep_s);
         let due = u64::from(end) * u64::from(elapsed_s) / u64::from(sweep_s);
@@ -73,29 +73,27 @@ impl<P: Family> Shard<P> {
                 self.expire_line(&criteria, budget);
             }
         }
-        let is_finished = self.sweep.at.line >= self.swarms.end();
-        (is_finished || self.swarms.former().is_some()) && self.settle_swarms_within(budget)
+        self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
     }
 
-    /// Adapts the table of swarms to its number of entries, but not before the sweep is finished: shrinking moves
-    /// swarms towards the front, where the sweep would miss them. A renewal takes precedence over that, since lists
-    /// wait for it. Returns whether the budget ended before that.
-    fn settle_swarms_within(&mut self, budget: &mut usize) -> bool {
-        while *budget > 0 {
-            if !self.settle_swarms() {
-                return false;
+    /// Lets the segments of swarms settle, after all of their lines have been visited. Returns whether the budget ended
+    /// before that.
+    fn settle_swarms(&mut self, budget: &mut usize) -> bool {
+        while self.sweep.unsettled > 0 {
+            if *budget == 0 {
+                return true;
             }
             *budget -= 1;
+            self.swarms.settle_next(&mut self.memory, &self.key, &mut self.sweep.unsettled);
         }
-        true
+        false
     }
 
     /// Visits the swarms of one line, from the current slot on.
     fn expire_line(&mut self, criteria: &ExpiryCriteria, budget: &mut usize) {
         let mut position = self.sweep.at;
-        let place = self.swarms.place(position.line);
-        while let Some(form) = self.form(At { slot: position.slot, ..place }) {
-            let at = At { slot: position.slot, ..place };
+        while let Some(form) = self.form(At { line: position.line, slot: position.slot }) {
+            let at = At { line: position.line, slot: position.slot };
             match self.visit(&form, position.large.take(), criteria, budget) {
                 SweepOutcome::Interrupted(cursor) => {
                     self.sweep.at = SweepPosition { large: Some(cursor), ..position };
@@ -111,8 +109,11 @@ impl<P: Family> Shard<P> {
                 }
             }
         }
-        let line = self.swarms.number_after(&self.memory, position.line);
-        self.sweep.at = SweepPosition { line, slot: 0, large: None };
+        let next = self.swarms.number_after(position.line);
+        if self.swarms.is_last_of_segment(position.line) {
+            self.swarms.shrink_segment(&mut self.memory, &self.key, position.line);
+        }
+        self.sweep.at = SweepPosition { line: next, slot: 0, large: None };
     }
 
     /// Removes the peers of one swarm that are overdue, and those of sources beyond their share.
@@ -134,7 +135,7 @@ impl<P: Family> Shard<P> {
                 SweepOutcome::Finished(cause.is_none().then_some(*form))
             }
             Form::Small { block, class, is_skewed } => {
-                let stamps = self.expire_small(block, criteria, &mut expired);
+                let stamps = self.expire_small(block, class, criteria, &mut expired);
                 *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT);
                 let unchanged = expired.seeders + expired.leechers == 0;
                 let form = if unchanged { Some(*form) } else { self.reduce_small(block, class, is_skewed) };
@@ -173,16 +174,22 @@ impl<P: Family> Shard<P> {
     }
 
     /// Removes the peers of a small swarm that should be forgotten. Returns how many peers there were before.
-    fn expire_small(&mut self, block: Block, criteria: &ExpiryCriteria, expired: &mut ExpiredPeers) -> usize {
+    fn expire_small(
+        &mut self,
+        block: Block,
+        class: Class,
+        criteria: &ExpiryCriteria,
+        expired: &mut ExpiredPeers,
+    ) -> usize {
         let due = |small: Small<'_, P>| {
             let mut entries = small.peers.iter().zip(small.stamps).enumerate().rev();
             entries.find_map(|(index, (peer, &stamp))| {
                 Some((index, index < small.seeders, *peer, criteria.cause(peer, Stamp(stamp))?))
             })
         };
-        let count = Small::<P>::read(self.memory.block(block)).stamps.len();
-        while let Some((index, seeds, peer, cause)) = due(Small::read(self.memory.block(block))) {
-            SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
+        let count = Small::<P>::read(self.memory.block(block, class)).stamps.len();
+        while let Some((index, seeds, peer, cause)) = due(Small::read(self.memory.block(block, class))) {
+            SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
             criteria.pressure.remove(&peer);
             expired.count(seeds, cause);
         }

@@ -6,8 +6,8 @@ use shoal_types::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
-use crate::level::{EIGHTHS, FIFTHS, Ladder};
 use crate::peer_line::{PeerEntry, PeerLine};
+use crate::swarm_line::{SwarmLine, SwarmRow};
 use crate::table::Bucket;
 
 /// An address in compact form, as the store holds it and copies it to replies.
@@ -21,10 +21,13 @@ pub(crate) trait Stored:
     /// A line of a large swarm's table.
     type Line: Bucket<Entry = PeerEntry<Self>> + PeerRow<Self> + Debug;
 
-    /// Target fill of a table of its peers, in 64ths of all slots.
-    const FILL_64THS: u32;
-    /// The steps in which a table of its peers grows.
-    const LADDER: &'static Ladder;
+    /// A line of the table of swarms.
+    type SwarmLine: SwarmRow<Self> + Debug;
+
+    /// Number of lines of peers in a full chunk: a power of two of bytes, or one that a page holds several times.
+    const CHUNK_LINES: usize;
+    /// The fraction by which a segment of peers grows.
+    const STEP_SHARE: usize;
 
     /// The networks that count as sources of the peer when memory is short.
     type Networks: AsRef<[Network]>;
@@ -78,8 +81,9 @@ impl Family for PeerV4 {}
 
 impl Stored for PeerV4 {
     type Line = PeerLine<Self, 9>;
-    const FILL_64THS: u32 = 51;
-    const LADDER: &'static Ladder = &FIFTHS;
+    type SwarmLine = SwarmLine<Self, 17, 18>;
+    const CHUNK_LINES: usize = 16;
+    const STEP_SHARE: usize = 6;
 
     type Networks = [Network; 1];
 
@@ -109,9 +113,11 @@ impl Family for PeerV6 {}
 
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
+    type SwarmLine = SwarmLine<Self, 12, 19>;
+    // Six chunks fill a page.
+    const CHUNK_LINES: usize = 7;
     // An IPv6 peer is large enough that the last per cent of memory is worth some more moves.
-    const FILL_64THS: u32 = 54;
-    const LADDER: &'static Ladder = &EIGHTHS;
+    const STEP_SHARE: usize = 14;
 
     type Networks = [Network; 2];
 

@@ -4,11 +4,11 @@
 //! combined. Without the keys it cannot be predicted which inputs collide. Only positions in tables depend on it, never
 //! the stored data.
 //!
-//! An entry has one hash, and each table orders its entries by a different position: the hash folded once more with the
-//! seed of the table. Replies reveal the order of a table, so an order that was learned in one table must not reveal
-//! that of another. Every word of an input passes through at least two folds before it becomes a position. After a
-//! single fold, consecutive inputs, such as the ports of an address, would lie on a lattice whose spacing could be
-//! computed from a few known neighbours.
+//! An entry has one hash. Each table mixes it with its own seed to select a segment, and each segment folds the mixed
+//! hash once more with its salt to select two lines. Replies reveal which peers share a line, and what was learned in one
+//! segment must not help in another. Every word of an input passes through at least three folds before it selects a line.
+//! After a single fold, consecutive inputs, such as the ports of an address, would lie on a lattice
+//! whose spacing could be computed from a few known neighbours.
 
 /// The secret, and the mask on which the positions of peers depend.
 #[derive(Clone, Copy)]
@@ -101,15 +101,59 @@ impl core::fmt::Debug for Seed {
 }
 
 impl Seed {
-    /// Returns the position of an entry with this hash in a table with this seed.
+    /// Mixes the hash of an entry with the secret of its table.
     #[inline]
-    pub(crate) fn position(self, hash: u64) -> u32 {
-        (fold(hash, self.0) >> 32) as u32
+    pub(crate) fn mix(self, hash: u64) -> Mixed {
+        Mixed(fold(hash, self.0))
     }
 
-    /// Returns a number that identifies the seed, from which the next one is derived.
-    pub(crate) fn name(self) -> u64 {
-        self.0
+    /// Returns a secret for the order of one segment. Different numbers give independent salts.
+    pub(crate) fn salt(self, number: u32) -> Salt {
+        Salt((mix(self.0.wrapping_add(u64::from(number))) >> 32) as u32)
+    }
+}
+
+/// The hash of an entry, mixed with the secret of its table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mixed(u64);
+
+impl Mixed {
+    /// Returns the bits whose first ones select a segment.
+    #[inline]
+    pub(crate) fn selector(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Returns the bit of the selector with this number, from 1 for the first one.
+    #[inline]
+    pub(crate) fn bit(self, number: u8) -> usize {
+        (self.selector() >> (u32::BITS - u32::from(number))) as usize & 1
+    }
+
+    /// Returns a number below each of two ranges. They depend on all bits and on the salt.
+    #[inline]
+    pub(crate) fn two_below(self, salt: Salt, [first, second]: [usize; 2]) -> [usize; 2] {
+        let random = fold(self.0, salt.factor());
+        let scaled = |half: u64, range: usize| ((half * range as u64) >> 32) as usize;
+        [scaled(random >> 32, first), scaled(random & 0xffff_ffff, second)]
+    }
+}
+
+/// The secret of one segment, by which it selects the lines of its entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Salt(u32);
+
+impl core::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Salt(secret)")
+    }
+}
+
+impl Salt {
+    /// Returns an odd factor with set bits in both halves.
+    #[inline]
+    fn factor(self) -> u64 {
+        (u64::from(self.0) << 32 | u64::from(!self.0)) | 1
     }
 }
 

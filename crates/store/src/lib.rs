@@ -4,10 +4,9 @@
 //! clocks: time and randomness are arguments, so that the whole life of a swarm can run in a test in microseconds.
 //!
 //! From the outside in: [`Store`] has one [`Swarms`] for each address family, which has shards behind small locks
-//! (`shard`). A shard has a `table` of `swarm_line`s. A swarm is one peer in its line, a block of a few peers
-//! (`small`), or two tables of `peer_line`s (`large`). A table has `rows` in the order of a secret seed, and moves to
-//! new ones when an attacker exploits that order. Rows grow by single lines (`level`), in pages from one `arena`, so no
-//! operation ever waits for growth.
+//! (`shard`). A shard has a `table` of `swarm_line`s. A swarm is one peer in its line, a block of a few peers (`small`),
+//! or two tables of `peer_line`s (`large`). A table consists of `segment`s, which are rebuilt and split one at a time, so
+//! no operation ever waits for growth. All of this lies in blocks of a few sizes (`slab`) in the pages of one `arena`.
 
 mod api;
 mod arena;
@@ -15,14 +14,12 @@ mod expiry;
 mod family;
 mod hash;
 mod large;
-mod level;
-mod lines;
 mod memory;
 mod peer_line;
 mod prefetch;
 mod pressure;
-mod rows;
 mod sample;
+mod segment;
 mod selection;
 mod shard;
 mod slab;

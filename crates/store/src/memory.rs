@@ -4,38 +4,25 @@
 
 use std::sync::Arc;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::arena::{Arena, Page, Purpose};
-use crate::prefetch::prefetch;
-use crate::slab::{Block, Class, Slab};
+use crate::prefetch::prefetch_bytes;
+use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab};
 
-/// Number of pages that any single operation may need. The maximum is reached when a swarm outgrows its block: there
-/// are two tables, each of which may have to be enlarged once, and blocks of new classes. Every step of growth checks
-/// again.
-const RESERVE_PAGES_MIN: usize = 8;
+/// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
+/// halves have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.
+const RESERVE_PAGES_MIN: usize = 6;
 
-/// Number of pages fetched from the arena at once, so that its lock is rarely taken.
-const RESERVE_PAGES_FETCHED: usize = 8;
+/// Number of pages that move between the reserve and the arena at once, so that its lock is rarely taken.
+const RESERVE_PAGES_MOVED: usize = 4;
 
 /// Reserve beyond which pages return to the arena.
-const RESERVE_PAGES_MAX: usize = 20;
+const RESERVE_PAGES_MAX: usize = 12;
 
 /// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
 /// room.
 const SWARM_MARGIN_SHARE: usize = 32;
-
-/// Maximum size in bytes of the buffer for moved lines that is retained between two moves.
-const SCRATCH_BYTES_MAX: usize = 16 << 10;
-
-/// Buffers for the lines and entries that a table moves.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// Copies of the lines before the move.
-    pub(crate) lines: Vec<u8>,
-    /// The home that each of their entries will have.
-    pub(crate) homes: Vec<u32>,
-    /// For each line, counted from the first, a later one that may have a free slot.
-    pub(crate) nexts: Vec<u32>,
-}
 
 /// Pages and blocks of one shard.
 #[derive(Debug)]
@@ -45,13 +32,13 @@ pub(crate) struct Memory {
     slab: Slab,
     /// Number of pages that were taken from the arena and not returned.
     pages: usize,
-    /// Buffers that are reused between moves.
-    scratch: Scratch,
+    /// Buffers for lines whose entries are moved, before and after the move. Retained between two moves.
+    scratch: [Vec<u8>; 2],
 }
 
 impl Memory {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self { arena, reserve: Vec::new(), slab: Slab::default(), pages: 0, scratch: Scratch::default() }
+        Self { arena, reserve: Vec::new(), slab: Slab::new(), pages: 0, scratch: [Vec::new(), Vec::new()] }
     }
 
     /// Returns whether there is room for another peer.
@@ -71,27 +58,21 @@ impl Memory {
     #[allow(unsafe_code, reason = "the types do not tie a page to the life of its arena")]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
         if self.reserve.len() < RESERVE_PAGES_MIN {
+            let missing = (RESERVE_PAGES_MIN - self.reserve.len()).max(RESERVE_PAGES_MOVED);
             let reserve = &mut self.reserve;
             // SAFETY: pages never leave the shard of this memory: they are in `reserve`, in `slab`, or in the rows of
             // its tables. The shard owns an `Arc` of the arena, is dropped as a whole, and no destructor reads a page.
-            self.pages += unsafe { self.arena.take(RESERVE_PAGES_FETCHED, purpose, reserve) };
+            self.pages += unsafe { self.arena.take(missing, purpose, reserve) };
         }
         self.reserve.len() >= RESERVE_PAGES_MIN
-    }
-
-    /// Takes a page of zeroes.
-    pub(crate) fn take_page(&mut self) -> Page {
-        let mut page = self.take_used_page();
-        page.fill(0);
-        page
     }
 
     /// Frees a page.
     pub(crate) fn put_page(&mut self, page: Page) {
         self.reserve.push(page);
         if self.reserve.len() > RESERVE_PAGES_MAX {
-            self.arena.put(self.reserve.drain(..RESERVE_PAGES_FETCHED));
-            self.pages -= RESERVE_PAGES_FETCHED;
+            self.arena.put(self.reserve.drain(..RESERVE_PAGES_MOVED));
+            self.pages -= RESERVE_PAGES_MOVED;
         }
     }
 
@@ -99,7 +80,7 @@ impl Memory {
     pub(crate) fn take_block(&mut self, class: Class) -> Block {
         let (slab, reserve) = (&mut self.slab, &mut self.reserve);
         let block = slab.take(class, || reserve.pop().expect("operations reserve memory before they begin"));
-        self.slab.bytes_mut(block).fill(0);
+        self.slab.bytes_mut(block, class.bytes()).fill(0);
         block
     }
 
@@ -110,72 +91,112 @@ impl Memory {
         }
     }
 
-    /// Moves the first bytes of a block into a block of another class.
-    pub(crate) fn replace_block(&mut self, old: Block, class: Class) -> Block {
+    /// Moves a block to a fuller page if its own is nearly empty. Needs no additional memory.
+    pub(crate) fn move_to_fuller_page(&mut self, block: Block, class: Class) -> Block {
+        if !self.slab.is_stray(block) {
+            return block;
+        }
         let new = self.take_block(class);
-        let mut scratch = [0; 2048];
-        let bytes = self.slab.bytes(old);
-        let length = bytes.len().min(class.bytes());
-        scratch[..length].copy_from_slice(&bytes[..length]);
-        self.slab.bytes_mut(new)[..length].copy_from_slice(&scratch[..length]);
-        self.put_block(old);
+        let mut copy = [0; BLOCK_BYTES_MAX];
+        copy[..class.bytes()].copy_from_slice(self.block(block, class));
+        self.block_mut(new, class).copy_from_slice(&copy[..class.bytes()]);
+        self.put_block(block);
         new
     }
 
-    /// Moves a block to a fuller page if its own is nearly empty. Needs no additional memory.
-    pub(crate) fn move_to_fuller_page(&mut self, block: Block, class: Class) -> Block {
-        if self.slab.is_stray(block) { self.replace_block(block, class) } else { block }
-    }
-
+    /// Returns the bytes of a block of this class.
     #[inline]
-    pub(crate) fn block(&self, block: Block) -> &[u8] {
-        self.slab.bytes(block)
+    pub(crate) fn block(&self, block: Block, class: Class) -> &[u8] {
+        self.slab.bytes(block, class.bytes())
     }
 
+    /// Returns the bytes of a block of this class, for writing.
     #[inline]
-    pub(crate) fn block_mut(&mut self, block: Block) -> &mut [u8] {
-        self.slab.bytes_mut(block)
+    pub(crate) fn block_mut(&mut self, block: Block, class: Class) -> &mut [u8] {
+        self.slab.bytes_mut(block, class.bytes())
     }
 
-    /// Takes the empty buffers for lines that are moved. The caller puts them back, so that they need not be allocated
+    /// Returns the first bytes of a block.
+    #[inline]
+    pub(crate) fn block_start(&self, block: Block, length: usize) -> &[u8] {
+        self.slab.bytes(block, length)
+    }
+
+    /// Returns the first bytes of a block, for writing.
+    #[inline]
+    pub(crate) fn block_start_mut(&mut self, block: Block, length: usize) -> &mut [u8] {
+        self.slab.bytes_mut(block, length)
+    }
+
+    /// Returns the value with this index in a block of values.
+    #[inline]
+    pub(crate) fn in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+        block: Block,
+        index: usize,
+    ) -> &T {
+        let (page, offset) = self.slab.place(block);
+        let bytes = &page[offset + index * size_of::<T>()..][..size_of::<T>()];
+        T::ref_from_bytes(bytes).expect("the slice has the size of the value")
+    }
+
+    /// As `in_block`, for writing.
+    #[inline]
+    pub(crate) fn in_block_mut<T: FromBytes + IntoBytes + KnownLayout + Unaligned>(
+        &mut self,
+        block: Block,
+        index: usize,
+    ) -> &mut T {
+        let (page, offset) = self.slab.place_mut(block);
+        let bytes = &mut page[offset + index * size_of::<T>()..][..size_of::<T>()];
+        T::mut_from_bytes(bytes).expect("the slice has the size of the value")
+    }
+
+    /// Returns three values from this index on in a block of values.
+    #[inline]
+    pub(crate) fn three_in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+        block: Block,
+        index: usize,
+    ) -> &[T; 3] {
+        let (page, offset) = self.slab.place(block);
+        let bytes = &page[offset + index * size_of::<T>()..][..3 * size_of::<T>()];
+        <[T; 3]>::ref_from_bytes(bytes).expect("the slice has the size of three values")
+    }
+
+    /// Prefetches this many bytes from the start of the value with this index in a block of values.
+    #[inline]
+    pub(crate) fn prefetch_in_block<T>(&self, block: Block, index: usize, bytes: usize) {
+        let (page, offset) = self.slab.place(block);
+        prefetch_bytes(page[offset + index * size_of::<T>()..].as_ptr(), bytes);
+    }
+
+    /// Takes the two buffers for lines that are moved. The caller puts them back, so that they need not be allocated
     /// again.
-    pub(crate) fn take_scratch(&mut self) -> Scratch {
+    pub(crate) fn take_scratch(&mut self) -> [Vec<u8>; 2] {
         core::mem::take(&mut self.scratch)
     }
 
-    /// Clears the buffers, and retains them for the next move.
-    pub(crate) fn put_scratch(&mut self, mut scratch: Scratch) {
-        scratch.lines.clear();
-        scratch.homes.clear();
-        scratch.nexts.clear();
-        if scratch.lines.capacity() > SCRATCH_BYTES_MAX {
-            // A run this long was an attack; its buffers are not retained for the next one.
-            scratch = Scratch::default();
-        }
+    /// Retains the buffers for the next move.
+    pub(crate) fn put_scratch(&mut self, scratch: [Vec<u8>; 2]) {
         self.scratch = scratch;
     }
 
     /// Prefetches the beginning of a block.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: Block) {
-        if let Some((front, _)) = self.slab.bytes(block).split_first_chunk::<16>() {
-            prefetch(front);
-        }
+        prefetch_bytes(self.slab.bytes(block, 1).as_ptr(), 1);
     }
 
     /// Returns the number of pages of this shard, including its reserve.
     pub(crate) fn pages(&self) -> usize {
         self.pages
     }
-
-    fn take_used_page(&mut self) -> Page {
-        self.reserve.pop().expect("operations reserve memory before they begin")
-    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let slab = core::mem::take(&mut self.slab);
+        let slab = core::mem::replace(&mut self.slab, Slab::new());
         self.arena.put(self.reserve.drain(..).chain(slab.into_pages()));
     }
 }

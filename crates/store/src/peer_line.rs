@@ -7,8 +7,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::{Family, PeerRow};
 use crate::hash::HashKey;
-use crate::level::Ladder;
-use crate::lines::Line;
 use crate::stamp::Stamp;
 use crate::table::Bucket;
 
@@ -28,15 +26,6 @@ const _: () = assert!(size_of::<PeerLine<shoal_types::PeerV4, 9>>() == 64, "a li
 pub(crate) struct PeerEntry<P> {
     pub(crate) peer: P,
     pub(crate) stamp: Stamp,
-}
-
-impl<P: Family, const N: usize> Line for PeerLine<P, N> {
-    const STARTS_IN_BLOCK: bool = true;
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
 }
 
 impl<P: Family, const N: usize> PeerRow<P> for PeerLine<P, N> {
@@ -66,8 +55,8 @@ impl<P: Family, const N: usize> PeerRow<P> for PeerLine<P, N> {
 
 impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
     const SLOTS: usize = N;
-    const FILL_64THS: u32 = P::FILL_64THS;
-    const LADDER: &'static Ladder = P::LADDER;
+    const CHUNK_LINES: usize = P::CHUNK_LINES;
+    const STEP_SHARE: usize = P::STEP_SHARE;
 
     type Entry = PeerEntry<P>;
 
@@ -103,10 +92,5 @@ impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
         self.stamps[slot] = self.stamps[last];
         self.len -= 1;
         entry
-    }
-
-    #[inline]
-    fn clear(&mut self) {
-        self.len = 0;
     }
 }

@@ -7,20 +7,14 @@ const LINE_BYTES: usize = 64;
 /// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
-    prefetch_bytes(value, size_of::<T>());
+    prefetch_bytes(core::ptr::from_ref(value).cast(), size_of::<T>());
 }
 
-/// As [`prefetch`], but includes as many bytes behind the value, which are likely to be needed next.
+/// As [`prefetch`], for this many bytes from `start` on, of which the last may lie behind the value.
 #[inline]
-pub(crate) fn prefetch_with_next<T>(value: &T) {
-    prefetch_bytes(value, 2 * size_of::<T>());
-}
-
-#[inline]
-fn prefetch_bytes<T>(value: &T, bytes: usize) {
-    let start = core::ptr::from_ref(value).cast::<i8>();
+pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
     for offset in (0..bytes).step_by(LINE_BYTES) {
-        prefetch_line(start.wrapping_add(offset));
+        prefetch_line(start.wrapping_add(offset).cast());
     }
 }
 

@@ -1,9 +1,9 @@
 //! The selection of peers for a reply: as many as wanted, each other peer equally likely, none twice, never the
 //! announcer itself.
 //!
-//! The peers of a table form a ring, in the order of their keyed hash. A sample is a few runs of neighbours, each of
-//! which starts at a uniformly chosen peer; a run that would overlap an earlier one is drawn again. No position in the
-//! ring is preferred to another, so every peer is equally likely, while only a few cache lines are touched.
+//! The peers of a table form a ring, in the order of its lines. A sample is a few runs of neighbours, each of which
+//! starts at a uniformly chosen peer; a run that would overlap an earlier one is drawn again. No position in the ring is
+//! preferred to another, so every peer is equally likely, while only a few cache lines are touched.
 
 use arrayvec::ArrayVec;
 use zerocopy::{FromZeros, IntoBytes};
@@ -11,7 +11,6 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::family::{Family, PeerRow};
 use crate::large::Large;
 use crate::memory::Memory;
-use crate::rows::Rows;
 use crate::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
@@ -144,43 +143,16 @@ where
     P: Family,
     B: Bucket + PeerRow<P>,
 {
-    let Some(former) = table.former() else {
-        return sample_rows(table.rows(), memory, skip, wanted, rng, out);
-    };
-    // Each generation contributes as if the table were one, in expectation exactly.
-    let skip_former = skip.filter(|at| at.is_former).map(|at| At { is_former: false, ..at });
-    let skip = skip.filter(|at| !at.is_former);
-    let of_former = former.len() as usize - usize::from(skip_former.is_some());
-    let others = table.rows().len() as usize - usize::from(skip.is_some());
-    let wanted = wanted.min(of_former + others);
-    let share = share_of_seeders(wanted, of_former, others, rng);
-    let written = sample_rows(former, memory, skip_former, share, rng, out);
-    written + sample_rows(table.rows(), memory, skip, wanted - share, rng, &mut out[written..])
-}
-
-/// Samples one generation of a table without the peer at `skip`. Returns the number of bytes written.
-fn sample_rows<B, P>(
-    rows: &Rows<B>,
-    memory: &Memory,
-    skip: Option<At>,
-    wanted: usize,
-    rng: &mut fastrand::Rng,
-    out: &mut [u8],
-) -> usize
-where
-    P: Family,
-    B: Bucket + PeerRow<P>,
-{
-    let others = rows.len() as usize - usize::from(skip.is_some());
+    let others = table.len() as usize - usize::from(skip.is_some());
     let wanted = wanted.min(others);
     if wanted == 0 {
         return 0;
     }
-    let ring = Ring { rows, memory, skip };
+    let ring = Ring { table, memory, skip };
     if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
-    // Expiry may have just emptied most lines of the rows. The reply then has only the peers of a few lines, so that no
+    // Expiry may have just emptied most lines of the table. The reply then has only the peers of a few lines, so that no
     // request waits for a long walk.
     let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
     written
@@ -194,20 +166,19 @@ pub(crate) fn prefetch_table<B: Bucket>(
     wanted: usize,
     rng: &mut fastrand::Rng,
 ) {
-    let rows = table.rows();
-    let others = rows.len() as usize;
+    let others = table.len() as usize;
     let wanted = wanted.min(others);
     if wanted == 0 {
         return;
     }
-    let ring = Ring { rows, memory, skip: None };
+    let ring = Ring { table, memory, skip: None };
     if has_space_for_runs(wanted, others) {
         ring.starts(wanted, rng);
     } else {
         // A single run of all wanted peers, over lines that are nearly full.
         let first = ring.draw(rng).line;
         let lines = wanted.div_ceil(B::SLOTS).min(RUN_LINES_PREFETCHED);
-        (first..).take(lines).step_by(2).for_each(|line| rows.prefetch_two(memory, line));
+        (first..).take(lines).step_by(2).for_each(|line| table.prefetch_line(memory, line));
     }
 }
 
@@ -216,9 +187,9 @@ fn has_space_for_runs(wanted: usize, others: usize) -> bool {
     wanted * 3 <= others
 }
 
-/// The peers of one generation of a table as a ring of lines. Locations in it do not say which generation it is.
+/// The peers of a table as a ring of lines.
 struct Ring<'a, B> {
-    rows: &'a Rows<B>,
+    table: &'a Table<B>,
     memory: &'a Memory,
     skip: Option<At>,
 }
@@ -255,7 +226,7 @@ impl<B: Bucket> Ring<'_, B> {
         let length = Self::run_length(wanted);
         let starts = self.starts(wanted, rng);
         let mut scratch = <[B::Slots; 4]>::new_zeroed();
-        let ring_len = u64::from(self.rows.end()) * B::SLOTS as u64;
+        let ring_len = u64::from(self.table.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
         let mut starts = starts.into_iter();
@@ -287,7 +258,7 @@ impl<B: Bucket> Ring<'_, B> {
         let runs = wanted.div_ceil(Self::run_length(wanted));
         let draw = |_| {
             let start = self.draw(rng);
-            self.rows.prefetch_two(self.memory, start.line);
+            self.table.prefetch_line(self.memory, start.line);
             start
         };
         (0..runs * 3 / 2).map(draw).collect()
@@ -306,7 +277,7 @@ impl<B: Bucket> Ring<'_, B> {
     where
         B: PeerRow<P>,
     {
-        let Some(lines) = self.rows.three_lines(self.memory, start.line) else {
+        let Some(lines) = self.table.three_lines(self.memory, start.line) else {
             return self.is_peer(start).then(|| self.sample_run(start, count, usize::MAX, out).0);
         };
         if start.slot >= lines[0].len() || self.skip == Some(start) {
@@ -368,7 +339,7 @@ impl<B: Bucket> Ring<'_, B> {
         let (mut line, mut from) = (start.line, start.slot);
         let (mut left, mut written) = (count, 0);
         for _ in 0..lines_max {
-            let row = self.rows.line(self.memory, line);
+            let row = self.table.line(self.memory, line);
             let peers = row.map_or(&[][..], PeerRow::peers);
             let skip = self.skip.filter(|skip| skip.line == line && skip.slot >= from).map(|skip| skip.slot);
             let before = &peers[from..skip.unwrap_or(peers.len())];
@@ -391,14 +362,13 @@ impl<B: Bucket> Ring<'_, B> {
                 last = skip + 1 + after.len();
             }
             if left == 0 {
-                let (first, last) = (
-                    Self::ring_index(start),
-                    Self::ring_index(At { line, slot: last.saturating_sub(1), ..start }),
-                );
-                let ring = if last < first { u64::from(self.rows.end()) * B::SLOTS as u64 } else { 0 };
+                let (first, last) =
+                    (Self::ring_index(start), Self::ring_index(At { line, slot: last.saturating_sub(1) }));
+                let ring = if last < first { u64::from(self.table.end()) * B::SLOTS as u64 } else { 0 };
                 return (Run { first, last: last + ring }, written);
             }
-            line = self.rows.line_after(line, peers.is_empty());
+            line = self.table.number_after(line);
+            line = if line < self.table.end() { line } else { 0 };
             from = 0;
         }
         (Run::default(), written)
@@ -410,20 +380,23 @@ impl<B: Bucket> Ring<'_, B> {
         peer.unwrap_or_else(|| At { slot: 0, ..self.draw(rng) })
     }
 
-    /// Draws a slot, each equally likely, with or without a peer.
+    /// Draws a slot, each equally likely, with or without a peer. It may be in a line that does not exist.
     #[inline]
     fn draw(&self, rng: &mut fastrand::Rng) -> At {
-        // One random number serves for both: its upper half selects the line, its lower half the slot.
+        // One random number serves for all: its upper half selects the segment and the line, its lower half the slot.
         let random = rng.u64(..);
-        let scale = |half: u64, range: u64| (half * range) >> 32;
-        let line = scale(random >> 32, u64::from(self.rows.end()));
-        let slot = scale(random & 0xffff_ffff, B::SLOTS as u64);
-        At { line: (line & 0xffff_ffff) as u32, slot: (slot & 0xff) as usize, is_former: false }
+        let (segments, lines) = self.table.extent();
+        let scale = |half: u64, range: usize| ((half * range as u64) >> 32) as usize;
+        let line = scale(random >> 32, segments * lines);
+        let slot = scale(random & 0xffff_ffff, B::SLOTS);
+        let (segment, line) = if segments == 1 { (0, line) } else { (line / lines, line % lines) };
+        At { line: Table::<B>::number(segment, line), slot }
     }
 
     /// Returns whether a slot holds a peer that may be part of the sample.
     fn is_peer(&self, at: At) -> bool {
-        self.skip != Some(at) && self.rows.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
+        self.skip != Some(at)
+            && self.table.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
     }
 
     fn ring_index(at: At) -> u64 {
@@ -450,27 +423,28 @@ mod tests {
         PeerV4([10, 0, 0, 1, high, low])
     }
 
-    /// Samples a table of which a part has moved to new rows, and compares the frequency of each peer with its
-    /// expectation.
-    fn check(peers: u16, moves: u16, wanted: usize, skips: bool) {
+    /// Samples a table, after some peers have left it, and compares the frequency of each peer with its expectation.
+    fn check(peers: u16, left: u16, wanted: usize, skips: bool) {
         const ROUNDS: u32 = 6000;
         let key = HashKey::new([5, 6, 7, 8]);
         let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
         let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
-        for number in 0..peers {
+        let find = |table: &Table<<PeerV4 as Stored>::Line>, memory: &Memory, number| {
+            table.find(memory, peer(number).hash(&key), |line| {
+                line.peers().iter().position(|other| *other == peer(number))
+            })
+        };
+        for number in 0..peers + left {
             let entry = PeerEntry { peer: peer(number), stamp: Stamp(0) };
             assert!(memory.has_room());
-            table.insert(&mut memory, peer(number).hash(&key), &entry).unwrap();
-            table.settle(&mut memory, &key);
+            table.insert(&mut memory, &key, peer(number).hash(&key), &entry).unwrap();
         }
-        table.renew(key.seed(2, 2));
-        (0..moves).for_each(|_| assert!(table.settle(&mut memory, &key)));
-        let former = table.former().map_or(0, Rows::len);
-        assert!(former > 0 && former < u32::from(peers), "the renewal is under way: {former}");
+        for number in peers..peers + left {
+            let at = find(&table, &memory, number).unwrap();
+            table.remove(&mut memory, at);
+        }
         for announcer in [0, 1, 2, 3] {
-            let at = table.find(&memory, peer(announcer).hash(&key), |line| {
-                line.peers().iter().position(|other| *other == peer(announcer))
-            });
+            let at = find(&table, &memory, announcer);
             let skip = at.filter(|_| skips);
             assert!(at.is_some());
             let (mut rng, mut out) = (fastrand::Rng::with_seed(9), [0; 300 * 6]);
@@ -491,18 +465,19 @@ mod tests {
             let (mean, variance) = (f64::from(ROUNDS) * chance, f64::from(ROUNDS) * chance * (1.0 - chance));
             let worst = seen.values().map(|&count| (f64::from(count) - mean).abs() / variance.sqrt());
             let worst = worst.fold(0.0, f64::max);
-            assert!(worst < 5.5, "a peer is {worst} standard deviations off: {peers}, {moves}, {wanted}");
+            assert!(worst < 5.5, "a peer is {worst} standard deviations off: {peers}, {left}, {wanted}");
         }
         table.release(&mut memory);
     }
 
     #[test]
-    fn a_table_that_is_renewed_gives_each_peer_the_same_chance() {
+    fn each_peer_of_a_table_has_the_same_chance() {
         for skips in [false, true] {
-            check(400, 10, 50, skips);
-            check(1500, 60, 50, skips);
-            check(1500, 100, 74, skips);
-            check(1500, 5, 30, skips);
+            check(230, 0, 50, skips);
+            check(400, 500, 50, skips);
+            check(1500, 0, 50, skips);
+            check(1500, 1100, 74, skips);
+            check(2600, 400, 30, skips);
         }
     }
 }

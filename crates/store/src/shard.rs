@@ -2,11 +2,11 @@
 
 use core::cmp;
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_source::Recent;
-use shoal_types::{Action, Counts};
+use shoal_types::{Action, Counts, InfoHash};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::Arena;
@@ -23,7 +23,7 @@ use crate::small::{Small, copy_peers};
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
 use crate::swarm::{Location, Outcome};
-use crate::swarm_line::{Form, Swarm, SwarmLine};
+use crate::swarm_line::{DOWNLOADS_MAX, Form, LINE_START_BYTES, Swarm, SwarmRow};
 use crate::table::{At, Bucket, Table};
 use crate::{Place, sample};
 
@@ -37,9 +37,6 @@ pub(crate) struct Tally {
     pub(crate) evicted: u64,
     pub(crate) unregistered: u64,
 }
-
-/// Maximum number of moves, of a few lines each, by which one step of a walk over all torrents advances a renewal.
-const LISTED_MOVES_MAX: usize = 32;
 
 impl Tally {
     /// Returns the number of peers that the sweep has removed, for either cause.
@@ -70,8 +67,9 @@ pub(crate) struct Shard<P: Family> {
     pub(crate) pressure: Arc<Pressure>,
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     completions: Recent,
-    pub(crate) swarms: Table<SwarmLine<P>>,
-    pub(crate) order: Order,
+    pub(crate) swarms: Table<P::SwarmLine>,
+    /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
+    many_downloads: BTreeMap<InfoHash, u32>,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -79,39 +77,10 @@ pub(crate) struct Shard<P: Family> {
     pub(crate) memory: Memory,
 }
 
-/// The order of a shard's table of swarms. The shard of the other family with the same index has the same order, so
-/// that a walk finds both swarms of a torrent in the same window. If either table must be renewed, its shard raises the
-/// generation that both share, and the other shard follows.
-#[derive(Debug)]
-pub(crate) struct Order {
-    shard: u64,
-    generation: u32,
-    shared: Arc<AtomicU32>,
-}
-
-impl Order {
-    pub(crate) fn new(shard: u64, shared: Arc<AtomicU32>) -> Self {
-        Self { shard, generation: 0, shared }
-    }
-
-    /// Returns the generation that both families should have.
-    #[inline]
-    fn wanted(&self) -> u32 {
-        self.shared.load(Ordering::Relaxed)
-    }
-
-    /// Requests the generation after that of this table.
-    fn raise(&self) {
-        let next = self.generation.wrapping_add(1);
-        // If the other family was first, its generation serves for both.
-        let _other_was_first =
-            self.shared.compare_exchange(self.generation, next, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
-
-/// Returns the seed of the tables of swarms with this index, of both families, in one of their generations.
-pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64, generation: u32) -> Seed {
-    key.seed(shard, u64::from(generation))
+/// Returns the seed of the tables of swarms of the shards with this index. It is the same for both families, so that a
+/// walk finds both swarms of a torrent together.
+pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64) -> Seed {
+    key.seed(shard, 0)
 }
 
 /// The large swarms of a shard, by index.
@@ -163,7 +132,8 @@ impl<P: Family> Larges<P> {
 }
 
 impl<P: Family> Shard<P> {
-    pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, order: Order) -> Self {
+    /// Creates the shard with this index, which no other shard of the family has.
+    pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, index: u64) -> Self {
         let Rules { key, timeout_s, source_limit, ref pressure } = *rules;
         Self {
             key: source_limit.map_or(key, |limit| key.with_slots(limit.slots)),
@@ -172,9 +142,9 @@ impl<P: Family> Shard<P> {
             pressure: Arc::clone(pressure),
             completions: Recent::new(timeout_s),
             memory: Memory::new(arena),
-            swarms: Table::new(seed_of_swarms(&key, order.shard, order.generation)),
-            larges: Larges::new(order.shard),
-            order,
+            swarms: Table::new(seed_of_swarms(&key, index)),
+            many_downloads: BTreeMap::new(),
+            larges: Larges::new(index),
             sweep: Sweep::default(),
             tally: Tally::default(),
         }
@@ -189,7 +159,7 @@ impl<P: Family> Shard<P> {
     /// Prefetches the line in which the swarm is or would be.
     #[inline]
     pub(crate) fn prefetch_swarm(&self, place: &Place) {
-        self.swarms.prefetch(&self.memory, place.hash);
+        self.swarms.prefetch(&self.memory, place.hash, LINE_START_BYTES);
     }
 
     /// Prefetches the header of a large swarm.
@@ -248,18 +218,16 @@ impl<P: Family> Shard<P> {
         let form = self.form(at).expect("the swarm was just found there");
         let outcome = self.apply(&form, announce, now)?;
         self.count(&outcome, &announce.peer);
-        let completes = outcome.completes && self.counts_download(place, &announce.peer, now_s);
-        let line = self.swarms.line_mut(&mut self.memory, at);
-        if completes {
-            line.count_completed(at.slot);
+        if outcome.completes && self.counts_download(place, &announce.peer, now_s) {
+            self.count_download(at, &place.info_hash);
         }
-        let counts = outcome.counts(line.completed(at.slot));
+        let counts = outcome.counts(self.downloads(at, &place.info_hash));
         match outcome.form {
-            Some(new) if new != form => line.set_form(at.slot, &new),
+            Some(new) if new != form => self.swarms.line_mut(&mut self.memory, at).set_form(at.slot, &new),
             Some(_) => {}
             None => {
                 self.take_out_swarm(at);
-                self.settle_swarms();
+                self.swarms.settle(&mut self.memory, &self.key, at.line);
             }
         }
         let peers = match outcome.form {
@@ -270,9 +238,6 @@ impl<P: Family> Shard<P> {
             }
             _ => 0,
         };
-        if let Some(Form::Large { index }) = outcome.form {
-            self.larges.large_mut(index).settle(&mut self.memory, &self.key);
-        }
         Ok(Announced { counts, peers })
     }
 
@@ -282,15 +247,13 @@ impl<P: Family> Shard<P> {
             return Vec::new();
         };
         let table = &self.larges.large(index).leechers;
-        let lines = (0..table.end()).filter_map(|number| table.line(&self.memory, table.place(number)));
+        let lines = (0..table.end()).filter_map(|number| table.line(&self.memory, number));
         lines.flat_map(|line| line.peers().iter().copied()).collect()
     }
 
     /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
-        let Some(at) = self.find(place) else { return Counts::default() };
-        let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
-        self.counts(line, at.slot)
+        self.find(place).map_or_else(Counts::default, |at| self.counts(at, &place.info_hash))
     }
 
     /// Returns the counts of a swarm, and writes a sample for a peer that is not a member of it.
@@ -303,33 +266,63 @@ impl<P: Family> Shard<P> {
         out: &mut [u8],
     ) -> Announced {
         let Some(at) = self.find(place) else { return Announced::default() };
-        let line = self.swarms.line(&self.memory, at).expect("the swarm was just found there");
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
-        let peers = self.sample_for_non_member(&line.form(at.slot), seeds, wanted, rng, out);
-        Announced { counts: self.counts(line, at.slot), peers }
+        let form = self.swarm_line(at).form(at.slot);
+        let peers = self.sample_for_non_member(&form, seeds, wanted, rng, out);
+        Announced { counts: self.counts(at, &place.info_hash), peers }
     }
 
-    /// Lists the swarms whose position is among `positions`, in no particular order. Returns whether they are in the
-    /// order of `generation` and in no other.
-    pub(crate) fn list(
-        &self,
-        generation: u32,
-        positions: RangeInclusive<u32>,
-        listed: &mut Vec<Listed>,
-    ) -> bool {
-        let in_order = generation == self.order.generation && self.swarms.former().is_none();
-        if in_order {
-            self.swarms.visit_between(&self.memory, &self.key, positions, |line, slot| {
-                listed.push(Listed { info_hash: line.info_hash(slot), counts: self.counts(line, slot) });
-            });
-        }
-        in_order
+    /// Returns the last selector of the segment of swarms in which `selector` is.
+    pub(crate) fn last_selector(&self, selector: u32) -> u32 {
+        self.swarms.last_selector(selector)
     }
 
-    /// Returns the counts of the swarm in a slot.
-    fn counts(&self, line: &SwarmLine<P>, slot: usize) -> Counts {
+    /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
+    pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
+        self.swarms.visit_segment(&self.memory, &self.key, selectors, |line, slot| {
+            let info_hash = line.info_hash(slot);
+            listed.push(Listed { info_hash, counts: self.counts_of(line, slot, &info_hash) });
+        });
+    }
+
+    fn swarm_line(&self, at: At) -> &P::SwarmLine {
+        self.swarms.line(&self.memory, at.line).expect("the swarm was just found there")
+    }
+
+    /// Returns the counts of a swarm that was just found.
+    fn counts(&self, at: At, info_hash: &InfoHash) -> Counts {
+        self.counts_of(self.swarm_line(at), at.slot, info_hash)
+    }
+
+    fn counts_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
-        Counts { seeders, leechers, completed: line.completed(slot) }
+        Counts { seeders, leechers, completed: self.downloads_of(line, slot, info_hash) }
+    }
+
+    /// Returns the completed downloads of a swarm that was just found.
+    #[inline]
+    fn downloads(&self, at: At, info_hash: &InfoHash) -> u32 {
+        self.downloads_of(self.swarm_line(at), at.slot, info_hash)
+    }
+
+    #[inline]
+    fn downloads_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> u32 {
+        match line.downloads(slot) {
+            DOWNLOADS_MAX => self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            downloads => downloads.into(),
+        }
+    }
+
+    /// Counts a completed download of a swarm that was just found.
+    #[cold]
+    fn count_download(&mut self, at: At, info_hash: &InfoHash) {
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        if line.downloads(at.slot) < DOWNLOADS_MAX {
+            line.count_download(at.slot);
+        } else {
+            let downloads = self.many_downloads.entry(*info_hash).or_insert(DOWNLOADS_MAX.into());
+            *downloads = downloads.saturating_add(1);
+        }
     }
 
     /// Returns the numbers of seeders and leechers of a swarm.
@@ -338,7 +331,7 @@ impl<P: Family> Shard<P> {
         match form {
             Form::Single { seeds, .. } => (u32::from(*seeds), u32::from(!*seeds)),
             Form::Small { block, .. } => {
-                let header = self.memory.block(*block);
+                let header = self.memory.block_start(*block, 2);
                 (u32::from(header[0]), u32::from(header[1]))
             }
             Form::Large { index } => {
@@ -351,13 +344,18 @@ impl<P: Family> Shard<P> {
     /// Returns the form of the swarm at `at`.
     #[inline]
     pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
-        let line = self.swarms.line(&self.memory, at)?;
+        let line = self.swarms.line(&self.memory, at.line)?;
         (at.slot < line.len()).then(|| line.form(at.slot))
     }
 
     /// Removes a swarm without peers from the table. The caller lets the table settle some time afterwards.
     pub(crate) fn take_out_swarm(&mut self, at: At) {
-        self.swarms.remove(&mut self.memory, &self.key, at);
+        let line = self.swarm_line(at);
+        if line.downloads(at.slot) == DOWNLOADS_MAX {
+            let info_hash = line.info_hash(at.slot);
+            self.many_downloads.remove(&info_hash);
+        }
+        self.swarms.remove(&mut self.memory, at);
         self.tally.swarms -= 1;
     }
 
@@ -373,73 +371,17 @@ impl<P: Family> Shard<P> {
         let completes = announce.action == Action::Complete;
         let stamp = Stamp::new(self.ticks.at(now_s), completes);
         let entry = PeerEntry { peer: announce.peer, stamp };
-        let completed = u32::from(completes && self.counts_download(place, &announce.peer, now_s));
-        let swarm = Swarm::new(&place.info_hash, completed, entry, seeds);
-        self.insert_swarm(place, &swarm)?;
+        let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
+        let swarm = Swarm::new(&place.info_hash, downloads, entry, seeds);
+        let inserted = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm);
+        inserted.ok_or(Rejection::Full)?;
         self.pressure.add(&announce.peer);
-        self.settle_swarms();
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);
-        let counts = Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed };
+        let counts =
+            Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed: downloads.into() };
         Ok(Announced { counts, peers: 0 })
-    }
-
-    /// Inserts a swarm. Refuses it if the table has no free slot near its home and a renewal is already in progress. To
-    /// cause that, an attacker must have learned the new order while the table was being renewed, with as many
-    /// announces as before.
-    fn insert_swarm(&mut self, place: &Place, swarm: &Swarm<P>) -> Result<(), Rejection> {
-        if self.swarms.insert(&mut self.memory, place.hash, swarm).is_none() {
-            self.renew_swarms();
-            self.swarms.insert(&mut self.memory, place.hash, swarm).ok_or(Rejection::Full)?;
-        }
-        Ok(())
-    }
-
-    /// Adapts the table of swarms to its number of entries. Returns whether it changed anything.
-    #[inline]
-    pub(crate) fn settle_swarms(&mut self) -> bool {
-        if self.swarms.is_due() {
-            self.renew_swarms();
-        }
-        self.swarms.settle(&mut self.memory, &self.key)
-    }
-
-    /// Begins the renewal of the table of swarms if it is due.
-    #[cold]
-    fn renew_swarms(&mut self) {
-        if self.swarms.is_due() {
-            self.order.raise();
-            self.follow_order();
-        }
-    }
-
-    /// Begins a renewal, or lets the current one continue.
-    #[cfg(test)]
-    pub(crate) fn renew_order(&mut self) {
-        self.order.raise();
-        self.follow_order();
-    }
-
-    /// Begins the renewal of the table of swarms if its order is not the one that both families should have.
-    pub(crate) fn follow_order(&mut self) {
-        let wanted = self.order.wanted();
-        if wanted != self.order.generation && self.swarms.former().is_none() {
-            self.order.generation = wanted;
-            self.swarms.renew(seed_of_swarms(&self.key, self.order.shard, wanted));
-        }
-    }
-
-    /// Advances a renewal of the table of swarms by a bounded amount, so that the table can be listed. Once it has a
-    /// single order, returns the generation of this order and the number of lines.
-    pub(crate) fn order_for_list(&mut self) -> Option<(u32, u32)> {
-        self.follow_order();
-        for _ in 0..LISTED_MOVES_MAX {
-            if self.swarms.former().is_none() || !self.settle_swarms() {
-                break;
-            }
-        }
-        self.swarms.former().is_none().then_some((self.order.generation, self.swarms.end()))
     }
 
     /// Returns whether the download that a peer has completed should be counted.
@@ -488,8 +430,8 @@ impl<P: Family> Shard<P> {
             return 0;
         }
         let bytes = match (form, location) {
-            (Form::Small { block, is_skewed, .. }, Location::Small(index)) => {
-                let small = Small::<P>::read(self.memory.block(*block));
+            (Form::Small { block, class, is_skewed }, Location::Small(index)) => {
+                let small = Small::<P>::read(self.memory.block(*block, *class));
                 let seeds = *index < small.seeders;
                 self.sample_small(&small, *is_skewed, seeds, Some(*index), wanted, rng, out)
             }
@@ -519,8 +461,8 @@ impl<P: Family> Shard<P> {
         let bytes = match form {
             Form::Single { seeds: stored_seeds, .. } if seeds && *stored_seeds => 0,
             Form::Single { entry, .. } => copy_peers(&[entry.peer], out),
-            Form::Small { block, is_skewed, .. } => {
-                let small = Small::<P>::read(self.memory.block(*block));
+            Form::Small { block, class, is_skewed } => {
+                let small = Small::<P>::read(self.memory.block(*block, *class));
                 self.sample_small(&small, *is_skewed, seeds, None, wanted, rng, out)
             }
             Form::Large { index } => {

@@ -1,39 +1,47 @@
 //! Blocks smaller than a page, by size class.
 //!
 //! This module owns the pages that are divided into blocks of one size each. A page whose blocks are all free returns
-//! to the reserve. Free blocks of a page are linked through their own first byte.
+//! to the reserve. Free blocks of a page are linked through their own first two bytes.
 
 use core::num::NonZeroU32;
 
 use crate::arena::{PAGE_BYTES, Page};
 
-/// Sizes of blocks, in bytes: in steps of 16, later of a quarter, so that little is wasted at any size.
-pub(crate) const CLASS_BYTES: [usize; 20] =
-    [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 2048];
+/// Sizes of blocks, in bytes. Up to 128 they rise by 8 or 16, then by an eighth or less, and from 576 on they are the
+/// sizes of which a whole number just fits in a page.
+pub(crate) const CLASS_BYTES: [usize; 38] = [
+    16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 112, 128, 144, 160, 176, 192, 208, 232, 256, 288, 320, 352,
+    384, 424, 464, 512, 584, 624, 680, 744, 816, 904, 1024, 1168, 1360, 1632, 2048,
+];
 
 const CLASSES: usize = CLASS_BYTES.len();
 
-/// Maximum number of slab pages of a shard: the number of a block, without the slot, must fit in 24 bits.
-const PAGES_MAX: u32 = 1 << 24;
+/// Size of the largest block in bytes.
+pub(crate) const BLOCK_BYTES_MAX: usize = CLASS_BYTES[CLASSES - 1];
+
+/// Unit of the offset of a block in its page, in bytes.
+const OFFSET_UNIT: usize = 8;
+
+/// Number of bits for the offset of a block.
+const OFFSET_BITS: u32 = (PAGE_BYTES / OFFSET_UNIT).trailing_zeros();
+
+/// Maximum number of slab pages of a shard, which are 32 GiB.
+const PAGES_MAX: u32 = 1 << (u32::BITS - OFFSET_BITS);
 
 /// End of a list of free blocks. No page has that many blocks.
 const NO_SLOT: u16 = u16::MAX;
-
-const _: () =
-    assert!(PAGE_BYTES / CLASS_BYTES[0] <= 256, "a slot number fits the byte that links free blocks");
 
 /// Index into [`CLASS_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(pub(crate) u8);
 
-/// Identifies a block: the page of the slab, and the slot in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Identifies a block: the page of the slab, and the offset in it in units of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Block(pub(crate) u32);
 
-/// A page divided into blocks.
-#[derive(Debug)]
-struct SlabPage {
-    page: Page,
+/// The state of a page that is divided into blocks.
+#[derive(Clone, Copy, Debug)]
+struct Division {
     class: Class,
     used: u16,
     /// First free slot that was used before, or `NO_SLOT`.
@@ -46,9 +54,11 @@ struct SlabPage {
 }
 
 /// All blocks of one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slab {
-    pages: Vec<Option<SlabPage>>,
+    /// The pages, apart from their divisions, because an access to a block needs only this.
+    pages: Vec<Option<Page>>,
+    divisions: Vec<Division>,
     vacant: Vec<u32>,
     /// First page of each class that has free blocks; index + 1.
     open: [Option<NonZeroU32>; CLASSES],
@@ -58,8 +68,8 @@ impl Class {
     /// Returns the smallest class that holds `bytes`, if there is one.
     #[inline]
     pub(crate) fn holding(bytes: usize) -> Option<Self> {
-        let index = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
-        u8::try_from(index).ok().map(Self)
+        let index = CLASS_BYTES.partition_point(|&size| size < bytes);
+        u8::try_from(index).ok().filter(|_| index < CLASSES).map(Self)
     }
 
     /// Returns the size of a block in bytes.
@@ -74,20 +84,32 @@ impl Class {
 }
 
 impl Block {
-    fn new(page_index: u32, slot: u16) -> Self {
-        Self(page_index << 8 | u32::from(slot))
+    fn new(page_index: u32, offset: usize) -> Self {
+        let units = u32::try_from(offset / OFFSET_UNIT).expect("an offset is below the size of a page");
+        Self(page_index << OFFSET_BITS | units)
     }
 
+    #[inline]
     fn page_index(self) -> u32 {
-        self.0 >> 8
+        self.0 >> OFFSET_BITS
     }
 
-    fn slot(self) -> u16 {
-        (self.0 & 0xff) as u16
+    /// Returns the offset in the page in bytes.
+    #[inline]
+    fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * OFFSET_UNIT
+    }
+
+    fn slot(self, class: Class) -> u16 {
+        u16::try_from(self.offset() / class.bytes()).unwrap_or(NO_SLOT)
     }
 }
 
 impl Slab {
+    pub(crate) fn new() -> Self {
+        Self { pages: Vec::new(), divisions: Vec::new(), vacant: Vec::new(), open: [None; CLASSES] }
+    }
+
     /// Allocates a block of this class. Takes a page from `spare` if no slab page has a free block. The content is left
     /// over from earlier use.
     pub(crate) fn take(&mut self, class: Class, spare: impl FnOnce() -> Page) -> Block {
@@ -95,121 +117,134 @@ impl Slab {
             Some(open) => open.get() - 1,
             None => self.add_page(class, spare()),
         };
-        let slab_page = self.page_mut(index);
-        let slot = if slab_page.freed == NO_SLOT {
-            slab_page.fresh += 1;
-            slab_page.fresh - 1
+        let division = &mut self.divisions[index as usize];
+        let slot = if division.freed == NO_SLOT {
+            division.fresh += 1;
+            division.fresh - 1
         } else {
-            let slot = slab_page.freed;
-            let next = slab_page.page[usize::from(slot) * class.bytes()];
-            // The last block of a list refers to itself, since a byte has no value left for an end mark.
-            slab_page.freed = if u16::from(next) == slot { NO_SLOT } else { u16::from(next) };
-            slot
+            division.freed
         };
-        slab_page.used += 1;
-        if slab_page.used == class.slots() {
+        division.used += 1;
+        let block = Block::new(index, usize::from(slot) * class.bytes());
+        if division.freed != NO_SLOT {
+            let next = self.link_of(block);
+            self.divisions[index as usize].freed = next;
+        }
+        if self.divisions[index as usize].used == class.slots() {
             self.unlink(index);
         }
-        Block::new(index, slot)
+        block
     }
 
     /// Frees a block. Returns its page if that was the last block in use.
     pub(crate) fn put(&mut self, block: Block) -> Option<Page> {
-        let (index, slot) = (block.page_index(), block.slot());
-        let slab_page = self.page_mut(index);
-        let class = slab_page.class;
-        let was_full = slab_page.used == class.slots();
-        let next = if slab_page.freed == NO_SLOT { slot } else { slab_page.freed };
-        slab_page.page[usize::from(slot) * class.bytes()] = (next & 0xff) as u8;
-        slab_page.freed = slot;
-        slab_page.used -= 1;
-        if slab_page.used == 0 {
+        let index = block.page_index();
+        let division = &mut self.divisions[index as usize];
+        let class = division.class;
+        let was_full = division.used == class.slots();
+        let next = core::mem::replace(&mut division.freed, block.slot(class));
+        division.used -= 1;
+        if division.used == 0 {
             if !was_full {
                 self.unlink(index);
             }
             self.vacant.push(index);
-            return self.pages[index as usize].take().map(|slab_page| slab_page.page);
+            return self.pages[index as usize].take();
         }
+        let link = self.bytes_mut(block, size_of::<u16>());
+        link.copy_from_slice(&next.to_ne_bytes());
         if was_full {
             self.link(index);
         }
         None
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the page of a block, and the offset of the block in it.
     #[inline]
-    pub(crate) fn bytes(&self, block: Block) -> &[u8] {
-        let slab_page = self.pages[block.page_index() as usize]
-            .as_ref()
-            .expect("a page with blocks in use stays in the slab");
-        let size = slab_page.class.bytes();
-        &slab_page.page[usize::from(block.slot()) * size..][..size]
+    pub(crate) fn place(&self, block: Block) -> (&Page, usize) {
+        let page = self.pages[block.page_index() as usize].as_ref();
+        (page.expect("a page with blocks in use stays in the slab"), block.offset())
     }
 
-    /// Returns the bytes of a block, for writing.
+    /// As `place`, for writing.
     #[inline]
-    pub(crate) fn bytes_mut(&mut self, block: Block) -> &mut [u8] {
-        let slab_page = self.page_mut(block.page_index());
-        let size = slab_page.class.bytes();
-        &mut slab_page.page[usize::from(block.slot()) * size..][..size]
+    pub(crate) fn place_mut(&mut self, block: Block) -> (&mut Page, usize) {
+        let page = self.pages[block.page_index() as usize].as_mut();
+        (page.expect("a page with blocks in use stays in the slab"), block.offset())
+    }
+
+    /// Returns the first bytes of a block.
+    #[inline]
+    pub(crate) fn bytes(&self, block: Block, length: usize) -> &[u8] {
+        let (page, offset) = self.place(block);
+        &page[offset..][..length]
+    }
+
+    /// Returns the first bytes of a block, for writing.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, block: Block, length: usize) -> &mut [u8] {
+        let (page, offset) = self.place_mut(block);
+        &mut page[offset..][..length]
     }
 
     /// Returns whether most of a block's page is free while another page has free blocks. If such blocks move, pages
     /// become free.
     pub(crate) fn is_stray(&self, block: Block) -> bool {
-        let slab_page = self.pages[block.page_index() as usize]
-            .as_ref()
-            .expect("a page with blocks in use stays in the slab");
-        let open = self.open[usize::from(slab_page.class.0)];
-        slab_page.used * 2 < slab_page.class.slots()
+        let division = &self.divisions[block.page_index() as usize];
+        let open = self.open[usize::from(division.class.0)];
+        division.used * 2 < division.class.slots()
             && open.is_some_and(|open| open.get() - 1 != block.page_index())
     }
 
     /// Returns all pages, when the shard is dropped.
     pub(crate) fn into_pages(self) -> impl Iterator<Item = Page> {
-        self.pages.into_iter().flatten().map(|slab_page| slab_page.page)
+        self.pages.into_iter().flatten()
     }
 
-    fn page_mut(&mut self, index: u32) -> &mut SlabPage {
-        self.pages[index as usize].as_mut().expect("a page with blocks in use stays in the slab")
+    /// Returns the slot that a free block refers to.
+    fn link_of(&self, block: Block) -> u16 {
+        let mut link = [0; size_of::<u16>()];
+        link.copy_from_slice(self.bytes(block, size_of::<u16>()));
+        u16::from_ne_bytes(link)
     }
 
     fn add_page(&mut self, class: Class, page: Page) -> u32 {
-        let slab_page =
-            SlabPage { page, class, used: 0, freed: NO_SLOT, fresh: 0, next: None, previous: None };
+        let division = Division { class, used: 0, freed: NO_SLOT, fresh: 0, next: None, previous: None };
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.pages.push(None);
+            self.divisions.push(division);
             u32::try_from(self.pages.len() - 1).expect("a shard has fewer than 2^32 slab pages")
         });
-        assert!(index < PAGES_MAX, "a shard has fewer than 2^24 slab pages, which are 64 GiB");
-        self.pages[index as usize] = Some(slab_page);
+        assert!(index < PAGES_MAX, "a shard has fewer than 2^22 slab pages, which are 32 GiB");
+        self.pages[index as usize] = Some(page);
+        self.divisions[index as usize] = division;
         self.link(index);
         index
     }
 
     /// Inserts a page at the head of its class's list of pages with free blocks.
     fn link(&mut self, index: u32) {
-        let class = usize::from(self.page_mut(index).class.0);
+        let class = usize::from(self.divisions[index as usize].class.0);
         let this = NonZeroU32::new(index + 1);
         let head = self.open[class];
         if let Some(head) = head {
-            self.page_mut(head.get() - 1).previous = this;
+            self.divisions[head.get() as usize - 1].previous = this;
         }
-        let slab_page = self.page_mut(index);
-        (slab_page.next, slab_page.previous) = (head, None);
+        let division = &mut self.divisions[index as usize];
+        (division.next, division.previous) = (head, None);
         self.open[class] = this;
     }
 
     fn unlink(&mut self, index: u32) {
-        let slab_page = self.page_mut(index);
+        let division = &mut self.divisions[index as usize];
         let (next, previous, class) =
-            (slab_page.next.take(), slab_page.previous.take(), usize::from(slab_page.class.0));
+            (division.next.take(), division.previous.take(), usize::from(division.class.0));
         match previous {
-            Some(previous) => self.page_mut(previous.get() - 1).next = next,
+            Some(previous) => self.divisions[previous.get() as usize - 1].next = next,
             None => self.open[class] = next,
         }
         if let Some(next) = next {
-            self.page_mut(next.get() - 1).previous = previous;
+            self.divisions[next.get() as usize - 1].previous = previous;
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The layout is: the number of seeders and the number of leechers (a byte each), then space for peers, back to back,
 //! then space for as many stamps. A search compares all peers one after the other, which costs less than any index up
-//! to about a hundred peers.
+//! to about two hundred peers.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -16,8 +16,8 @@ use crate::stamp::Stamp;
 /// Number of bytes before the peers.
 const HEADER_BYTES: usize = 2;
 
-/// Size in bytes of the largest block of a small swarm: 146 IPv4 peers or 53 IPv6 peers.
-const BLOCK_BYTES_MAX: usize = 1024;
+/// Size in bytes of the largest block of a small swarm: 194 IPv4 peers or 71 IPv6 peers.
+const BLOCK_BYTES_MAX: usize = 1360;
 
 const _: () = assert!(capacity_of(BLOCK_BYTES_MAX, 6) <= 255, "the counts are bytes");
 
@@ -53,15 +53,15 @@ pub(crate) const fn peers_max<P: Family>() -> usize {
     capacity_of(BLOCK_BYTES_MAX, size_of::<P>())
 }
 
-/// Moves a small swarm into a block of another class that holds it.
-pub(crate) fn resize<P: Family>(memory: &mut Memory, block: Block, class: Class) -> Block {
-    let new = memory.take_block(class);
+/// Moves a small swarm from a block of class `from` into one of class `to` that holds it.
+pub(crate) fn resize<P: Family>(memory: &mut Memory, block: Block, from: Class, to: Class) -> Block {
+    let new = memory.take_block(to);
     let mut copy = [0; BLOCK_BYTES_MAX];
-    let bytes = memory.block(block);
+    let bytes = memory.block(block, from);
     let length = bytes.len();
     copy[..length].copy_from_slice(bytes);
     let old = Small::<P>::read(&copy[..length]);
-    let small = SmallMut::<P>::edit(memory.block_mut(new));
+    let small = SmallMut::<P>::edit(memory.block_mut(new, to));
     small.header.copy_from_slice(&copy[..HEADER_BYTES]);
     small.peers[..old.peers.len()].copy_from_slice(old.peers);
     small.stamps[..old.stamps.len()].copy_from_slice(old.stamps);

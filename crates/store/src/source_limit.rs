@@ -11,8 +11,9 @@
 use crate::family::Family;
 use crate::hash::HashKey;
 
-/// Number of peers per slot for which the number of slots is chosen: about a line of a table.
-const PEERS_PER_SLOT: u32 = 8;
+/// Number of peers per slot for which the number of slots is chosen. All peers of a slot lie in two lines of a table, so
+/// they should be fewer than half of what these hold.
+const PEERS_PER_SLOT: u32 = 4;
 
 /// Number of peers of a source from which a swarm counts as skewed. Two are common: a client that was restarted.
 pub(crate) const SEVERAL: usize = 3;
@@ -37,7 +38,7 @@ impl SourceLimit {
         if peers_max == 0 {
             return None;
         }
-        let slots = (peers_max / PEERS_PER_SLOT).max(1).next_power_of_two();
+        let slots = peers_max.div_ceil(PEERS_PER_SLOT).next_power_of_two();
         let usize_of = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         Some(Self {
             peers_max: usize_of(peers_max),
@@ -92,9 +93,9 @@ mod tests {
         let limit = |peers_max| SourceLimit::new(peers_max).map(|limit| (limit.slots, limit.peers_per_slot));
         assert_eq!(limit(0), None);
         assert_eq!(limit(1), Some((1, 1)));
-        assert_eq!(limit(15), Some((1, 15)));
-        assert_eq!(limit(64), Some((8, 8)));
-        assert_eq!(limit(100), Some((16, 7)));
-        assert_eq!(limit(65_535), Some((8192, 8)));
+        assert_eq!(limit(15), Some((4, 4)));
+        assert_eq!(limit(64), Some((16, 4)));
+        assert_eq!(limit(100), Some((32, 4)));
+        assert_eq!(limit(65_535), Some((16_384, 4)));
     }
 }

@@ -17,11 +17,8 @@ use crate::stamp::{Stamp, Tick};
 use crate::swarm_line::Form;
 use shoal_types::{Action, Counts};
 
-/// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds ...
+/// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds.
 const SMALL_AGAIN_SHARE: usize = 3;
-
-/// ... and its tables have settled to no more lines than this, so that the move is short.
-const SMALL_AGAIN_LINES_MAX: u32 = 256;
 
 /// The effect of an announce on a swarm.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +131,7 @@ impl<P: Family> Shard<P> {
         self.ensure_room()?;
         let class = small::class_for::<P>(2).expect("two peers fit the smallest blocks");
         let block = self.memory.take_block(class);
-        let mut small = SmallMut::edit(self.memory.block_mut(block));
+        let mut small = SmallMut::edit(self.memory.block_mut(block, class));
         small.push(stored, stored_seeds);
         let location = small.push(&arrival.entry(), arrival.seeds).map_or(Location::Nowhere, Location::Small);
         // The new peer may have displaced the stored one, but never the reverse.
@@ -148,10 +145,11 @@ impl<P: Family> Shard<P> {
         is_skewed: bool,
         arrival: &Arrival<P>,
     ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
-        let small = Small::<P>::read(self.memory.block(block));
+        let small = Small::<P>::read(self.memory.block(block, class));
         if let Some(index) = small.index(&arrival.peer) {
             let (stamp, completes) = arrival.stamp(Some(Stamp(small.stamps[index])));
-            let index = SmallMut::<P>::edit(self.memory.block_mut(block)).update(index, stamp, arrival.seeds);
+            let index =
+                SmallMut::<P>::edit(self.memory.block_mut(block, class)).update(index, stamp, arrival.seeds);
             return Ok((Some(Form::Small { block, class, is_skewed }), Location::Small(index), completes));
         }
         let others = small::count_source(small.peers, &arrival.peer);
@@ -162,22 +160,22 @@ impl<P: Family> Shard<P> {
         let is_skewed = is_skewed || (others + 1 >= SEVERAL && self.source_limit.is_some());
         self.admit(&arrival.peer)?;
         let entry = arrival.entry();
-        if let Some(index) = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds) {
+        if let Some(index) = SmallMut::edit(self.memory.block_mut(block, class)).push(&entry, arrival.seeds) {
             let form = Form::Small { block, class, is_skewed };
             return Ok((Some(form), Location::Small(index), arrival.completes));
         }
         self.ensure_room()?;
-        let Some(class) = small::class_for::<P>(count + 1) else {
-            let (index, seeds) = (self.enlarge(block, is_skewed), arrival.seeds);
+        let Some(larger) = small::class_for::<P>(count + 1) else {
+            let (index, seeds) = (self.enlarge(block, class, is_skewed), arrival.seeds);
             let (hash, large) = (entry.peer.hash(&self.key), self.larges.large_mut(index));
             let at = large.insert(&mut self.memory, &self.key, (hash, &entry), seeds);
             let location = at.map_or(Location::Nowhere, |at| Location::Large(LargeAt { at, seeds }));
             return Ok((Some(Form::Large { index }), location, arrival.completes));
         };
-        let block = small::resize::<P>(&mut self.memory, block, class);
-        let index = SmallMut::edit(self.memory.block_mut(block)).push(&entry, arrival.seeds);
+        let block = small::resize::<P>(&mut self.memory, block, class, larger);
+        let index = SmallMut::edit(self.memory.block_mut(block, larger)).push(&entry, arrival.seeds);
         Ok((
-            Some(Form::Small { block, class, is_skewed }),
+            Some(Form::Small { block, class: larger, is_skewed }),
             index.map_or(Location::Nowhere, Location::Small),
             arrival.completes,
         ))
@@ -233,7 +231,8 @@ impl<P: Family> Shard<P> {
             if limit.is_reached_in_slots(in_slot, count_elsewhere) {
                 return Ok(self.leave_unregistered(form));
             }
-            if !large.is_skewed && large.would_be_skewed(in_slot, count_elsewhere) {
+            // In a large swarm, a few peers of one source in other slots have little effect.
+            if !large.is_skewed && in_slot + 1 >= SEVERAL {
                 self.larges.large_mut(index).is_skewed = true;
             }
         }
@@ -277,9 +276,9 @@ impl<P: Family> Shard<P> {
         is_skewed: bool,
         peer: &P,
     ) -> (Option<Form<P>>, Location, bool) {
-        let form = match Small::<P>::read(self.memory.block(block)).index(peer) {
+        let form = match Small::<P>::read(self.memory.block(block, class)).index(peer) {
             Some(index) => {
-                SmallMut::<P>::edit(self.memory.block_mut(block)).remove(index);
+                SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
                 self.reduce_small(block, class, is_skewed)
             }
             None => Some(Form::Small { block, class, is_skewed }),
@@ -301,7 +300,7 @@ impl<P: Family> Shard<P> {
 
     /// Returns the form of a small swarm that has just lost peers, or `None` if no peer is left.
     pub(crate) fn reduce_small(&mut self, block: Block, class: Class, is_skewed: bool) -> Option<Form<P>> {
-        let small = Small::<P>::read(self.memory.block(block));
+        let small = Small::<P>::read(self.memory.block(block, class));
         match small.peers.len() {
             0 => {
                 self.memory.put_block(block);
@@ -316,9 +315,9 @@ impl<P: Family> Shard<P> {
                 // Half as many again must fit, so that a peer that returns does not cause another move.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
                 match fitting.filter(|_| self.memory.has_room_for(Purpose::Shrinking)) {
-                    Some(class) => {
-                        let block = small::resize::<P>(&mut self.memory, block, class);
-                        Some(Form::Small { block, class, is_skewed })
+                    Some(fitting) => {
+                        let block = small::resize::<P>(&mut self.memory, block, class, fitting);
+                        Some(Form::Small { block, class: fitting, is_skewed })
                     }
                     None => Some(Form::Small { block, class, is_skewed }),
                 }
@@ -329,14 +328,14 @@ impl<P: Family> Shard<P> {
     /// Returns the form of a large swarm that may have lost peers, or `None` if no peer is left.
     pub(crate) fn reduce_large(&mut self, index: u32) -> Option<Form<P>> {
         let large = self.larges.large(index);
-        let (count, large_lines) = (large.len() as usize, large.leechers.end() + large.seeders.end());
+        let count = large.len() as usize;
         if count == 0 {
             self.larges.remove(index).release(&mut self.memory);
             return None;
         }
-        let settled = large_lines <= SMALL_AGAIN_LINES_MAX;
+        let is_compact = !large.leechers.has_directory() && !large.seeders.has_directory();
         if count > small::peers_max::<P>() / SMALL_AGAIN_SHARE
-            || !settled
+            || !is_compact
             || !self.memory.has_room_for(Purpose::Shrinking)
         {
             return Some(Form::Large { index });
@@ -346,20 +345,20 @@ impl<P: Family> Shard<P> {
         let mut large = self.larges.remove(index);
         let mut entries = Vec::with_capacity(count);
         large.entries(&self.memory, |entry, seeds| entries.push((entry, seeds)));
-        let mut small = SmallMut::edit(self.memory.block_mut(block));
+        let mut small = SmallMut::edit(self.memory.block_mut(block, class));
         for (entry, seeds) in &entries {
             small.push(entry, *seeds);
         }
         large.release(&mut self.memory);
         // A table does not count sources as exactly as a block does.
         let is_skewed = self.source_limit.is_some()
-            && (large.is_skewed || Small::<P>::read(self.memory.block(block)).is_skewed());
+            && (large.is_skewed || Small::<P>::read(self.memory.block(block, class)).is_skewed());
         self.reduce_small(block, class, is_skewed)
     }
 
     /// Converts a full small swarm into a large one.
-    fn enlarge(&mut self, block: Block, is_skewed: bool) -> u32 {
-        let small = Small::<P>::read(self.memory.block(block));
+    fn enlarge(&mut self, block: Block, class: Class, is_skewed: bool) -> u32 {
+        let small = Small::<P>::read(self.memory.block(block, class));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
         let seeds_of_tables = self.larges.next_table_seeds(&self.key);
@@ -367,7 +366,7 @@ impl<P: Family> Shard<P> {
         large.is_skewed = is_skewed;
         for (entry, seeds) in &entries {
             let at = large.insert(&mut self.memory, &self.key, (entry.peer.hash(&self.key), entry), *seeds);
-            debug_assert!(at.is_some(), "a block of entries fills fewer lines than an insertion may pass");
+            debug_assert!(at.is_some(), "the tables have lines for all peers of a block");
         }
         self.memory.put_block(block);
         self.larges.add(large)

@@ -1,25 +1,30 @@
-//! A line of the table of swarms: eight swarms of one family.
+//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6.
 //!
 //! A swarm consists of its info hash, the number of completed downloads, and its form: either one peer that is stored
-//! right here, or a reference to several. The layout begins with the tags (the first four bytes of the info hashes) in
-//! a column, so that a search compares all eight at once; then follow the kinds of the forms, and then the rest of each
-//! swarm. A line takes 256 bytes for IPv4 and 352 for IPv6.
+//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the info hashes) in a
+//! column, so that a search compares all of them at once. Then follow the kinds of the forms, the number of swarms, and
+//! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for.
+//!
+//! Downloads beyond [`DOWNLOADS_MAX`] are counted elsewhere: few torrents have that many.
+
+use core::fmt;
 
 use shoal_types::InfoHash;
-use zerocopy::native_endian::U32;
+use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::family::Family;
 use crate::hash::{HashKey, word};
-use crate::level::{Ladder, SIXTHS};
-use crate::lines::Line;
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
 use crate::table::Bucket;
 
-/// Number of swarms in a line.
-const SLOTS: usize = 8;
+/// Number of completed downloads that a line can represent.
+pub(crate) const DOWNLOADS_MAX: u8 = u8::MAX;
+
+/// Number of bytes at the start of a line that a search reads, apart from the rest of one swarm.
+pub(crate) const LINE_START_BYTES: usize = 64;
 
 /// How the peers of a swarm are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +45,13 @@ pub(crate) enum Form<P> {
 /// A swarm as it is moved between lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swarm<P> {
-    tag: U32,
+    info_hash: InfoHash,
     kind: u8,
-    body: Body<P>,
+    downloads: u8,
+    inline: Inline<P>,
 }
 
-/// Kinds of forms: 0 is an empty slot, then follow these, then one for each class of block.
+/// Kinds of forms, then one for each class of block.
 const SINGLE_LEECHER: u8 = 1;
 const SINGLE_SEEDER: u8 = 2;
 const LARGE: u8 = 3;
@@ -62,40 +68,60 @@ pub(crate) struct Inline<P> {
     stamp: u8,
 }
 
-/// The part of a swarm that a search reads only in the matching slot.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// Number of bytes of an info hash in its tag.
+const TAG_BYTES: usize = 2;
+
+/// Up to `N` swarms, packed at the front, and `PAD` unused bytes.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Body<P> {
-    /// The info hash without its tag.
-    rest: [u8; 16],
-    completed: U32,
-    inline: Inline<P>,
+pub(crate) struct SwarmLine<P, const N: usize, const PAD: usize> {
+    tags: [U16; N],
+    kinds: [u8; N],
+    len: u8,
+    downloads: [u8; N],
+    /// The info hashes without their tags.
+    rests: [[u8; 20 - TAG_BYTES]; N],
+    inlines: [Inline<P>; N],
+    pad: [u8; PAD],
 }
 
-/// Up to eight swarms, packed at the front.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct SwarmLine<P> {
-    tags: [U32; SLOTS],
-    kinds: [u8; SLOTS],
-    bodies: [Body<P>; SLOTS],
-}
+const _: () = assert!(size_of::<<shoal_types::PeerV4 as crate::family::Stored>::SwarmLine>() == 512);
+const _: () = assert!(size_of::<<shoal_types::PeerV6 as crate::family::Stored>::SwarmLine>() == 512);
 
-const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV4>>() == 256, "32 bytes a swarm");
-const _: () = assert!(size_of::<SwarmLine<shoal_types::PeerV6>>() == 352, "44 bytes a swarm");
-
-impl<P: Family> SwarmLine<P> {
+/// Access to the swarms of a line.
+pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
     /// Returns the slot of a swarm.
+    fn slot(&self, info_hash: &InfoHash) -> Option<usize>;
+    /// Returns the info hash of a swarm.
+    fn info_hash(&self, slot: usize) -> InfoHash;
+    /// Returns the number of completed downloads of a swarm, which may be more if it is the maximum.
+    fn downloads(&self, slot: usize) -> u8;
+    /// Counts another completed download, up to the maximum.
+    fn count_download(&mut self, slot: usize);
+    /// Returns how the peers of a swarm are stored.
+    fn form(&self, slot: usize) -> Form<P>;
+    /// Changes how the peers of a swarm are stored.
+    fn set_form(&mut self, slot: usize, form: &Form<P>);
+}
+
+impl<P: Family, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, N, PAD> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..self.len()).map(|slot| self.entry(slot))).finish()
+    }
+}
+
+impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N, PAD> {
     #[inline]
-    pub(crate) fn slot(&self, info_hash: &InfoHash) -> Option<usize> {
-        let tag = U32::from_bytes(word(&info_hash.0, 0));
+    fn slot(&self, info_hash: &InfoHash) -> Option<usize> {
+        let tag = U16::from_bytes(word(&info_hash.0, 0));
         let mut hits = 0_u32;
         for (slot, other) in self.tags.iter().enumerate() {
             hits |= u32::from(other.get() == tag.get()) << slot;
         }
+        hits &= (1 << self.len()) - 1;
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
-            if self.kinds[slot] != 0 && self.bodies[slot].rest == info_hash.0[4..] {
+            if self.rests[slot] == info_hash.0[TAG_BYTES..] {
                 return Some(slot);
             }
             hits &= hits - 1;
@@ -103,31 +129,27 @@ impl<P: Family> SwarmLine<P> {
         None
     }
 
-    /// Returns the info hash of a swarm.
     #[inline]
-    pub(crate) fn info_hash(&self, slot: usize) -> InfoHash {
+    fn info_hash(&self, slot: usize) -> InfoHash {
         let mut bytes = [0; 20];
-        bytes[..4].copy_from_slice(self.tags[slot].as_bytes());
-        bytes[4..].copy_from_slice(&self.bodies[slot].rest);
+        bytes[..TAG_BYTES].copy_from_slice(self.tags[slot].as_bytes());
+        bytes[TAG_BYTES..].copy_from_slice(&self.rests[slot]);
         InfoHash(bytes)
     }
 
-    /// Returns the number of completed downloads of a swarm.
     #[inline]
-    pub(crate) fn completed(&self, slot: usize) -> u32 {
-        self.bodies[slot].completed.get()
+    fn downloads(&self, slot: usize) -> u8 {
+        self.downloads[slot]
     }
 
-    /// Counts another completed download.
     #[inline]
-    pub(crate) fn count_completed(&mut self, slot: usize) {
-        self.bodies[slot].completed.set(self.completed(slot).saturating_add(1));
+    fn count_download(&mut self, slot: usize) {
+        self.downloads[slot] = self.downloads[slot].saturating_add(1);
     }
 
-    /// Returns how the peers of a swarm are stored.
     #[inline]
-    pub(crate) fn form(&self, slot: usize) -> Form<P> {
-        let inline = &self.bodies[slot].inline;
+    fn form(&self, slot: usize) -> Form<P> {
+        let inline = &self.inlines[slot];
         let number = u32::from_ne_bytes(word(inline.as_bytes(), 0));
         match self.kinds[slot] {
             kind @ (SINGLE_LEECHER | SINGLE_SEEDER) => Form::Single {
@@ -143,10 +165,9 @@ impl<P: Family> SwarmLine<P> {
         }
     }
 
-    /// Changes how the peers of a swarm are stored.
     #[inline]
-    pub(crate) fn set_form(&mut self, slot: usize, form: &Form<P>) {
-        self.kinds[slot] = form.write(&mut self.bodies[slot].inline);
+    fn set_form(&mut self, slot: usize, form: &Form<P>) {
+        self.kinds[slot] = form.write(&mut self.inlines[slot]);
     }
 }
 
@@ -171,34 +192,24 @@ impl<P: Family> Form<P> {
 
 impl<P: Family> Swarm<P> {
     /// Creates a swarm of one peer.
-    pub(crate) fn new(info_hash: &InfoHash, completed: u32, entry: PeerEntry<P>, seeds: bool) -> Self {
-        let (tag, rest) = (U32::from_bytes(word(&info_hash.0, 0)), word(&info_hash.0, 4));
+    pub(crate) fn new(info_hash: &InfoHash, downloads: u8, entry: PeerEntry<P>, seeds: bool) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
-        Self { tag, kind, body: Body { rest, completed: U32::new(completed), inline } }
+        Self { info_hash: *info_hash, kind, downloads, inline }
     }
 }
 
-impl<P: Family> Line for SwarmLine<P> {
-    const STARTS_IN_BLOCK: bool = false;
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.kinds[0] == 0
-    }
-}
-
-impl<P: Family> Bucket for SwarmLine<P> {
-    const SLOTS: usize = SLOTS;
-    const FILL_64THS: u32 = 49;
-    const LADDER: &'static Ladder = &SIXTHS;
+impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD> {
+    const SLOTS: usize = N;
+    const CHUNK_LINES: usize = 4;
+    const STEP_SHARE: usize = 10;
 
     type Entry = Swarm<P>;
 
     #[inline]
     fn len(&self) -> usize {
-        let empty_bits = u64::from_le_bytes(self.kinds).leading_zeros();
-        SLOTS - (empty_bits / u8::BITS) as usize
+        // The minimum gives the compiler a bound that it cannot infer, and so removes bounds checks.
+        usize::from(self.len).min(N)
     }
 
     #[inline]
@@ -208,15 +219,23 @@ impl<P: Family> Bucket for SwarmLine<P> {
 
     #[inline]
     fn entry(&self, slot: usize) -> Swarm<P> {
-        Swarm { tag: self.tags[slot], kind: self.kinds[slot], body: self.bodies[slot] }
+        Swarm {
+            info_hash: self.info_hash(slot),
+            kind: self.kinds[slot],
+            downloads: self.downloads[slot],
+            inline: self.inlines[slot],
+        }
     }
 
     #[inline]
     fn push(&mut self, swarm: &Swarm<P>) {
         let slot = self.len();
-        self.tags[slot] = swarm.tag;
+        self.tags[slot] = U16::from_bytes(word(&swarm.info_hash.0, 0));
+        self.rests[slot] = word(&swarm.info_hash.0, TAG_BYTES);
         self.kinds[slot] = swarm.kind;
-        self.bodies[slot] = swarm.body;
+        self.downloads[slot] = swarm.downloads;
+        self.inlines[slot] = swarm.inline;
+        self.len += 1;
     }
 
     #[inline]
@@ -224,15 +243,12 @@ impl<P: Family> Bucket for SwarmLine<P> {
         let swarm = self.entry(slot);
         let last = self.len() - 1;
         self.tags[slot] = self.tags[last];
+        self.rests[slot] = self.rests[last];
         self.kinds[slot] = self.kinds[last];
-        self.bodies[slot] = self.bodies[last];
-        self.kinds[last] = 0;
+        self.downloads[slot] = self.downloads[last];
+        self.inlines[slot] = self.inlines[last];
+        self.len -= 1;
         swarm
-    }
-
-    #[inline]
-    fn clear(&mut self) {
-        self.kinds = [0; SLOTS];
     }
 }
 

@@ -1,8 +1,7 @@
 //! All swarms of one family, in shards behind small locks.
 
 use core::fmt;
-use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,8 +10,8 @@ use shoal_types::{Counts, Expired, InfoHash, Totals};
 use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
-use crate::hash::{HashKey, Seed};
-use crate::shard::{Order, Rules, Shard, seed_of_swarms};
+use crate::hash::HashKey;
+use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::swarm_line;
 
 /// Number of shards of a family. A lock is held for about a tenth of a microsecond, so sixteen workers at a million
@@ -87,11 +86,10 @@ impl<P: Family> fmt::Debug for Swarms<P> {
 }
 
 impl<P: Family> Swarms<P> {
-    /// Creates an empty set of swarms. `generations` are those of the orders of the shards, which both families share.
-    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, generations: &[Arc<AtomicU32>; SHARDS]) -> Self {
-        let order = |shard: usize| Order::new(shard as u64, Arc::clone(&generations[shard]));
+    /// Creates an empty set of swarms.
+    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules) -> Self {
         let cell = |shard| Cell {
-            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, order(shard))),
+            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, shard as u64)),
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
@@ -195,33 +193,23 @@ impl<P: Family> Swarms<P> {
         self.shards[place.shard()].shard.lock().scrape(place)
     }
 
-    /// Returns the generation of the order of a shard's swarms, and the number of lines over which they are spread.
-    /// Returns `None` while they are being moved to another order, which this call advances by a bounded amount.
-    pub(crate) fn order_for_list(&self, shard: usize) -> Option<(u32, u32)> {
-        self.shards[shard].shard.lock().order_for_list()
+    /// Returns the selector of a torrent, see [`Walk`](crate::Walk).
+    pub(crate) fn selector(&self, shard: usize, info_hash: &InfoHash) -> u32 {
+        seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()
     }
 
-    /// Returns the secret by which the swarms of a shard are ordered in one generation.
-    pub(crate) fn seed(&self, shard: usize, generation: u32) -> Seed {
-        seed_of_swarms(&self.key, shard as u64, generation)
+    /// Lists the swarms of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
+    /// selector.
+    pub(crate) fn list(&self, shard: usize, first: u32, last: u32, listed: &mut Vec<Listed>) -> u32 {
+        let shard = self.shards[shard].shard.lock();
+        let last = shard.last_selector(first).min(last);
+        shard.list(first..=last, listed);
+        last
     }
 
-    /// Starts a renewal of the order of a shard's swarms.
-    #[cfg(test)]
-    pub(crate) fn renew_order(&self, shard: usize) {
-        self.shards[shard].shard.lock().renew_order();
-    }
-
-    /// Lists the swarms of a shard whose position is among `positions`. Returns whether they are still in the order of
-    /// `generation`; if not, the list is invalid.
-    pub(crate) fn list(
-        &self,
-        shard: usize,
-        generation: u32,
-        positions: RangeInclusive<u32>,
-        listed: &mut Vec<Listed>,
-    ) -> bool {
-        self.shards[shard].shard.lock().list(generation, positions, listed)
+    /// Returns the number of shards.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
     }
 
     /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of

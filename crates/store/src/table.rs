@@ -1,155 +1,174 @@
-//! A hash table whose order can be renewed.
+//! A hash table that grows and shrinks a segment at a time, by extendible hashing (Fagin et al. 1979).
 //!
-//! The entries lie in [`Rows`] in the order of a secret seed. Replies reveal that order, since a sample consists of
-//! neighbours. A client that announces all ports of an address can thus learn which of them lie together, and keep only
-//! those. When that makes operations long, the rows become due, and the table is *renewed*: new rows with a new seed
-//! take their place, and the entries of the former rows are moved over, a few lines at each operation and in the sweeps
-//! of expiry. To learn an order from replies takes at least one announce for each entry that is to lie near others. A
-//! renewal costs less than those announces did, because it moves every entry once. An attacker therefore gains nothing
-//! by forcing repeated renewals.
+//! The first bits of an entry's mixed hash select its [`Segment`]. A segment that has reached its maximum size is split
+//! in two by one more bit, and two halves that have become small are merged. A directory has an index for each
+//! combination of the bits that the deepest segment needs. A table that fits in one segment has no directory.
 //!
-//! While there are former rows, an entry is in one or the other. Searches try the new rows first. New entries always go
-//! to the new rows; the former rows are emptied from their end, so that their invariant holds and their pages become
-//! free at once. The new rows start small and grow as they fill, so a renewal needs almost no extra memory. If no
-//! memory is left at all, the move pauses, and every operation stays correct.
+//! No operation does more than rebuild two segments and double or halve the directory. The mixed hash is secret, so only
+//! chance decides which entries share a segment. A client that found out by many announces could fill one segment with
+//! entries that differ in late bits only. Each bit doubles the number of announces that it takes; at [`DEPTH_MAX`] bits,
+//! a full segment accepts no more entries.
 //!
-//! This module owns both generations of rows. It must not know what an entry means, or when another table must be
-//! renewed with this one.
+//! This module owns the entries of a table. It must not know what an entry means.
+
+mod directory;
 
 use core::ops::RangeInclusive;
 
+use self::directory::Directory;
 use crate::arena::Purpose;
-use crate::hash::{HashKey, Seed};
+use crate::hash::{HashKey, Mixed, Seed};
 use crate::memory::Memory;
-pub(crate) use crate::rows::Bucket;
-use crate::rows::{PROBE_LINES_MAX, Rows, STEPS_MAX};
+pub(crate) use crate::segment::Bucket;
+use crate::segment::{Placed, Segment, lines_for, lines_max};
+
+/// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
+const DEPTH_MAX: u8 = if cfg!(test) { 9 } else { 24 };
+
+/// Two segments are merged when together they have at most this many 8ths of the entries that one may have.
+const MERGED_8THS_MAX: usize = 4;
+
+/// Number of times that a segment grows for one entry. Once is almost always enough; more is needed where many entries
+/// have equal hashes, as those of one source and slot have.
+const GROWTHS_MAX: usize = 4;
 
 /// The location of an entry, valid until the table changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
+    /// The number of the line: the index of its segment, then [`line_bits`] for the line in it.
     pub(crate) line: u32,
     pub(crate) slot: usize,
-    /// Whether the entry is in the former rows.
-    pub(crate) is_former: bool,
 }
 
-/// Rows, and during a renewal those of the former generation.
+/// A hash table.
 #[derive(Debug)]
 pub(crate) struct Table<B> {
-    rows: Rows<B>,
-    former: Option<Box<Rows<B>>>,
+    seed: Seed,
+    len: u32,
+    /// Number of salts made so far.
+    salts: u32,
+    segments: Segments<B>,
 }
 
-/// Number of lines of former rows that are moved after one operation. One would be enough to finish in time, as an
-/// operation adds at most one entry; with more, the two generations coexist for a shorter time.
-const MOVED_LINES_MAX: usize = 2;
+#[derive(Debug)]
+enum Segments<B> {
+    One(Segment<B>),
+    Many(Box<Directory<B>>),
+}
 
-/// Maximum number of lines with which new rows start. They grow as they fill. If they were made large at once, almost
-/// every entry that is moved would occupy another page, and the table would need twice its memory for a time.
-const RENEWED_LINES_MAX: u32 = 512;
+/// Returns the number of bits for a line in its segment.
+const fn line_bits<B: Bucket>() -> u32 {
+    lines_max::<B>().next_power_of_two().trailing_zeros()
+}
 
-/// Maximum number of steps of growth after a line was moved. A step makes room for more than one entry.
-const MOVING_STEPS_MAX: usize = 16;
-
-/// Maximum distance from its home to which an entry is moved, in lines. Larger than for a new entry, because a moved
-/// entry cannot be refused.
-const MOVED_PROBE_LINES_MAX: u32 = 4 * PROBE_LINES_MAX;
+/// Returns the entries of copied lines.
+fn entries_of<'l, B: Bucket + 'l>(lines: &'l [u8]) -> impl Iterator<Item = (&'l B, usize)> {
+    let lines = lines.chunks_exact(size_of::<B>()).map(|line| B::ref_from_bytes(line).expect("a whole line"));
+    lines.flat_map(|line| (0..line.len()).map(move |slot| (line, slot)))
+}
 
 impl<B: Bucket> Table<B> {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self { rows: Rows::with_lines(seed, 1), former: None }
+        Self { seed, len: 0, salts: 0, segments: Segments::One(Segment::new(seed.salt(0), 0, 0)) }
     }
 
-    /// Creates a table that holds `entries` entries, which must be few, without growth.
-    pub(crate) fn holding(memory: &mut Memory, seed: Seed, entries: u32) -> Self {
-        let mut rows = Rows::with_lines(seed, Rows::<B>::lines_for(entries));
-        rows.take_memory(memory);
-        Self { rows, former: None }
+    /// Creates a table for `entries` entries, which must be few. `memory` must have room.
+    pub(crate) fn holding(memory: &mut Memory, seed: Seed, entries: usize) -> Self {
+        let mut table = Self::new(seed);
+        let none = core::iter::empty::<(&B, usize)>();
+        let lines = Placed::new(Vec::new(), none, lines_for::<B>(entries), seed.salt(0), |_, _| seed.mix(0));
+        table.segment_mut(0).replace_lines(memory, &lines.expect("no entry lacks a place"));
+        table
     }
 
     /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.rows.len() + self.former.as_ref().map_or(0, |former| former.len())
+        self.len
     }
 
-    /// Returns the rows that receive all new entries.
+    /// Returns whether its entries may fill more than one segment.
+    pub(crate) fn has_directory(&self) -> bool {
+        matches!(self.segments, Segments::Many(_))
+    }
+
+    /// Returns the number of segments, and the maximum number of lines of one.
     #[inline]
-    pub(crate) fn rows(&self) -> &Rows<B> {
-        &self.rows
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        match &self.segments {
+            Segments::One(segment) => (1, segment.lines()),
+            Segments::Many(directory) => (directory.segments.len(), lines_max::<B>()),
+        }
     }
 
-    /// Returns the rows of the former generation, if they are not empty yet.
+    /// Returns the number of a line.
     #[inline]
-    pub(crate) fn former(&self) -> Option<&Rows<B>> {
-        self.former.as_deref()
+    pub(crate) fn number(segment: usize, line: usize) -> u32 {
+        (((segment as u64) << line_bits::<B>() | line as u64) & 0xffff_ffff) as u32
     }
 
-    /// Returns the number of lines of both generations, those of the new rows first. Every entry is in a line with a
-    /// number below it.
+    /// Returns the segment of the line with this number, and the line in it.
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        let (bits, number) = (line_bits::<B>(), number as usize);
+        (number >> bits, number & ((1 << bits) - 1))
+    }
+
+    /// Returns the number behind that of the last line.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
-        self.rows.end() + self.former.as_ref().map_or(0, |former| former.end())
+        Self::number(self.extent().0, 0)
     }
 
-    /// Returns the first slot of the line with this number, which stays below `end` as long as the table does not
-    /// change.
+    /// Returns the number of the next line, or of the first line of the next segment.
     #[inline]
-    pub(crate) fn place(&self, number: u32) -> At {
-        let is_former = number >= self.rows.end() && self.former.is_some();
-        At { line: if is_former { number - self.rows.end() } else { number }, slot: 0, is_former }
+    pub(crate) fn number_after(&self, number: u32) -> u32 {
+        let (segment, line) = Self::place(number);
+        let is_last = line + 1 >= self.segment(segment).map_or(0, Segment::lines);
+        if is_last { Self::number(segment + 1, 0) } else { number + 1 }
     }
 
-    /// Returns the number of the line after this one on a walk that ends behind the last entry.
-    pub(crate) fn number_after(&self, memory: &Memory, number: u32) -> u32 {
-        if number >= self.rows.end() {
-            return number + 1;
-        }
-        self.rows.line_after_or_end(memory, number)
+    /// Returns whether the next line in the order of numbers is one of another segment.
+    pub(crate) fn is_last_of_segment(&self, number: u32) -> bool {
+        Self::place(self.number_after(number)).1 == 0
     }
 
-    /// Returns a line, if memory is allocated for it.
-    #[inline(always)]
-    pub(crate) fn line<'a>(&'a self, memory: &'a Memory, at: At) -> Option<&'a B> {
-        self.rows_of(at).line(memory, at.line)
+    /// Returns the line with this number, if there is one.
+    #[inline]
+    pub(crate) fn line<'a>(&self, memory: &'a Memory, number: u32) -> Option<&'a B> {
+        let (segment, line) = Self::place(number);
+        let segment = self.segment(segment)?;
+        (line < segment.lines()).then(|| segment.line(memory, line))
+    }
+
+    /// Returns three lines from this number on, if they are contiguous in memory.
+    #[inline]
+    pub(crate) fn three_lines<'a>(&self, memory: &'a Memory, number: u32) -> Option<&'a [B; 3]> {
+        let (segment, line) = Self::place(number);
+        self.segment(segment)?.three_lines(memory, line)
     }
 
     /// Returns the line of an entry that was just found, for writing.
-    #[inline(always)]
-    pub(crate) fn line_mut<'a>(&'a mut self, memory: &'a mut Memory, at: At) -> &'a mut B {
-        self.rows_of_mut(at).line_mut(memory, at.line)
-    }
-
-    #[inline(always)]
-    fn rows_of(&self, at: At) -> &Rows<B> {
-        if at.is_former { self.former_rows() } else { &self.rows }
-    }
-
-    #[inline(always)]
-    fn rows_of_mut(&mut self, at: At) -> &mut Rows<B> {
-        if at.is_former { self.former_rows_mut() } else { &mut self.rows }
-    }
-
-    #[cold]
-    fn former_rows(&self) -> &Rows<B> {
-        self.former.as_deref().unwrap_or(&self.rows)
-    }
-
-    #[cold]
-    fn former_rows_mut(&mut self) -> &mut Rows<B> {
-        self.former.as_deref_mut().unwrap_or(&mut self.rows)
-    }
-
-    /// Prefetches the home line of an entry with this hash.
     #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
-        self.rows.prefetch(memory, hash);
+    pub(crate) fn line_mut<'a>(&self, memory: &'a mut Memory, at: At) -> &'a mut B {
+        let (segment, line) = Self::place(at.line);
+        self.segment(segment).expect("the entry was just found in it").line_mut(memory, line)
     }
 
-    /// As `prefetch`, but includes the next line, to which every third search continues in a full table.
+    /// Prefetches the line with this number, and the one behind it.
     #[inline]
-    pub(crate) fn prefetch_run(&self, memory: &Memory, hash: u64) {
-        self.rows.prefetch_run(memory, hash);
+    pub(crate) fn prefetch_line(&self, memory: &Memory, number: u32) {
+        let (segment, line) = Self::place(number);
+        if let Some(segment) = self.segment(segment) {
+            segment.prefetch(memory, line, 2 * size_of::<B>());
+        }
+    }
+
+    /// Prefetches the beginnings, of this many bytes, of the two lines in which an entry with this hash is or would be.
+    #[inline]
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64, bytes: usize) {
+        let mixed = self.seed.mix(hash);
+        self.selected(mixed).1.prefetch_lines_of(memory, mixed, bytes);
     }
 
     /// Looks for an entry with this hash. `matching` returns the slot of a line that holds the entry.
@@ -160,134 +179,328 @@ impl<B: Bucket> Table<B> {
         hash: u64,
         matching: impl Fn(&B) -> Option<usize>,
     ) -> Option<At> {
-        if let Some((line, slot)) = self.rows.find(memory, hash, &matching) {
-            return Some(At { line, slot, is_former: false });
-        }
-        if self.former.is_none() { None } else { self.find_former(memory, hash, matching) }
-    }
-
-    #[cold]
-    fn find_former(&self, memory: &Memory, hash: u64, matching: impl Fn(&B) -> Option<usize>) -> Option<At> {
-        let (line, slot) = self.former.as_ref()?.find(memory, hash, matching)?;
-        Some(At { line, slot, is_former: true })
+        let mixed = self.seed.mix(hash);
+        let (index, segment) = self.selected(mixed);
+        let (line, slot) = segment.find(memory, mixed, matching)?;
+        Some(At { line: Self::number(index, line), slot })
     }
 
     /// Visits the lines that may hold entries with this hash.
     #[inline]
-    pub(crate) fn visit_run(&self, memory: &Memory, hash: u64, mut visit: impl FnMut(&B)) {
-        self.rows.visit_run(memory, hash, &mut visit);
-        if let Some(former) = &self.former {
-            former.visit_run(memory, hash, &mut visit);
-        }
+    pub(crate) fn visit_lines(&self, memory: &Memory, hash: u64, visit: impl FnMut(&B)) {
+        let mixed = self.seed.mix(hash);
+        self.selected(mixed).1.visit_lines(memory, mixed, visit);
     }
 
-    /// Visits every entry whose position is among `positions`, by its line and slot. There must be no former rows.
-    pub(crate) fn visit_between(
+    /// Visits the entries of one segment, which is the one of the mixed hashes that begin with `selector`, as far as
+    /// their own selectors are among `selectors`. Returns the last selector of the segment.
+    pub(crate) fn visit_segment(
         &self,
         memory: &Memory,
         key: &HashKey,
-        positions: RangeInclusive<u32>,
-        visit: impl FnMut(&B, usize),
-    ) {
-        debug_assert!(self.former.is_none(), "two generations have two orders");
-        self.rows.visit_between(memory, key, positions, visit);
+        selectors: RangeInclusive<u32>,
+        mut visit: impl FnMut(&B, usize),
+    ) -> u32 {
+        let segment =
+            self.segments_slice().get(self.index_of(*selectors.start())).expect("the directory is complete");
+        for line in (0..segment.lines()).map(|line| segment.line(memory, line)) {
+            (0..line.len())
+                .filter(|&slot| selectors.contains(&self.seed.mix(line.hash(slot, key)).selector()))
+                .for_each(|slot| visit(line, slot));
+        }
+        last_selector(segment)
     }
 
-    /// Inserts an entry that is not in the table. `memory` must have room. Returns `None` if no slot near its home is
-    /// free, which means that the table must be renewed. If that does not help because a renewal is already in
-    /// progress, the caller must refuse the entry.
+    /// Returns the last selector of the segment in which entries with `selector` are.
+    pub(crate) fn last_selector(&self, selector: u32) -> u32 {
+        self.segment(self.index_of(selector)).map_or(u32::MAX, last_selector)
+    }
+
+    /// Inserts an entry that is not in the table, after making room for it if necessary. Returns `None` if there is no
+    /// free slot and no memory for more.
     #[inline]
-    pub(crate) fn insert(&mut self, memory: &mut Memory, hash: u64, entry: &B::Entry) -> Option<At> {
-        let (line, slot) = self.rows.insert(memory, hash, entry, PROBE_LINES_MAX)?;
-        Some(At { line, slot, is_former: false })
+    pub(crate) fn insert(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        hash: u64,
+        entry: &B::Entry,
+    ) -> Option<At> {
+        let (seed, mixed) = (self.seed, self.seed.mix(hash));
+        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let (mut index, segment) = self.selected(mixed);
+        if segment.is_too_full() {
+            self.make_room(memory, key, index, 0);
+            index = self.selected(mixed).0;
+        }
+        let at = self.segment_mut(index).insert(memory, mixed, entry, mix);
+        let at = at.map(|at| (index, at)).or_else(|| self.insert_elsewhere(memory, key, mixed, entry));
+        let (index, (line, slot)) = at?;
+        self.len += 1;
+        Some(At { line: Self::number(index, line), slot })
     }
 
-    /// Removes an entry, and pulls back later entries that it had displaced.
-    pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, at: At) -> B::Entry {
-        self.rows_of_mut(at).remove(memory, key, (at.line, at.slot))
+    /// Inserts an entry for which its lines and their neighbours have no space, by growing until they have. Returns its
+    /// segment, line and slot.
+    #[cold]
+    fn insert_elsewhere(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        mixed: Mixed,
+        entry: &B::Entry,
+    ) -> Option<(usize, (usize, usize))> {
+        let seed = self.seed;
+        (0..GROWTHS_MAX).find_map(|growths| {
+            self.make_room(memory, key, self.index_of(mixed.selector()), growths);
+            let index = self.index_of(mixed.selector());
+            let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+            Some((index, self.segment_mut(index).insert(memory, mixed, entry, mix)?))
+        })
     }
 
-    /// Splits or merges a few lines if there are too many or too few entries for them, and moves a few lines of the
-    /// former rows. Returns whether it did any of this.
+    /// Removes an entry. The caller lets the segment settle some time afterwards.
+    pub(crate) fn remove(&mut self, memory: &mut Memory, at: At) -> B::Entry {
+        let (segment, line) = Self::place(at.line);
+        self.len -= 1;
+        self.segment_mut(segment).remove(memory, (line, at.slot))
+    }
+
+    /// Gives the segment of this line fewer lines if it has far too many. As opposed to `settle`, the entries keep their
+    /// segments, so a walk over all lines can continue with the next segment.
+    pub(crate) fn shrink_segment(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
+        let (index, _) = Self::place(number);
+        let lines = self.segment(index).and_then(Segment::fewer_lines);
+        if let Some(lines) = lines.filter(|_| memory.has_room_for(Purpose::Shrinking)) {
+            self.rebuild(memory, key, index, lines);
+        }
+    }
+
+    /// Lets all segments settle, one per call, from the last to the first. `left` is the number of segments that are
+    /// left, at first at least that of all segments. Returns whether more follow.
+    pub(crate) fn settle_next(&mut self, memory: &mut Memory, key: &HashKey, left: &mut u32) -> bool {
+        let segments = u32::try_from(self.extent().0).unwrap_or(u32::MAX);
+        *left = (*left).min(segments).saturating_sub(1);
+        self.settle(memory, key, Self::number(*left as usize, 0));
+        *left > 0
+    }
+
+    /// Adapts the segment of this line to its number of entries. Returns whether it changed anything.
     #[inline]
-    pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
-        if self.former.is_none() && self.rows.is_settled() {
+    pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey, number: u32) -> bool {
+        let (index, _) = Self::place(number);
+        let Some(segment) = self.segment(index) else { return false };
+        let is_settled = segment.fewer_lines().is_none();
+        let may_merge = segment.depth > 0 && segment.len() <= Self::merged_len_max();
+        if is_settled && !may_merge { false } else { self.shrink(memory, key, index) }
+    }
+
+    /// Releases all memory, and forgets all entries.
+    pub(crate) fn release(&mut self, memory: &mut Memory) {
+        let segments = match &mut self.segments {
+            Segments::One(segment) => core::slice::from_mut(segment),
+            Segments::Many(directory) => &mut directory.segments,
+        };
+        segments.iter_mut().for_each(|segment| segment.release(memory));
+        *self = Self::new(self.seed);
+    }
+
+    /// Maximum number of entries of two segments that are merged.
+    const fn merged_len_max() -> usize {
+        lines_max::<B>() * B::SLOTS / 8 * MERGED_8THS_MAX
+    }
+
+    #[inline]
+    fn segments_slice(&self) -> &[Segment<B>] {
+        match &self.segments {
+            Segments::One(segment) => core::slice::from_ref(segment),
+            Segments::Many(directory) => &directory.segments,
+        }
+    }
+
+    #[inline]
+    fn segment(&self, index: usize) -> Option<&Segment<B>> {
+        self.segments_slice().get(index)
+    }
+
+    #[inline]
+    fn segment_mut(&mut self, index: usize) -> &mut Segment<B> {
+        match &mut self.segments {
+            Segments::One(segment) => segment,
+            Segments::Many(directory) => &mut directory.segments[index],
+        }
+    }
+
+    /// Returns the index of the segment of the mixed hashes that begin with `selector`.
+    #[inline]
+    fn index_of(&self, selector: u32) -> usize {
+        match &self.segments {
+            Segments::One(_) => 0,
+            Segments::Many(directory) => directory.index_of(selector),
+        }
+    }
+
+    /// Returns the segment in which an entry is or would be, and its index.
+    #[inline]
+    fn selected(&self, mixed: Mixed) -> (usize, &Segment<B>) {
+        let index = self.index_of(mixed.selector());
+        (index, &self.segments_slice()[index])
+    }
+
+    fn next_salt(&mut self) -> crate::hash::Salt {
+        self.salts = self.salts.wrapping_add(1);
+        self.seed.salt(self.salts)
+    }
+
+    /// Lets a segment grow by a step and some more, or splits it. Does nothing if there is no memory.
+    #[cold]
+    fn make_room(&mut self, memory: &mut Memory, key: &HashKey, index: usize, more_steps: usize) {
+        if !memory.has_room_for(Purpose::Moving) {
+            return;
+        }
+        let segment = self.segment_mut(index);
+        if segment.lines() < lines_max::<B>() {
+            let lines = segment.lines_after_growth(1 + more_steps);
+            self.rebuild(memory, key, index, lines);
+        } else if segment.depth < DEPTH_MAX {
+            self.split(memory, key, index, more_steps);
+        }
+    }
+
+    /// Merges a segment with its other half, or gives it fewer lines. Returns whether it did either.
+    #[cold]
+    fn shrink(&mut self, memory: &mut Memory, key: &HashKey, index: usize) -> bool {
+        if !memory.has_room_for(Purpose::Shrinking) {
             return false;
         }
-        self.take_steps(memory, key)
+        if let Some(other) = self.mergeable(index) {
+            return self.merge(memory, key, index, other);
+        }
+        let lines = self.segment(index).and_then(Segment::fewer_lines);
+        lines.is_some_and(|lines| self.rebuild(memory, key, index, lines))
     }
 
-    /// Returns whether the table must be renewed and no renewal is in progress: a renewal ends before the next begins.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.rows.is_due() && self.former.is_none()
+    /// Moves the entries of a segment to this many lines, under a new salt. Returns whether they have found place.
+    fn rebuild(&mut self, memory: &mut Memory, key: &HashKey, index: usize, lines: usize) -> bool {
+        let [mut moved, buffer] = memory.take_scratch();
+        let (salt, seed) = (self.next_salt(), self.seed);
+        let segment = self.segment_mut(index);
+        moved.clear();
+        segment.copy_lines(memory, &mut moved);
+        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let placed = Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix);
+        let is_done = placed.is_ok();
+        let buffer = placed.map_or_else(
+            |buffer| buffer,
+            |placed| {
+                segment.replace_lines(memory, &placed);
+                placed.into_buffer()
+            },
+        );
+        memory.put_scratch([moved, buffer]);
+        is_done
     }
 
-    /// Returns the seed by which new entries are ordered.
-    pub(crate) fn seed(&self) -> Seed {
-        self.rows.seed()
+    /// Splits a segment by the next bit, unless its entries find no place.
+    fn split(&mut self, memory: &mut Memory, key: &HashKey, index: usize, more_steps: usize) {
+        let [mut moved, buffer] = memory.take_scratch();
+        let seed = self.seed;
+        let salts = [self.next_salt(), self.next_salt()];
+        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let directory = self.directory();
+        let segment = &directory.segments[index];
+        moved.clear();
+        segment.copy_lines(memory, &mut moved);
+        let (prefix, depth) = (segment.prefix << 1, segment.depth + 1);
+        let side =
+            |half| entries_of::<B>(&moved).filter(move |&(line, slot)| mix(line, slot).bit(depth) == half);
+        let ones = side(1).count();
+        let more_lines = lines_max::<B>() / B::STEP_SHARE * more_steps;
+        let lines =
+            [segment.len() - ones, ones].map(|len| (lines_for::<B>(len) + more_lines).min(lines_max::<B>()));
+        let halves = Placed::new(buffer, side(0), lines[0], salts[0], mix)
+            .and_then(|zero| Ok([zero, Placed::new(Vec::new(), side(1), lines[1], salts[1], mix)?]));
+        let buffer = halves.map_or_else(
+            |buffer| buffer,
+            |[zero, one]| {
+                directory.segments[index].release(memory);
+                let half = |salt, bit, placed: &Placed, memory: &mut Memory| {
+                    let mut half = Segment::new(salt, prefix | bit, depth);
+                    half.replace_lines(memory, placed);
+                    half
+                };
+                let halves = [half(salts[0], 0, &zero, memory), half(salts[1], 1, &one, memory)];
+                directory.replace_by_halves(index, halves);
+                zero.into_buffer()
+            },
+        );
+        memory.put_scratch([moved, buffer]);
+        self.drop_needless_directory();
     }
 
-    /// Begins to move to rows with another seed. There must be no former rows.
-    pub(crate) fn renew(&mut self, seed: Seed) {
-        debug_assert!(self.former.is_none(), "a renewal ends before the next begins");
-        let lines = Rows::<B>::lines_for(self.rows.len()).min(RENEWED_LINES_MAX);
-        let former = core::mem::replace(&mut self.rows, Rows::with_lines(seed, lines));
-        self.former = (former.end() > 0).then(|| Box::new(former));
-    }
-
-    /// Resets the cost of long scans, see [`Rows::reset_cost`].
-    pub(crate) fn reset_cost(&self) {
-        self.rows.reset_cost();
-    }
-
-    /// Releases all memory.
-    pub(crate) fn release(&mut self, memory: &mut Memory) {
-        self.rows.release(memory);
-        if let Some(mut former) = self.former.take() {
-            former.release(memory);
+    /// Returns the directory, which is created if there is none.
+    fn directory(&mut self) -> &mut Directory<B> {
+        if let Segments::One(segment) = &mut self.segments {
+            let segment = core::mem::replace(segment, Segment::new(self.seed.salt(0), 0, 0));
+            self.segments = Segments::Many(Box::new(Directory::new(segment)));
+        }
+        match &mut self.segments {
+            Segments::Many(directory) => directory,
+            Segments::One(_) => unreachable!("it was just replaced"),
         }
     }
 
-    #[cold]
-    fn take_steps(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
-        if self.former.is_some() {
-            return self.move_lines(memory, key);
-        }
-        let mut stepped = false;
-        for _ in 0..STEPS_MAX {
-            stepped |= self.rows.step(memory, key, true);
-        }
-        stepped
+    /// Returns the index of the other half of a segment, if the two should be merged.
+    fn mergeable(&self, index: usize) -> Option<usize> {
+        let Segments::Many(directory) = &self.segments else { return None };
+        let segment = &directory.segments[index];
+        let other = directory.index_of_prefix(segment.prefix ^ 1, segment.depth);
+        let half = &directory.segments[other];
+        (half.depth == segment.depth && segment.len() + half.len() <= Self::merged_len_max()).then_some(other)
     }
 
-    /// Moves a few lines of the former rows, starting with the last. Returns whether it moved any.
-    fn move_lines(&mut self, memory: &mut Memory, key: &HashKey) -> bool {
-        let mut moved = false;
-        for _ in 0..MOVED_LINES_MAX {
-            let Some(former) = &mut self.former else { break };
-            moved |= former.give_back_end(memory);
-            if former.end() == 0 {
-                self.former = None;
-                break;
-            }
-            while let Some((hash, entry)) = former.last(memory, key) {
-                // Each entry may take a page of the new rows.
-                let has_room = memory.has_room_for(Purpose::Moving);
-                if !has_room || self.rows.insert(memory, hash, &entry, MOVED_PROBE_LINES_MAX).is_none() {
-                    return moved;
-                }
-                former.pop(memory);
-                moved = true;
-            }
-            for _ in 0..MOVING_STEPS_MAX {
-                if !self.rows.step(memory, key, false) {
-                    break;
-                }
-            }
-        }
-        moved
+    /// Merges the two halves of a segment. Returns whether their entries have found place.
+    fn merge(&mut self, memory: &mut Memory, key: &HashKey, index: usize, other: usize) -> bool {
+        let [mut moved, buffer] = memory.take_scratch();
+        let (salt, seed) = (self.next_salt(), self.seed);
+        let directory = self.directory();
+        moved.clear();
+        [index, other].iter().for_each(|&half| directory.segments[half].copy_lines(memory, &mut moved));
+        let half = &directory.segments[index];
+        let mut whole = Segment::<B>::new(salt, half.prefix >> 1, half.depth - 1);
+        let lines = lines_for::<B>(half.len() + directory.segments[other].len());
+        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let placed = Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix);
+        let is_done = placed.is_ok();
+        let buffer = placed.map_or_else(
+            |buffer| buffer,
+            |placed| {
+                [index, other].iter().for_each(|&half| directory.segments[half].release(memory));
+                whole.replace_lines(memory, &placed);
+                directory.replace_by_whole([index, other], whole);
+                placed.into_buffer()
+            },
+        );
+        memory.put_scratch([moved, buffer]);
+        self.drop_needless_directory();
+        is_done
     }
+
+    /// Removes a directory of one segment.
+    fn drop_needless_directory(&mut self) {
+        if let Segments::Many(directory) = &mut self.segments
+            && directory.segments.len() == 1
+        {
+            let segment = directory.segments.remove(0);
+            self.segments = Segments::One(segment);
+        }
+    }
+}
+
+/// Returns the last selector of a segment.
+fn last_selector<B>(segment: &Segment<B>) -> u32 {
+    let end = (u64::from(segment.prefix) + 1) << (u32::BITS - u32::from(segment.depth));
+    u32::try_from(end - 1).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
