@@ -41,6 +41,9 @@ pub(crate) trait Stored:
     /// Returns the networks that the peer counts towards when memory is short, from small to large.
     fn networks(&self) -> Self::Networks;
 
+    /// Returns the index of the peer among `peers`.
+    fn index_in(&self, peers: &[Self]) -> Option<usize>;
+
     /// Returns the hash of the peer.
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {
@@ -103,6 +106,19 @@ impl Stored for PeerV4 {
     }
 
     #[inline]
+    fn index_in(&self, peers: &[Self]) -> Option<usize> {
+        // A peer is compared as one number of eight bytes, of which two belong to the next peer.
+        const BYTES: u32 = 6;
+        let mut word_of_self = [0; 8];
+        word_of_self[..6].copy_from_slice(&self.0);
+        let wanted = u64::from_le_bytes(word_of_self);
+        let (last, bytes) = (peers.len().checked_sub(1)?, peers.as_bytes());
+        let is_wanted = |word: &[u8; 8]| (u64::from_le_bytes(*word) ^ wanted) << (64 - 8 * BYTES) == 0;
+        let mut words = bytes.windows(8).step_by(6).map(|window| window.first_chunk().is_some_and(is_wanted));
+        words.position(|found| found).or_else(|| (peers[last] == *self).then_some(last))
+    }
+
+    #[inline]
     fn networks(&self) -> Self::Networks {
         // A /24 does not count as a source: carriers and hosters assign one to many unrelated clients.
         [Network { bits: self.source(), length: 32, shares: 1 }]
@@ -139,6 +155,11 @@ impl Stored for PeerV6 {
     #[inline]
     fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64 {
         key.hash(self.source(), slot, 0)
+    }
+
+    #[inline]
+    fn index_in(&self, peers: &[Self]) -> Option<usize> {
+        peers.iter().position(|other| other == self)
     }
 
     #[inline]

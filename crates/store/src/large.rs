@@ -106,7 +106,7 @@ impl<P: Family> Large<P> {
         if table.len() == 0 {
             return None;
         }
-        table.find(memory, hash, |line: &P::Line| line.peers().iter().position(|other| other == peer))
+        table.find(memory, hash, |line: &P::Line| peer.index_in(line.peers()))
     }
 
     /// Returns the stamp of a peer that was found.

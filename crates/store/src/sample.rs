@@ -6,7 +6,7 @@
 //! preferred to another, so every peer is equally likely, while only a few cache lines are touched.
 
 use arrayvec::ArrayVec;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::family::{Family, PeerRow};
 use crate::large::Large;
@@ -36,6 +36,19 @@ const CHUNK: usize = 8;
 
 /// Maximum number of chunks of a small swarm.
 const CHUNKS_MAX: usize = 32;
+
+/// The numbers of all chunks, in order.
+const CHUNK_NUMBERS: [u8; CHUNKS_MAX] = {
+    let mut numbers = [0; CHUNKS_MAX];
+    let mut number = 0;
+    while number < CHUNKS_MAX {
+        #[expect(clippy::cast_possible_truncation, reason = "a const context has no try_from")]
+        let value = number as u8;
+        numbers[number] = value;
+        number += 1;
+    }
+    numbers
+};
 
 /// Splits a sample of `wanted` peers between seeders and leechers, so that the expected share of each is exact. Returns
 /// the number of seeders.
@@ -108,26 +121,55 @@ pub(crate) fn sample_small<P: Family>(
         let written = copy_peers(before, out);
         return written + copy_peers(after, &mut out[written..]);
     }
-    // Takes chunks of neighbours in random order. The ring is rotated at random, so that chunk borders have no fixed
-    // position.
+    // Takes chunks of neighbours in random order. The ring of the others is rotated at random, so that chunk borders have
+    // no fixed position.
     let rotation = rng.usize(..others);
     let chunks = others.div_ceil(CHUNK);
-    let mut order: [usize; CHUNKS_MAX] = core::array::from_fn(|chunk| chunk);
+    let mut order: [u8; CHUNKS_MAX] = CHUNK_NUMBERS;
+    let mut left = wanted;
     let mut written = 0;
     for taken in 0..chunks {
-        order.swap(taken, rng.usize(taken..chunks));
-        let first = order[taken] * CHUNK;
-        for index in first..(first + CHUNK).min(others) {
-            if written == wanted * size_of::<P>() {
-                return written;
-            }
-            let index = if index + rotation < others { index + rotation } else { index + rotation - others };
-            let index = index + usize::from(skip.is_some_and(|skip| index >= skip));
-            out[written..written + size_of::<P>()].copy_from_slice(peers[index].as_bytes());
-            written += size_of::<P>();
+        if left == 0 {
+            break;
         }
+        order.swap(taken, rng.usize(taken..chunks));
+        let first = usize::from(order[taken]) * CHUNK;
+        let count = CHUNK.min(others - first).min(left);
+        let mut start = first + rotation;
+        start = if start < others { start } else { start - others };
+        written += copy_of_ring(peers, skip, start, count, &mut out[written..]);
+        left -= count;
     }
     written
+}
+
+/// Copies `count` peers, from the one at `start` on, of the ring that consists of all peers but the one at `skip`.
+/// Returns the number of bytes written. The content of `out` behind them is unspecified.
+#[inline]
+fn copy_of_ring<P: Family>(
+    peers: &[P],
+    skip: Option<usize>,
+    start: usize,
+    count: usize,
+    out: &mut [u8],
+) -> usize {
+    let skip_at = skip.unwrap_or(peers.len());
+    let first = start + usize::from(start >= skip_at);
+    let is_whole = first + CHUNK <= peers.len() && (first > skip_at || first + count <= skip_at);
+    // A copy of constant size is fastest. The excess bytes are overwritten or ignored.
+    if let Some((chunk, out)) = peers.get(first..first + CHUNK).zip(out.get_mut(..CHUNK * size_of::<P>()))
+        && is_whole
+    {
+        out.copy_from_slice(chunk.as_bytes());
+        return count * size_of::<P>();
+    }
+    let others = peers.len() - usize::from(skip.is_some());
+    for taken in 0..count {
+        let index = if start + taken < others { start + taken } else { start + taken - others };
+        let peer = &peers[index + usize::from(index >= skip_at)];
+        out[taken * size_of::<P>()..][..size_of::<P>()].copy_from_slice(peer.as_bytes());
+    }
+    count * size_of::<P>()
 }
 
 /// Samples a table without the peer at `skip`. Returns the number of bytes written.
@@ -225,7 +267,6 @@ impl<B: Bucket> Ring<'_, B> {
     {
         let length = Self::run_length(wanted);
         let starts = self.starts(wanted, rng);
-        let mut scratch = <[B::Slots; 4]>::new_zeroed();
         let ring_len = u64::from(self.table.end()) * B::SLOTS as u64;
         let mut runs = [Run::default(); RUNS_MAX];
         let (mut placed, mut written) = (0, 0);
@@ -233,7 +274,7 @@ impl<B: Bucket> Ring<'_, B> {
         for _ in 0..DRAWS_MAX {
             let start = starts.next().unwrap_or_else(|| self.draw(rng));
             let count = length.min(wanted - written / size_of::<P>());
-            let Some(run) = self.run_from(start, count, &mut scratch, &mut out[written..]) else { continue };
+            let Some(run) = self.run_from(start, count, &mut out[written..]) else { continue };
             if runs[..placed].iter().any(|earlier| earlier.touches(&run, ring_len)) {
                 continue;
             }
@@ -247,9 +288,10 @@ impl<B: Bucket> Ring<'_, B> {
         false
     }
 
-    /// Returns the number of peers in a run, for a sample of `wanted` peers.
+    /// Returns the number of peers in a run, for a sample of `wanted` peers: at least what two or three lines hold on
+    /// average, so that the usual 30 or 50 peers take two to four runs.
     fn run_length(wanted: usize) -> usize {
-        wanted.div_ceil(RUNS_MAX).max(B::SLOTS)
+        wanted.div_ceil(RUNS_MAX).max(B::SLOTS * 5 / 3)
     }
 
     /// Draws the first starting points of runs, and prefetches their lines.
@@ -267,13 +309,7 @@ impl<B: Bucket> Ring<'_, B> {
     /// Writes `count` peers from `start` on, by the fastest method that applies. Returns `None` if `start` is not a
     /// peer.
     #[inline]
-    fn run_from<P: Family>(
-        &self,
-        start: At,
-        count: usize,
-        scratch: &mut [B::Slots; 4],
-        out: &mut [u8],
-    ) -> Option<Run>
+    fn run_from<P: Family>(&self, start: At, count: usize, out: &mut [u8]) -> Option<Run>
     where
         B: PeerRow<P>,
     {
@@ -283,41 +319,38 @@ impl<B: Bucket> Ring<'_, B> {
         if start.slot >= lines[0].len() || self.skip == Some(start) {
             return None;
         }
-        self.copy_short_run(start, lines, count, scratch, out)
+        self.copy_short_run(start, lines, count, out)
             .or_else(|| Some(self.sample_run(start, count, usize::MAX, out).0))
     }
 
     /// As `sample_run`, but without a branch that depends on where in a line the run begins, which no processor can
-    /// predict: every copy is that of a whole line. Returns `None` if the run is too long for that, if it comes near
-    /// the announcer, or if `out` has no room for a whole line. It may overwrite bytes behind the run in `out`.
+    /// predict: every copy has the size of a whole line. Returns `None` if the run is too long for that, if it comes near
+    /// the announcer, or if `out` has no space for whole lines. It may overwrite bytes behind the run in `out`.
     #[inline]
     fn copy_short_run<P: Family>(
         &self,
         start: At,
-        [first, second, third]: &[B; 3],
+        lines: &[B; 3],
         count: usize,
-        scratch: &mut [B::Slots; 4],
         out: &mut [u8],
     ) -> Option<Run>
     where
         B: PeerRow<P>,
     {
-        let (line_bytes, scratch) = (size_of::<B::Slots>(), scratch.as_mut_bytes());
+        let [first, second, third] = lines;
+        let (peer_bytes, line_bytes) = (size_of::<P>(), size_of::<B::Slots>());
         let from_first = first.len() - start.slot;
         let from_two = from_first + second.len();
         let near_skip = self.skip.is_some_and(|skip| skip.line.wrapping_sub(start.line) < 3);
-        let too_long = count > B::SLOTS || count > from_two + third.len();
-        if near_skip || too_long || out.len() < line_bytes {
+        if near_skip || count > from_two + third.len() || out.len() < from_two * peer_bytes + line_bytes {
             return None;
         }
-        // The first line is placed so that its slot `start` falls on a line boundary; the others follow the last peer.
-        let peer_bytes = size_of::<P>();
-        let mut put =
-            |line: &B, at: usize| scratch[at..at + line_bytes].copy_from_slice(line.slots().as_bytes());
-        put(first, line_bytes - start.slot * peer_bytes);
-        put(second, line_bytes + from_first * peer_bytes);
-        put(third, line_bytes + from_two.min(2 * B::SLOTS) * peer_bytes);
-        out[..line_bytes].copy_from_slice(&scratch[line_bytes..2 * line_bytes]);
+        // The bytes behind the last peer of a line are overwritten by the next copy.
+        out[..line_bytes].copy_from_slice(&lines.as_bytes()[start.slot * peer_bytes..][..line_bytes]);
+        out[from_first * peer_bytes..][..line_bytes].copy_from_slice(second.slots().as_bytes());
+        if count > from_two {
+            out[from_two * peer_bytes..][..line_bytes].copy_from_slice(third.slots().as_bytes());
+        }
         let index = Self::ring_index(start);
         let slots = B::SLOTS as u64;
         let line_start = index - start.slot as u64;

@@ -83,7 +83,7 @@ impl<'a, P: Family> Small<'a, P> {
     /// Returns the index of a peer.
     #[inline]
     pub(crate) fn index(&self, peer: &P) -> Option<usize> {
-        self.peers.iter().position(|other| other == peer)
+        peer.index_in(self.peers)
     }
 
     /// Returns whether some source has several peers.
