@@ -107,15 +107,21 @@ impl Stored for PeerV4 {
 
     #[inline]
     fn index_in(&self, peers: &[Self]) -> Option<usize> {
-        // A peer is compared as one number of eight bytes, of which two belong to the next peer.
-        const BYTES: u32 = 6;
-        let mut word_of_self = [0; 8];
-        word_of_self[..6].copy_from_slice(&self.0);
-        let wanted = u64::from_le_bytes(word_of_self);
-        let (last, bytes) = (peers.len().checked_sub(1)?, peers.as_bytes());
-        let is_wanted = |word: &[u8; 8]| (u64::from_le_bytes(*word) ^ wanted) << (64 - 8 * BYTES) == 0;
-        let mut words = bytes.windows(8).step_by(6).map(|window| window.first_chunk().is_some_and(is_wanted));
-        words.position(|found| found).or_else(|| (peers[last] == *self).then_some(last))
+        // Four peers at a time, each as the upper six bytes of a number of eight.
+        const GROUP_BYTES: usize = 24;
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(&self.0);
+        let wanted = u64::from_le_bytes(bytes);
+        let (groups, rest) = peers.as_bytes().as_chunks::<GROUP_BYTES>();
+        for (number, group) in groups.iter().enumerate() {
+            let word = |offset| u64::from_le_bytes(word(group, offset));
+            let peers = [word(0) << 16, word(6) << 16, word(12) << 16, word(16) & !0xffff];
+            if let Some(place) = peers.iter().position(|&peer| peer == wanted) {
+                return Some(4 * number + place);
+            }
+        }
+        let place = rest.chunks_exact(size_of::<Self>()).position(|peer| peer == self.0)?;
+        Some(4 * groups.len() + place)
     }
 
     #[inline]
@@ -174,6 +180,19 @@ impl Stored for PeerV6 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_is_found_at_its_index() {
+        let peers: Vec<PeerV4> = (0..14).map(|number| PeerV4([10, 0, 0, number % 5, 1, number])).collect();
+        for len in 0..peers.len() {
+            for (index, peer) in peers.iter().enumerate() {
+                assert_eq!(peer.index_in(&peers[..len]), (index < len).then_some(index), "{index} of {len}");
+            }
+        }
+        let zeroes = [PeerV4([0; 6]); 6];
+        assert_eq!(PeerV4([0; 6]).index_in(&zeroes), Some(0));
+        assert_eq!(PeerV4([0, 0, 0, 0, 0, 1]).index_in(&zeroes), None);
+    }
 
     #[test]
     fn ports_that_follow_each_other_are_spread_over_the_slots_of_their_source() {
