@@ -205,8 +205,9 @@ impl<B: Bucket> Segment<B> {
     /// Returns the number of lines that it should have instead, if it has far too many.
     pub(crate) fn fewer_lines(&self) -> Option<usize> {
         let needed = lines_for::<B>(self.len());
+        // An entry that comes and goes alone does not allocate a line each time.
         let is_spare = self.lines() > needed + needed / B::STEP_SHARE + 1;
-        (is_spare || self.len == 0 && self.lines > 0).then_some(needed)
+        is_spare.then_some(needed)
     }
 
     /// Returns the lines of an entry. There must be lines.

@@ -215,20 +215,23 @@ impl<P: Family> Shard<P> {
                 self.create(place, announce, now_s)
             };
         };
-        let form = self.form(at).expect("the swarm was just found there");
+        let form = self.swarm_line(at).form(at.slot);
         let outcome = self.apply(&form, announce, now)?;
         self.count(&outcome, &announce.peer);
         if outcome.completes && self.counts_download(place, &announce.peer, now_s) {
             self.count_download(at, &place.info_hash);
         }
-        let counts = outcome.counts(self.downloads(at, &place.info_hash));
-        match outcome.form {
-            Some(new) if new != form => self.swarms.line_mut(&mut self.memory, at).set_form(at.slot, &new),
-            Some(_) => {}
-            None => {
-                self.take_out_swarm(at);
-                self.swarms.settle(&mut self.memory, &self.key, at.line);
-            }
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        if let Some(new) = outcome.form.filter(|new| *new != form) {
+            line.set_form(at.slot, &new);
+        }
+        let counts = outcome.counts(match line.downloads(at.slot) {
+            DOWNLOADS_MAX => self.many_downloads(&place.info_hash),
+            downloads => downloads.into(),
+        });
+        if outcome.form.is_none() {
+            self.take_out_swarm(at);
+            self.swarms.settle(&mut self.memory, &self.key, at.line);
         }
         let peers = match outcome.form {
             Some(form) if announce.action != Action::Stop => {
@@ -296,21 +299,17 @@ impl<P: Family> Shard<P> {
 
     fn counts_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
-        Counts { seeders, leechers, completed: self.downloads_of(line, slot, info_hash) }
-    }
-
-    /// Returns the completed downloads of a swarm that was just found.
-    #[inline]
-    fn downloads(&self, at: At, info_hash: &InfoHash) -> u32 {
-        self.downloads_of(self.swarm_line(at), at.slot, info_hash)
-    }
-
-    #[inline]
-    fn downloads_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> u32 {
-        match line.downloads(slot) {
-            DOWNLOADS_MAX => self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into()),
+        let completed = match line.downloads(slot) {
+            DOWNLOADS_MAX => self.many_downloads(info_hash),
             downloads => downloads.into(),
-        }
+        };
+        Counts { seeders, leechers, completed }
+    }
+
+    /// Returns the completed downloads of a torrent that has more than its line can represent.
+    #[cold]
+    fn many_downloads(&self, info_hash: &InfoHash) -> u32 {
+        self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into())
     }
 
     /// Counts a completed download of a swarm that was just found.
