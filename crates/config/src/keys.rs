@@ -150,6 +150,11 @@ settings! {
         /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
         /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Whether a worker uses the same X25519 key pair for all handshakes of a second. This saves about a twentieth of
+        /// the processor time of a handshake. The price is forward secrecy: whoever reads the memory of the tracker
+        /// before the next key pair replaces this one can decrypt all connections that began with it.
+        key_share_reuse: bool = false => Restart;
     }
 
     /// WebTorrent: browsers announce over WebSockets and reach each other through the tracker. Every path on the

@@ -36,6 +36,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) connection_key: ConnectionKey,
     pub(crate) tls: Option<shoal_tls::Server>,
+    pub(crate) key_shares: shoal_tls::KeyShares,
     pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
@@ -261,8 +262,8 @@ impl WorkerSetup {
             Some(webtorrent) => Some(webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?),
             None => None,
         };
-        let mut connections =
-            shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, self.tls.clone());
+        let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
+        let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
         Ok(WorkerService {

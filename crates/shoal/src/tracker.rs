@@ -15,6 +15,7 @@ use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
 use shoal_store::Store;
+use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
 
 use crate::certificates::Certificates;
@@ -131,6 +132,7 @@ async fn start(
         live: Arc::clone(&live),
         connection_key: settings::connection_key(config)?,
         tls: certificates.map(Certificates::server),
+        key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
         store: Arc::clone(&store),
         webtorrent,
         processors: if config.workers.pin { processors::allowed()? } else { Vec::new() },

@@ -3,14 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{self, Ticketer, cipher_suite};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::crypto::{CryptoProvider, GetRandomFailed};
 use rustls::server::NoServerSessionStorage;
-use rustls::{ServerConfig, SupportedCipherSuite, version};
+use rustls::time_provider::DefaultTimeProvider;
+use rustls::{NamedGroup, ServerConfig, SupportedCipherSuite, version};
 
 use crate::Certificate;
 use crate::certificates::Selector;
 use crate::files::{self, CertificateError, CertificateFiles};
+use crate::key_share::REUSED_X25519;
+use crate::ticket::TicketKeys;
 
 /// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
 /// is in sight; by the preference of OpenSSL clients it would use SHA-384. rustls follows either the order of the server
@@ -36,6 +39,16 @@ const APPLICATION_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 pub struct Server {
     config: Arc<ServerConfig>,
     selector: Arc<Selector>,
+    tickets: Arc<TicketKeys>,
+}
+
+/// The key pairs of the key exchange with X25519.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyShares {
+    /// Each handshake has its own.
+    Fresh,
+    /// A thread uses the same one for up to a second, which saves processor time at the price of forward secrecy.
+    Reused,
 }
 
 impl Server {
@@ -44,28 +57,19 @@ impl Server {
     /// # Errors
     /// Returns an error if a certificate cannot be used. The message names the file and the remedy.
     pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
-        let provider = Arc::new(CryptoProvider {
-            cipher_suites: CIPHER_SUITES.to_vec(),
-            ..aws_lc_rs::default_provider()
-        });
-        let selector = Arc::new(Selector::new(files::load(files, &provider)?));
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
-            .expect("there are ciphers for both versions")
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&selector) as _);
-        config.ignore_client_order = true;
-        config.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
-        // Tickets keep the state of a session at the client, so that the server stores none and any worker can resume it.
-        // Their keys change every six hours, and a ticket is valid for twelve.
-        config.ticketer = Ticketer::new().map_err(CertificateError::NoRandomness)?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        // A client of a tracker has one connection at a time and gets a new ticket with each, so a second ticket would be
-        // wasted.
-        config.send_tls13_tickets = 1;
-        // Any attacker can replay early data, and a replayed announce takes effect.
-        config.max_early_data_size = 0;
-        Ok(Self { config: Arc::new(config), selector })
+        let selector = Arc::new(Selector::new(files::load(files, &provider(KeyShares::Fresh))?));
+        let tickets = TicketKeys::new(Arc::new(DefaultTimeProvider));
+        let tickets = tickets.map_err(|_| CertificateError::NoRandomness(GetRandomFailed.into()))?;
+        let config = Arc::new(config(KeyShares::Fresh, &selector, &tickets));
+        Ok(Self { config, selector, tickets })
+    }
+
+    /// Returns the server of a worker, with a handle for tickets of its own. Certificates and ticket keys are those of all
+    /// workers.
+    #[must_use]
+    pub fn for_worker(&self, key_shares: KeyShares) -> Self {
+        let config = Arc::new(config(key_shares, &self.selector, &self.tickets));
+        Self { config, ..self.clone() }
     }
 
     /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid.
@@ -87,6 +91,38 @@ impl Server {
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
+}
+
+/// Returns the configuration of rustls, with a handle for tickets of its own.
+fn config(key_shares: KeyShares, selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(key_shares)))
+        .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+        .expect("there are ciphers for both versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(selector) as _);
+    config.ignore_client_order = true;
+    config.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+    // Tickets keep the state of a session at the client, so that the server stores none and any worker can resume it.
+    config.ticketer = tickets.handle();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    // A client of a tracker has one connection at a time and gets a new ticket with each, so a second ticket would be
+    // wasted. Most clients use a ticket only once (RFC 8446, C.4), so a resumption brings a new one, unless the client
+    // asks for none (RFC 9149).
+    config.send_tls13_tickets = 1;
+    config.max_tls13_tickets = 1;
+    // Any attacker can replay early data, and a replayed announce takes effect.
+    config.max_early_data_size = 0;
+    config
+}
+
+fn provider(key_shares: KeyShares) -> CryptoProvider {
+    let mut provider =
+        CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..aws_lc_rs::default_provider() };
+    if key_shares == KeyShares::Reused {
+        let x25519 = provider.kx_groups.iter_mut().find(|group| group.name() == NamedGroup::X25519);
+        *x25519.expect("it is one of the defaults") = REUSED_X25519;
+    }
+    provider
 }
 
 impl fmt::Debug for Server {

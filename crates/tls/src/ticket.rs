@@ -1,0 +1,245 @@
+//! Session tickets: the keys that all workers share, and the handle through which a worker uses them.
+//!
+//! A ticket takes the state of a session to the client, so that the server stores none (RFC 8446, 4.6.1). A client may
+//! return to any worker, so all of them have the same keys. Each has a snapshot of them in its own [`Tickets`]: sealing
+//! and opening read one shared word, which is written only when the keys change.
+//!
+//! A ticket is the name of its key, a random nonce, and the sealed state. The cipher is AES-256-GCM-SIV, because many
+//! workers draw nonces independently: a nonce that is drawn twice would reveal whether two states are equal, and
+//! nothing else (RFC 8452, 9).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand;
+use parking_lot::Mutex;
+use rustls::server::ProducesTickets;
+use rustls::time_provider::TimeProvider;
+
+/// How long new tickets are sealed with the same key. Afterwards that key still opens tickets for the same time.
+const KEY_LIFETIME_S: u64 = 6 * 60 * 60;
+
+/// How long a client may keep a ticket.
+const TICKET_LIFETIME_S: u32 = 12 * 60 * 60;
+
+const NAME_BYTES: usize = 16;
+
+const KEY_BYTES: usize = 32;
+
+const TAG_BYTES: usize = 16;
+
+/// The keys that all workers share.
+pub(crate) struct TicketKeys {
+    /// How often the keys have changed.
+    version: AtomicU64,
+    current: Mutex<Arc<KeySet>>,
+    time: Arc<dyn TimeProvider>,
+}
+
+/// The keys between two changes.
+struct KeySet {
+    version: u64,
+    sealing: Arc<Key>,
+    /// The key before it, unless its tickets have expired.
+    previous: Option<Arc<Key>>,
+    /// When the next change is due.
+    until_unix_s: u64,
+}
+
+struct Key {
+    name: [u8; NAME_BYTES],
+    cipher: LessSafeKey,
+}
+
+/// The tickets of a worker.
+pub(crate) struct Tickets {
+    keys: Arc<TicketKeys>,
+    /// No other worker takes this lock.
+    snapshot: Mutex<Arc<KeySet>>,
+}
+
+impl TicketKeys {
+    /// Generates the first key.
+    ///
+    /// # Errors
+    /// Returns an error if the system provides no random numbers.
+    pub(crate) fn new(time: Arc<dyn TimeProvider>) -> Result<Arc<Self>, Unspecified> {
+        let now_s = time.current_time().map_or(0, |time| time.as_secs());
+        let first = KeySet {
+            version: 0,
+            sealing: Arc::new(Key::random()?),
+            previous: None,
+            until_unix_s: now_s.saturating_add(KEY_LIFETIME_S),
+        };
+        Ok(Arc::new(Self { version: AtomicU64::new(0), current: Mutex::new(Arc::new(first)), time }))
+    }
+
+    /// Returns the handle of another worker.
+    pub(crate) fn handle(self: &Arc<Self>) -> Arc<Tickets> {
+        let snapshot = Mutex::new(Arc::clone(&self.current.lock()));
+        Arc::new(Tickets { keys: Arc::clone(self), snapshot })
+    }
+
+    /// Changes the keys, unless another worker has done so already. Returns those in use.
+    fn change(&self, now_s: u64) -> Option<Arc<KeySet>> {
+        let mut current = self.current.lock();
+        if now_s > current.until_unix_s {
+            // The tickets of a key whose time was over long ago have expired, too.
+            let is_recent = now_s <= current.until_unix_s.saturating_add(KEY_LIFETIME_S);
+            *current = Arc::new(KeySet {
+                version: current.version + 1,
+                sealing: Arc::new(Key::random().ok()?),
+                previous: is_recent.then(|| Arc::clone(&current.sealing)),
+                until_unix_s: now_s.saturating_add(KEY_LIFETIME_S),
+            });
+            self.version.store(current.version, Ordering::Release);
+        }
+        Some(Arc::clone(&current))
+    }
+}
+
+impl Tickets {
+    /// Uses the keys of this time.
+    fn with_keys<T>(&self, act: impl FnOnce(&KeySet) -> Option<T>) -> Option<T> {
+        let now_s = self.keys.time.current_time()?.as_secs();
+        let mut snapshot = self.snapshot.lock();
+        let is_stale = self.keys.version.load(Ordering::Acquire) != snapshot.version;
+        if is_stale || now_s > snapshot.until_unix_s {
+            *snapshot = self.keys.change(now_s)?;
+        }
+        act(&snapshot)
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        TICKET_LIFETIME_S
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.with_keys(|keys| keys.sealing.seal(plain).ok())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.with_keys(|keys| {
+            let (name, sealed) = ticket.split_first_chunk()?;
+            let all = [Some(&keys.sealing), keys.previous.as_ref()];
+            all.into_iter().flatten().find(|key| key.name == *name)?.open(sealed)
+        })
+    }
+}
+
+impl Key {
+    fn random() -> Result<Self, Unspecified> {
+        let (mut name, mut bytes) = ([0; NAME_BYTES], [0; KEY_BYTES]);
+        rand::fill(&mut name)?;
+        rand::fill(&mut bytes)?;
+        Ok(Self { name, cipher: LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &bytes)?) })
+    }
+
+    /// Returns a ticket with `plain`.
+    fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let mut nonce = [0; NONCE_LEN];
+        rand::fill(&mut nonce)?;
+        let mut ticket = Vec::with_capacity(NAME_BYTES + NONCE_LEN + plain.len() + TAG_BYTES);
+        ticket.extend_from_slice(&self.name);
+        ticket.extend_from_slice(&nonce);
+        ticket.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let sealed = &mut ticket[NAME_BYTES + NONCE_LEN..];
+        let tag = self.cipher.seal_in_place_separate_tag(nonce, Aad::from(self.name), sealed)?;
+        ticket.extend_from_slice(tag.as_ref());
+        Ok(ticket)
+    }
+
+    /// Returns the content of a ticket, whose part after the name is `sealed`.
+    fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = sealed.split_first_chunk()?;
+        let mut plain = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let bytes = self.cipher.open_in_place(nonce, Aad::from(self.name), &mut plain).ok()?.len();
+        plain.truncate(bytes);
+        Some(plain)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    /// Omits the keys.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct TestTime(AtomicU64);
+
+    impl TimeProvider for TestTime {
+        fn current_time(&self) -> Option<UnixTime> {
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.load(Ordering::Relaxed))))
+        }
+    }
+
+    fn workers() -> (Arc<TestTime>, [Arc<Tickets>; 2]) {
+        let time = Arc::new(TestTime::default());
+        let keys = TicketKeys::new(Arc::clone(&time) as _).unwrap();
+        (time, [keys.handle(), keys.handle()])
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_every_worker_and_the_next_key() {
+        let (time, [one, other]) = workers();
+        let ticket = one.encrypt(b"state").unwrap();
+        let read = |worker: &Tickets| worker.decrypt(&ticket);
+        assert_eq!(read(&other).unwrap(), b"state");
+        for (at_s, is_good) in [
+            (KEY_LIFETIME_S, true),
+            (KEY_LIFETIME_S + 1, true),
+            (2 * KEY_LIFETIME_S + 1, true),
+            (2 * KEY_LIFETIME_S + 2, false),
+        ] {
+            time.0.store(at_s, Ordering::Relaxed);
+            assert_eq!(read(&other).is_some(), is_good, "{at_s}");
+            assert_eq!(read(&one).is_some(), is_good, "{at_s}");
+            // Both have changed to the same key.
+            let next = other.encrypt(b"next").unwrap();
+            assert_eq!(one.decrypt(&next).unwrap(), b"next");
+            assert_eq!(next.starts_with(&ticket[..NAME_BYTES]), at_s == KEY_LIFETIME_S);
+        }
+    }
+
+    #[test]
+    fn after_a_long_pause_no_old_ticket_is_good() {
+        let (time, [one, _]) = workers();
+        let ticket = one.encrypt(b"state").unwrap();
+        time.0.store(3 * KEY_LIFETIME_S, Ordering::Relaxed);
+        assert_eq!(one.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn an_altered_or_short_ticket_is_refused() {
+        let (_, [one, _]) = workers();
+        let ticket = one.encrypt(b"state").unwrap();
+        assert_ne!(one.encrypt(b"state").unwrap(), ticket, "each has its own nonce");
+        for index in 0..ticket.len() {
+            let mut altered = ticket.clone();
+            altered[index] ^= 1;
+            assert_eq!(one.decrypt(&altered), None, "{index}");
+            assert_eq!(one.decrypt(&ticket[..index]), None, "{index}");
+        }
+    }
+}
