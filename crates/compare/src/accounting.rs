@@ -21,6 +21,8 @@ pub(crate) struct Snapshot {
     system_ticks: u64,
     /// Nanoseconds on a processor, per thread.
     threads: BTreeMap<u32, u64>,
+    /// Nanoseconds in which a thread was ready to run and waited for a processor, per thread.
+    waits: BTreeMap<u32, u64>,
     processors: BTreeMap<usize, Ticks>,
 }
 
@@ -38,7 +40,7 @@ impl Snapshot {
     /// # Errors
     /// Returns an error if the kernel does not provide them, for example because the group has ended.
     pub(crate) fn take(group: u32, processors: &[usize]) -> io::Result<Self> {
-        let mut threads = BTreeMap::new();
+        let (mut threads, mut waits) = (BTreeMap::new(), BTreeMap::new());
         let (mut user_ticks, mut system_ticks) = (0, 0);
         let members = members(group)?;
         if members.is_empty() {
@@ -47,11 +49,14 @@ impl Snapshot {
         for member in members {
             user_ticks += member.user_ticks;
             system_ticks += member.system_ticks;
-            threads.extend(thread_times(member.pid));
+            for (thread, [run_ns, wait_ns]) in thread_times(member.pid) {
+                threads.insert(thread, run_ns);
+                waits.insert(thread, wait_ns);
+            }
         }
         let mut ticks = processor_ticks(&fs::read_to_string("/proc/stat")?);
         ticks.retain(|processor, _| processors.contains(processor));
-        Ok(Self { when: machine::now(), user_ticks, system_ticks, threads, processors: ticks })
+        Ok(Self { when: machine::now(), user_ticks, system_ticks, threads, waits, processors: ticks })
     }
 
     /// Returns the usage between `self` and `later`.
@@ -80,7 +85,33 @@ impl Snapshot {
                 .collect(),
             steal: as_f64(steal) / as_f64(total.max(1)),
             at_work: None,
+            ready_share: None,
+            spinners: 0,
         }
+    }
+
+    /// Returns the share of the time in which the group had work for `processors`, 0 to 1: in which they ran it, or at
+    /// least so many of its threads ran or waited for a processor. A thread that waits has work, even if another program
+    /// has the processor.
+    pub(crate) fn ready_share(&self, later: &Self, processors: usize) -> Option<f64> {
+        let elapsed_ns = later.when.duration_since(self.when).as_secs_f64() * 1e9;
+        let since = |before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>, thread| {
+            after
+                .get(thread)
+                .zip(before.get(thread))
+                .map_or(0, |(after, before)| after.saturating_sub(*before))
+        };
+        let run = |thread| since(&self.threads, &later.threads, thread);
+        let mut ready: Vec<u64> = self
+            .threads
+            .keys()
+            .map(|thread| run(thread) + since(&self.waits, &later.waits, thread))
+            .collect();
+        ready.sort_unstable();
+        let busiest_ns: u64 = ready.iter().rev().take(processors).sum();
+        let run_ns: u64 = self.threads.keys().map(run).sum();
+        let available_ns = elapsed_ns * as_f64(u64::try_from(processors).ok()?);
+        (available_ns > 0.0).then(|| (as_f64(busiest_ns.max(run_ns)) / available_ns).min(1.0))
     }
 
     /// Returns the exact CPU time, unless a thread has ended, since the kernel keeps no account of ended threads.
@@ -147,14 +178,15 @@ impl Member {
     }
 }
 
-/// Returns the nanoseconds on a processor of each thread, as counted by the scheduler.
-fn thread_times(pid: u32) -> Vec<(u32, u64)> {
+/// Returns the nanoseconds that each thread was on a processor, and that it waited for one, as counted by the scheduler.
+fn thread_times(pid: u32) -> Vec<(u32, [u64; 2])> {
     let tasks = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
     let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
     let times = tasks.filter_map(|task| {
         let thread = task.file_name().to_str()?.parse().ok()?;
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        Some((thread, text.split(' ').next()?.parse().ok()?))
+        let mut times = text.split(' ').map_while(|time| time.parse().ok());
+        Some((thread, [times.next()?, times.next()?]))
     });
     times.collect()
 }
@@ -207,6 +239,7 @@ mod tests {
             user_ticks: 100,
             system_ticks: 50,
             threads: BTreeMap::from([(1, 1_000_000_000)]),
+            waits: BTreeMap::from([(1, 0)]),
             processors: BTreeMap::from([(0, Ticks { idle: 0, steal: 0, total: 0 })]),
         };
         let mut after = before.clone();
@@ -220,6 +253,29 @@ mod tests {
         assert_eq!(usage.processors, [(0, 0.7)]);
         after.threads.remove(&1);
         assert_eq!(before.until(&after).exact_s, None);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_processor_has_work() {
+        let when = machine::now();
+        let (threads, waits) = (BTreeMap::from([(1, 0), (2, 0)]), BTreeMap::from([(1, 0), (2, 0)]));
+        let before =
+            Snapshot { when, user_ticks: 0, system_ticks: 0, threads, waits, processors: BTreeMap::new() };
+        let share = |one: [u64; 2], two: [u64; 2], processors| {
+            let mut after = before.clone();
+            after.when += std::time::Duration::from_secs(1);
+            for (thread, [run_ms, wait_ms]) in [(1, one), (2, two)] {
+                after.threads.insert(thread, run_ms * 1_000_000);
+                after.waits.insert(thread, wait_ms * 1_000_000);
+            }
+            before.ready_share(&after, processors).unwrap()
+        };
+        let is = |share: f64, expected: f64| assert!((share - expected).abs() < 1e-9, "{share} {expected}");
+        is(share([300, 600], [10, 20], 1), 0.9);
+        is(share([500, 400], [500, 500], 1), 1.0);
+        // Two threads take turns on one processor, each of which often waits for the other.
+        is(share([500, 0], [500, 100], 1), 1.0);
+        is(share([900, 0], [300, 200], 2), 0.7);
     }
 
     #[test]

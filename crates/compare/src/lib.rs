@@ -25,4 +25,5 @@ mod machine;
 mod port;
 mod probe;
 mod run;
+mod spinner;
 mod ws;

@@ -28,6 +28,9 @@ pub struct LoadSpec {
     pub scrape_hashes_max: usize,
     /// Requests in flight in the closed loop, for each processor of the tracker.
     pub window: usize,
+    /// Threads that spin on each processor of the tracker during the closed loop, so that the tracker has only a share of
+    /// it.
+    pub spinners: usize,
     /// How long the closed loop lasts.
     pub duration: Duration,
     /// Requests a second in the open loop, and how long it lasts, if there is one.
@@ -155,6 +158,7 @@ impl LoadSpec {
             numwant,
             scrape_hashes_max,
             window: preset.window,
+            spinners: preset.spinners,
             duration: Duration::from_secs(10),
             latency: Some((preset.latency_rate, Duration::from_secs(5))),
             seed: 1,
@@ -267,6 +271,10 @@ impl LoadSpec {
         let latency = self.latency.map_or("none".to_owned(), |(rate, duration)| {
             format!("{rate} requests a second for {} s", duration.as_secs_f64())
         });
+        let spinners = match self.spinners {
+            0 => "none".to_owned(),
+            spinners => format!("{spinners} on each processor of the tracker"),
+        };
         let row = |name: &str, value: String| (name.to_owned(), value);
         let transport = row("protocol", self.transport.description().to_owned());
         if let Measure::Idle { connections } = self.measure {
@@ -304,6 +312,7 @@ impl LoadSpec {
                     self.duration.as_secs_f64()
                 ),
             ),
+            row("spinning threads in the closed loop", spinners),
             row("open loop", latency),
             row("lost after", format!("{} ms", self.timeout.as_millis())),
         ];

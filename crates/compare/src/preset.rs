@@ -19,6 +19,9 @@ pub struct ComparisonPreset {
     /// Requests in flight in the closed loop, for each processor of the tracker. Over HTTP, each has a connection. Over
     /// WebSockets, each connection has at most one.
     pub window: usize,
+    /// Threads that spin on each processor of the tracker in the closed loop. Over connections, the load needs about as
+    /// much time as Shoal, and twice as much if each request has its own.
+    pub spinners: usize,
     /// Sockets of each worker of the load. Over HTTP and WebSockets: addresses of its connections.
     pub sockets: NonZeroUsize,
     /// How long to wait for a reply until the request counts as lost.
@@ -70,6 +73,7 @@ const KEEP_ALIVE: ComparisonPreset = ComparisonPreset {
     transport: Transport::Http(PLAIN),
     measure: Measure::Load,
     window: 128,
+    spinners: 1,
     // So that no address runs out of ports, and no tracker's limit per address is reached.
     sockets: NonZeroUsize::new(32).expect("not zero"),
     // TCP itself retransmits lost segments, and a handshake may have to wait for earlier ones.
@@ -98,6 +102,7 @@ const HTTP: [ComparisonPreset; 7] = [
             ..KEEP_ALIVE.shape
         },
         transport: Transport::Http(HttpTransport { keep_alive: false, ..PLAIN }),
+        spinners: 2,
         latency_rate: 3000.0,
         ..KEEP_ALIVE
     },
@@ -250,6 +255,7 @@ pub fn presets() -> impl Iterator<Item = ComparisonPreset> {
         transport: Transport::Udp,
         measure: Measure::Load,
         window: 256,
+        spinners: 0,
         sockets: NonZeroUsize::new(8).expect("not zero"),
         timeout: Duration::from_secs(1),
         latency_rate: 50_000.0,

@@ -177,6 +177,12 @@ pub struct Usage {
     /// CPU time up to the last sample before the load stopped sending requests.
     #[serde(default)]
     pub at_work: Option<CpuTime>,
+    /// Share of the time in which the tracker had work for all of its processors: its threads ran or waited for them.
+    #[serde(default)]
+    pub ready_share: Option<f64>,
+    /// Threads of `shoal-lab` that spun on each processor of the tracker, to divide its time.
+    #[serde(default)]
+    pub spinners: usize,
 }
 
 /// CPU time of the tracker's processes during a period.
@@ -220,9 +226,15 @@ impl CpuTime {
 }
 
 impl Usage {
-    /// Below this share of its processors' time, a tracker was not saturated: it waited for work, or other programs
-    /// ran.
-    pub const SATURATED_SHARE: f64 = 0.9;
+    /// Below this share of the time, a tracker was not saturated: it waited for work, and the round is generator-bound.
+    pub const SATURATED_SHARE: f64 = 0.98;
+
+    /// Returns the share of the time in which a tracker with so many processors had work, 0 to 1. Earlier results only
+    /// tell how long it ran.
+    #[must_use]
+    pub fn busy_share(&self, processors: usize) -> Option<f64> {
+        self.ready_share.or_else(|| self.share_of(processors))
+    }
 
     /// Returns the share of the time of so many processors that the tracker used, 0 to 1.
     #[must_use]

@@ -32,6 +32,7 @@ use crate::port;
 use crate::probe::{Probe, ProbeResult, UdpProbe};
 use crate::process::{Process, Program, describe_exit};
 use crate::result::{IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
+use crate::spinner::Spinners;
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
 
@@ -321,6 +322,8 @@ impl Run<'_> {
     ) -> Result<()> {
         let ((pace, stop), processors, group) =
             (self.load.closed(self.assignment), self.assignment.all(), process.group());
+        let (trackers, spinners) = (&self.assignment.tracker, self.load.spinners);
+        let _spinning = Spinners::start(trackers, spinners).context("cannot start the spinning threads")?;
         let before = Snapshot::take(group, &processors)?;
         let mut at_work = None;
         let mut sampling = |event: &ComparisonEvent<'_>| {
@@ -336,10 +339,13 @@ impl Run<'_> {
         let after = Snapshot::take(group, &processors).ok();
         outcome.usage = after.map(|after| {
             let last_sample = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
-            let at_work = before.until(at_work.as_ref().unwrap_or(&after));
+            let at_work = at_work.as_ref().unwrap_or(&after);
+            let ready_share = before.ready_share(at_work, trackers.len());
+            let at_work = before.until(at_work);
             let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
-            Usage { elapsed_s, processors, steal, at_work: last_sample, ..before.until(&after) }
+            let usage = before.until(&after);
+            Usage { elapsed_s, processors, steal, at_work: last_sample, ready_share, spinners, ..usage }
         });
         end
     }

@@ -102,6 +102,11 @@ struct MeasurementArgs {
     #[arg(long, value_name = "N")]
     window: Option<NonZeroUsize>,
 
+    /// Threads that spin on each processor of the tracker in the closed loop: with N of them, the tracker has about one
+    /// (N+1)th of it, and a load that needs as much more time can still keep it busy [default: that of the preset]
+    #[arg(long, value_name = "N")]
+    spinners: Option<usize>,
+
     /// Requests a second in the open loop, which measures latency; 0: no open loop [default: that of the preset]
     #[arg(long, value_name = "PER-SECOND", value_parser = latency_rate)]
     latency_rate: Option<f64>,

@@ -66,6 +66,11 @@ pub(super) fn spread(spread: Option<Spread>, marks: Marks, show: fn(f64) -> Stri
     if min == max { format!("{median}{signs}") } else { format!("{median}{signs} ({min}–{max})") }
 }
 
+/// Formats the busy share of a tracker to a tenth, since the limit of a saturated one lies at 98 %.
+pub(super) fn busy(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 /// Formats the median with its signs.
 pub(super) fn median(spread: Option<Spread>, marks: Marks, show: fn(f64) -> String) -> String {
     spread.map_or_else(|| NOTHING.into(), |spread| format!("{}{}", show(spread.median), marks.signs()))

@@ -22,6 +22,13 @@ const RELAYED_READING: &str = "Medians over the rounds that count, minimum and m
     memory after the closed loop. p99 of a relay is the time from the scheduled start of an announce, at the fixed rate, \
     to the arrival of one of its offers. The ceiling is not a tracker: it returns each message, and each has one offer.";
 
+const BUSY_READING: &str = "\"Tracker busy\" is the share of the time in which the tracker had work for all of its \
+    processors: it ran, or was ready to run.";
+
+const SPINNERS_READING: &str = "In the closed loop, threads that only spin shared the processors of the tracker with it, so \
+    that the load, which needs more time for a request than the tracker, could keep it busy. Their time is not that of the \
+    tracker. The rates are those of whole processors: the measured rate, divided by the tracker's share of the time.";
+
 const IDLE_READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Each connection has \
     carried one announce and is idle: over HTTP all announce the same peer, with WebTorrent each announces its own. \
     Memory is the resident memory of all processes of the tracker, before the first connection and two seconds after the \
@@ -87,6 +94,11 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
         (false, false) => READING,
     };
     blocks.extend([Block::Heading("Result"), Block::Table(tables::main(&rows)), Block::Text(reading.into())]);
+    blocks.extend((!is_idle).then(|| Block::Text(BUSY_READING.into())));
+    let usages =
+        comparison.cells.iter().flat_map(|cell| &cell.rounds).filter_map(|round| round.usage.as_ref());
+    let has_spinners = usages.into_iter().any(|usage| usage.spinners > 0);
+    blocks.extend(has_spinners.then(|| Block::Text(SPINNERS_READING.into())));
     let measured = rows.iter().filter_map(Row::measured);
     let marks = measured.flat_map(|row| [Some(row.marks), row.latency.as_ref().map(|latency| latency.marks)]);
     let legend = Marks::meanings(marks.flatten());

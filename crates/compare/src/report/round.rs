@@ -45,7 +45,7 @@ pub(super) struct Figures {
     pub(super) errors: Option<f64>,
     /// Replies that break a rule.
     pub(super) wrong: Option<f64>,
-    /// Busy share of the tracker's processors, on average, 0 to 1.
+    /// Share of the time in which the tracker had work for all of its processors, 0 to 1.
     pub(super) tracker_busy: Option<f64>,
     /// Busy share of the processors of the load, on average, 0 to 1.
     pub(super) load_busy: Option<f64>,
@@ -148,35 +148,33 @@ pub(super) struct Marks {
     pub(super) stolen: bool,
     /// The run ended early.
     pub(super) cut_short: bool,
-    /// The tracker's processes did not get all of their processors' time.
-    pub(super) unsaturated: bool,
     /// Fewer connections were open than requested.
     pub(super) fewer: bool,
 }
 
 impl Marks {
     /// Every sign with its meaning.
-    const LEGEND: [(char, &'static str); 5] = [
-        ('†', "the generator was the bottleneck in at least one round: the tracker may be able to do more"),
+    const LEGEND: [(char, &'static str); 4] = [
+        (
+            '†',
+            "generator-bound: in at least one round the tracker had work for less than 98 % of the time, or at the fixed \
+             rate the load was late; the tracker may be able to do more",
+        ),
         ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
         ('§', "at least one round ended early"),
-        (
-            '¶',
-            "the tracker used less than 90 % of its processors' time in at least one round: it waited for work, or \
-             something else ran there",
-        ),
         ('*', "fewer connections than requested were open in at least one round"),
     ];
 
     /// Returns the signs of the marks that are set, in the order of the legend.
     pub(super) fn signs(self) -> String {
-        let set = [self.generator_bound, self.stolen, self.cut_short, self.unsaturated, self.fewer];
+        let set = [self.generator_bound, self.stolen, self.cut_short, self.fewer];
         Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
     }
 
     /// Returns the signs of all these marks, each with its meaning.
     pub(super) fn meanings(all: impl IntoIterator<Item = Self>) -> Vec<String> {
         debug_assert!((STEAL_MAX - 0.1).abs() < f64::EPSILON, "the legend names the share");
+        debug_assert!((Usage::SATURATED_SHARE - 0.98).abs() < f64::EPSILON, "the legend names the share");
         let signs = all.into_iter().fold(Self::default(), Self::union).signs();
         let used = Self::LEGEND.iter().filter(|(sign, _)| signs.contains(*sign));
         used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect()
@@ -188,7 +186,6 @@ impl Marks {
             generator_bound: self.generator_bound || other.generator_bound,
             stolen: self.stolen || other.stolen,
             cut_short: self.cut_short || other.cut_short,
-            unsaturated: self.unsaturated || other.unsaturated,
             fewer: self.fewer || other.fewer,
         }
     }
@@ -200,21 +197,23 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         return idle_figures(round, idle);
     }
     let load = counting_load(round)?;
-    let usage = round.usage.as_ref();
+    let (usage, processors) = (round.usage.as_ref(), cell.tracker_cpus.len());
     let all = as_f64(load.responses.total());
-    let per_s = |count: u64| Some(load.responses_per_s * ratio(as_f64(count), all).unwrap_or_default());
+    let own_share = usage.filter(|usage| usage.spinners > 0).and_then(|usage| usage.share_of(processors));
+    // With spinning threads, rates are those of whole processors.
+    let whole = |rate: f64| ratio(rate, own_share.unwrap_or(1.0)).unwrap_or_default();
+    let per_s =
+        |count: u64| Some(whole(load.responses_per_s) * ratio(as_f64(count), all).unwrap_or_default());
     let cpu = usage.map_or((None, None, None), |usage| cpu_of_each(load, usage));
     let busy = |cpus: &[usize]| {
         let shares = usage?.processors.iter().filter(|(cpu, _)| cpus.contains(cpu)).map(|(_, share)| *share);
         let shares: Vec<f64> = shares.collect();
         ratio(shares.iter().sum(), as_f64(shares.len() as u64))
     };
-    let is_unsaturated = |usage: &Usage| {
-        usage.share_of(cell.tracker_cpus.len()).is_some_and(|share| share < Usage::SATURATED_SHARE)
-    };
+    let tracker_busy = usage.and_then(|usage| usage.busy_share(processors));
     let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
     Ok(Figures {
-        responses_per_s: Some(messages_per_s.unwrap_or(load.responses_per_s)),
+        responses_per_s: Some(whole(messages_per_s.unwrap_or(load.responses_per_s))),
         relays: load.relays.as_ref().map(|relays| relay_figures(round, load, relays)),
         slow_readers: (round.slow_readers.as_ref()).and_then(|second| slow_reader_figures(round, second)),
         connections: load.connections.as_ref().map(|connections| {
@@ -238,14 +237,14 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         loss_share: loss_share(load),
         errors: Some(as_f64(load.errors)),
         wrong: Some(as_f64(load.wrong.total())),
-        tracker_busy: busy(&cell.tracker_cpus),
+        tracker_busy,
         load_busy: busy(&cell.load_cpus),
         resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
         filled_mb: filled_mb(round),
         latency: round.latency.as_ref().and_then(latency),
         marks: Marks {
             stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
-            unsaturated: usage.is_some_and(is_unsaturated),
+            generator_bound: tracker_busy.is_some_and(|share| share < Usage::SATURATED_SHARE),
             ..marks(load)
         },
     })

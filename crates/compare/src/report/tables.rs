@@ -20,7 +20,15 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
     if relayed::is_relayed(rows) {
         return relayed::main(rows);
     }
-    let head = vec!["Responses/s", "CPU µs each", "of it user", "Memory MB", "of it fill", "p99 µs at rate"];
+    let head = vec![
+        "Responses/s",
+        "CPU µs each",
+        "of it user",
+        "Tracker busy",
+        "Memory MB",
+        "of it fill",
+        "p99 µs at rate",
+    ];
     table(head, rows, outcome_with_reason, |row| {
         let marks = row.marks;
         let latency = row.latency.as_ref();
@@ -29,6 +37,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
             number::spread(row.responses_per_s, marks, number::whole),
             number::spread(row.whole_us, marks, number::hundredths),
             number::spread(row.user_us, marks, number::hundredths),
+            number::median(row.tracker_busy, marks, number::busy),
             number::spread(row.resident_mb, Marks::default(), number::figure),
             number::spread(row.filled_mb, Marks::default(), number::figure),
             number::spread(latency.and_then(|latency| latency.p99_us), latency_marks, number::figure),
@@ -96,12 +105,12 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
 
 /// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
-    let head = vec!["User µs each", "System µs each", "Tracker's CPUs busy", "Load's CPUs busy"];
+    let head = vec!["User µs each", "System µs each", "Tracker busy", "Load's CPUs busy"];
     table(head, rows, outcome_word, |row| {
         vec![
             number::spread(row.user_us, row.marks, number::hundredths),
             number::spread(row.system_us, row.marks, number::hundredths),
-            number::median(row.tracker_busy, Marks::default(), number::percent),
+            number::median(row.tracker_busy, Marks::default(), number::busy),
             number::median(row.load_busy, Marks::default(), number::percent),
         ]
     })

@@ -48,9 +48,9 @@ fn cpu_time_is_for_every_reply_that_was_sent() {
     // 4 s / 1.2 M = 3.33 µs, of which a quarter is user time.
     let markdown = report::markdown(&with_shoal(vec![round(1, None)]));
     let main = line(&markdown, "Result", "Shoal (mmsg)");
-    assert_eq!(main, ["Shoal (mmsg)", "1", "100,000", "3.33", "0.83", "43.1", "40.0", "–"]);
+    assert_eq!(main, ["Shoal (mmsg)", "1", "100,000", "3.33", "0.83", "100.0 %", "43.1", "40.0", "–"]);
     let processors = line(&markdown, "Processors", "Shoal (mmsg)");
-    assert_eq!(processors, ["Shoal (mmsg)", "1", "0.83", "2.50", "100 %", "70 %"]);
+    assert_eq!(processors, ["Shoal (mmsg)", "1", "0.83", "2.50", "100.0 %", "70 %"]);
     let replies = line(&markdown, "Replies", "Shoal (mmsg)");
     let expected =
         ["Shoal (mmsg)", "1", "80,000", "20,000", "0", "28.50", "1.00 %", "100,000", "90,000", "1 of 1"];
@@ -117,7 +117,10 @@ fn ratios_are_to_the_best_rival_and_to_the_ceiling_of_the_same_back_end() {
 fn absent_and_failed_are_never_zero() {
     let markdown = report::markdown(&sample::comparison(&[1, 2]));
     let absent = line(&markdown, "Result", "mochi");
-    assert_eq!(absent, ["mochi", "–", "absent: no program \\`mochi\\` on PATH", "–", "–", "–", "–", "–"]);
+    assert_eq!(
+        absent,
+        ["mochi", "–", "absent: no program \\`mochi\\` on PATH", "–", "–", "–", "–", "–", "–"]
+    );
     let failed = line(&markdown, "Result", "torrust-tracker");
     assert!(failed[2].starts_with("failed: the tracker ended"), "{failed:?}");
     for heading in ["Result", "Processors", "Latency at a fixed rate"] {
@@ -151,18 +154,35 @@ fn a_tracker_without_a_good_reply_has_failed() {
 
 #[test]
 fn doubtful_rounds_are_marked_and_not_hidden() {
-    let mut bound = round(1, None);
-    bound.load.as_mut().unwrap().verdict = Bottleneck::GeneratorBound;
     let mut stolen = round(2, None);
     stolen.usage.as_mut().unwrap().steal = 0.11;
     let mut waiting = round(3, None);
     waiting.usage.as_mut().unwrap().elapsed_s *= 1.2;
-    let markdown = report::markdown(&with_shoal(vec![bound, stolen, waiting]));
-    assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[2], "100,000†‡¶");
-    assert!(markdown.contains("- ¶ the tracker used less than 90 %"));
-    assert!(markdown.contains("- † the generator was the bottleneck"));
+    let markdown = report::markdown(&with_shoal(vec![stolen, waiting]));
+    assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[2], "100,000†‡");
+    assert!(
+        markdown
+            .contains("- † generator-bound: in at least one round the tracker had work for less than 98 %")
+    );
     assert!(markdown.contains("- ‡ the hypervisor took away more than 10 %"));
     assert!(!markdown.contains('§'), "unused signs are not explained");
+}
+
+#[test]
+fn a_busy_tracker_is_not_generator_bound_whatever_the_generator_did() {
+    let mut busy = round(1, None);
+    busy.load.as_mut().unwrap().verdict = Bottleneck::GeneratorBound;
+    let usage = busy.usage.as_mut().unwrap();
+    // It ran for half of the time, and a spinning thread had the other half.
+    usage.elapsed_s *= 2.0;
+    (usage.ready_share, usage.spinners) = (Some(0.991), 1);
+    let markdown = report::markdown(&with_shoal(vec![busy.clone()]));
+    let shown = line(&markdown, "Result", "Shoal (mmsg)");
+    assert_eq!((shown[2].as_str(), shown[5].as_str()), ("200,000", "99.1 %"));
+    assert!(markdown.contains("threads that only spin shared the processors"));
+    busy.usage.as_mut().unwrap().ready_share = Some(0.979);
+    let markdown = report::markdown(&with_shoal(vec![busy]));
+    assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[5], "97.9 %†");
 }
 
 #[test]

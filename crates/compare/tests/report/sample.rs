@@ -106,6 +106,8 @@ pub(crate) fn usage(user_s: f64, system_s: f64, exact_s: Option<f64>) -> Usage {
         processors: vec![(0, 1.0), (4, 0.7)],
         steal: 0.01,
         at_work: None,
+        ready_share: None,
+        spinners: 0,
     }
 }
 

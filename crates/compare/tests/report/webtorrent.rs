@@ -56,7 +56,8 @@ fn cpu_time_is_for_every_message_that_was_sent() {
     let markdown = report::markdown(&with(vec![("shoal-uring", round(0.13))]));
     let main = line(&markdown, "Result", "Shoal (io_uring)");
     // 0.13 s for 13,000 messages.
-    let expected = ["Shoal (io_uring)", "1", "1,300", "10.00", "2.50", "100", "5.20", "2.00", "7.00", "900"];
+    let expected =
+        ["Shoal (io_uring)", "1", "1,300", "10.00", "2.50", "100.0 %", "100", "5.20", "2.00", "7.00", "900"];
     assert_eq!(main, expected);
     let messages = line(&markdown, "Messages", "Shoal (io_uring)");
     let expected = ["1", "100", "0", "800", "0.05 %", "400", "0.05 %", "0 %", "1", "5", "1 of 1"];

@@ -110,6 +110,7 @@ impl CompareArgs {
         let rate = measurement.latency_rate.unwrap_or(preset.latency_rate);
         LoadSpec {
             window: measurement.window.map_or(preset.window, NonZeroUsize::get),
+            spinners: measurement.spinners.unwrap_or(preset.spinners),
             duration: measurement.duration,
             latency: (rate > 0.0).then_some((rate, measurement.latency_duration)),
             seed: self.shape.seed,

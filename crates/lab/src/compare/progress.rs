@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use shoal_compare::plan::{ComparisonEvent, Phase};
 use shoal_compare::result::{IdleConnections, Round, Usage, spent};
-use shoal_load::{Bottleneck, Report};
+use shoal_load::Report;
 
 use crate::terminal::{self, ProgressLine};
 
@@ -87,15 +87,11 @@ fn summary(round: &Round, processors: usize) -> String {
             let unit = if load.relays.is_some() { "message" } else { "reply" };
             (count > 0.0).then(|| format!("{us:.2} µs CPU a {unit}"))
         }));
-        if load.verdict == Bottleneck::GeneratorBound {
-            words.push("generator bound".to_owned());
-        }
-        let share = round.usage.as_ref().and_then(|usage| usage.share_of(processors));
-        words.extend(
-            share
-                .filter(|share| *share < Usage::SATURATED_SHARE)
-                .map(|share| format!("the tracker had only {:.0} % of its processors' time", 100.0 * share)),
-        );
+        let busy = round.usage.as_ref().and_then(|usage| usage.busy_share(processors));
+        words.extend(busy.map(|share| {
+            let mark = if share < Usage::SATURATED_SHARE { ", generator-bound" } else { "" };
+            format!("tracker {:.1} % busy{mark}", 100.0 * share)
+        }));
         let counts = [("lost", load.lost), ("errors", load.errors), ("wrong", load.wrong.total())];
         words.extend(
             counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")),
