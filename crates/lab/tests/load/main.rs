@@ -8,6 +8,8 @@ mod ws;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -98,7 +100,11 @@ fn json_contains_the_measurements_over_either_family_and_back_end() {
                 .sum();
             assert_eq!(good, 5000, "{run:#}");
             assert!(run["latency"]["p99_us"].as_f64().unwrap() > 0.0);
-            assert_eq!(run["verdict"], "tracker");
+            // On a busy machine it is the generator that waits.
+            assert!(
+                ["tracker", "generator_bound"].iter().any(|verdict| run["verdict"] == *verdict),
+                "{run:#}"
+            );
             assert_eq!(document["pace"]["kind"], "closed");
         }
     }
@@ -126,15 +132,43 @@ fn an_echo_in_bundles_answers_the_same() {
     assert!(output.status.success());
 }
 
+/// Answers requests until `stop`. Sends a message after the first scrapes: the fill has announces only, so the load is
+/// being measured then.
+fn answer(tracker: &UdpSocket, stop: &AtomicBool, is_measuring: Sender<()>) {
+    const SCRAPES: usize = 20;
+    let (mut request, mut scrapes) = ([0; 2048], 0);
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((bytes, source)) = tracker.recv_from(&mut request) else { continue };
+        let more = match request[11] {
+            0 => 8,
+            1 => 12,
+            _ => (bytes - 16) / 20 * 12,
+        };
+        scrapes += usize::from(request[11] == 2);
+        if scrapes == SCRAPES {
+            // Fails only after the first time.
+            let _ = is_measuring.send(());
+        }
+        tracker.send_to(&[&request[8..16], &vec![1; more]].concat(), source).unwrap();
+    }
+}
+
 #[test]
 fn ctrl_c_ends_early_with_what_was_measured() {
-    let echo = Echo::start(&["--listen", "127.0.0.1:0"]);
-    let mut command = lab(&["load", "udp", &echo.addr, "--peers", "400", "--duration", "10m", "--json"]);
+    let (tracker, stop) = (UdpSocket::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
+    tracker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let addr = tracker.local_addr().unwrap().to_string();
+    let mut command = lab(&["load", "udp", &addr, "--peers", "400", "--duration", "10m", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Long enough for the fill. If it were still filling, it would say so, and the test would fail.
-    thread::sleep(Duration::from_secs(2));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = thread::scope(|scope| {
+        let (sender, is_measuring) = channel();
+        scope.spawn(|| answer(&tracker, &stop, sender));
+        is_measuring.recv_timeout(Duration::from_secs(60)).unwrap();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        output
+    });
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["run"]["ended_early"], true);
     assert!(document["run"]["responses_per_s"].as_f64().unwrap() > 0.0);
