@@ -18,6 +18,9 @@ pub(crate) struct BenchArguments {
 pub(crate) enum Bench {
     /// Measure time, memory and pauses of the store: `--json` prints lines of JSON, `--filter TEXT` chooses cases
     Store(BenchArguments),
+    /// Measure how announces per second grow from one worker to two, and predict them for up to 128: `--json` prints
+    /// lines of JSON
+    Cores(BenchArguments),
     /// Measure the mean time and the longest call of the swarms of WebTorrent: `--json` prints lines of JSON,
     /// `--filter TEXT` chooses cases
     Relay(BenchArguments),
@@ -30,6 +33,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
+            Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
         };
