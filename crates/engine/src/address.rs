@@ -13,27 +13,37 @@ use crate::refusal::Refusal;
 /// # Errors
 /// Returns [`Refusal::UnusableAddress`] for an unusable address, and [`Refusal::PrivateAddress`] for a private
 /// one if `refuse_private` is set.
+#[inline]
 pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
-    let (unusable, private) = match ip {
+    if is_nowhere(ip) {
+        Err(Refusal::UnusableAddress)
+    } else if refuse_private && is_private(ip) {
+        Err(Refusal::PrivateAddress)
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns whether no single host has the canonical address: it is unspecified, multicast or broadcast.
+#[inline]
+pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
+    match ip {
+        // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
+        IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
+    }
+}
+
+/// Returns whether only its own network can reach the canonical address.
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
         IpAddr::V4(ip) => {
             let [a, b, ..] = ip.octets();
             // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier and unreachable from outside.
             let is_shared = a == 100 && b & 0xc0 == 64;
-            let is_private = ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared;
-            // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
-            (a == 0 || ip.is_multicast() || ip.is_broadcast(), is_private)
+            ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared
         }
-        IpAddr::V6(ip) => {
-            let is_private = ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local();
-            (ip.is_unspecified() || ip.is_multicast(), is_private)
-        }
-    };
-    if unusable {
-        Err(Refusal::UnusableAddress)
-    } else if private && refuse_private {
-        Err(Refusal::PrivateAddress)
-    } else {
-        Ok(())
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local(),
     }
 }
 

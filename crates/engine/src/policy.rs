@@ -126,6 +126,7 @@ impl Policy {
     ///
     /// # Errors
     /// Returns why the client may not enter the swarm. A client that leaves may have any address and port.
+    #[inline]
     pub fn admit(&self, request: &Request<'_>) -> Result<Decision, Refusal> {
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {

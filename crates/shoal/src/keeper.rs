@@ -23,6 +23,10 @@ use crate::{allocator, pool, process};
 /// The period of the keeper. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
 
+/// Pieces of free memory that the keeper returns to the kernel in a period, each of which takes some tens of
+/// microseconds.
+const TRIMS_PER_PERIOD: usize = 16;
+
 /// Periods between two checks of the resident memory.
 const WATCH_PERIODS: u32 = 5;
 
@@ -72,6 +76,7 @@ impl Keeper {
         let mut periods = 0_u32;
         Self::start_with(move || {
             store.make_ready();
+            let _may_have_more = (0..TRIMS_PER_PERIOD).all(|_| store.trim());
             if periods.is_multiple_of(WATCH_PERIODS) {
                 connections.watch(&store);
             }

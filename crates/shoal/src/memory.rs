@@ -271,6 +271,21 @@ pub(crate) fn huge_pages(root: &Path) -> Option<String> {
     rest.split_once(']').map(|(chosen, _)| chosen.to_owned())
 }
 
+/// Returns the NUMA nodes of this machine that have memory, a bit for each of the first 64. Returns 0 if the kernel does
+/// not know.
+pub(crate) fn nodes(root: &Path) -> u64 {
+    let list = fs::read_to_string(root.join("sys/devices/system/node/has_memory")).unwrap_or_default();
+    let mut nodes = 0_u64;
+    // The list is one of numbers and ranges, such as "0-1,4".
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
+            (first..=last.min(u64::BITS - 1)).for_each(|node| nodes |= 1 << node);
+        }
+    }
+    nodes
+}
+
 fn machine_bytes(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -434,5 +449,15 @@ mod tests {
         let root = machine(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")]);
         assert_eq!(huge_pages(root.path()).as_deref(), Some("madvise"));
         assert_eq!(huge_pages(machine(&[]).path()), None);
+    }
+
+    #[test]
+    fn nodes_are_read_from_numbers_and_ranges() {
+        let of = |list| nodes(machine(&[("sys/devices/system/node/has_memory", list)]).path());
+        assert_eq!(of("0\n"), 1);
+        assert_eq!(of("0-3\n"), 0b1111);
+        assert_eq!(of("0,2-3,63,64-70\n"), 0b1101 | 1 << 63);
+        assert_eq!(of("\n"), 0);
+        assert_eq!(nodes(machine(&[]).path()), 0);
     }
 }

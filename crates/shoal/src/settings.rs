@@ -166,6 +166,19 @@ pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<sh
     })
 }
 
+/// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
+/// finds the lock of a shard taken. More shards would leave more pages of memory partly filled, and fewer requests of a
+/// batch would share a lock.
+pub(crate) fn shards(workers: NonZeroUsize, memory_bytes_max: u64) -> usize {
+    const SHARDS_MIN: usize = 8;
+    const SHARDS_PER_WORKER: usize = 4;
+    /// Each shard holds some pages of each family in reserve: of a part of this size, at most a twelfth.
+    const BYTES_MIN: u64 = 2 << 20;
+    let affordable = usize::try_from(memory_bytes_max / BYTES_MIN).unwrap_or(usize::MAX);
+    let wanted = workers.get().saturating_mul(SHARDS_PER_WORKER).min(affordable);
+    wanted.clamp(SHARDS_MIN, shoal_store::SHARDS_MAX)
+}
+
 /// Returns random bytes that cannot be guessed.
 pub(crate) fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];

@@ -294,11 +294,25 @@ fn addresses(sockets: &[Sockets]) -> String {
 
 fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Store>> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
-    let store = Store::new(&settings::store(config, memory_bytes_max)?).with_context(|| {
-        format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
-    })?;
+    let shards = settings::shards(settings::workers(config), memory_bytes_max);
+    let store =
+        Store::with_shards(&settings::store(config, memory_bytes_max)?, shards).with_context(|| {
+            format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
+        })?;
+    let nodes = memory::nodes(Path::new(ROOT));
+    if nodes.count_ones() > 1
+        && let Err(error) = store.interleave(nodes)
+    {
+        tracing::warn!(%error, "the kernel does not spread the store over the NUMA nodes; one may get all of it");
+    }
     let memory_max = ByteSize::mib(memory_bytes_max >> 20);
-    tracing::info!(%memory_max, huge_pages = huge_pages.as_deref().unwrap_or("unknown"), "store");
+    tracing::info!(
+        %memory_max,
+        shards = store.v4.shards(),
+        numa_nodes = nodes.count_ones(),
+        huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
+        "store"
+    );
     if huge_pages.as_deref() == Some("never") {
         tracing::warn!(
             "huge pages are off, which makes large stores slower; \

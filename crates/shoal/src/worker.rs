@@ -20,7 +20,7 @@ use crate::service::WorkerService;
 const IDLE_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// How often a busy worker maintains the store, unless the last run did not finish what was due. Each run touches
-/// every part of the store, a cost that a single request should not have to bear.
+/// several parts of the store, a cost that a single request should not have to bear.
 const HOUSEKEEPING_MS: u64 = 10;
 
 /// Cache lines that one run spends on each family: about 50 µs if all of them miss the cache. Fifty thousand
@@ -72,8 +72,14 @@ impl Worker {
         mut streams: Option<StreamIo<WorkerService>>,
     ) -> io::Result<()> {
         let (mut service, wakers) = (self.service, self.wakers);
-        let mut housekeeping =
-            Housekeeping { store: self.store, swarms: self.swarms, last_ms: 0, behind: true };
+        let mut housekeeping = Housekeeping {
+            // The workers take turns at the shards: together they touch each of them about once in a round.
+            shards: self.store.v4.shards().div_ceil(wakers.len().max(1)),
+            store: self.store,
+            swarms: self.swarms,
+            last_ms: 0,
+            behind: true,
+        };
         let mut streams_busy = true;
         let mut trimmed_ms = 0;
         while !self.stopping.load(Ordering::Acquire) {
@@ -152,6 +158,8 @@ fn stop(
 /// The worker's share of the store's maintenance.
 struct Housekeeping {
     store: Arc<Store>,
+    /// The number of shards of a family that one run maintains.
+    shards: usize,
     swarms: Option<Arc<Swarms>>,
     last_ms: u64,
     /// Whether the last run did not finish what was due.
@@ -165,8 +173,8 @@ impl Housekeeping {
             return;
         }
         let now_s = clock::whole_seconds(now_ms);
-        let v4 = self.store.v4.expire(now_s, EXPIRY_LINES);
-        let v6 = self.store.v6.expire(now_s, EXPIRY_LINES);
+        let v4 = self.store.v4.expire_in(self.shards, now_s, EXPIRY_LINES);
+        let v6 = self.store.v6.expire_in(self.shards, now_s, EXPIRY_LINES);
         let webtorrent = self.swarms.as_ref().map(|swarms| swarms.expire(now_s, EXPIRY_PEERS));
         self.behind = v4.behind || v6.behind || webtorrent.is_some_and(|expired| expired.behind);
         self.last_ms = now_ms;

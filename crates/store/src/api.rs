@@ -10,8 +10,11 @@ use crate::hash::HashKey;
 use crate::pressure::Pressure;
 use crate::shard::Rules;
 use crate::source_limit::SourceLimit;
-use crate::swarms::Swarms;
+use crate::swarms::{SHARDS_MAX, Swarms};
 use crate::walk::Walk;
+
+/// Number of shards of a family, unless the owner of the store chooses it.
+const SHARDS_DEFAULT: usize = 32;
 
 /// Settings of the store.
 #[derive(Clone)]
@@ -89,11 +92,23 @@ pub enum Rejection {
 }
 
 impl Store {
-    /// Creates an empty store. Reserves address space for the memory ceiling, but takes no memory yet.
+    /// Creates an empty store with a number of shards that suits some eight threads. Reserves address space for the
+    /// memory ceiling, but takes no memory yet.
     ///
     /// # Errors
     /// Fails if the kernel refuses the reservation.
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
+        Self::with_shards(settings, SHARDS_DEFAULT)
+    }
+
+    /// As [`new`](Self::new), with about `shards` shards a family: the next power of two, up to [`SHARDS_MAX`]. Threads
+    /// wait for each other the less, the more shards there are for each; but each shard leaves some pages partly
+    /// filled.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_shards(settings: &Settings, shards: usize) -> std::io::Result<Self> {
+        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
         let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
         let key = HashKey::new(settings.hash_key);
         let rules = Rules {
@@ -102,7 +117,8 @@ impl Store {
             source_limit: SourceLimit::new(settings.peers_per_source_max),
             pressure: Arc::new(Pressure::new(&arena, &key)),
         };
-        Ok(Self { v4: Swarms::new(&arena, &rules), v6: Swarms::new(&arena, &rules), arena })
+        let (v4, v6) = (Swarms::new(&arena, &rules, shards), Swarms::new(&arena, &rules, shards));
+        Ok(Self { v4, v6, arena })
     }
 
     /// Replaces the content of `listed` with the next torrents of a walk over all of them: some hundreds, occasionally
@@ -119,5 +135,20 @@ impl Store {
     /// milliseconds. Without it, requests bear that delay.
     pub fn make_ready(&self) {
         self.arena.make_ready();
+    }
+
+    /// Takes the memory that is needed from now on from all these NUMA nodes in turn (a bit for each of the first 64).
+    /// Every thread uses all swarms, so no node suits one of them better.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel, for example if it supports only one node.
+    pub fn interleave(&self, nodes: u64) -> std::io::Result<()> {
+        self.arena.interleave(nodes)
+    }
+
+    /// Returns memory that is free to the kernel, a bounded part of it. Returns whether there is more. Call this from a
+    /// thread that serves no requests.
+    pub fn trim(&self) -> bool {
+        self.arena.trim()
     }
 }

@@ -327,6 +327,22 @@ impl Arena {
         let _refused = unsafe { libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
     }
 
+    /// Asks the kernel to take the memory from all `nodes` in turn (a bit for each), and not from the node of the thread
+    /// that happens to touch it first.
+    pub(crate) fn interleave(&self, nodes: u64) -> io::Result<()> {
+        /// linux/mempolicy.h.
+        const MPOL_INTERLEAVE: libc::c_int = 3;
+        // The kernel reads one bit less than it is told.
+        let bits = libc::c_ulong::from(u64::BITS) + 1;
+        let (start, mask) = (self.mapping.as_ptr(), core::ptr::from_ref(&nodes));
+        // SAFETY: the range is the mapping of this arena. The call decides only on which nodes its pages will be
+        // placed, and reads 64 bits from `mask` before it returns.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_mbind, start, self.mapping_bytes, MPOL_INTERLEAVE, mask, bits, 0)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Returns memory of free pages to the kernel, a bounded number of pages per call. Returns whether there is more.
     pub(crate) fn trim(&self) -> bool {
         let mut pages = {
@@ -413,6 +429,16 @@ mod tests {
         // SAFETY: `pages` is dropped before `one`, and not accessed.
         unsafe { one.take(1, Purpose::Growing, &mut pages) };
         other.put(pages.into_iter());
+    }
+
+    #[test]
+    fn memory_is_taken_from_nodes_that_exist() {
+        let arena = Arena::new(8 << 20).unwrap();
+        // Some kernels and sandboxes have no memory policies at all.
+        if arena.interleave(1).is_ok() {
+            let nowhere = arena.interleave(1 << 63).unwrap_err();
+            assert_eq!(nowhere.kind(), io::ErrorKind::InvalidInput);
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use shoal_types::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
@@ -13,10 +12,10 @@ use crate::family::Family;
 use crate::hash::HashKey;
 use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::swarm_line;
+use crate::sync::{Mutex, MutexGuard};
 
-/// Number of shards of a family. A lock is held for about a tenth of a microsecond, so sixteen workers at a million
-/// requests a second each still find it free 19 times in 20. More shards would leave more pages partly filled.
-pub(crate) const SHARDS: usize = 32;
+/// Maximum number of shards of a family.
+pub const SHARDS_MAX: usize = 256;
 
 /// Maximum budget that is spent while a lock is held.
 const BUDGET_PER_LOCK: usize = 64;
@@ -25,11 +24,16 @@ const BUDGET_PER_LOCK: usize = 64;
 pub struct Swarms<P: Family> {
     key: HashKey,
     timeout_s: u32,
-    arena: Arc<Arena>,
-    /// The shard at which the next call of `expire` begins.
-    next_shard: AtomicUsize,
+    next_shard: NextShard,
+    /// As many as a power of two.
     shards: Box<[Cell<P>]>,
 }
+
+/// The shard at which the next call of `expire` begins. Aligned so that the workers that change it do not disturb those
+/// that read the fields beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct NextShard(AtomicUsize);
 
 /// A shard, and its totals next to the lock, where they can be read without it. Aligned so that no two shards share a
 /// cache line.
@@ -51,15 +55,26 @@ struct Cell<P: Family> {
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub(crate) info_hash: InfoHash,
+    /// The index of its shard.
+    shard: u16,
     /// The hash from which tables compute its position.
     pub(crate) hash: u64,
 }
 
+/// A shard that is locked for several steps of several requests.
+pub struct LockedShard<'s, P: Family> {
+    cell: &'s Cell<P>,
+    shard: MutexGuard<'s, Shard<P>>,
+    /// Whether a step may have changed the totals.
+    is_changed: bool,
+}
+
 impl Place {
-    /// Returns the index of the shard.
+    /// Returns the index of the shard. It is below the number of shards, and therefore below [`SHARDS_MAX`].
     #[inline]
-    fn shard(&self) -> usize {
-        usize::try_from(self.hash % SHARDS as u64).unwrap_or(0)
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard.into()
     }
 }
 
@@ -67,14 +82,92 @@ impl<P: Family> Cell<P> {
     /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
     fn publish(&self, shard: &Shard<P>) {
+        // Most announces change no total, and an unchanged line stays shared with those who read it.
+        let publish = |total: &AtomicU64, value| {
+            if total.load(Ordering::Relaxed) != value {
+                total.store(value, Ordering::Relaxed);
+            }
+        };
         let tally = &shard.tally;
-        self.swarms.store(tally.swarms, Ordering::Relaxed);
-        self.seeders.store(tally.seeders, Ordering::Relaxed);
-        self.leechers.store(tally.leechers, Ordering::Relaxed);
-        self.expired.store(tally.expired, Ordering::Relaxed);
-        self.evicted.store(tally.evicted, Ordering::Relaxed);
-        self.unregistered.store(tally.unregistered, Ordering::Relaxed);
-        self.bytes.store((shard.memory.pages() * PAGE_BYTES) as u64, Ordering::Relaxed);
+        publish(&self.swarms, tally.swarms);
+        publish(&self.seeders, tally.seeders);
+        publish(&self.leechers, tally.leechers);
+        publish(&self.expired, tally.expired);
+        publish(&self.evicted, tally.evicted);
+        publish(&self.unregistered, tally.unregistered);
+        publish(&self.bytes, (shard.memory.pages() * PAGE_BYTES) as u64);
+    }
+}
+
+impl<P: Family> fmt::Debug for LockedShard<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockedShard").finish_non_exhaustive()
+    }
+}
+
+impl<P: Family> LockedShard<'_, P> {
+    /// Prefetches the line of the table in which the swarm is or would be.
+    #[inline]
+    pub fn prefetch_swarm(&self, place: &Place) {
+        self.shard.prefetch_swarm(place);
+    }
+
+    /// Prefetches the header of a large swarm.
+    #[inline]
+    pub fn prefetch_large(&self, place: &Place) {
+        self.shard.prefetch_large(place);
+    }
+
+    /// Prefetches the line in which the peer is or would be, and the peers that its reply will contain if the announce
+    /// itself is given an equal `rng`.
+    #[inline]
+    pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, mut rng: fastrand::Rng) {
+        self.shard.prefetch_peers(place, announce, &mut rng);
+    }
+
+    /// Applies an announce, see [`Swarms::announce`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn announce(
+        &mut self,
+        place: &Place,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        peers_out: &mut [u8],
+    ) -> Result<Announced, Rejection> {
+        self.is_changed = true;
+        self.shard.announce(place, announce, now_s, rng, peers_out)
+    }
+
+    /// Serves a peer that is not a member, see [`Swarms::visit`].
+    pub fn visit(
+        &self,
+        place: &Place,
+        seeds: bool,
+        peers_wanted: usize,
+        rng: &mut fastrand::Rng,
+        peers_out: &mut [u8],
+    ) -> Announced {
+        self.shard.serve_non_member(place, seeds, peers_wanted, rng, peers_out)
+    }
+
+    /// Returns the counts of one swarm.
+    #[inline]
+    #[must_use]
+    pub fn scrape(&self, place: &Place) -> Counts {
+        self.shard.scrape(place)
+    }
+}
+
+impl<P: Family> Drop for LockedShard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_changed {
+            self.cell.publish(&self.shard);
+        }
     }
 }
 
@@ -86,8 +179,8 @@ impl<P: Family> fmt::Debug for Swarms<P> {
 }
 
 impl<P: Family> Swarms<P> {
-    /// Creates an empty set of swarms.
-    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules) -> Self {
+    /// Creates an empty set of swarms in this many shards, a power of two.
+    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, shards: usize) -> Self {
         let cell = |shard| Cell {
             shard: Mutex::new(Shard::new(Arc::clone(arena), rules, shard as u64)),
             swarms: AtomicU64::new(0),
@@ -98,16 +191,42 @@ impl<P: Family> Swarms<P> {
             unregistered: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        let shards = (0..SHARDS).map(cell).collect();
+        let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
-        Self { key, timeout_s, arena: Arc::clone(arena), next_shard: AtomicUsize::new(0), shards }
+        Self { key, timeout_s, next_shard: NextShard::default(), shards }
     }
 
     /// Hashes the info hash, once for all steps of a request.
     #[inline]
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        Place { info_hash: *info_hash, hash: swarm_line::hash(info_hash, &self.key) }
+        let hash = swarm_line::hash(info_hash, &self.key);
+        let shard = hash & (self.shards.len() as u64 - 1);
+        Place { info_hash: *info_hash, shard: u16::try_from(shard).unwrap_or(0), hash }
+    }
+
+    /// Returns the number of shards.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Locks a shard, for all steps of a batch that concern it. The steps are those of [`Swarms`], under the same
+    /// names, for places with this [`Place::shard`]. The lock is meant to be held for microseconds; a thread must not
+    /// hold two.
+    #[inline]
+    #[must_use]
+    pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
+        let cell = &self.shards[shard];
+        LockedShard { cell, shard: cell.shard.lock(), is_changed: false }
+    }
+
+    /// As [`lock`](Self::lock), unless another thread holds the lock.
+    #[inline]
+    #[must_use]
+    pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P>> {
+        let cell = &self.shards[shard];
+        Some(LockedShard { cell, shard: cell.shard.try_lock()?, is_changed: false })
     }
 
     /// First step of a batch: prefetches the line of the table in which the swarm is or would be. Changes nothing.
@@ -153,11 +272,7 @@ impl<P: Family> Swarms<P> {
         rng: &mut fastrand::Rng,
         peers_out: &mut [u8],
     ) -> Result<Announced, Rejection> {
-        let cell = &self.shards[place.shard()];
-        let mut shard = cell.shard.lock();
-        let announced = shard.announce(place, announce, now_s, rng, peers_out);
-        cell.publish(&shard);
-        announced
+        self.lock(place.shard()).announce(place, announce, now_s, rng, peers_out)
     }
 
     /// Returns the counts of a swarm, and writes a sample of it for a peer that is not a member, for example because
@@ -207,20 +322,20 @@ impl<P: Family> Swarms<P> {
         last
     }
 
-    /// Returns the number of shards.
-    pub(crate) fn shard_count(&self) -> usize {
-        self.shards.len()
+    /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of
+    /// work. Call this many times a second alongside the traffic, from any number of threads.
+    pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
+        self.expire_in(self.shards(), now_s, budget)
     }
 
-    /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of
-    /// work, and returns spare memory to the kernel. Call this many times a second alongside the traffic, from any
-    /// number of threads.
-    pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
+    /// As [`expire`](Self::expire), in the next `shards` shards only. Several threads that call this take turns at the
+    /// shards.
+    pub fn expire_in(&self, shards: usize, now_s: u32, budget: usize) -> Expired {
         let mut left = budget;
         let mut expired = Expired::default();
-        let first = self.next_shard.fetch_add(1, Ordering::Relaxed);
-        for index in 0..SHARDS {
-            let cell = &self.shards[(first + index) % SHARDS];
+        let first = self.next_shard.0.fetch_add(shards, Ordering::Relaxed);
+        for index in 0..shards.min(self.shards()) {
+            let cell = &self.shards[first.wrapping_add(index) % self.shards()];
             let mut behind = true;
             while behind && left > 0 {
                 // The thread that holds the lock will have released it before the next pass.
@@ -236,9 +351,6 @@ impl<P: Family> Swarms<P> {
                 expired.behind = true;
                 break;
             }
-        }
-        if !expired.behind {
-            self.arena.trim();
         }
         expired
     }

@@ -27,7 +27,7 @@ impl Walk {
 
     pub(crate) fn list_next(&mut self, store: &Store, listed: &mut Vec<Listed>) -> bool {
         listed.clear();
-        if self.shard == store.v4.shard_count() {
+        if self.shard == store.v4.shards() {
             return false;
         }
         let last = store.v4.list(self.shard, self.selector, u32::MAX, listed);
@@ -41,7 +41,7 @@ impl Walk {
             Some(next) => self.selector = next,
             None => *self = Self { shard: self.shard + 1, selector: 0 },
         }
-        self.shard < store.v4.shard_count()
+        self.shard < store.v4.shards()
     }
 }
 

@@ -15,7 +15,7 @@ mod request;
 
 pub use error::{NoRoom, ReplyError, RequestError, Truncated};
 pub use option::{Options, UrlData, encode_url_data};
-pub use reply::{AnnounceHead, Peers, Reply, ScrapeEntry, ScrapeHead};
+pub use reply::{AnnounceHead, ConnectReply, Peers, Reply, ScrapeEntry, ScrapeHead};
 pub use request::{Announce, Request};
 
 /// The value in the place of the connection id of a connect request (BEP 15, "connect").

@@ -1,6 +1,7 @@
 //! The responder over a real store: datagrams in, datagrams out.
 
 mod any_bytes;
+mod batches;
 mod harness;
 mod swarms;
 mod verification;

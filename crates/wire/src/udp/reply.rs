@@ -85,9 +85,10 @@ struct Head {
     transaction_id: U32,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// A whole connect reply, for a tracker that writes it in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct ConnectReply {
+pub struct ConnectReply {
     head: Head,
     connection_id: U64,
 }
@@ -110,6 +111,20 @@ impl<'b> Peers<'b> {
     #[must_use]
     pub fn of_family<P: FromBytes + Immutable + KnownLayout + Unaligned>(self) -> Option<&'b [P]> {
         <[P]>::ref_from_bytes(self.0).ok()
+    }
+}
+
+impl ConnectReply {
+    /// Returns the reply to `transaction_id`.
+    #[must_use]
+    pub fn new(transaction_id: TransactionId, connection_id: ConnectionId) -> Self {
+        Self { head: Head::new(action::CONNECT, transaction_id), connection_id: connection_id.0.into() }
+    }
+
+    /// Splits a packet buffer into the reply and the rest.
+    #[must_use]
+    pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [u8])> {
+        Self::mut_from_prefix(packet).ok()
     }
 }
 
@@ -193,8 +208,7 @@ impl<'b> Reply<'b> {
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         match *self {
             Self::Connect { transaction_id, connection_id } => {
-                let head = Head::new(action::CONNECT, transaction_id);
-                let reply = ConnectReply { head, connection_id: U64::new(connection_id.0) };
+                let reply = ConnectReply::new(transaction_id, connection_id);
                 write(&[reply.as_bytes()], out)
             }
             Self::Announce { transaction_id, interval_s, leechers, seeders, peers } => {

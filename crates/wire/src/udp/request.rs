@@ -106,6 +106,7 @@ impl<'b> Request<'b> {
     ///
     /// # Errors
     /// Returns [`RequestError`] if the packet is not a request of BEP 15.
+    #[inline]
     pub fn decode(packet: &'b [u8]) -> Result<Self, RequestError> {
         let truncated =
             |part, bytes_min| RequestError::Truncated(Truncated { part, bytes: packet.len(), bytes_min });

@@ -1,0 +1,179 @@
+//! The requests of a batch to the swarms of one family, grouped by shard.
+//!
+//! Requests of a group share one lock in each pass. A group keeps the order of arrival, and all requests to a swarm are
+//! in the same group, so they are applied as they arrived. The order of the groups does not matter: where another
+//! worker holds the lock, the group comes last.
+
+use arrayvec::ArrayVec;
+use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Swarms};
+use shoal_transport::datagram::BATCH_MAX;
+
+use super::{Query, SCRAPE_HASHES_MAX};
+
+/// Maximum number of requests that wait: a whole batch of announces, and one scrape that is as long as it may be. A
+/// torrent of a scrape counts as one request.
+const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
+
+/// The index that no item has.
+const NONE: u8 = u8::MAX;
+
+const _: () = assert!(ITEMS_MAX <= NONE as usize, "an index of an item takes one byte");
+
+/// The waiting requests.
+#[derive(Debug)]
+pub(super) struct Batch<P> {
+    items: ArrayVec<Item<P>, ITEMS_MAX>,
+    groups: ArrayVec<Group, ITEMS_MAX>,
+    /// The index of the group of each shard.
+    group_of_shard: [u8; SHARDS_MAX],
+}
+
+/// An admitted request to one swarm.
+#[derive(Debug)]
+pub(super) struct Item<P> {
+    pub(super) place: Place,
+    /// The index of its datagram in the batch.
+    exchange: u8,
+    /// The next item of its group.
+    next: u8,
+    pub(super) query: Query,
+    pub(super) work: Work<P>,
+}
+
+/// The change or question to a swarm.
+#[derive(Debug)]
+pub(super) enum Work<P> {
+    /// If the peer does not register, the swarm is only read.
+    Announce {
+        announce: Announce<P>,
+        registers: bool,
+        /// The seed of its sample. It is drawn this early so that the peers of the sample can be prefetched.
+        sample_seed: u64,
+    },
+    /// The counts become this entry of the reply.
+    Scrape { entry: u8 },
+}
+
+/// The items of one shard.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    shard: usize,
+    first: u8,
+    last: u8,
+    /// Whether there are announces among them.
+    has_announces: bool,
+}
+
+/// Returns an index of the batch, or of an item or a group, as one byte.
+#[inline]
+fn short(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(NONE)
+}
+
+impl<P> Item<P> {
+    /// Returns the index of its datagram in the batch.
+    pub(super) fn exchange(&self) -> usize {
+        self.exchange.into()
+    }
+}
+
+impl<P: shoal_store::Family> Batch<P> {
+    pub(super) fn new() -> Self {
+        Self { items: ArrayVec::new(), groups: ArrayVec::new(), group_of_shard: [NONE; SHARDS_MAX] }
+    }
+
+    /// Returns the number of items for which there is room.
+    pub(super) fn room(&self) -> usize {
+        self.items.remaining_capacity()
+    }
+
+    /// Appends an item. There must be room for it.
+    #[inline]
+    pub(super) fn push(&mut self, place: Place, exchange: usize, query: Query, work: Work<P>) {
+        let shard = place.shard();
+        let has_announces = matches!(work, Work::Announce { .. });
+        let index = short(self.items.len());
+        self.items.push(Item { place, exchange: short(exchange), next: NONE, query, work });
+        let group = &mut self.group_of_shard[shard];
+        if let Some(group) = self.groups.get_mut(usize::from(*group)) {
+            self.items[usize::from(group.last)].next = index;
+            group.last = index;
+            group.has_announces |= has_announces;
+        } else {
+            *group = short(self.groups.len());
+            self.groups.push(Group { shard, first: index, last: index, has_announces });
+        }
+    }
+
+    /// Starts to load the swarms.
+    pub(super) fn prefetch_swarms(&self, swarms: &Swarms<P>) {
+        self.visit_groups(swarms, |_| true, |shard, item| shard.prefetch_swarm(&item.place));
+    }
+
+    /// Starts to load the parts of the swarms, now that their entries are loaded.
+    pub(super) fn prefetch_large(&self, swarms: &Swarms<P>) {
+        self.visit_groups(
+            swarms,
+            |group| group.has_announces,
+            |shard, item| {
+                if let Work::Announce { .. } = item.work {
+                    shard.prefetch_large(&item.place);
+                }
+            },
+        );
+    }
+
+    /// Starts to load the announcing peers, and the peers that replies will contain: sampling later draws the same ones
+    /// again.
+    pub(super) fn prefetch_peers(&self, swarms: &Swarms<P>) {
+        self.visit_groups(
+            swarms,
+            |group| group.has_announces,
+            |shard, item| {
+                if let Work::Announce { announce, registers: true, sample_seed } = &item.work {
+                    shard.prefetch_peers(&item.place, announce, fastrand::Rng::with_seed(*sample_seed));
+                }
+            },
+        );
+    }
+
+    /// Applies all items with `apply`, each under the lock of its shard, and removes them.
+    pub(super) fn apply(&mut self, swarms: &Swarms<P>, apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P>)) {
+        self.visit_groups(swarms, |_| true, apply);
+        for group in self.groups.drain(..) {
+            self.group_of_shard[group.shard] = NONE;
+        }
+        self.items.clear();
+    }
+
+    /// Visits the items of all groups that are wanted.
+    #[inline]
+    fn visit_groups(
+        &self,
+        swarms: &Swarms<P>,
+        is_wanted: impl Fn(&Group) -> bool,
+        mut visit: impl FnMut(&mut LockedShard<'_, P>, &Item<P>),
+    ) {
+        let mut visit_group = |mut shard: LockedShard<'_, P>, group: &Group| {
+            let mut next = group.first;
+            while let Some(item) = self.items.get(usize::from(next)) {
+                visit(&mut shard, item);
+                next = item.next;
+            }
+        };
+        if self.groups.is_empty() {
+            return;
+        }
+        let mut busy = ArrayVec::<&Group, ITEMS_MAX>::new();
+        for group in self.groups.iter().filter(|group| is_wanted(group)) {
+            match swarms.try_lock(group.shard) {
+                Some(shard) => visit_group(shard, group),
+                None => busy.push(group),
+            }
+        }
+        // By reference, since a move would copy the whole list.
+        for group in &busy {
+            visit_group(swarms.lock(group.shard), group);
+        }
+    }
+}
