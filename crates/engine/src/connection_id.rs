@@ -5,15 +5,23 @@
 //! issued. Every tracker with the same key and a clock that is right within two minutes accepts the ids of the
 //! others. The port is left out, because NATs change it between two requests.
 //!
-//! The low 8 bits of an id are its slot, modulo 256, and the other 56 are the hash. A check therefore costs one
-//! hash, however long ids are accepted and however many wrong ones arrive. Guessing 56 bits for one address takes
+//! An id is 56 bits of the hash, 2 bits of version and 6 bits of slot (modulo 64), from high to low. A check therefore
+//! costs one hash, however long ids are accepted and however many wrong ones arrive. Guessing 56 bits for one address takes
 //! centuries at ten million guesses a second, and gains no more than one connect request.
+//!
+//! The hash is SipHash-2-4. A slot is shortened to 24 bits, so that an IPv4 address and its slot are 7 bytes, which
+//! together with their length are a single block: six rounds, half of what 24 bytes take. Slots repeat after 63 years.
+//! IPv4 and IPv6 cannot be confused, because SipHash mixes in the length. A hash by AES instructions would be as fast,
+//! but an eBPF program, which may answer connect requests one day, has only the instructions of which SipHash consists.
+//!
+//! Nodes that share a key recognize an id that is made in another way by its version. Whoever changes the format gives
+//! it the next version and another key, derived from the configured one, and accepts both versions for one release
+//! before any node issues the new one. Otherwise half of the clients of a mixed cluster would have to connect again.
 
 use core::fmt;
 use core::net::IpAddr;
 
 use shoal_wire::udp::ConnectionId;
-use siphasher::sip::SipHasher24;
 
 /// Length of a slot in seconds.
 const SLOT_S: u64 = 120;
@@ -22,10 +30,17 @@ const SLOT_S: u64 = 120;
 /// until two minutes after it has been send."
 const VALID_S_MIN: u64 = 120;
 
-/// Maximum grace period in seconds. The window of slots stays far below the 256 that the low bits can tell apart.
+/// Maximum grace period in seconds. The window of slots stays far below the 64 that the low bits can tell apart.
 const GRACE_S_MAX: u32 = 3600;
 
-const SLOT_BITS: u64 = 0xff;
+/// The bits of an id that are those of its slot.
+const SLOT_BITS: u64 = 0x3f;
+
+/// The version of the format, in its place.
+const VERSION: u64 = 1 << 6;
+
+/// The bits of an id that are hashed.
+const HASH_BITS: u64 = !0xff;
 
 /// The secret that ids are made from. Anyone who knows it can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,15 +63,70 @@ impl fmt::Debug for ConnectionKey {
 /// Issues and checks connection ids.
 #[derive(Clone)]
 pub struct ConnectionIds {
-    keyed: SipHasher24,
+    keyed: SipHash,
     grace_s: u64,
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein 2012) under one key: its state before the message.
+#[derive(Clone, Copy)]
+struct SipHash([u64; 4]);
+
+/// Returns the two numbers in 16 bytes, as SipHash reads them.
+#[inline]
+fn words(bytes: [u8; 16]) -> [u64; 2] {
+    let words: [zerocopy::little_endian::U64; 2] = zerocopy::transmute!(bytes);
+    words.map(zerocopy::little_endian::U64::get)
+}
+
+impl SipHash {
+    fn new(key: &ConnectionKey) -> Self {
+        let [k0, k1] = words(key.0);
+        // The constants are "somepseudorandomlygeneratedbytes".
+        Self([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ])
+    }
+
+    /// Hashes a message of whole blocks. The last block ends with up to seven bytes of the message, and the length of
+    /// the message modulo 256 as its highest byte.
+    #[inline]
+    fn hash<const BLOCKS: usize>(self, blocks: [u64; BLOCKS]) -> u64 {
+        let mut state = self;
+        for block in blocks {
+            state.0[3] ^= block;
+            state.round();
+            state.round();
+            state.0[0] ^= block;
+        }
+        state.0[2] ^= 0xff;
+        (0..4).for_each(|_| state.round());
+        let [v0, v1, v2, v3] = state.0;
+        v0 ^ v1 ^ v2 ^ v3
+    }
+
+    #[inline]
+    fn round(&mut self) {
+        let [mut v0, mut v1, mut v2, mut v3] = self.0;
+        v0 = v0.wrapping_add(v1);
+        v2 = v2.wrapping_add(v3);
+        v1 = v1.rotate_left(13) ^ v0;
+        v3 = v3.rotate_left(16) ^ v2;
+        v0 = v0.rotate_left(32).wrapping_add(v3);
+        v2 = v2.wrapping_add(v1);
+        v1 = v1.rotate_left(17) ^ v2;
+        v3 = v3.rotate_left(21) ^ v0;
+        self.0 = [v0, v1, v2.rotate_left(32), v3];
+    }
 }
 
 impl ConnectionIds {
     /// Creates ids from `key`, which are accepted for two minutes and `grace_s` more seconds, up to an hour.
     #[must_use]
     pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
-        Self { keyed: SipHasher24::new_with_key(&key.0), grace_s: grace_s.min(GRACE_S_MAX).into() }
+        Self { keyed: SipHash::new(key), grace_s: grace_s.min(GRACE_S_MAX).into() }
     }
 
     /// Replaces the grace period.
@@ -65,6 +135,7 @@ impl ConnectionIds {
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
+    #[inline]
     #[must_use]
     pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
         self.id_of_slot(ip, unix_s / SLOT_S)
@@ -74,6 +145,7 @@ impl ConnectionIds {
     ///
     /// Ids of the next slot are accepted as well: the clock of another node may be ahead, or our own may have
     /// been set back.
+    #[inline]
     #[must_use]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
         let newest = (unix_s / SLOT_S) + 1;
@@ -86,15 +158,21 @@ impl ConnectionIds {
         in_time && self.id_of_slot(ip, slot) == id
     }
 
+    #[inline]
     fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
-        let ip = match ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
+        // The message is the address, followed by three bytes of the slot.
+        let low_slot = slot & 0xff_ffff;
+        let hash = match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let ip = u64::from(u32::from_le_bytes(ip.octets()));
+                self.keyed.hash([ip | low_slot << 32 | 7 << 56])
+            }
+            IpAddr::V6(ip) => {
+                let [first, second] = words(ip.octets());
+                self.keyed.hash([first, second, low_slot | 19 << 56])
+            }
         };
-        let mut message = [0; 24];
-        message[..16].copy_from_slice(&ip.octets());
-        message[16..].copy_from_slice(&slot.to_le_bytes());
-        ConnectionId((self.keyed.hash(&message) & !SLOT_BITS) | (slot & SLOT_BITS))
+        ConnectionId(hash & HASH_BITS | VERSION | slot & SLOT_BITS)
     }
 }
 
@@ -183,8 +261,37 @@ mod tests {
     #[test]
     fn ids_are_the_same_on_every_machine() {
         let id = |address| ids(0).issue(ip(address), 1_700_000_000);
-        assert_eq!(id("192.0.2.1"), ConnectionId(0xce1a_bd37_dcf1_9b8a));
-        assert_eq!(id("2001:db8::1"), ConnectionId(0x29c5_fa84_c375_398a));
+        assert_eq!(id("192.0.2.1"), ConnectionId(0x4776_ca12_515a_054a));
+        assert_eq!(id("2001:db8::1"), ConnectionId(0x84ba_fe80_1718_634a));
+    }
+
+    #[test]
+    fn hashes_are_those_of_siphash() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let (key, slot) = (rng.u128(..).to_le_bytes(), rng.u64(..));
+            let ids = ConnectionIds::new(&ConnectionKey::new(key), 0);
+            let oracle = siphasher::sip::SipHasher24::new_with_key(&key);
+            for ip in [IpAddr::from(rng.u32(..).to_be_bytes()), IpAddr::from(rng.u128(..).to_be_bytes())] {
+                let mut message = match ip {
+                    IpAddr::V4(ip) => ip.octets().to_vec(),
+                    IpAddr::V6(ip) => ip.octets().to_vec(),
+                };
+                message.extend(&slot.to_le_bytes()[..3]);
+                let (id, hash) = (ids.id_of_slot(ip, slot), oracle.hash(&message));
+                assert_eq!((id.0 >> 8, id.0 >> 6 & 3, id.0 & 63), (hash >> 8, 1, slot & 63), "{ip}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_id_of_another_version_is_refused() {
+        let ids = ids(3600);
+        let id = ids.issue(ip("192.0.2.1"), SLOT_START_S);
+        for version in [0, 2, 3] {
+            let other = ConnectionId(id.0 & !0xc0 | version << 6);
+            assert!(!ids.accepts(other, ip("192.0.2.1"), SLOT_START_S), "{version}");
+        }
     }
 
     #[test]
