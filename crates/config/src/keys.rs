@@ -253,6 +253,11 @@ settings! {
         /// Bind each worker to a processor of its own. This gains a little on a dedicated machine. It hurts where other
         /// programs share the processors, since a pinned worker cannot move to a free one.
         pin: bool = false => Restart;
+
+        /// Give each datagram to the worker on the processor that received it, which saves its way through another cache.
+        /// Only for pinned workers, and only where the network card spreads its work over all their processors (as
+        /// many receive queues as workers): a worker gets no more than its processor receives.
+        steer: bool = false => Restart;
     }
 
     /// The replies to announces. Unless a key says otherwise, it applies to every protocol.

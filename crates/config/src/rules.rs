@@ -23,6 +23,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
     let rules = [
         listen_at_all,
         udp_listens_once,
+        steered_workers_are_pinned,
         http_listens_once,
         tls_has_certificates,
         keys_match_certificates,
@@ -53,6 +54,14 @@ fn listen_at_all(config: &Config) -> Option<Conflict> {
 fn udp_listens_once(config: &Config) -> Option<Conflict> {
     let fault = listening_twice(&config.udp.listen)?;
     Some(Conflict { keys: &["udp.listen"], fault })
+}
+
+fn steered_workers_are_pinned(config: &Config) -> Option<Conflict> {
+    (config.workers.steer && !config.workers.pin).then(|| Conflict {
+        keys: &["workers.steer", "workers.pin"],
+        fault: "a worker that is not pinned has no processor whose datagrams it could get; set workers.pin as well"
+            .to_owned(),
+    })
 }
 
 fn http_listens_once(config: &Config) -> Option<Conflict> {

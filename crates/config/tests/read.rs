@@ -178,6 +178,12 @@ fn all_problems_are_reported_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
+fn only_pinned_workers_can_be_steered() {
+    assert!(refusal("[workers]\nsteer = true").contains("set workers.pin as well"));
+    assert!(read_both("[workers]\nsteer = true\npin = true", &[]).is_ok_and(|config| config.workers.steer));
+}
+
+#[test]
 fn contradictions_are_reported_with_both_keys() {
     assert_eq!(
         refusal("[announce]\nnumwant_max = 40"),

@@ -69,6 +69,23 @@ impl Sockets {
         Ok(sets)
     }
 
+    /// Makes the kernel give each datagram to the worker on the processor that received it: worker `i` of `workers`, as
+    /// returned by [`bind`](Self::bind), runs on the `i`th of `processors`. Datagrams that other processors receive are
+    /// distributed as before. So are all of them if there are more workers than processors.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn steer(workers: &[Self], processors: &[usize]) -> Result<(), BindError> {
+        let (Some(first), Some(processors)) = (workers.first(), processors.get(..workers.len())) else {
+            return Ok(());
+        };
+        for bound in &first.bound {
+            options::steer_by_processor(&bound.socket, processors)
+                .map_err(BindError::at(bound.local, "SO_ATTACH_REUSEPORT_CBPF"))?;
+        }
+        Ok(())
+    }
+
     /// Opens the sockets of one client worker: one from each local address, all connected to the same server. The
     /// kernel drops datagrams from other addresses.
     ///

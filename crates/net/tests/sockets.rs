@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::net::UdpSocket;
 use std::num::NonZeroUsize;
+use std::thread;
 
 use common::{bind, bind_one, connect, settings};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use shoal_net::{BindError, SOCKETS_MAX, SocketSettings, Sockets};
 
 #[test]
@@ -75,4 +78,46 @@ fn a_probe_sees_the_queue_and_the_drops() {
 
     drop(sockets);
     assert_eq!(probe.read().unwrap(), None);
+}
+
+fn receive_queue(worker: &Sockets) -> u32 {
+    worker.probes().next().unwrap().read().unwrap().unwrap().receive_queue_bytes
+}
+
+/// Over loopback, the processor that sends a datagram also receives it.
+#[test]
+fn steered_datagrams_reach_the_worker_of_the_processor_that_received_them() {
+    let here = (0..CpuSet::MAX_CPU).find(|cpu| sched_getaffinity(None).unwrap().is_set(*cpu)).unwrap();
+    let mut only_here = CpuSet::new();
+    only_here.set(here);
+    for steered_to in 0..3 {
+        let workers = bind(&["127.0.0.1:0"], 3).unwrap();
+        let mut processors = [usize::MAX; 3];
+        processors[steered_to] = here;
+        Sockets::steer(&workers, &processors).unwrap();
+        let address = workers[0].local_addrs().next().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                sched_setaffinity(None, &only_here).unwrap();
+                for _ in 0..20 {
+                    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], address).unwrap();
+                }
+            });
+        });
+        let reached: Vec<usize> = (0..3).filter(|&worker| receive_queue(&workers[worker]) > 0).collect();
+        assert_eq!(reached, [steered_to]);
+    }
+}
+
+#[test]
+fn datagrams_of_other_processors_reach_some_worker() {
+    let workers = bind(&["127.0.0.1:0"], 2).unwrap();
+    Sockets::steer(&workers, &[usize::MAX, usize::MAX - 1]).unwrap();
+    let address = workers[0].local_addrs().next().unwrap();
+    for _ in 0..40 {
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[1], address).unwrap();
+    }
+    for worker in &workers {
+        assert!(receive_queue(worker) > 0);
+    }
 }

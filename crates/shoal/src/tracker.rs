@@ -108,6 +108,10 @@ async fn start(
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
     let sockets = bind(config)?;
+    let processors = if config.workers.pin { processors::allowed()? } else { Vec::new() };
+    if config.workers.steer {
+        steer(&sockets, &processors)?;
+    }
     let listeners = listen(config)?;
     let udp = addresses(&sockets);
     let (http, tls) = listen_addresses(&listeners, config.http.listen.len());
@@ -135,7 +139,7 @@ async fn start(
         key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
         store: Arc::clone(&store),
         webtorrent,
-        processors: if config.workers.pin { processors::allowed()? } else { Vec::new() },
+        processors,
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
@@ -275,6 +279,18 @@ fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)
+}
+
+/// Steers datagrams to the workers on the processors that receive them.
+fn steer(sockets: &[Sockets], processors: &[usize]) -> anyhow::Result<()> {
+    if sockets.len() > processors.len() {
+        tracing::warn!(
+            workers = sockets.len(),
+            processors = processors.len(),
+            "workers.steer has no effect: it needs a processor for each worker"
+        );
+    }
+    Ok(Sockets::steer(sockets, processors)?)
 }
 
 /// Returns the addresses at which all workers accept connections: the `plain` first ones without TLS, then those

@@ -102,11 +102,51 @@ fn tcp_info(socket: impl AsFd) -> Result<libc::tcp_info, Errno> {
     if failed == 0 { Ok(unsafe { info.assume_init() }) } else { Err(last_errno()) }
 }
 
+/// Makes the kernel choose the socket of a group that shares a port by the processor that received the datagram: that of
+/// `processors` with the same index as the socket in its group (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF). Datagrams that
+/// other processors receive are distributed by their addresses, as without this.
+pub(super) fn steer_by_processor(socket: impl AsFd, processors: &[usize]) -> Result<(), Errno> {
+    let mut program = steering(processors);
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the descriptor and the program to which it points before the call returns; the pointer
+    // and the length are those of a vector that lives until then.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            ptr::from_ref(&program).cast(),
+            socklen_of::<libc::sock_fprog>(),
+        )
+    };
+    if failed == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Returns the program that maps processors to the indexes of sockets (linux/filter.h).
+fn steering(processors: &[usize]) -> Vec<libc::sock_filter> {
+    let instruction = |code: u32, jf, k| {
+        let code = u16::try_from(code).expect("the codes of instructions have 16 bits");
+        libc::sock_filter { code, jt: 0, jf, k }
+    };
+    let current = (libc::SKF_AD_OFF + libc::SKF_AD_CPU).cast_unsigned();
+    let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, current)];
+    for (index, processor) in (0..).zip(processors) {
+        let processor = u32::try_from(*processor).unwrap_or(u32::MAX);
+        // On any other processor, one instruction is skipped.
+        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, processor));
+        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, index));
+    }
+    // No group has a socket with this index.
+    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX));
+    program
+}
+
 fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
     set(socket, level, option, 1)
 }
 
-/// Sets an option that takes an int, as all of those above do.
+/// Sets an option that takes an int.
 fn set(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
     // SAFETY: the kernel copies one int, or less, from `value` before the call returns.
     let failed = unsafe {
