@@ -152,8 +152,8 @@ settings! {
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Whether a worker uses the same X25519 key pair for all handshakes of a second. This saves about a twentieth of
-        /// the processor time of a handshake. The price is forward secrecy: whoever reads the memory of the tracker
-        /// before the next key pair replaces this one can decrypt all connections that began with it.
+        /// the processor time of a handshake. The price is forward secrecy: an attacker that reads the memory of
+        /// the tracker before the next key pair replaces this one can decrypt all connections that began with it.
         key_share_reuse: bool = false => Restart;
     }
 

@@ -30,7 +30,7 @@ const NAME: &str = "tracker.example";
 
 const ROUNDS: usize = 9;
 
-/// What the handshakes of a round have in common.
+/// The common properties of the handshakes of a round.
 struct Variant {
     name: &'static str,
     server: Server,
