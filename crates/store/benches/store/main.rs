@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let filter = value("--filter").unwrap_or_default();
     let mut report = Report::new(flag("--json"), tiny);
-    for case in cases.into_iter().filter(|case| case.name.contains(&filter)) {
+    for case in cases.into_iter().filter(|case| case.matches(&filter)) {
         report.run(case);
     }
     report.finish()

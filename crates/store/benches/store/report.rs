@@ -8,6 +8,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// Whether it needs a process of its own, because it measures the memory of one.
     pub(crate) own_process: bool,
+    /// Whether it runs without being named in full. Others are parts of a listed case.
+    pub(crate) listed: bool,
     pub(crate) run: Box<dyn FnOnce() -> Vec<Figure>>,
 }
 
@@ -20,11 +22,20 @@ pub(crate) struct Figure {
 
 impl Case {
     pub(crate) fn new(name: impl Into<String>, run: impl FnOnce() -> Vec<Figure> + 'static) -> Self {
-        Self { name: name.into(), own_process: false, run: Box::new(run) }
+        Self { name: name.into(), own_process: false, listed: true, run: Box::new(run) }
     }
 
     pub(crate) fn in_own_process(self) -> Self {
         Self { own_process: true, ..self }
+    }
+
+    pub(crate) fn unlisted(self) -> Self {
+        Self { listed: false, ..self }
+    }
+
+    /// Returns whether it runs with this filter.
+    pub(crate) fn matches(&self, filter: &str) -> bool {
+        self.name == filter || self.listed && self.name.contains(filter)
     }
 }
 
@@ -131,7 +142,7 @@ impl Report {
 }
 
 /// Runs one case in a new process.
-fn run_child(name: &str, tiny: bool) -> Option<Vec<Figure>> {
+pub(crate) fn run_child(name: &str, tiny: bool) -> Option<Vec<Figure>> {
     let program = std::env::current_exe().ok()?;
     let mut command = Command::new(program);
     command.args(["--child", name]);
