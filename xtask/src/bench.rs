@@ -27,15 +27,28 @@ pub(crate) enum Bench {
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
+    /// Count the instructions of a reply over UDP by callgrind, and compare them with the accepted counts: `--json` prints
+    /// lines of JSON, `--filter TEXT` chooses cases, `--accept` accepts the new counts
+    ///
+    /// Exit code 1 if a case is more than 3 % above its accepted count.
+    Instructions(BenchArguments),
 }
 
 impl Bench {
+    /// Returns the comparison with the accepted instructions, without any options.
+    pub(crate) fn instructions() -> Self {
+        Self::Instructions(BenchArguments { arguments: Vec::new() })
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
+            Self::Instructions(BenchArguments { arguments }) => {
+                ("shoal-engine", &["instructions"][..], arguments)
+            }
         };
         for bench in benches {
             run(cargo(&["bench", "--locked", "--package", package, "--bench", bench, "--"]).args(&arguments))?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+use crate::bench::Bench;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
@@ -17,7 +18,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs all steps. They share one profile, and the siege and the tests share one build.
+/// Runs all steps. They share one profile, except that instructions are counted in an optimised build; and the siege and
+/// the tests share one build.
 fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("set-up", setup::run)?;
     steps.run("format", format)?;
@@ -28,6 +30,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("build", test::build)?;
     steps.run("siege", siege::run_short)?;
     let mut counts = test::Counts::default();
+    steps.run("instructions", || Bench::instructions().run())?;
     steps.run("tests", || test::run_built().map(|result| counts = result))?;
     Ok(counts)
 }

@@ -27,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, siege, tests
+    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, siege, instructions, tests
     Ci,
     /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
     Test,

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS};
+use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS, Tool};
 
 use crate::shell::{self, cargo, command, output, root, title};
 
 /// The developer tools from PyPI, as a requirements file of `pip`.
 const DEVELOPER_TOOLS: &str = include_str!("../tools.txt");
+
+/// Counts the instructions of `cargo xtask bench instructions`.
+const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 
 pub(crate) fn run() -> Result<()> {
     title("set-up");
@@ -71,7 +74,7 @@ fn unpack_service(service: &Service) -> Result<()> {
 }
 
 fn missing_packages() -> Vec<&'static str> {
-    let missing = TOOLS.iter().filter(|tool| tools::find(tool.program).is_none());
+    let missing = TOOLS.iter().chain([&VALGRIND]).filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.
     if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {

@@ -1,0 +1,173 @@
+//! Instructions of a reply over UDP, counted by callgrind. Unlike times, counts are the same in every run, so they show
+//! a change of a few per cent on any machine.
+//!
+//! `cargo bench -p shoal-engine --bench instructions -- [--json] [--filter TEXT] [--accept]` compares every case with the
+//! accepted count in `instructions.json`, and fails if one is more than 3 % above it; `--accept` writes that file.
+//! Without `--bench` (as under `cargo test`) every case runs once at a tiny size, without callgrind.
+//!
+//! The load is that of the preset `published` of `shoal-lab compare`, and of its twin with churn, at a twentieth of the
+//! size: the number of peers in each swarm is the same, only the swarms are fewer. The count depends on the compiler, and
+//! a little on the C library, whose `memcpy` depends on the processor.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod counts;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use shoal_config::Config;
+use shoal_engine::Now;
+use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::counter::Tally;
+use shoal_engine::policy::Policy;
+use shoal_engine::udp::Responder;
+use shoal_store::Store;
+use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+
+use clients::{Clients, Mix, REQUEST_BYTES_MAX};
+
+const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+
+const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
+
+/// A load whose instructions are counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    mix: Mix,
+    /// Average number of announces in the life of a peer; 0 means that peers never leave.
+    announces_per_life: u32,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "instructions/connect",
+        mix: Mix { connect: 1, announce: 0, scrape: 0 },
+        announces_per_life: 0,
+    },
+    Case {
+        name: "instructions/announce",
+        mix: Mix { connect: 0, announce: 1, scrape: 0 },
+        announces_per_life: 0,
+    },
+    Case {
+        name: "instructions/published",
+        mix: Mix { connect: 50, announce: 50, scrape: 1 },
+        announces_per_life: 0,
+    },
+    Case {
+        name: "instructions/published-churn",
+        mix: Mix { connect: 50, announce: 50, scrape: 1 },
+        announces_per_life: 8,
+    },
+];
+
+/// The extent of a run.
+#[derive(Clone, Copy)]
+struct Size {
+    torrents: u32,
+    peers: u32,
+    /// Number of batches, each of `BATCH_MAX` requests.
+    batches: u32,
+}
+
+const FULL: Size = Size { torrents: 50_000, peers: 100_000, batches: 500 };
+const TINY: Size = Size { torrents: 500, peers: 1000, batches: 5 };
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let flag = |name: &str| arguments.iter().any(|argument| argument == name);
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1).cloned()
+    };
+    if let Some(name) = value("--child") {
+        // This process runs in callgrind.
+        let case = CASES.into_iter().find(|case| case.name == name);
+        return case.map_or(ExitCode::FAILURE, |case| {
+            println!("{}", run(case, FULL));
+            ExitCode::SUCCESS
+        });
+    }
+    let filter = value("--filter").unwrap_or_default();
+    let chosen = CASES.into_iter().filter(|case| case.name.contains(&filter));
+    if !flag("--bench") {
+        chosen.for_each(|case| assert!(run(case, TINY) > 0, "{}: there are replies", case.name));
+        return ExitCode::SUCCESS;
+    }
+    let result = counts::compare(chosen.map(|case| case.name), flag("--json"), flag("--accept"));
+    result.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Fills a tracker and puts load on it. Returns the number of replies to the load.
+fn run(case: Case, size: Size) -> u64 {
+    let settings = shoal_store::Settings {
+        memory_bytes_max: 256 << 20,
+        peer_timeout_s: 2700,
+        peers_per_source_max: 0,
+        hash_key: [
+            0x243f_6a88_85a3_08d3,
+            0x1319_8a2e_0370_7344,
+            0xa409_3822_299f_31d0,
+            0x082e_fa98_ec4e_6c89,
+        ],
+    };
+    let store = Arc::new(Store::new(&settings).expect("address space"));
+    // As in comparisons, whose load comes from a few addresses.
+    let mut config = Config::default();
+    config.announce.peers_per_address_max = 0;
+    let (policy, rng) = (Arc::new(Policy::new(config)), fastrand::Rng::with_seed(3));
+    let mut responder = Responder::new(policy, &KEY, store, Tally::default(), rng);
+    let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s);
+    let mut first = 0;
+    while first < size.peers {
+        let count = (size.peers - first).min(64);
+        serve(
+            &mut responder,
+            count,
+            |responder, batch| responder.serve(batch, NOW),
+            |number, out| clients.start(first + number, out),
+        );
+        first += count;
+    }
+    let batch = u32::try_from(BATCH_MAX).expect("a batch is small");
+    let replies = (0..size.batches)
+        .map(|_| serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out)));
+    replies.sum()
+}
+
+/// The function whose instructions are counted, see `counts`.
+#[inline(never)]
+fn measured_serve(responder: &mut Responder, batch: &mut [Exchange<'_>]) {
+    responder.serve(batch, NOW);
+}
+
+/// Serves a batch of requests, which `write` writes. Returns the number of replies.
+fn serve(
+    responder: &mut Responder,
+    count: u32,
+    serve: fn(&mut Responder, &mut [Exchange<'_>]),
+    mut write: impl FnMut(u32, &mut [u8]) -> (std::net::SocketAddr, usize),
+) -> u64 {
+    let mut requests = [[0; REQUEST_BYTES_MAX]; BATCH_MAX];
+    let mut replies = [[0; REPLY_BYTES_MAX]; BATCH_MAX];
+    let mut batch: Vec<Exchange<'_>> = requests
+        .iter_mut()
+        .zip(&mut replies)
+        .zip(0..count)
+        .map(|((request, reply), number)| {
+            let (source, bytes) = write(number, request);
+            Exchange { source, request: &request[..bytes], reply, reply_len: 0 }
+        })
+        .collect();
+    serve(responder, &mut batch);
+    // An error message would begin with action 3 (BEP 15).
+    let is_good = |exchange: &&Exchange<'_>| exchange.reply_len > 8 && exchange.reply[..4] != [0, 0, 0, 3];
+    let good = batch.iter().filter(is_good).count();
+    assert_eq!(good, batch.len(), "every request has a good reply");
+    good as u64
+}
