@@ -262,11 +262,13 @@ impl LoadSpec {
     #[must_use]
     pub fn settings(&self) -> Vec<(String, String)> {
         let Mix { connect, announce, scrape } = self.mix;
-        let Population { torrents, peers, popularity, seeder_share, announces_per_life } = self.population;
+        let Population { torrents, peers, popularity, seeder_share, announces_per_life, vanish_share } =
+            self.population;
         let lives = if announces_per_life == 0 {
             "peers never leave".to_owned()
         } else {
-            format!("{announces_per_life} announces on average, then another peer replaces it")
+            let vanish = format!("{} % leave without an announce that stops", vanish_share * 100.0);
+            format!("{announces_per_life} announces on average, then another peer replaces it; {vanish}")
         };
         let latency = self.latency.map_or("none".to_owned(), |(rate, duration)| {
             format!("{rate} requests a second for {} s", duration.as_secs_f64())

@@ -47,6 +47,7 @@ const PUBLISHED_POPULATION: Population = Population {
     popularity: Popularity::Gamma { shape: 0.2, scale: 1.0 },
     seeder_share: 0.25,
     announces_per_life: 0,
+    vanish_share: 0.0,
 };
 
 const ANNOUNCES: LoadPreset = LoadPreset {

@@ -9,7 +9,7 @@ use shoal_load::{Mix, Popularity, Preset};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "The load")]
 pub(crate) struct ShapeArgs {
-    /// A named load: published, announces, ten-million
+    /// A named load: published, published-churn, announces, ten-million
     #[arg(long, value_name = "NAME", default_value = "published", value_parser = preset)]
     pub(crate) preset: Preset,
 
@@ -30,9 +30,14 @@ pub(crate) struct ShapeArgs {
     #[arg(long, value_name = "SHARE")]
     seeders: Option<f64>,
 
-    /// Average number of announces of a peer before it stops and another replaces it; 0: peers never stop
+    /// Average number of announces of a peer, from the one that starts to the one that stops. Then another peer replaces
+    /// it; 0: peers never leave
     #[arg(long, value_name = "N")]
     announces_per_life: Option<u32>,
+
+    /// Share of the peers that leave without an announce that stops, 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    vanish: Option<f64>,
 
     /// Weights of connects, announces and scrapes, such as 50:50:1
     #[arg(long, value_name = "C:A:S", value_parser = mix)]
@@ -62,6 +67,7 @@ impl ShapeArgs {
         set(&mut population.popularity, self.popularity);
         set(&mut population.seeder_share, self.seeders);
         set(&mut population.announces_per_life, self.announces_per_life);
+        set(&mut population.vanish_share, self.vanish);
         set(&mut load.mix, self.mix);
         set(&mut load.numwant, self.numwant);
         set(&mut load.scrape_hashes_max, self.scrape_hashes);

@@ -53,8 +53,11 @@ pub struct Population {
     /// The share of peers that are seeders from the start, 0 to 1.
     pub seeder_share: f64,
     /// The average number of announces in the life of a peer: started, updates, perhaps completed, stopped. Then
-    /// another peer takes its place. 0 means that peers never leave.
+    /// another peer takes its place at once. 0 means that peers never leave.
     pub announces_per_life: u32,
+    /// The share of peers that leave without an announce that stops, 0 to 1. The tracker knows them until they expire.
+    #[serde(default)]
+    pub vanish_share: f64,
 }
 
 /// How likely a peer is to be in each torrent.
@@ -217,6 +220,14 @@ impl Population {
     fn check(&self) -> Result<(), PlanError> {
         require(self.torrents > 0, "torrents", self.torrents, "at least 1")?;
         require_share("seeder share", self.seeder_share)?;
+        require_share("vanish share", self.vanish_share)?;
+        let lives = self.announces_per_life;
+        require(
+            lives != 1,
+            "announces per life",
+            lives,
+            "0, or at least 2: one that starts and one that stops",
+        )?;
         match self.popularity {
             Popularity::Uniform => Ok(()),
             Popularity::Zipf { exponent } => require_positive("exponent of Zipf", exponent),

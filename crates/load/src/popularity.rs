@@ -91,8 +91,14 @@ mod tests {
 
     /// Returns how many of 100,000 draws from 1,000 torrents fall on the first one and on the first ten.
     fn head(popularity: Popularity) -> (u32, u32) {
-        let population =
-            Population { torrents: 1000, peers: 1, popularity, seeder_share: 0.5, announces_per_life: 0 };
+        let population = Population {
+            torrents: 1000,
+            peers: 1,
+            popularity,
+            seeder_share: 0.5,
+            announces_per_life: 0,
+            vanish_share: 0.0,
+        };
         let (distribution, mut random) = (TorrentDistribution::new(&population), SmallRng::seed_from_u64(1));
         let drawn: Vec<u32> = (0..100_000).map(|_| distribution.draw(&mut random)).collect();
         assert!(drawn.iter().all(|torrent| *torrent < 1000));

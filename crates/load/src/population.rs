@@ -21,10 +21,14 @@ pub(crate) struct Peers {
     sockets: usize,
     torrents: TorrentDistribution,
     seeder_share: f64,
-    /// The chance that an announce of a peer is its last, as a share of 2^32.
-    stop_chance: u32,
+    vanish_share: f64,
+    /// The chance that a life ends instead of another announce, as a share of 2^32.
+    end_chance: u32,
     /// The chance that an announce of a leecher completes it.
     complete_chance: u32,
+    /// For each socket, the peer that has taken the place of one that has stopped. It announces itself next, so that the
+    /// number of peers stays the same.
+    successors: Vec<Option<u32>>,
     random: SmallRng,
 }
 
@@ -72,9 +76,11 @@ impl Peers {
             sockets,
             torrents: TorrentDistribution::new(population),
             seeder_share: population.seeder_share,
-            stop_chance: one_in(population.announces_per_life),
-            // Half of the leechers complete their download before they stop.
-            complete_chance: one_in(population.announces_per_life),
+            vanish_share: population.vanish_share,
+            end_chance: chance_after_start(population.announces_per_life),
+            // Half of the leechers complete their download before they leave.
+            complete_chance: chance_after_start(population.announces_per_life),
+            successors: vec![None; sockets],
             random: SmallRng::seed_from_u64(seed),
         };
         peers.peers = (0..count).map(|_| peers.create(0)).collect();
@@ -108,20 +114,26 @@ impl Peers {
         announce(peer, entry, Event::Started, left_bytes)
     }
 
-    /// Returns the next announce in the life of a peer. After one that stops, another peer takes its place.
-    pub(crate) fn next(&mut self, peer: u32) -> PeerAnnounce {
+    /// Returns the next announce in the life of a peer, or of a peer of the same socket that has yet to start. After a peer
+    /// that stops or vanishes, another one takes its place.
+    pub(crate) fn next(&mut self, drawn: u32) -> PeerAnnounce {
+        let socket = drawn as usize % self.sockets;
+        let peer = self.successors[socket].take().unwrap_or(drawn);
         let mut entry = self.peers[peer as usize];
         if matches!(entry.stage, Stage::NewLeecher | Stage::NewSeeder) {
             return self.start(peer);
         }
         let chance: u32 = self.random.random();
         let left_bytes = if entry.stage == Stage::Seeder { 0 } else { LEFT_BYTES };
-        if chance < self.stop_chance {
-            let announce = announce(peer, &entry, Event::Stopped, left_bytes);
+        if chance < self.end_chance {
             self.peers[peer as usize] = self.create(entry.generation.wrapping_add(1));
-            return announce;
+            if self.random.random::<f64>() < self.vanish_share {
+                return self.start(peer);
+            }
+            self.successors[socket] = Some(peer);
+            return announce(peer, &entry, Event::Stopped, left_bytes);
         }
-        if entry.stage == Stage::Leecher && chance - self.stop_chance < self.complete_chance {
+        if entry.stage == Stage::Leecher && chance - self.end_chance < self.complete_chance {
             entry.stage = Stage::Seeder;
             self.peers[peer as usize] = entry;
             return announce(peer, &entry, Event::Completed, 0);
@@ -146,9 +158,11 @@ fn announce(peer: u32, entry: &Peer, event: Event, left_bytes: i64) -> PeerAnnou
     PeerAnnounce { peer, generation, torrent, port, event, left_bytes }
 }
 
-/// Returns the chance of one in `times` as a share of 2^32, or 0 if `times` is 0.
-fn one_in(times: u32) -> u32 {
-    u32::MAX.checked_div(times).unwrap_or(0)
+/// Returns the chance that gives a life this many announces on average, the first of which starts it, as a share of
+/// 2^32. It is 0 if peers never leave.
+fn chance_after_start(announces_per_life: u32) -> u32 {
+    let further = announces_per_life.saturating_sub(1);
+    u32::MAX.checked_div(further).unwrap_or(0)
 }
 
 /// The peers that a fill still has to announce.
@@ -237,15 +251,17 @@ mod tests {
     use super::*;
     use crate::Popularity;
 
+    const POPULATION: Population = Population {
+        torrents: 100,
+        peers: 1000,
+        popularity: Popularity::Uniform,
+        seeder_share: 0.25,
+        announces_per_life: 10,
+        vanish_share: 0.0,
+    };
+
     fn peers(announces_per_life: u32) -> Peers {
-        let population = Population {
-            torrents: 100,
-            peers: 1000,
-            popularity: Popularity::Uniform,
-            seeder_share: 0.25,
-            announces_per_life,
-        };
-        Peers::new(&population, 1000, 3, 7)
+        Peers::new(&Population { announces_per_life, ..POPULATION }, 1000, 3, 7)
     }
 
     #[test]
@@ -267,9 +283,36 @@ mod tests {
             }
             assert_eq!(announce.left_bytes == 0, is_seeder);
         }
-        // A start and ten more announces each: 100,000 / 11; three quarters start as leechers, half of them complete.
-        assert!((8_600..9_600).contains(&lives), "{lives}");
-        assert!((3_100..3_750).contains(&completed), "{completed}");
+        // Ten announces each: 100,000 / 10; three quarters start as leechers, half of them complete.
+        assert!((9_500..10_500).contains(&lives), "{lives}");
+        assert!((3_450..4_050).contains(&completed), "{completed}");
+    }
+
+    #[test]
+    fn a_peer_that_stops_is_replaced_at_once() {
+        let mut peers = peers(5);
+        (0..1000).for_each(|peer| assert_eq!(peers.start(peer).event, Event::Started));
+        let mut stopped = [None; 3];
+        for step in 0..50_000 {
+            let socket = step % 3;
+            let drawn = peers.draw(socket);
+            let announce = peers.next(drawn);
+            let expected = stopped[socket].take();
+            assert_eq!(expected.is_some(), announce.event == Event::Started);
+            assert_eq!(announce.peer, expected.unwrap_or(drawn));
+            stopped[socket] = (announce.event == Event::Stopped).then_some(announce.peer);
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_peers_vanishes() {
+        let population = Population { vanish_share: 0.25, ..POPULATION };
+        let mut peers = Peers::new(&population, 1000, 3, 7);
+        let count = |events: &[Event], event| events.iter().filter(|other| **other == event).count();
+        let events: Vec<Event> = (0..100_000).map(|_| peers.next(5).event).collect();
+        let [started, stopped] = [Event::Started, Event::Stopped].map(|event| count(&events, event));
+        let vanished = (started - stopped) * 100 / started;
+        assert!((23..=27).contains(&vanished), "{vanished} %");
     }
 
     #[test]

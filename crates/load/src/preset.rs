@@ -27,6 +27,7 @@ const PUBLISHED_POPULATION: Population = Population {
     popularity: Popularity::Exponential { head_share: 0.727, head_width: 0.002 },
     seeder_share: 0.75,
     announces_per_life: 0,
+    vanish_share: 0.0,
 };
 
 const PUBLISHED: Preset = Preset {
@@ -39,8 +40,14 @@ const PUBLISHED: Preset = Preset {
 };
 
 /// Every preset; the first is the default.
-pub const PRESETS: [Preset; 3] = [
+pub const PRESETS: [Preset; 4] = [
     PUBLISHED,
+    Preset {
+        name: "published-churn",
+        summary: "the same with churn: a peer announces 8 times on average, then another replaces it; a quarter vanish",
+        population: Population { announces_per_life: 8, vanish_share: 0.25, ..PUBLISHED_POPULATION },
+        ..PUBLISHED
+    },
     Preset {
         name: "announces",
         summary: "announces only, 1 M torrents, 2 M peers, 30 peers wanted",

@@ -26,6 +26,7 @@ fn plan(target: SocketAddr) -> Plan {
         popularity: Popularity::Uniform,
         seeder_share: 0.25,
         announces_per_life: 0,
+        vanish_share: 0.0,
     };
     Plan { population, timeout: PATIENCE, ..session::plan(target) }
 }

@@ -27,6 +27,7 @@ const PUBLISHED: Shape = Shape {
         popularity: Popularity::Gamma { shape: 0.2, scale: 1.0 },
         seeder_share: 0.25,
         announces_per_life: 0,
+        vanish_share: 0.0,
     },
     mix: Mix { connect: 0, announce: 1, scrape: 0 },
     numwant: 50,

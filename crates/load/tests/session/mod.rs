@@ -20,6 +20,7 @@ pub(crate) fn plan(target: SocketAddr) -> Plan {
             popularity: Popularity::Uniform,
             seeder_share: 0.5,
             announces_per_life: 10,
+            vanish_share: 0.0,
         },
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         numwant: 10,
