@@ -11,7 +11,12 @@ use std::time::Instant;
 use rustix::process::Pid;
 
 use crate::machine;
-use crate::result::Usage;
+use crate::result::{CpuTime, Usage};
+use crate::sampling::{PERIOD_NS, Sampler};
+
+/// Clock ticks a second by which the kernel divides CPU time (`CONFIG_HZ`). It does not tell; this is the usual number,
+/// from which the error of the division is estimated.
+const TICKS_PER_S: f64 = 250.0;
 
 /// The counters of a process group and of the machine's processors at one moment.
 #[derive(Clone, Debug)]
@@ -23,6 +28,8 @@ pub(crate) struct Snapshot {
     threads: BTreeMap<u32, u64>,
     /// Nanoseconds in which a thread was ready to run and waited for a processor, per thread.
     waits: BTreeMap<u32, u64>,
+    /// Samples in user mode, if the group is sampled.
+    user_samples: Option<u64>,
     processors: BTreeMap<usize, Ticks>,
 }
 
@@ -35,11 +42,11 @@ struct Ticks {
 }
 
 impl Snapshot {
-    /// Reads the counters of the process group `group` and of `processors`.
+    /// Reads the counters of the process group `group`, which `sampler` may sample, and of `processors`.
     ///
     /// # Errors
     /// Returns an error if the kernel does not provide them, for example because the group has ended.
-    pub(crate) fn take(group: u32, processors: &[usize]) -> io::Result<Self> {
+    pub(crate) fn take(group: u32, sampler: Option<&Sampler>, processors: &[usize]) -> io::Result<Self> {
         let (mut threads, mut waits) = (BTreeMap::new(), BTreeMap::new());
         let (mut user_ticks, mut system_ticks) = (0, 0);
         let members = members(group)?;
@@ -56,7 +63,9 @@ impl Snapshot {
         }
         let mut ticks = processor_ticks(&fs::read_to_string("/proc/stat")?);
         ticks.retain(|processor, _| processors.contains(processor));
-        Ok(Self { when: machine::now(), user_ticks, system_ticks, threads, waits, processors: ticks })
+        let user_samples = sampler.map(Sampler::user_samples);
+        let when = machine::now();
+        Ok(Self { when, user_ticks, system_ticks, threads, waits, user_samples, processors: ticks })
     }
 
     /// Returns the usage between `self` and `later`.
@@ -74,11 +83,21 @@ impl Snapshot {
         let busy: Vec<(usize, u64, u64, u64)> = busy.collect();
         let total: u64 = busy.iter().map(|(_, total, ..)| total).sum();
         let steal: u64 = busy.iter().map(|(.., steal)| steal).sum();
-        Usage {
+        let cpu_time = CpuTime {
             elapsed_s: later.when.duration_since(self.when).as_secs_f64(),
             user_s: seconds(later.user_ticks.saturating_sub(self.user_ticks)),
             system_s: seconds(later.system_ticks.saturating_sub(self.system_ticks)),
             exact_s: self.exact_s(later),
+            sampled_user_s: self.sampled_user_s(later),
+            user_error_s: None,
+        };
+        Usage {
+            elapsed_s: cpu_time.elapsed_s,
+            user_s: cpu_time.user_s,
+            system_s: cpu_time.system_s,
+            exact_s: cpu_time.exact_s,
+            sampled_user_s: cpu_time.sampled_user_s,
+            user_error_s: user_error_s(&cpu_time),
             processors: busy
                 .iter()
                 .map(|(processor, total, busy, _)| (*processor, as_f64(*busy) / as_f64(*total)))
@@ -123,6 +142,20 @@ impl Snapshot {
         let sum = |threads: &BTreeMap<u32, u64>| threads.values().sum::<u64>();
         Some(as_f64(sum(&later.threads).saturating_sub(sum(&self.threads))) / 1e9)
     }
+
+    /// Returns the CPU time in user mode by samples, unless a thread has begun that is not sampled.
+    fn sampled_user_s(&self, later: &Self) -> Option<f64> {
+        let samples = later.user_samples?.saturating_sub(self.user_samples?);
+        let all_sampled = later.threads.keys().all(|thread| self.threads.contains_key(thread));
+        all_sampled.then(|| as_f64(samples * PERIOD_NS) / 1e9)
+    }
+}
+
+/// Returns twice the standard deviation of the user part: each sample or tick is in user mode by a chance of its own.
+fn user_error_s(time: &CpuTime) -> Option<f64> {
+    let (whole_s, user_s) = (time.whole_s(), time.user_part_s());
+    let period_s = if time.sampled_user_s.is_some() { as_f64(PERIOD_NS) / 1e9 } else { 1.0 / TICKS_PER_S };
+    (whole_s > 0.0).then(|| 2.0 * (user_s * (1.0 - user_s / whole_s) * period_s).sqrt())
 }
 
 /// Returns the resident bytes of all processes of a group.
@@ -240,17 +273,23 @@ mod tests {
             system_ticks: 50,
             threads: BTreeMap::from([(1, 1_000_000_000)]),
             waits: BTreeMap::from([(1, 0)]),
+            user_samples: Some(1000),
             processors: BTreeMap::from([(0, Ticks { idle: 0, steal: 0, total: 0 })]),
         };
         let mut after = before.clone();
         after.user_ticks = 300;
         after.threads = BTreeMap::from([(1, 2_500_000_000), (2, 500_000_000)]);
+        after.user_samples = Some(5000);
         after.processors.insert(0, Ticks { idle: 20, steal: 10, total: 100 });
         let usage = before.until(&after);
         let ticks_per_s = as_f64(rustix::param::clock_ticks_per_second());
         assert_eq!((usage.user_s * ticks_per_s, usage.system_s), (200.0, 0.0));
         assert_eq!((usage.exact_s, usage.steal), (Some(2.0), 0.1));
         assert_eq!(usage.processors, [(0, 0.7)]);
+        assert_eq!(usage.sampled_user_s, None, "thread 2 is not sampled");
+        after.threads.remove(&2);
+        let sampled_user_s = before.until(&after).sampled_user_s.unwrap();
+        assert!((sampled_user_s - 1.0).abs() < 1e-3, "{sampled_user_s}");
         after.threads.remove(&1);
         assert_eq!(before.until(&after).exact_s, None);
     }
@@ -259,8 +298,15 @@ mod tests {
     fn a_thread_that_waits_for_a_processor_has_work() {
         let when = machine::now();
         let (threads, waits) = (BTreeMap::from([(1, 0), (2, 0)]), BTreeMap::from([(1, 0), (2, 0)]));
-        let before =
-            Snapshot { when, user_ticks: 0, system_ticks: 0, threads, waits, processors: BTreeMap::new() };
+        let before = Snapshot {
+            when,
+            user_ticks: 0,
+            system_ticks: 0,
+            threads,
+            waits,
+            user_samples: None,
+            processors: BTreeMap::new(),
+        };
         let share = |one: [u64; 2], two: [u64; 2], processors| {
             let mut after = before.clone();
             after.when += std::time::Duration::from_secs(1);
@@ -279,11 +325,30 @@ mod tests {
     }
 
     #[test]
+    fn the_error_falls_with_the_number_of_samples() {
+        // 10 s, a tenth of which in user mode: 250 of 2,500 ticks, 4,000 of 40,000 samples.
+        let ticks = CpuTime {
+            elapsed_s: 10.0,
+            user_s: 1.0,
+            system_s: 9.0,
+            exact_s: Some(10.0),
+            sampled_user_s: None,
+            user_error_s: None,
+        };
+        let samples = CpuTime { sampled_user_s: Some(1.0), ..ticks };
+        let [by_ticks, by_samples] = [ticks, samples].map(|time| user_error_s(&time).unwrap());
+        assert!(
+            (by_ticks - 0.12).abs() < 1e-6 && (by_samples - 0.03).abs() < 1e-4,
+            "{by_ticks} {by_samples}"
+        );
+    }
+
+    #[test]
     fn the_group_contains_this_process() {
         let group = rustix::process::getpgrp().as_raw_nonzero().get().unsigned_abs();
-        let snapshot = Snapshot::take(group, &[0]).unwrap();
+        let snapshot = Snapshot::take(group, None, &[0]).unwrap();
         assert!(!snapshot.threads.is_empty());
         assert!(resident_bytes(group).unwrap() > 100_000);
-        assert!(Snapshot::take(u32::MAX, &[0]).is_err() && resident_bytes(u32::MAX).is_err());
+        assert!(Snapshot::take(u32::MAX, None, &[0]).is_err() && resident_bytes(u32::MAX).is_err());
     }
 }

@@ -25,5 +25,6 @@ mod machine;
 mod port;
 mod probe;
 mod run;
+mod sampling;
 mod spinner;
 mod ws;

@@ -164,12 +164,19 @@ pub struct IdleStep {
 pub struct Usage {
     /// Seconds of wall-clock time that the load lasted.
     pub elapsed_s: f64,
-    /// CPU time in user mode.
+    /// CPU time in user mode, by the kernel's clock ticks.
     pub user_s: f64,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, by its clock ticks.
     pub system_s: f64,
     /// CPU time in user mode and in the kernel, by the scheduler's exact account.
     pub exact_s: Option<f64>,
+    /// CPU time in user mode, by thousands of samples a second. Missing if the kernel permits none, or if a thread began
+    /// during the load.
+    #[serde(default)]
+    pub sampled_user_s: Option<f64>,
+    /// The error of the user part: nineteen of twenty measurements of the same time are no further away.
+    #[serde(default)]
+    pub user_error_s: Option<f64>,
     /// Busy share of each processor of tracker and load, by any program: processor, share 0 to 1.
     pub processors: Vec<(usize, f64)>,
     /// Share of the time that the hypervisor took away, 0 to 1.
@@ -190,12 +197,18 @@ pub struct Usage {
 pub struct CpuTime {
     /// Seconds of wall-clock time.
     pub elapsed_s: f64,
-    /// In user mode.
+    /// In user mode, by the kernel's clock ticks.
     pub user_s: f64,
-    /// In the kernel.
+    /// In the kernel, by its clock ticks.
     pub system_s: f64,
     /// Both, by the scheduler's exact account.
     pub exact_s: Option<f64>,
+    /// In user mode, by samples.
+    #[serde(default)]
+    pub sampled_user_s: Option<f64>,
+    /// The error of the user part.
+    #[serde(default)]
+    pub user_error_s: Option<f64>,
 }
 
 /// Returns the number of all replies that the tracker sent, good or not, on which its CPU time was spent. Tolerated
@@ -222,6 +235,17 @@ impl CpuTime {
     #[must_use]
     pub fn whole_s(&self) -> f64 {
         self.exact_s.unwrap_or(self.user_s + self.system_s)
+    }
+
+    /// Returns the CPU time in user mode: by samples if there are any, or else as the ticks divide all CPU time.
+    #[must_use]
+    pub fn user_part_s(&self) -> f64 {
+        let (whole_s, counted_s) = (self.whole_s(), self.user_s + self.system_s);
+        match self.sampled_user_s {
+            Some(sampled_s) => sampled_s.min(whole_s),
+            None if counted_s > 0.0 => whole_s * self.user_s / counted_s,
+            None => 0.0,
+        }
     }
 }
 
@@ -252,7 +276,7 @@ impl Usage {
     /// Returns the CPU time.
     #[must_use]
     pub fn cpu_time(&self) -> CpuTime {
-        let Self { elapsed_s, user_s, system_s, exact_s, .. } = *self;
-        CpuTime { elapsed_s, user_s, system_s, exact_s }
+        let Self { elapsed_s, user_s, system_s, exact_s, sampled_user_s, user_error_s, .. } = *self;
+        CpuTime { elapsed_s, user_s, system_s, exact_s, sampled_user_s, user_error_s }
     }
 }

@@ -32,6 +32,7 @@ use crate::port;
 use crate::probe::{Probe, ProbeResult, UdpProbe};
 use crate::process::{Process, Program, describe_exit};
 use crate::result::{IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
+use crate::sampling::Sampler;
 use crate::spinner::Spinners;
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
@@ -324,19 +325,21 @@ impl Run<'_> {
             (self.load.closed(self.assignment), self.assignment.all(), process.group());
         let (trackers, spinners) = (&self.assignment.tracker, self.load.spinners);
         let _spinning = Spinners::start(trackers, spinners).context("cannot start the spinning threads")?;
-        let before = Snapshot::take(group, &processors)?;
+        let sampler = threads(group).and_then(|threads| Sampler::start(&threads)).ok();
+        let snapshot = || Snapshot::take(group, sampler.as_ref(), &processors);
+        let before = snapshot()?;
         let mut at_work = None;
         let mut sampling = |event: &ComparisonEvent<'_>| {
             let is_sending = |progress: &Progress| progress.elapsed <= self.load.duration;
             if matches!(event, ComparisonEvent::Progress(progress) if is_sending(progress)) {
-                at_work = Snapshot::take(group, &processors).ok();
+                at_work = snapshot().ok();
             }
             observer(event);
         };
         let end = self
             .run_load(&mut outcome.load, process, &mut sampling, |watch| generator.run(pace, stop, watch));
         // A process that has exited has no counters any more. Then `end` is the error.
-        let after = Snapshot::take(group, &processors).ok();
+        let after = snapshot().ok();
         outcome.usage = after.map(|after| {
             let last_sample = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
             let at_work = at_work.as_ref().unwrap_or(&after);

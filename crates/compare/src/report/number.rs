@@ -71,6 +71,14 @@ pub(super) fn busy(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// Formats the median with its error and its signs, followed by the minimum and the maximum if they are shown differently.
+pub(super) fn with_error(value: Option<Spread>, error: Option<Spread>, marks: Marks) -> String {
+    let text = spread(value, marks, hundredths);
+    let Some(error) = error.filter(|_| value.is_some()) else { return text };
+    let (median, range) = text.split_once(' ').unwrap_or((&text, ""));
+    format!("{median} ± {} {range}", hundredths(error.median)).trim_end().to_owned()
+}
+
 /// Formats the median with its signs.
 pub(super) fn median(spread: Option<Spread>, marks: Marks, show: fn(f64) -> String) -> String {
     spread.map_or_else(|| NOTHING.into(), |spread| format!("{}{}", show(spread.median), marks.signs()))

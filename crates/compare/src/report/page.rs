@@ -10,13 +10,14 @@ use crate::result::{Cell, Comparison, Machine, Round, Tracker};
 
 const READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Responses are good \
     replies only. CPU time is that of the tracker's processes for each reply that it sent (good or not); the user part \
-    is the tracker's own code, the rest is the kernel. Memory is the resident memory after the fill, 1 MB = 1,000,000 \
+    is the tracker's own code, the rest is the kernel; ± is the error of this division in one round. Memory is the resident memory after the fill, 1 MB = 1,000,000 \
     bytes; \"of it fill\" is what the fill added to the memory of the empty tracker (its program, its buffers, a white \
     list). p99 is the latency at the fixed rate. The ceiling is not a tracker: it only sends replies of the same size.";
 
 const RELAYED_READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Messages are all \
     messages that the tracker sent: replies to announces, and relayed offers and answers. CPU time is that of the \
-    tracker's processes for each message; the user part is the tracker's own code, the rest is the kernel. Memory is the \
+    tracker's processes for each message; the user part is the tracker's own code, the rest is the kernel; ± is the \
+    error of this division in one round. Memory is the \
     resident memory when all connections are open and every peer has announced itself, 1 MB = 1,000,000 bytes; \"KiB a \
     connection\" is what they added to it, peers included, 1 KiB = 1,024 bytes; \"after the load\" is the resident \
     memory after the closed loop. p99 of a relay is the time from the scheduled start of an announce, at the fixed rate, \
@@ -178,7 +179,7 @@ fn ranking_blocks(rows: &[Row<'_>]) -> Vec<Block> {
     let labels = UnitLabels::of(rows);
     let text = "Shoal's median divided by that of the best rival on the same cores (the one with the least CPU time or \
                 memory, or the fastest), and by that of the ceiling with the same back end. For CPU time and memory less \
-                is better, for speed more.";
+                is better, for speed more. ± is the error of the user parts; ≈ stands for two user parts within it.";
     vec![
         Block::Heading("Shoal against the best rival"),
         Block::Text(text.into()),

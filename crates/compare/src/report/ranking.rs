@@ -8,6 +8,8 @@ use super::spread::Spread;
 pub(super) struct Ratio<'a> {
     /// Shoal's median divided by the other's.
     pub(super) value: f64,
+    /// The error of the ratio, if that of both medians is known.
+    pub(super) error: Option<f64>,
     /// The other row.
     pub(super) other: &'a Row<'a>,
     /// The marks of both rows.
@@ -18,6 +20,16 @@ impl Ratio<'_> {
     /// Removes the marks, for figures that are measured before the load and cannot be disturbed by it.
     fn unmarked(self) -> Self {
         Self { marks: Marks::default(), ..self }
+    }
+
+    /// Adds the error of a ratio of user parts.
+    fn of_user_part(self, row: &Row<'_>) -> Self {
+        let share = |row: &Row<'_>| {
+            let measured = row.measured()?;
+            Some(measured.user_error_us?.median / measured.user_us?.median)
+        };
+        let error = share(row).zip(share(self.other)).map(|(own, other)| self.value * own.hypot(other));
+        Self { error, ..self }
     }
 }
 
@@ -53,7 +65,7 @@ pub(super) fn rankings<'a>(rows: &'a [Row<'a>]) -> Vec<Ranking<'a>> {
         let ceilings: Vec<&Row<'_>> = others.iter().copied().filter(is_ceiling).collect();
         Ranking {
             row,
-            user: least(row, &rivals, |measured| measured.user_us),
+            user: least(row, &rivals, |measured| measured.user_us).map(|ratio| ratio.of_user_part(row)),
             whole: least(row, &rivals, |measured| measured.whole_us),
             memory: least(row, &rivals, |measured| measured.resident_mb).map(Ratio::unmarked),
             filled_memory: least(row, &rivals, |measured| measured.filled_mb).map(Ratio::unmarked),
@@ -84,7 +96,7 @@ pub(super) fn pairings<'a>(rows: &'a [Row<'a>]) -> Vec<Pairing<'a>> {
         row,
         rival,
         whole: least(row, &[rival], |measured| measured.whole_us),
-        user: least(row, &[rival], |measured| measured.user_us),
+        user: least(row, &[rival], |measured| measured.user_us).map(|ratio| ratio.of_user_part(row)),
         throughput: most(row, &[rival], |measured| measured.responses_per_s),
     };
     let of_row = |row: &'a Row<'a>| {
@@ -116,5 +128,6 @@ fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'
 
 fn ratio<'a>(row: &Row<'_>, (other, median): (&'a Row<'a>, f64), figure: Figure) -> Option<Ratio<'a>> {
     let (own, others) = (row.measured()?, other.measured()?);
-    Some(Ratio { value: figure(own)?.median / median, other, marks: own.marks.union(others.marks) })
+    let marks = own.marks.union(others.marks);
+    Some(Ratio { value: figure(own)?.median / median, error: None, other, marks })
 }

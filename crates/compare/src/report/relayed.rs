@@ -41,7 +41,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
         vec![
             number::spread(row.responses_per_s, row.marks, number::whole),
             number::spread(row.whole_us, row.marks, number::hundredths),
-            number::spread(row.user_us, row.marks, number::hundredths),
+            number::with_error(row.user_us, row.user_error_us, row.marks),
             number::median(row.tracker_busy, row.marks, number::busy),
             number::median(row.announces_per_s, row.marks, number::whole),
             number::spread(row.resident_mb, unmarked, number::figure),

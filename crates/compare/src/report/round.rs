@@ -4,7 +4,7 @@
 
 use shoal_load::{Bottleneck, LatencySummary, Report};
 
-use crate::result::{Cell, IdleConnections, Round, SlowReaderRound, Usage, spent};
+use crate::result::{Cell, CpuTime, IdleConnections, Round, SlowReaderRound, Usage, spent};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 const STEAL_MAX: f64 = 0.1;
@@ -35,6 +35,8 @@ pub(super) struct Figures {
     pub(super) user_us: Option<f64>,
     /// The same in the kernel.
     pub(super) system_us: Option<f64>,
+    /// The error of these two.
+    pub(super) user_error_us: Option<f64>,
     /// User and system together.
     pub(super) whole_us: Option<f64>,
     /// Peers in each good announce reply, if there was any.
@@ -204,7 +206,10 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     let whole = |rate: f64| ratio(rate, own_share.unwrap_or(1.0)).unwrap_or_default();
     let per_s =
         |count: u64| Some(whole(load.responses_per_s) * ratio(as_f64(count), all).unwrap_or_default());
-    let cpu = usage.map_or((None, None, None), |usage| cpu_of_each(load, usage));
+    let spent = usage.map(|usage| spent(load, usage));
+    let us_each = |part: fn(&CpuTime) -> Option<f64>| {
+        spent.as_ref().and_then(|(time, count)| ratio(part(time)? * 1e6, *count))
+    };
     let busy = |cpus: &[usize]| {
         let shares = usage?.processors.iter().filter(|(cpu, _)| cpus.contains(cpu)).map(|(_, share)| *share);
         let shares: Vec<f64> = shares.collect();
@@ -230,9 +235,10 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         connects_per_s: per_s(load.responses.connect),
         announces_per_s: per_s(load.responses.announce),
         scrapes_per_s: per_s(load.responses.scrape),
-        user_us: cpu.0,
-        system_us: cpu.1,
-        whole_us: cpu.2,
+        user_us: us_each(|time| Some(time.user_part_s())),
+        system_us: us_each(|time| Some(time.whole_s() - time.user_part_s())),
+        user_error_us: us_each(|time| time.user_error_s),
+        whole_us: us_each(|time| Some(time.whole_s())),
         peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
         loss_share: loss_share(load),
         errors: Some(as_f64(load.errors)),
@@ -343,21 +349,6 @@ fn counting_load(round: &Round) -> Result<&Report, String> {
     let first = load.first_error.as_ref().or(fault);
     let first = first.map(|text| format!(", the first: {text}")).unwrap_or_default();
     Err(format!("no good reply; {} wrong and {} error replies{first}", load.wrong.total(), load.errors))
-}
-
-/// Returns the microseconds per reply in user mode, in the kernel, and in total.
-fn cpu_of_each(load: &Report, usage: &Usage) -> (Option<f64>, Option<f64>, Option<f64>) {
-    let (time, count) = spent(load, usage);
-    let us_each = |seconds: f64| ratio(seconds * 1e6, count);
-    let counted_s = time.user_s + time.system_s;
-    let Some(exact_s) = time.exact_s else {
-        return (us_each(time.user_s), us_each(time.system_s), us_each(counted_s));
-    };
-    // The split is counted in clock ticks, the total to the nanosecond. So the total is taken from the one and the
-    // proportion from the other.
-    let scale = ratio(exact_s, counted_s);
-    let part = |seconds: f64| scale.and_then(|scale| us_each(seconds * scale));
-    (part(time.user_s), part(time.system_s), us_each(exact_s))
 }
 
 /// Returns nothing if nothing was filled, as with a ceiling. The result is negative if a tracker has shrunk.

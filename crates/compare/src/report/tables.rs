@@ -36,7 +36,7 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
         vec![
             number::spread(row.responses_per_s, marks, number::whole),
             number::spread(row.whole_us, marks, number::hundredths),
-            number::spread(row.user_us, marks, number::hundredths),
+            number::with_error(row.user_us, row.user_error_us, marks),
             number::median(row.tracker_busy, marks, number::busy),
             number::spread(row.resident_mb, Marks::default(), number::figure),
             number::spread(row.filled_mb, Marks::default(), number::figure),
@@ -108,7 +108,7 @@ pub(super) fn processors(rows: &[Row<'_>]) -> Table {
     let head = vec!["User µs each", "System µs each", "Tracker busy", "Load's CPUs busy"];
     table(head, rows, outcome_word, |row| {
         vec![
-            number::spread(row.user_us, row.marks, number::hundredths),
+            number::with_error(row.user_us, row.user_error_us, row.marks),
             number::spread(row.system_us, row.marks, number::hundredths),
             number::median(row.tracker_busy, Marks::default(), number::busy),
             number::median(row.load_busy, Marks::default(), number::percent),
@@ -149,8 +149,8 @@ pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
         labels.ceiling_rate,
     ];
     let ratio = |ratio: &Option<Ratio<'_>>| {
-        let Some(Ratio { value, other, marks }) = ratio else { return NOTHING.into() };
-        format!("{value:.2}{} × {}", marks.signs(), other.tracker.title)
+        let Some(ratio) = ratio else { return NOTHING.into() };
+        format!("{} × {}", ratio_figure(ratio), ratio.other.tracker.title)
     };
     let line = |ranking: &Ranking<'_>| {
         let ratios = [
@@ -172,7 +172,7 @@ pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
 pub(super) fn pairings(pairings: &[Pairing<'_>], labels: UnitLabels) -> Table {
     let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", labels.rate];
     let ratio = |ratio: &Option<Ratio<'_>>| match ratio {
-        Some(ratio) => format!("{:.2}{}", ratio.value, ratio.marks.signs()),
+        Some(ratio) => ratio_figure(ratio),
         None => NOTHING.into(),
     };
     let line = |pairing: &Pairing<'_>| {
@@ -182,6 +182,18 @@ pub(super) fn pairings(pairings: &[Pairing<'_>], labels: UnitLabels) -> Table {
         names.into_iter().chain(ratios).collect()
     };
     Table { head, text_columns: 2, rows: pairings.iter().map(line).collect() }
+}
+
+/// Formats a ratio with its signs and its error. The sign ≈ stands for two figures that the error does not tell apart.
+fn ratio_figure(Ratio { value, error, marks, .. }: &Ratio<'_>) -> String {
+    let signs = marks.signs();
+    match error {
+        None => format!("{value:.2}{signs}"),
+        Some(error) => {
+            let equal = if (value - 1.0).abs() <= *error { "≈ " } else { "" };
+            format!("{equal}{value:.2}{signs} ± {error:.2}")
+        }
+    }
 }
 
 /// Returns the table of every round of every cell.

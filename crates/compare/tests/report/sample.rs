@@ -103,6 +103,8 @@ pub(crate) fn usage(user_s: f64, system_s: f64, exact_s: Option<f64>) -> Usage {
         user_s,
         system_s,
         exact_s,
+        sampled_user_s: None,
+        user_error_s: None,
         processors: vec![(0, 1.0), (4, 0.7)],
         steal: 0.01,
         at_work: None,

@@ -66,8 +66,14 @@ fn cpu_time_is_for_every_message_that_was_sent() {
     assert_eq!(latency[4..8], ["200", "0", "900", "0"]);
     // The tracker had used 0.052 s at the last sample, after five seconds, and had sent 6,500 messages by then.
     let mut round = round(0.13);
-    round.usage.as_mut().unwrap().at_work =
-        Some(CpuTime { elapsed_s: 5.0, user_s: 0.01, system_s: 0.03, exact_s: Some(0.052) });
+    round.usage.as_mut().unwrap().at_work = Some(CpuTime {
+        sampled_user_s: None,
+        user_error_s: None,
+        elapsed_s: 5.0,
+        user_s: 0.01,
+        system_s: 0.03,
+        exact_s: Some(0.052),
+    });
     let at_work = report::markdown(&with(vec![("shoal-uring", round)]));
     assert_eq!(line(&at_work, "Result", "Shoal (io_uring)")[3..5], ["8.00", "2.00"]);
     assert!(!markdown.contains("## Replies") && !markdown.contains("slow readers"), "{markdown}");
