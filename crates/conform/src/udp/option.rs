@@ -71,6 +71,8 @@ fn long_url_data_is_accepted(context: &Context<'_>) -> Checked {
 }
 
 fn unknown_or_broken_is_ignored(context: &Context<'_>) -> Checked {
-    let random = context.random_bytes(200);
+    let mut random = context.random_bytes(200);
+    // Begins with an unknown option. The known ones are those of other cases.
+    random[0] |= 0x80;
     are_accepted(context, &[b"\x7f\x03abc\x02\x01/", b"\x02", b"\x02\xff/announce", b"\xff", &random])
 }
