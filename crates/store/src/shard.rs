@@ -153,6 +153,13 @@ impl<P: Family> Shard<P> {
     /// Returns the location of a swarm.
     #[inline]
     fn find(&self, place: &Place) -> Option<At> {
+        if let Some(at) = place.hint
+            && let Some(line) = self.swarms.line(&self.memory, at.line)
+            && at.slot < line.len()
+            && line.info_hash(at.slot) == place.info_hash
+        {
+            return Some(at);
+        }
         self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.info_hash))
     }
 
@@ -162,12 +169,20 @@ impl<P: Family> Shard<P> {
         self.swarms.prefetch(&self.memory, place.hash, LINE_START_BYTES);
     }
 
-    /// Prefetches the header of a large swarm.
+    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where the swarm was
+    /// found. Returns whether it is large.
     #[inline]
-    pub(crate) fn prefetch_large(&self, place: &Place) {
-        if let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) {
-            prefetch(self.larges.large(index));
+    pub(crate) fn prefetch_large(&self, place: &mut Place) -> bool {
+        place.hint = self.find(place);
+        match place.hint.and_then(|at| self.form(at)) {
+            None | Some(Form::Single { .. }) => {}
+            Some(Form::Small { block, .. }) => self.memory.prefetch_block(block),
+            Some(Form::Large { index }) => {
+                prefetch(self.larges.large(index));
+                return true;
+            }
         }
+        false
     }
 
     /// Prefetches the line in which the peer is or would be, and the lines that an announce with an equal `rng` will

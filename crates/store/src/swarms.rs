@@ -13,6 +13,7 @@ use crate::hash::HashKey;
 use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::swarm_line;
 use crate::sync::{Mutex, MutexGuard};
+use crate::table::At;
 
 /// Maximum number of shards of a family.
 pub const SHARDS_MAX: usize = 256;
@@ -59,6 +60,8 @@ pub struct Place {
     shard: u16,
     /// The hash from which tables compute its position.
     pub(crate) hash: u64,
+    /// Where a prefetch has found the swarm. It may have moved or gone since then, so every step verifies it.
+    pub(crate) hint: Option<At>,
 }
 
 /// A shard that is locked for several steps of several requests.
@@ -112,10 +115,11 @@ impl<P: Family> LockedShard<'_, P> {
         self.shard.prefetch_swarm(place);
     }
 
-    /// Prefetches the header of a large swarm.
+    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where the swarm was
+    /// found. Returns whether it is large, so that there is more to prefetch.
     #[inline]
-    pub fn prefetch_large(&self, place: &Place) {
-        self.shard.prefetch_large(place);
+    pub fn prefetch_large(&self, place: &mut Place) -> bool {
+        self.shard.prefetch_large(place)
     }
 
     /// Prefetches the line in which the peer is or would be, and the peers that its reply will contain if the announce
@@ -202,7 +206,7 @@ impl<P: Family> Swarms<P> {
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         let hash = swarm_line::hash(info_hash, &self.key);
         let shard = hash & (self.shards.len() as u64 - 1);
-        Place { info_hash: *info_hash, shard: u16::try_from(shard).unwrap_or(0), hash }
+        Place { info_hash: *info_hash, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None }
     }
 
     /// Returns the number of shards.
@@ -242,7 +246,8 @@ impl<P: Family> Swarms<P> {
     #[inline]
     pub fn prefetch_large(&self, place: &Place) {
         if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
-            shard.prefetch_large(place);
+            let mut place = *place;
+            shard.prefetch_large(&mut place);
         }
     }
 

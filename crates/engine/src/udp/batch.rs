@@ -36,6 +36,8 @@ pub(super) struct Item<P> {
     exchange: u8,
     /// The next item of its group.
     next: u8,
+    /// Whether the swarm has been found and is large.
+    is_large: bool,
     pub(super) query: Query,
     pub(super) work: Work<P>,
 }
@@ -62,6 +64,8 @@ struct Group {
     last: u8,
     /// Whether there are announces among them.
     has_announces: bool,
+    /// Whether some of these are to large swarms.
+    has_large: bool,
 }
 
 /// Returns an index of the batch, or of an item or a group, as one byte.
@@ -93,7 +97,7 @@ impl<P: shoal_store::Family> Batch<P> {
         let shard = place.shard();
         let has_announces = matches!(work, Work::Announce { .. });
         let index = short(self.items.len());
-        self.items.push(Item { place, exchange: short(exchange), next: NONE, query, work });
+        self.items.push(Item { place, exchange: short(exchange), next: NONE, is_large: false, query, work });
         let group = &mut self.group_of_shard[shard];
         if let Some(group) = self.groups.get_mut(usize::from(*group)) {
             self.items[usize::from(group.last)].next = index;
@@ -101,78 +105,101 @@ impl<P: shoal_store::Family> Batch<P> {
             group.has_announces |= has_announces;
         } else {
             *group = short(self.groups.len());
-            self.groups.push(Group { shard, first: index, last: index, has_announces });
+            self.groups.push(Group { shard, first: index, last: index, has_announces, has_large: false });
         }
     }
 
     /// Starts to load the swarms.
-    pub(super) fn prefetch_swarms(&self, swarms: &Swarms<P>) {
-        self.visit_groups(swarms, |_| true, |shard, item| shard.prefetch_swarm(&item.place));
+    pub(super) fn prefetch_swarms(&mut self, swarms: &Swarms<P>) {
+        self.visit_groups(
+            swarms,
+            |_| true,
+            |shard, item| {
+                shard.prefetch_swarm(&item.place);
+                false
+            },
+        );
     }
 
-    /// Starts to load the parts of the swarms, now that their entries are loaded.
-    pub(super) fn prefetch_large(&self, swarms: &Swarms<P>) {
+    /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
+    pub(super) fn prefetch_large(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
             |group| group.has_announces,
             |shard, item| {
                 if let Work::Announce { .. } = item.work {
-                    shard.prefetch_large(&item.place);
+                    item.is_large = shard.prefetch_large(&mut item.place);
                 }
+                item.is_large
             },
         );
     }
 
-    /// Starts to load the announcing peers, and the peers that replies will contain: sampling later draws the same ones
-    /// again.
-    pub(super) fn prefetch_peers(&self, swarms: &Swarms<P>) {
+    /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
+    /// draws the same ones again.
+    pub(super) fn prefetch_peers(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
-            |group| group.has_announces,
+            |group| group.has_large,
             |shard, item| {
-                if let Work::Announce { announce, registers: true, sample_seed } = &item.work {
+                if let Work::Announce { announce, registers: true, sample_seed } = &item.work
+                    && item.is_large
+                {
                     shard.prefetch_peers(&item.place, announce, fastrand::Rng::with_seed(*sample_seed));
                 }
+                true
             },
         );
     }
 
     /// Applies all items with `apply`, each under the lock of its shard, and removes them.
-    pub(super) fn apply(&mut self, swarms: &Swarms<P>, apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P>)) {
-        self.visit_groups(swarms, |_| true, apply);
+    pub(super) fn apply(
+        &mut self,
+        swarms: &Swarms<P>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P>),
+    ) {
+        self.visit_groups(
+            swarms,
+            |_| true,
+            |shard, item| {
+                apply(shard, item);
+                false
+            },
+        );
         for group in self.groups.drain(..) {
             self.group_of_shard[group.shard] = NONE;
         }
         self.items.clear();
     }
 
-    /// Visits the items of all groups that are wanted.
+    /// Visits the items of all groups that are wanted. `visit` returns whether the item is to a large swarm.
     #[inline]
     fn visit_groups(
-        &self,
+        &mut self,
         swarms: &Swarms<P>,
         is_wanted: impl Fn(&Group) -> bool,
-        mut visit: impl FnMut(&mut LockedShard<'_, P>, &Item<P>),
+        mut visit: impl FnMut(&mut LockedShard<'_, P>, &mut Item<P>) -> bool,
     ) {
-        let mut visit_group = |mut shard: LockedShard<'_, P>, group: &Group| {
-            let mut next = group.first;
-            while let Some(item) = self.items.get(usize::from(next)) {
-                visit(&mut shard, item);
-                next = item.next;
-            }
-        };
         if self.groups.is_empty() {
             return;
         }
-        let mut busy = ArrayVec::<&Group, ITEMS_MAX>::new();
-        for group in self.groups.iter().filter(|group| is_wanted(group)) {
+        let items = &mut self.items;
+        let mut visit_group = |mut shard: LockedShard<'_, P>, group: &mut Group| {
+            let mut next = group.first;
+            while let Some(item) = items.get_mut(usize::from(next)) {
+                group.has_large |= visit(&mut shard, item);
+                next = item.next;
+            }
+        };
+        let mut busy = ArrayVec::<&mut Group, ITEMS_MAX>::new();
+        for group in self.groups.iter_mut().filter(|group| is_wanted(group)) {
             match swarms.try_lock(group.shard) {
                 Some(shard) => visit_group(shard, group),
                 None => busy.push(group),
             }
         }
         // By reference, since a move would copy the whole list.
-        for group in &busy {
+        for group in &mut busy {
             visit_group(swarms.lock(group.shard), group);
         }
     }
