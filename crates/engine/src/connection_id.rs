@@ -14,9 +14,9 @@
 //! IPv4 and IPv6 cannot be confused, because SipHash mixes in the length. A hash by AES instructions would be as fast,
 //! but an eBPF program, which may answer connect requests one day, has only the instructions of which SipHash consists.
 //!
-//! Nodes that share a key recognize an id that is made in another way by its version. Whoever changes the format gives
-//! it the next version and another key, derived from the configured one, and accepts both versions for one release
-//! before any node issues the new one. Otherwise half of the clients of a mixed cluster would have to connect again.
+//! Nodes that share a key recognize an id that is made in another way by its version. A change of the format takes the
+//! next version and another key, derived from the configured one. Both versions are accepted for one release before any
+//! node issues the new one. Otherwise half of the clients of a mixed cluster would have to connect again.
 
 use core::fmt;
 use core::net::IpAddr;
