@@ -2,7 +2,7 @@
 //!
 //! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads,
 //! verifies and decides every request, the next ones prefetch every swarm and every peer, and the last one
-//! applies and answers the requests. The passes over swarms go from shard to shard ([`batch`]), and keep the order of
+//! applies and answers the requests. The passes over swarms go from shard to shard (`batch`), and keep the order of
 //! arrival within each swarm. Requests that need no swarm are answered in the first pass.
 //!
 //! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it
