@@ -245,7 +245,7 @@ fn invalid_options_are_refused_with_valid_ones() {
         (&["--mix", "1:1"], "50:50:1"),
         (&["--window", "2000000"], "from 1 to 1048576"),
         (&["--io", "epoll"], "\"mmsg\" or \"uring\""),
-        (&["--preset", "huge"], "published, announces, ten-million"),
+        (&["--preset", "huge"], "published, published-churn, announces, ten-million"),
         (&["--rate", "5", "--window", "5"], "cannot be used with"),
     ] {
         let output = load("127.0.0.1:9", arguments);
