@@ -202,7 +202,7 @@ Examples:
   shoal-lab compare --print-tracker opentracker > mine.toml";
 
 /// The help of --preset.
-const PRESET: &str = "A named load. UDP: published, announces, ten-million. HTTP: http-keep-alive, http-connections (one for \
+const PRESET: &str = "A named load. UDP: published, published-churn, announces, ten-million. HTTP: http-keep-alive, http-connections (one for \
                       each request), https-handshakes (likewise), https-resumption, https-published (10,000 torrents, a \
                       handshake for each announce), and memory: http-idle, https-idle. WebTorrent: webtorrent-tls, \
                       webtorrent, webtorrent-small (offers of 256 B), webtorrent-published (1,020 connections over TLS), \
