@@ -40,7 +40,7 @@ const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 const OVERDRAFT_SHARE: usize = 16;
 
 /// Number of free pages that stay resident, in addition to an eighth of those in use.
-const RESIDENT_SPARE_PAGES: usize = 256;
+const RESIDENT_SPARE_PAGES: usize = 64;
 
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;

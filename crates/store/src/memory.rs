@@ -18,7 +18,7 @@ const RESERVE_PAGES_MIN: usize = 6;
 const RESERVE_PAGES_MOVED: usize = 4;
 
 /// Reserve beyond which pages return to the arena.
-const RESERVE_PAGES_MAX: usize = 12;
+const RESERVE_PAGES_MAX: usize = 10;
 
 /// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
 /// room.

@@ -155,9 +155,9 @@ fn swarms_of_many_torrents(count: usize) -> Vec<Calls> {
         data::put(&store.v4, &data::info_hash(&mut rng), peer, Action::Leech, &mut rng);
     }
     let order = full_scrape(&store);
-    // Neighbours in one shard: an eighth of the swarms in the first of 32.
-    let run = &order[..order.len() / 32 / 8];
-    let mut random: Vec<InfoHash> = order.iter().copied().step_by(32 * 8).collect();
+    // Neighbours in one shard: an eighth of the swarms in the first one.
+    let run = &order[..order.len() / data::SHARDS / 8];
+    let mut random: Vec<InfoHash> = order.iter().copied().step_by(data::SHARDS * 8).collect();
     rng.shuffle(&mut random);
     let pass = |name: &str, hashes: &[InfoHash]| {
         let mut calls = Calls::new(name);

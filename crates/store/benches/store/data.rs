@@ -52,7 +52,10 @@ impl Random for PeerV6 {
     }
 }
 
-/// Creates a store as large as the machine allows, as an operator would.
+/// Number of shards of a tracker with one or two workers.
+pub(crate) const SHARDS: usize = 8;
+
+/// Creates a store as large as the machine allows, as a tracker with one or two workers would.
 pub(crate) fn store() -> Store {
     let settings = Settings {
         memory_bytes_max: 16 << 30,
@@ -60,7 +63,7 @@ pub(crate) fn store() -> Store {
         peers_per_source_max: 64,
         hash_key: [0x9e37, 0x79b9, 0x7f4a, 0x7c15].map(|key: u64| key.wrapping_mul(0x2545_f491_4f6c_dd1d)),
     };
-    Store::new(&settings).expect("address space for 16 GiB")
+    Store::with_shards(&settings, SHARDS).expect("address space for 16 GiB")
 }
 
 pub(crate) fn info_hash(rng: &mut fastrand::Rng) -> InfoHash {
@@ -114,6 +117,7 @@ pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 store.make_ready();
+                store.trim();
                 thread::sleep(Duration::from_millis(2));
             }
         });
