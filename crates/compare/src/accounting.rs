@@ -110,8 +110,8 @@ impl Snapshot {
     }
 
     /// Returns the share of the time in which the group had work for `processors`, 0 to 1: in which they ran it, or at
-    /// least so many of its threads ran or waited for a processor. A thread that waits has work, even if another program
-    /// has the processor.
+    /// least that number of its threads ran or waited for a processor. A thread that waits has work, even if another
+    /// program has the processor.
     pub(crate) fn ready_share(&self, later: &Self, processors: usize) -> Option<f64> {
         let elapsed_ns = later.when.duration_since(self.when).as_secs_f64() * 1e9;
         let since = |before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>, thread| {

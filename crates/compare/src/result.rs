@@ -253,14 +253,14 @@ impl Usage {
     /// Below this share of the time, a tracker was not saturated: it waited for work, and the round is generator-bound.
     pub const SATURATED_SHARE: f64 = 0.98;
 
-    /// Returns the share of the time in which a tracker with so many processors had work, 0 to 1. Earlier results only
-    /// tell how long it ran.
+    /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier results
+    /// only tell how long it ran.
     #[must_use]
     pub fn busy_share(&self, processors: usize) -> Option<f64> {
         self.ready_share.or_else(|| self.share_of(processors))
     }
 
-    /// Returns the share of the time of so many processors that the tracker used, 0 to 1.
+    /// Returns the share of the time of this number of processors that the tracker used, 0 to 1.
     #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
         let available_s = self.elapsed_s * f64::from(u32::try_from(processors).ok()?);
