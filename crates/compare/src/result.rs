@@ -253,8 +253,8 @@ impl Usage {
     /// Below this share of the time, a tracker was not saturated: it waited for work, and the round is generator-bound.
     pub const SATURATED_SHARE: f64 = 0.98;
 
-    /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier results
-    /// only tell how long it ran.
+    /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier
+    /// results only tell how long it ran.
     #[must_use]
     pub fn busy_share(&self, processors: usize) -> Option<f64> {
         self.ready_share.or_else(|| self.share_of(processors))
