@@ -185,30 +185,22 @@ impl<P: Family> Shard<P> {
         false
     }
 
-    /// Prefetches the line in which the peer is or would be, and the lines that an announce with an equal `rng` will
-    /// sample.
+    /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
+    /// `rng` will sample.
     #[inline]
     pub(crate) fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, rng: &mut fastrand::Rng) {
-        match self.find(place).and_then(|at| self.form(at)) {
-            None | Some(Form::Single { .. }) => {}
-            Some(Form::Small { block, .. }) => self.memory.prefetch_block(block),
-            Some(Form::Large { index }) => {
-                let (large, memory) = (self.larges.large(index), &self.memory);
-                large.prefetch(memory, &self.key, &announce.peer);
-                let wanted = announce.peers_wanted;
-                match announce.action {
-                    Action::Stop => {}
-                    Action::Seed | Action::Complete => {
-                        sample::prefetch_table(&large.leechers, memory, wanted, rng);
-                    }
-                    Action::Leech => {
-                        let (seeders, leechers) = (large.seeders.len(), large.leechers.len());
-                        let share =
-                            sample::share_of_seeders(wanted, seeders as usize, leechers as usize, rng);
-                        sample::prefetch_table(&large.seeders, memory, share, rng);
-                        sample::prefetch_table(&large.leechers, memory, wanted - share, rng);
-                    }
-                }
+        let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) else { return };
+        let (large, memory) = (self.larges.large(index), &self.memory);
+        large.prefetch(memory, &self.key, &announce.peer);
+        let wanted = announce.peers_wanted;
+        match announce.action {
+            Action::Stop => {}
+            Action::Seed | Action::Complete => sample::prefetch_table(&large.leechers, memory, wanted, rng),
+            Action::Leech => {
+                let (seeders, leechers) = (large.seeders.len(), large.leechers.len());
+                let share = sample::share_of_seeders(wanted, seeders as usize, leechers as usize, rng);
+                sample::prefetch_table(&large.seeders, memory, share, rng);
+                sample::prefetch_table(&large.leechers, memory, wanted - share, rng);
             }
         }
     }
@@ -240,10 +232,8 @@ impl<P: Family> Shard<P> {
         if let Some(new) = outcome.form.filter(|new| *new != form) {
             line.set_form(at.slot, &new);
         }
-        let counts = outcome.counts(match line.downloads(at.slot) {
-            DOWNLOADS_MAX => self.many_downloads(&place.info_hash),
-            downloads => downloads.into(),
-        });
+        let downloads = line.downloads(at.slot);
+        let counts = outcome.counts(self.completed(downloads, &place.info_hash));
         if outcome.form.is_none() {
             self.take_out_swarm(at);
             self.swarms.settle(&mut self.memory, &self.key, at.line);
@@ -314,17 +304,16 @@ impl<P: Family> Shard<P> {
 
     fn counts_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
-        let completed = match line.downloads(slot) {
-            DOWNLOADS_MAX => self.many_downloads(info_hash),
-            downloads => downloads.into(),
-        };
-        Counts { seeders, leechers, completed }
+        Counts { seeders, leechers, completed: self.completed(line.downloads(slot), info_hash) }
     }
 
-    /// Returns the completed downloads of a torrent that has more than its line can represent.
-    #[cold]
-    fn many_downloads(&self, info_hash: &InfoHash) -> u32 {
-        self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into())
+    /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
+    #[inline]
+    fn completed(&self, downloads: u8, info_hash: &InfoHash) -> u32 {
+        match downloads {
+            DOWNLOADS_MAX => self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            downloads => downloads.into(),
+        }
     }
 
     /// Counts a completed download of a swarm that was just found.

@@ -17,7 +17,7 @@ use core::ops::RangeInclusive;
 
 use self::directory::Directory;
 use crate::arena::Purpose;
-use crate::hash::{HashKey, Mixed, Seed};
+use crate::hash::{HashKey, Mixed, Salt, Seed};
 use crate::memory::Memory;
 pub(crate) use crate::segment::Bucket;
 use crate::segment::{Placed, Segment, lines_for, lines_max};
@@ -65,6 +65,11 @@ const fn line_bits<B: Bucket>() -> u32 {
 fn entries_of<'l, B: Bucket + 'l>(lines: &'l [u8]) -> impl Iterator<Item = (&'l B, usize)> {
     let lines = lines.chunks_exact(size_of::<B>()).map(|line| B::ref_from_bytes(line).expect("a whole line"));
     lines.flat_map(|line| (0..line.len()).map(move |slot| (line, slot)))
+}
+
+/// Returns a function that returns the mixed hash of an entry, given by its line and slot.
+fn mixing<B: Bucket>(seed: Seed, key: &HashKey) -> impl Fn(&B, usize) -> Mixed + Copy {
+    move |line, slot| seed.mix(line.hash(slot, key))
 }
 
 impl<B: Bucket> Table<B> {
@@ -226,8 +231,7 @@ impl<B: Bucket> Table<B> {
         hash: u64,
         entry: &B::Entry,
     ) -> Option<At> {
-        let (seed, mixed) = (self.seed, self.seed.mix(hash));
-        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let (mix, mixed) = (mixing(self.seed, key), self.seed.mix(hash));
         let (mut index, segment) = self.selected(mixed);
         if segment.is_too_full() {
             self.make_room(memory, key, index, 0);
@@ -250,11 +254,10 @@ impl<B: Bucket> Table<B> {
         mixed: Mixed,
         entry: &B::Entry,
     ) -> Option<(usize, (usize, usize))> {
-        let seed = self.seed;
+        let mix = mixing(self.seed, key);
         (0..GROWTHS_MAX).find_map(|growths| {
             self.make_room(memory, key, self.index_of(mixed.selector()), growths);
             let index = self.index_of(mixed.selector());
-            let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
             Some((index, self.segment_mut(index).insert(memory, mixed, entry, mix)?))
         })
     }
@@ -285,14 +288,15 @@ impl<B: Bucket> Table<B> {
         *left > 0
     }
 
-    /// Adapts the segment of this line to its number of entries. Returns whether it changed anything.
+    /// Adapts the segment of this line to its number of entries: merges it with its other half, or gives it fewer lines.
     #[inline]
-    pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey, number: u32) -> bool {
+    pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
         let (index, _) = Self::place(number);
-        let Some(segment) = self.segment(index) else { return false };
-        let is_settled = segment.fewer_lines().is_none();
-        let may_merge = segment.depth > 0 && segment.len() <= Self::merged_len_max();
-        if is_settled && !may_merge { false } else { self.shrink(memory, key, index) }
+        match self.mergeable(index) {
+            Some(other) if memory.has_room_for(Purpose::Shrinking) => self.merge(memory, key, index, other),
+            Some(_) => {}
+            None => self.shrink_segment(memory, key, number),
+        }
     }
 
     /// Releases all memory, and forgets all entries.
@@ -347,7 +351,7 @@ impl<B: Bucket> Table<B> {
         (index, &self.segments_slice()[index])
     }
 
-    fn next_salt(&mut self) -> crate::hash::Salt {
+    fn next_salt(&mut self) -> Salt {
         self.salts = self.salts.wrapping_add(1);
         self.seed.salt(self.salts)
     }
@@ -367,46 +371,28 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Merges a segment with its other half, or gives it fewer lines. Returns whether it did either.
+    /// Moves the entries of a segment to this many lines, under a new salt, unless they find no place there.
     #[cold]
-    fn shrink(&mut self, memory: &mut Memory, key: &HashKey, index: usize) -> bool {
-        if !memory.has_room_for(Purpose::Shrinking) {
-            return false;
-        }
-        if let Some(other) = self.mergeable(index) {
-            return self.merge(memory, key, index, other);
-        }
-        let lines = self.segment(index).and_then(Segment::fewer_lines);
-        lines.is_some_and(|lines| self.rebuild(memory, key, index, lines))
-    }
-
-    /// Moves the entries of a segment to this many lines, under a new salt. Returns whether they have found place.
-    fn rebuild(&mut self, memory: &mut Memory, key: &HashKey, index: usize, lines: usize) -> bool {
+    fn rebuild(&mut self, memory: &mut Memory, key: &HashKey, index: usize, lines: usize) {
         let [mut moved, buffer] = memory.take_scratch();
-        let (salt, seed) = (self.next_salt(), self.seed);
+        let (salt, mix) = (self.next_salt(), mixing(self.seed, key));
         let segment = self.segment_mut(index);
         moved.clear();
         segment.copy_lines(memory, &mut moved);
-        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
-        let placed = Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix);
-        let is_done = placed.is_ok();
-        let buffer = placed.map_or_else(
-            |buffer| buffer,
-            |placed| {
+        let buffer = match Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix) {
+            Ok(placed) => {
                 segment.replace_lines(memory, &placed);
                 placed.into_buffer()
-            },
-        );
+            }
+            Err(buffer) => buffer,
+        };
         memory.put_scratch([moved, buffer]);
-        is_done
     }
 
     /// Splits a segment by the next bit, unless its entries find no place.
     fn split(&mut self, memory: &mut Memory, key: &HashKey, index: usize, more_steps: usize) {
         let [mut moved, buffer] = memory.take_scratch();
-        let seed = self.seed;
-        let salts = [self.next_salt(), self.next_salt()];
-        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
+        let (salts, mix) = ([self.next_salt(), self.next_salt()], mixing(self.seed, key));
         let directory = self.directory();
         let segment = &directory.segments[index];
         moved.clear();
@@ -420,9 +406,8 @@ impl<B: Bucket> Table<B> {
             [segment.len() - ones, ones].map(|len| (lines_for::<B>(len) + more_lines).min(lines_max::<B>()));
         let halves = Placed::new(buffer, side(0), lines[0], salts[0], mix)
             .and_then(|zero| Ok([zero, Placed::new(Vec::new(), side(1), lines[1], salts[1], mix)?]));
-        let buffer = halves.map_or_else(
-            |buffer| buffer,
-            |[zero, one]| {
+        let buffer = match halves {
+            Ok([zero, one]) => {
                 directory.segments[index].release(memory);
                 let half = |salt, bit, placed: &Placed, memory: &mut Memory| {
                     let mut half = Segment::new(salt, prefix | bit, depth);
@@ -432,8 +417,9 @@ impl<B: Bucket> Table<B> {
                 let halves = [half(salts[0], 0, &zero, memory), half(salts[1], 1, &one, memory)];
                 directory.replace_by_halves(index, halves);
                 zero.into_buffer()
-            },
-        );
+            }
+            Err(buffer) => buffer,
+        };
         memory.put_scratch([moved, buffer]);
         self.drop_needless_directory();
     }
@@ -451,39 +437,40 @@ impl<B: Bucket> Table<B> {
     }
 
     /// Returns the index of the other half of a segment, if the two should be merged.
+    #[inline]
     fn mergeable(&self, index: usize) -> Option<usize> {
         let Segments::Many(directory) = &self.segments else { return None };
-        let segment = &directory.segments[index];
+        let segment = directory.segments.get(index)?;
+        if segment.depth == 0 || segment.len() > Self::merged_len_max() {
+            return None;
+        }
         let other = directory.index_of_prefix(segment.prefix ^ 1, segment.depth);
         let half = &directory.segments[other];
         (half.depth == segment.depth && segment.len() + half.len() <= Self::merged_len_max()).then_some(other)
     }
 
-    /// Merges the two halves of a segment. Returns whether their entries have found place.
-    fn merge(&mut self, memory: &mut Memory, key: &HashKey, index: usize, other: usize) -> bool {
+    /// Merges the two halves of a segment, unless their entries find no place.
+    #[cold]
+    fn merge(&mut self, memory: &mut Memory, key: &HashKey, index: usize, other: usize) {
         let [mut moved, buffer] = memory.take_scratch();
-        let (salt, seed) = (self.next_salt(), self.seed);
+        let (salt, mix) = (self.next_salt(), mixing(self.seed, key));
         let directory = self.directory();
         moved.clear();
         [index, other].iter().for_each(|&half| directory.segments[half].copy_lines(memory, &mut moved));
         let half = &directory.segments[index];
         let mut whole = Segment::<B>::new(salt, half.prefix >> 1, half.depth - 1);
         let lines = lines_for::<B>(half.len() + directory.segments[other].len());
-        let mix = |line: &B, slot| seed.mix(line.hash(slot, key));
-        let placed = Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix);
-        let is_done = placed.is_ok();
-        let buffer = placed.map_or_else(
-            |buffer| buffer,
-            |placed| {
+        let buffer = match Placed::new(buffer, entries_of::<B>(&moved), lines, salt, mix) {
+            Ok(placed) => {
                 [index, other].iter().for_each(|&half| directory.segments[half].release(memory));
                 whole.replace_lines(memory, &placed);
                 directory.replace_by_whole([index, other], whole);
                 placed.into_buffer()
-            },
-        );
+            }
+            Err(buffer) => buffer,
+        };
         memory.put_scratch([moved, buffer]);
         self.drop_needless_directory();
-        is_done
     }
 
     /// Removes a directory of one segment.
