@@ -215,9 +215,8 @@ impl<P: Family> Swarms<P> {
         self.shards.len()
     }
 
-    /// Locks a shard, for all steps of a batch that concern it. The steps are those of [`Swarms`], under the same
-    /// names, for places with this [`Place::shard`]. The lock is meant to be held for microseconds; a thread must not
-    /// hold two.
+    /// Locks a shard, for all steps of a batch that concern places with this [`Place::shard`]. The lock is meant to be
+    /// held for microseconds; a thread must not hold two.
     #[inline]
     #[must_use]
     pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
@@ -233,34 +232,16 @@ impl<P: Family> Swarms<P> {
         Some(LockedShard { cell, shard: cell.shard.try_lock()?, is_changed: false })
     }
 
-    /// First step of a batch: prefetches the line of the table in which the swarm is or would be. Changes nothing.
+    /// Prefetches the line of the table in which the swarm is or would be. Changes nothing.
     #[inline]
     pub fn prefetch_swarm(&self, place: &Place) {
         // A prefetch is not worth waiting for a lock.
-        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
+        if let Some(shard) = self.try_lock(place.shard()) {
             shard.prefetch_swarm(place);
         }
     }
 
-    /// Second step of a batch: prefetches the header of a large swarm. Changes nothing.
-    #[inline]
-    pub fn prefetch_large(&self, place: &Place) {
-        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
-            let mut place = *place;
-            shard.prefetch_large(&mut place);
-        }
-    }
-
-    /// Third step of a batch: prefetches the line in which the peer is or would be, and the peers that its reply will
-    /// contain if the announce itself is given an equal `rng`. Changes nothing.
-    #[inline]
-    pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, mut rng: fastrand::Rng) {
-        if let Some(shard) = self.shards[place.shard()].shard.try_lock() {
-            shard.prefetch_peers(place, announce, &mut rng);
-        }
-    }
-
-    /// Last step: applies the announce at `now_s` (seconds of any monotonic clock) and writes up to `peers_wanted`
+    /// Applies the announce at `now_s` (seconds of any monotonic clock) and writes up to `peers_wanted`
     /// other peers to `peers_out`, back to back in compact form, as many as fit. The content of `peers_out` behind them
     /// is unspecified. A seeder receives leechers only; a leecher receives a mix in which every peer is equally likely.
     ///
@@ -291,12 +272,11 @@ impl<P: Family> Swarms<P> {
         rng: &mut fastrand::Rng,
         peers_out: &mut [u8],
     ) -> Announced {
-        let cell = &self.shards[place.shard()];
         // An empty shard is not worth a lock and a search.
-        if cell.swarms.load(Ordering::Relaxed) == 0 {
+        if self.shards[place.shard()].swarms.load(Ordering::Relaxed) == 0 {
             return Announced::default();
         }
-        cell.shard.lock().serve_non_member(place, seeds, peers_wanted, rng, peers_out)
+        self.lock(place.shard()).visit(place, seeds, peers_wanted, rng, peers_out)
     }
 
     /// Returns the leechers of a large swarm in the order of their table, for benchmarks: an attacker learns this order
@@ -310,7 +290,7 @@ impl<P: Family> Swarms<P> {
     /// Returns the counts of one swarm.
     #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
-        self.shards[place.shard()].shard.lock().scrape(place)
+        self.lock(place.shard()).scrape(place)
     }
 
     /// Returns the selector of a torrent, see [`Walk`](crate::Walk).

@@ -188,11 +188,11 @@ impl<P: Numbered> World<'_, P> {
     fn announce(&mut self, swarm: u16, peer: u16, action: Action, wanted: usize) {
         let (hash, peer) = (info_hash(swarm), P::numbered(peer));
         let mut out = [0; 80 * 18];
-        let place = self.swarms.locate(&hash);
+        let mut place = self.swarms.locate(&hash);
         self.swarms.prefetch_swarm(&place);
         let announce = Announce { peer, action, peers_wanted: wanted };
-        self.swarms.prefetch_large(&place);
-        self.swarms.prefetch_peers(&place, &announce, self.rng.clone());
+        self.swarms.lock(place.shard()).prefetch_large(&mut place);
+        self.swarms.lock(place.shard()).prefetch_peers(&place, &announce, self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
         self.model.announce(hash, peer, action, self.now_s).check(answer.counts);
         let candidates = self.model.candidates(hash, peer);

@@ -39,13 +39,13 @@ fn work(store: &Store, seed: u8) {
     for round in 0..4000_u32 {
         let now_s = 1000 + round / 20 + u32::from(seed % 2);
         for _ in 0..60 {
-            let place = store.v4.locate(&InfoHash([rng.u8(..8); 20]));
+            let mut place = store.v4.locate(&InfoHash([rng.u8(..8); 20]));
             let peer = PeerV4([1, 2, rng.u8(..), rng.u8(..16), 5, 6]);
             let action = [Action::Leech, Action::Seed, Action::Complete, Action::Stop][rng.usize(..4)];
             store.v4.prefetch_swarm(&place);
             let announce = Announce { peer, action, peers_wanted: 50 };
-            store.v4.prefetch_large(&place);
-            store.v4.prefetch_peers(&place, &announce, rng.clone());
+            store.v4.lock(place.shard()).prefetch_large(&mut place);
+            store.v4.lock(place.shard()).prefetch_peers(&place, &announce, rng.clone());
             if let Ok(announced) = store.v4.announce(&place, &announce, now_s, &mut rng, &mut out) {
                 let handed_out = out[..announced.peers * 6].chunks_exact(6);
                 assert!(

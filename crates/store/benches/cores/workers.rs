@@ -98,9 +98,13 @@ impl<'w> Worker<'w> {
             self.batch.push(Request { place, announce, rng: self.rng.fork(), reply: [0; REPLY_BYTES] });
         }
         self.batch.iter().for_each(|request| swarms.prefetch_swarm(&request.place));
-        self.batch.iter().for_each(|request| swarms.prefetch_large(&request.place));
+        for Request { place, .. } in &mut self.batch {
+            let Some(shard) = swarms.try_lock(place.shard()) else { continue };
+            shard.prefetch_large(place);
+        }
         for Request { place, announce, rng, .. } in &self.batch {
-            swarms.prefetch_peers(place, announce, rng.clone());
+            let Some(shard) = swarms.try_lock(place.shard()) else { continue };
+            shard.prefetch_peers(place, announce, rng.clone());
         }
     }
 

@@ -94,14 +94,14 @@ pub(crate) fn put_batch<P: Random>(
     let mut places = Vec::with_capacity(batch.len());
     places.extend(batch.iter().map(|(info_hash, ..)| swarms.locate(info_hash)));
     places.iter().for_each(|place| swarms.prefetch_swarm(place));
-    places.iter().for_each(|place| swarms.prefetch_large(place));
+    places.iter_mut().for_each(|place| _ = swarms.lock(place.shard()).prefetch_large(place));
     let announce = |(_, peer, action): &(InfoHash, P, Action)| Announce {
         peer: *peer,
         action: *action,
         peers_wanted: 0,
     };
     for (place, entry) in places.iter().zip(batch) {
-        swarms.prefetch_peers(place, &announce(entry), rng.clone());
+        swarms.lock(place.shard()).prefetch_peers(place, &announce(entry), rng.clone());
     }
     for (place, entry) in places.iter().zip(batch) {
         let announce = announce(entry);
