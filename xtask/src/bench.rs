@@ -24,6 +24,9 @@ pub(crate) enum Bench {
     /// Measure the mean time and the longest call of the swarms of WebTorrent: `--json` prints lines of JSON,
     /// `--filter TEXT` chooses cases
     Relay(BenchArguments),
+    /// Measure the time to read a list of ten million torrents, its memory, and the time of a look-up: `--json` prints
+    /// lines of JSON
+    Lists(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -45,6 +48,7 @@ impl Bench {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
+            Self::Lists(BenchArguments { arguments }) => ("shoal-access", &["lists"][..], arguments),
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
             Self::Instructions(BenchArguments { arguments }) => {
                 ("shoal-engine", &["instructions"][..], arguments)

@@ -264,12 +264,6 @@ impl LoadSpec {
         let Mix { connect, announce, scrape } = self.mix;
         let Population { torrents, peers, popularity, seeder_share, announces_per_life, vanish_share } =
             self.population;
-        let lives = if announces_per_life == 0 {
-            "peers never leave".to_owned()
-        } else {
-            let vanish = format!("{} % leave without an announce that stops", vanish_share * 100.0);
-            format!("{announces_per_life} announces on average, then another peer replaces it; {vanish}")
-        };
         let latency = self.latency.map_or("none".to_owned(), |(rate, duration)| {
             format!("{rate} requests a second for {} s", duration.as_secs_f64())
         });
@@ -277,7 +271,6 @@ impl LoadSpec {
             0 => "none".to_owned(),
             spinners => format!("{spinners} on each processor of the tracker"),
         };
-        let row = |name: &str, value: String| (name.to_owned(), value);
         let transport = row("protocol", self.transport.description().to_owned());
         if let Measure::Idle { connections } = self.measure {
             let announced = match self.transport {
@@ -303,7 +296,7 @@ impl LoadSpec {
             row("peers", peers.to_string()),
             row("popularity", popularity_description(popularity)),
             row("seeder share", seeder_share.to_string()),
-            row("lives of peers", lives),
+            row("lives of peers", lives_description(announces_per_life, vanish_share)),
             row("peers wanted", self.numwant.to_string()),
             row("hashes in a scrape", format!("1 to {}", self.scrape_hashes_max)),
             row(
@@ -318,33 +311,51 @@ impl LoadSpec {
             row("open loop", latency),
             row("lost after", format!("{} ms", self.timeout.as_millis())),
         ];
-        let sockets = self.sockets_per_worker;
+        rows.extend(self.settings_of_clients());
+        rows.push(row("seed", self.seed.to_string()));
+        rows
+    }
+
+    /// Returns the settings of the simulated clients, which differ by transport.
+    fn settings_of_clients(&self) -> Vec<(String, String)> {
+        let each = format!("{} for each processor of the load", self.sockets_per_worker);
         match self.transport {
-            Transport::Udp => {
-                let each = format!("{sockets} for each processor of the load");
-                rows.push(row("client addresses and ports", each));
-                rows.push(row("generator's back end", self.io.to_string()));
-            }
-            Transport::Http(_) => {
-                rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
-            }
+            Transport::Udp => vec![
+                row("client addresses and ports", each),
+                row("generator's back end", self.io.to_string()),
+            ],
+            Transport::Http(_) => vec![row("client addresses", each)],
             Transport::Ws(ws) => {
-                rows.push(row("client addresses", format!("{sockets} for each processor of the load")));
-                rows.push(row("connections", ws.connections.to_string()));
-                rows.push(row("offers of an announce", ws.offers.to_string()));
-                rows.push(row("session description", format!("{} bytes", ws.sdp_bytes)));
-                rows.push(row("share of offers answered", ws.answer_share.to_string()));
+                let mut rows = vec![
+                    row("client addresses", each),
+                    row("connections", ws.connections.to_string()),
+                    row("offers of an announce", ws.offers.to_string()),
+                    row("session description", format!("{} bytes", ws.sdp_bytes)),
+                    row("share of offers answered", ws.answer_share.to_string()),
+                ];
                 if ws.slow_readers > 0 {
                     let count = ws.slow_readers;
                     let text =
                         format!("{count} announce once and never read; measured with and without them");
                     rows.push(row("slow readers", text));
                 }
+                rows
             }
         }
-        rows.push(row("seed", self.seed.to_string()));
-        rows
     }
+}
+
+/// Returns a setting with its name.
+fn row(name: &str, value: String) -> (String, String) {
+    (name.to_owned(), value)
+}
+
+fn lives_description(announces_per_life: u32, vanish_share: f64) -> String {
+    if announces_per_life == 0 {
+        return "peers never leave".to_owned();
+    }
+    let vanish = format!("{} % leave without an announce that stops", vanish_share * 100.0);
+    format!("{announces_per_life} announces on average, then another peer replaces it; {vanish}")
 }
 
 fn popularity_description(popularity: Popularity) -> String {

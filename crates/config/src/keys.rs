@@ -6,12 +6,15 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+use shoal_access::clients::ClientRule;
+use shoal_access::ports::Ports;
 use shoal_transport::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel, Origin, SecretKey,
-    StreamBackend, Trusted,
+    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat, LogLevel, Origin,
+    SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -168,6 +171,9 @@ settings! {
         /// peers, so this is shorter than announce.interval_s.
         interval_s: u32 = 120, in 1..=21_600 => Reload;
 
+        /// Maximum interval under load, as announce.interval_s_max. 0 always leaves it at interval_s.
+        interval_s_max: u32 = 0, in 0..=21_600 => Reload;
+
         /// Maximum number of seconds that are added at random to each interval.
         interval_jitter_s: u32 = 30, in 0..=21_600 => Reload;
 
@@ -266,6 +272,11 @@ settings! {
         /// Public trackers use 900 to 3600. Intervals of a few seconds are suitable only for testing.
         interval_s: u32 = 1800, in 1..=21_600 => Reload;
 
+        /// Maximum interval under load. A worker that is busy for 85 % of the time raises its interval from interval_s to
+        /// this within a minute, and min_interval_s in proportion. When it is busy for less than 65 %, it goes back
+        /// within ten minutes. 0 always leaves it at interval_s. announce.peer_timeout_s must exceed this as well.
+        interval_s_max: u32 = 0, in 0..=21_600 => Reload;
+
         /// Maximum number of seconds that are added at random to each interval, so that after a restart clients do not
         /// all announce at the same time.
         interval_jitter_s: u32 = 300, in 0..=21_600 => Reload;
@@ -326,6 +337,82 @@ settings! {
         refuse_private: bool = false => Reload;
     }
 
+    /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a
+    /// list of torrents applies at once; SIGHUP reads the other lists again.
+    section access: AccessConfig {
+        /// Files with the torrents that are served, or directories of .torrent files; all other torrents are refused. []
+        /// serves all torrents. Each line of a file begins with an info hash (40 hexadecimal digits, 32 characters of
+        /// base32, or the 64 digits of a v2 torrent) or a magnet link. A date (2026-01-31), a reference in square brackets,
+        /// and a reason may follow. Empty lines, and everything from a # on, are ignored.
+        torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files or directories with the torrents that are refused, in the same formats. This list takes precedence over torrents_allow.
+        /// Clients show the reason of an entry to their users.
+        torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
+        /// a network (192.0.2.0/24, 2001:db8::/32), an address, or a range of addresses, also in the formats of eMule and
+        /// PeerGuardian; gzip is recognised. If networks of both lists contain an address, the longest prefix applies, and
+        /// networks_deny if they are equal. Behind a trusted proxy, the address is that of the client.
+        networks_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files with the networks that are refused, in the same formats.
+        networks_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Peer ids of the clients that are served; all others are refused. [] serves all clients. An entry is the
+        /// beginning of peer ids, such as "-qB" (%hh is a byte in hexadecimal), or the versions of a client, such as
+        /// "qB>=4.6" or "qB>=4.0&<4.6" with the two letters of the Azureus style or the letter of another one. Clients
+        /// choose their peer ids, so this keeps out software but no attacker.
+        clients_allow: Vec<ClientRule> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Peer ids of the clients that are refused, in the same format. A reason may follow, which clients show to their
+        /// users: "qB<4.6 please update". This list takes precedence over clients_allow.
+        clients_deny: Vec<ClientRule> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Ports that are never handed out, such as "1-1023" or "25". Otherwise a client could make others connect to a
+        /// mail server at its own address. Such a client is served, but no reply contains it, as with port 0.
+        ports_deny: Vec<Ports> = Vec::new(), in 0..=FILES_MAX => Reload;
+    }
+
+    /// How often one source may ask. A source is an IPv4 address or an IPv6 /64 network; a /56 network may ask twice as
+    /// often as one source, and a /48 network eight times. Behind a trusted proxy, the source is the client that the proxy
+    /// names. A source that asks too often is served at its rate, and refused beyond it; it is never banned. The limits
+    /// take 32 MiB in all, however many sources there are, and nothing if none is set. 0 means no limit.
+    section limits: LimitsConfig {
+        /// Maximum number of announces and scrapes over UDP for each second. A client announces each of its torrents once
+        /// in announce.interval_s, so 1 is enough for some thousand torrents. Carriers put many clients behind one
+        /// address.
+        udp_requests_per_s: u32 = 0, in 0..=1_000_000 => Reload;
+
+        /// Maximum number of announces and scrapes over HTTP for each second.
+        http_requests_per_s: u32 = 0, in 0..=1_000_000 => Reload;
+
+        /// Maximum number of announces, scrapes and new WebSockets of WebTorrent for each second. Browsers announce more
+        /// often; see webtorrent.interval_s.
+        webtorrent_requests_per_s: u32 = 0, in 0..=1_000_000 => Reload;
+
+        /// Maximum number of connection ids over UDP for each second. Requests beyond it get no reply. Anyone can send
+        /// such a request with the address of another host and so use up the limit of that host. Set this only
+        /// against a flood.
+        udp_connects_per_s: u32 = 0, in 0..=1_000_000 => Reload;
+
+        /// Maximum number of new connections over TCP for each second, plain and TLS. Further ones get the status 503,
+        /// or are closed if they would begin with TLS. Connections from proxy.trusted do not count, except that a
+        /// connection counts towards the client that a PROXY header names.
+        tcp_connects_per_s: u32 = 0, in 0..=1_000_000 => Reload;
+
+        /// How many requests may come at once, as the number of seconds of the rate. A client that starts announces
+        /// all of its torrents, and a source that has asked little has all of these in hand.
+        burst_s: u32 = 60, in 1..=3600 => Reload;
+
+        /// Give no reply to UDP requests beyond the limit. This saves processor time and traffic. Clients then show a
+        /// timeout instead of the reason, and try again after 15 seconds.
+        udp_silent: bool = false => Reload;
+
+        /// Networks without limits, such as those of your own clients or monitoring.
+        exempt: Vec<IpNet> = Vec::new(), in 0..=FILES_MAX => Reload;
+    }
+
     /// The memory of the whole process.
     section memory: MemoryConfig {
         /// Memory limit of the whole process: swarms and peers, connections and their buffers, queues, and the program
@@ -341,6 +428,12 @@ settings! {
         /// and nothing else changes. "auto" is the part of memory.max that connections and queues leave, half of it or
         /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
         memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384) => Restart;
+
+        /// The part of an info hash that the store holds. "whole" is all of its 20 bytes. "fingerprint" is a hash of 12 bytes
+        /// under a random key, which saves a quarter of the memory of torrents with one peer. The store then cannot tell
+        /// which torrents it has, so http.full_scrape must be false. Two torrents with the same fingerprint would share
+        /// their peers; with a billion torrents, the chance that any two do is 6 in 10^12.
+        info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
     }
 
     /// The listener for operators, which serves /health and /metrics (Prometheus) over HTTP.

@@ -19,17 +19,17 @@ mod value;
 mod values;
 
 pub use keys::{
-    AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, HttpConfig,
-    LISTEN_ADDRESSES_MAX, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StoreConfig,
-    TlsConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
+    AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, HttpConfig,
+    LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX,
+    ScrapeConfig, StoreConfig, TlsConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, Listen, LogFormat, LogLevel,
-    Origin, SecretKey, StreamBackend, Trusted,
+    Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat,
+    LogLevel, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -7,7 +7,7 @@ use shoal_types::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{Auto, BindAddress, ClientHeader, Listen, Trusted};
+use crate::values::{Auto, BindAddress, ClientHeader, Listen, StoredInfoHashes, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         scrape_fits_v4,
         scrape_fits_v6,
         store_fits_memory,
+        full_scrape_has_info_hashes,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -175,9 +176,14 @@ fn numwant_order(config: &Config) -> Option<Conflict> {
 }
 
 fn timeout_after_interval(config: &Config) -> Option<Conflict> {
-    let longest_s = config.announce.interval_s + config.announce.interval_jitter_s;
+    let announce = &config.announce;
+    let longest_s = announce.interval_s.max(announce.interval_s_max) + announce.interval_jitter_s;
     (config.announce.peer_timeout_s <= longest_s).then(|| Conflict {
-        keys: &["announce.peer_timeout_s", "announce.interval_s", "announce.interval_jitter_s"],
+        keys: if announce.interval_s_max > announce.interval_s {
+            &["announce.peer_timeout_s", "announce.interval_s_max", "announce.interval_jitter_s"]
+        } else {
+            &["announce.peer_timeout_s", "announce.interval_s", "announce.interval_jitter_s"]
+        },
         fault: format!(
             "peers would time out before they announce again; peer_timeout_s must be more than {longest_s}"
         ),
@@ -185,9 +191,14 @@ fn timeout_after_interval(config: &Config) -> Option<Conflict> {
 }
 
 fn webtorrent_timeout_after_interval(config: &Config) -> Option<Conflict> {
-    let longest_s = config.webtorrent.interval_s + config.webtorrent.interval_jitter_s;
+    let webtorrent = &config.webtorrent;
+    let longest_s = webtorrent.interval_s.max(webtorrent.interval_s_max) + webtorrent.interval_jitter_s;
     (config.webtorrent.peer_timeout_s <= longest_s).then(|| Conflict {
-        keys: &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "webtorrent.interval_jitter_s"],
+        keys: if webtorrent.interval_s_max > webtorrent.interval_s {
+            &["webtorrent.peer_timeout_s", "webtorrent.interval_s_max", "webtorrent.interval_jitter_s"]
+        } else {
+            &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "webtorrent.interval_jitter_s"]
+        },
         fault: format!(
             "peers would time out before they announce again; peer_timeout_s must be more than {longest_s}"
         ),
@@ -237,6 +248,16 @@ fn store_fits_memory(config: &Config) -> Option<Conflict> {
         fault: format!(
             "the store is part of the process's memory; memory_max must be less than {max}, or \"auto\""
         ),
+    })
+}
+
+fn full_scrape_has_info_hashes(config: &Config) -> Option<Conflict> {
+    let lacks_info_hashes = config.store.info_hashes == StoredInfoHashes::Fingerprint;
+    (config.http.full_scrape && lacks_info_hashes).then(|| Conflict {
+        keys: &["http.full_scrape", "store.info_hashes"],
+        fault: "a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape must be false, or \
+                store.info_hashes must be \"whole\""
+            .to_owned(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod host;
 mod origin;
+mod source;
 mod stream;
 
 use core::convert::Infallible;
@@ -14,6 +15,7 @@ use crate::value::Value;
 
 pub use host::HostName;
 pub use origin::Origin;
+pub use source::ListSource;
 pub use stream::{BindAddress, Listen, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
@@ -89,6 +91,16 @@ choice! {
         Auto = "auto",
         /// epoll.
         Epoll = "epoll",
+    }
+}
+
+choice! {
+    /// How the store identifies torrents.
+    StoredInfoHashes {
+        /// By their info hashes.
+        Whole = "whole",
+        /// By keyed fingerprints of their info hashes.
+        Fingerprint = "fingerprint",
     }
 }
 

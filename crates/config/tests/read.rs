@@ -184,6 +184,19 @@ fn only_pinned_workers_can_be_steered() {
 }
 
 #[test]
+fn fingerprints_exclude_full_scrapes() {
+    let fingerprints = "[store]\ninfo_hashes = \"fingerprint\"";
+    assert!(read_both(fingerprints, &[]).is_ok());
+    assert_eq!(
+        refusal(&format!("[http]\nfull_scrape = true\n{fingerprints}")),
+        "http.full_scrape = true (shoal.toml, line 2): contradiction with store.info_hashes = \"fingerprint\" \
+         (shoal.toml, line 4), a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape \
+         must be false, or store.info_hashes must be \"whole\""
+    );
+    assert!(refusal("[store]\ninfo_hashes = \"short\"").contains("\"whole\", \"fingerprint\""));
+}
+
+#[test]
 fn contradictions_are_reported_with_both_keys() {
     assert_eq!(
         refusal("[announce]\nnumwant_max = 40"),
@@ -191,6 +204,7 @@ fn contradictions_are_reported_with_both_keys() {
          (shoal.toml, line 2), the default exceeds the maximum; numwant_default must be at most 40"
     );
     assert!(refusal("[announce]\npeer_timeout_s = 1800").contains("must be more than 2100"));
+    assert!(refusal("[announce]\ninterval_s_max = 3000").contains("must be more than 3300"));
     assert!(refusal("[announce]\nnumwant_max = 210").contains("must be at most 202"));
     let text = "[announce]\nnumwant_max = 50\n[udp]\nreply_bytes_max_v4 = 700\nreply_bytes_max_v6 = 700";
     let both = read_both(text, &[]).expect_err("fits neither family");
@@ -203,6 +217,7 @@ fn contradictions_are_reported_with_both_keys() {
 fn webtorrent_cannot_contradict_itself() {
     let webtorrent = |keys: &str| refusal(&format!("[webtorrent]\n{keys}"));
     assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 630"));
+    assert!(webtorrent("interval_s_max = 600").contains("peer_timeout_s must be more than 630"));
     assert!(webtorrent("message_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
     assert!(webtorrent("queue_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
     // A mailbox may be as small as 1 MiB, and so may the queue of a connection.
@@ -330,4 +345,33 @@ fn a_unix_socket_needs_a_proxy_that_names_the_clients() {
     let refusal = refusal(text);
     assert!(refusal.contains("proxy.header") && refusal.contains("has no address"), "{refusal}");
     assert!(read_both(&format!("{text}header = \"x-real-ip\""), &[]).is_ok());
+}
+
+#[test]
+fn rules_about_clients_ports_and_networks_are_read() {
+    let text = r#"
+        [access]
+        clients_deny = ["-XL", "qB<4.6 please update", "UT>=3.0&<3.5"]
+        ports_deny = ["25", "1-1023"]
+        [limits]
+        exempt = ["10.0.0.0/8", "2001:db8::1"]
+    "#;
+    let config = read_both(text, &[]).expect("accepted");
+    let clients: Vec<_> = config.access.clients_deny.iter().map(ToString::to_string).collect();
+    assert_eq!(clients, ["-XL", "qB<4.6 please update", "UT>=3.0&<3.5"]);
+    let ports: Vec<_> = config.access.ports_deny.iter().map(ToString::to_string).collect();
+    assert_eq!(ports, ["25", "1-1023"]);
+    assert_eq!(
+        config.limits.exempt,
+        ["10.0.0.0/8", "2001:db8::1/128"].map(|network| network.parse().unwrap())
+    );
+    for (wrong, accepted) in [
+        ("access]\nclients_deny = [\"qB>=x\"]", "-XL"),
+        ("access]\nclients_allow = [\"\"]", "-XL"),
+        ("access]\nports_deny = [\"70000\"]", "1-1023"),
+        ("limits]\nexempt = [\"10.0.0.0/33\"]", "10.0.0.0/8"),
+        ("limits]\nburst_s = 0", "1 to 3600"),
+    ] {
+        assert!(refusal(&format!("[{wrong}")).contains(accepted), "{wrong}");
+    }
 }

@@ -28,8 +28,13 @@ pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
 #[inline]
 pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     match ip {
-        // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
-        IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V4(ip) => match ip.octets()[0] {
+            // Nearly all addresses: one comparison.
+            1..=223 => false,
+            // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
+            0 => true,
+            224.. => ip.is_multicast() || ip.is_broadcast(),
+        },
         IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
     }
 }

@@ -50,6 +50,9 @@ labels! {
         /// The connection id is wrong, and either the policy is silence or the error would be larger than the
         /// request.
         WrongConnectionId = "wrong_connection_id",
+        /// The source asks more often than the operator allows, and either the policy is silence or the request is one for
+        /// a connection id.
+        RateLimited = "rate_limited",
         /// No reply can be sent to the source: it has port 0, or an unspecified, multicast or broadcast address.
         UnanswerableSource = "unanswerable_source",
     }

@@ -14,7 +14,7 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use shoal_store::Store;
+use shoal_store::{SharedStore, Store, SwarmId};
 use shoal_types::{Counts, InfoHash};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
@@ -23,8 +23,10 @@ pub use self::full_scrape::FullScrape;
 use self::handout::Handout;
 use crate::Now;
 use crate::counter::{Family, Kind, Outcome, Tally};
+use crate::limits::Activity;
+use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 
 /// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
 /// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
@@ -34,10 +36,11 @@ const SCRAPE_HASHES_MAX: usize = 300;
 /// Answers the HTTP requests of one worker.
 #[derive(Debug)]
 pub struct Responder {
-    store: Arc<Store>,
+    store: SharedStore,
     tally: Tally,
     rng: fastrand::Rng,
     policy: Arc<Policy>,
+    pace: Pace,
     /// The peers of the current reply.
     handout: Handout,
     /// The torrents of the current scrape.
@@ -50,12 +53,13 @@ impl Responder {
     /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker
     /// needs its own seed; otherwise all workers hand out the same samples.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, store: Arc<Store>, tally: Tally, rng: fastrand::Rng) -> Self {
+    pub fn new(policy: Arc<Policy>, store: impl Into<SharedStore>, tally: Tally, rng: fastrand::Rng) -> Self {
         Self {
-            store,
+            store: store.into(),
             tally,
             rng,
             policy,
+            pace: Pace::default(),
             handout: Handout::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
@@ -65,6 +69,11 @@ impl Responder {
     /// Replaces the policy for all later requests.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.policy = policy;
+    }
+
+    /// Sets how far the intervals of all later replies are raised.
+    pub const fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
     }
 
     /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
@@ -83,7 +92,7 @@ impl Responder {
 
     /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
     /// scrape of all torrents, see [`is_full_scrape`](Self::is_full_scrape).
-    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], body: &mut Vec<u8>) {
+    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
         self.tally.request(family, kind);
@@ -93,24 +102,46 @@ impl Responder {
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
             Kind::FullScrape => Err(Refusal::FullScrapeOff),
-            _ => self.policy.admit_scrape(&ScrapeRequest { protocol: Protocol::Http, ip, torrents }),
+            _ => {
+                let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents };
+                self.policy.admit_scrape(&request, now)
+            }
         };
         match admitted {
             Ok(()) => {
-                self.write_scrape(body);
+                match &self.store {
+                    SharedStore::Whole(store) => self.write_scrape(store, body),
+                    SharedStore::Fingerprints(store) => self.write_scrape(store, body),
+                }
                 self.tally.reply(family, kind, Outcome::Ok);
             }
             Err(refusal) => self.fail(family, kind, refusal, body),
         }
     }
 
-    /// Returns whether a scrape with this query by the client at `ip` asks for all torrents and is admitted. The caller
-    /// then answers it by [`begin_full_scrape`](Self::begin_full_scrape), or refuses it with
-    /// [`Refusal::TooManyScrapes`].
+    /// Returns whether a scrape with this query asks for all torrents, and the operator publishes them. The caller then
+    /// answers it by [`begin_full_scrape`](Self::begin_full_scrape) if
+    /// [`admit_full_scrape`](Self::admit_full_scrape) admits it, or else refuses it.
     #[must_use]
-    pub fn is_full_scrape(&self, ip: IpAddr, query: &[u8]) -> bool {
+    pub fn is_full_scrape(&self, query: &[u8]) -> bool {
+        self.policy.config().http.full_scrape && !names_torrents(query)
+    }
+
+    /// Decides about a scrape of all torrents by the client at `ip`, which is canonical.
+    ///
+    /// # Errors
+    /// Returns why it is refused.
+    pub fn admit_full_scrape(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents: Torrents::All };
-        !names_torrents(query) && self.policy.admit_scrape(&request).is_ok()
+        self.policy.admit_scrape(&request, now)
+    }
+
+    /// Decides whether the client at `ip`, which is canonical, may do something now, and if so, counts it.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
+        self.policy.limit(ip, activity, now)
     }
 
     /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
@@ -138,7 +169,7 @@ impl Responder {
         announce: &AnnounceQuery,
         now: Now,
         body: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Refused> {
         let request = Request {
             peer_id: announce.peer_id.as_ref(),
             port: Some(announce.port),
@@ -147,17 +178,22 @@ impl Responder {
             numwant: announce.numwant,
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
-        let decision = self.policy.admit(&request)?;
+        let decision = self.policy.admit(&request, now)?;
         let address = SocketAddr::new(ip, announce.port);
-        let given =
-            self.handout.announce(&self.store, &announce.info_hash, address, decision, now, &mut self.rng)?;
-        let interval_s = self.policy.interval_s(Protocol::Http, &mut self.rng);
+        let (handout, rng, info_hash) = (&mut self.handout, &mut self.rng, &announce.info_hash);
+        let given = match &self.store {
+            SharedStore::Whole(store) => handout.announce(store, info_hash, address, decision, now, rng)?,
+            SharedStore::Fingerprints(store) => {
+                handout.announce(store, info_hash, address, decision, now, rng)?
+            }
+        };
+        let interval_s = self.policy.interval_s(Protocol::Http, self.pace, &mut self.rng);
         let reply = AnnounceReply {
             complete: given.counts.seeders,
             downloaded: given.counts.completed,
             incomplete: given.counts.leechers,
             interval_s,
-            min_interval_s: self.policy.min_interval_s(Protocol::Http, interval_s),
+            min_interval_s: self.policy.min_interval_s(Protocol::Http, self.pace, interval_s),
             external_ip: Some(ip),
             peers_v4: given.peers_v4,
             peers_v6: given.peers_v6,
@@ -183,8 +219,8 @@ impl Responder {
 
     /// Writes the reply to a scrape. Torrents without peers get zeros rather than no entry: libtorrent takes a
     /// missing entry as a broken reply, and BEP 48 does not say that an entry may be missing.
-    fn write_scrape(&self, body: &mut Vec<u8>) {
-        let (v4, v6) = (&self.store.v4, &self.store.v6);
+    fn write_scrape<I: SwarmId>(&self, store: &Store<I>, body: &mut Vec<u8>) {
+        let (v4, v6) = (&store.v4, &store.v6);
         for info_hash in &self.info_hashes {
             let place = v4.locate(info_hash);
             v4.prefetch_swarm(&place);
@@ -205,9 +241,11 @@ impl Responder {
         self.tally.reply(family, kind, Outcome::Refused(Refusal::BadQuery));
     }
 
-    fn fail(&mut self, family: Family, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
+    fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
         let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
-        reply::failure(refusal.message(), retry_in, body);
+        reply::failure(self.policy.message(refused), retry_in, body);
         self.tally.reply(family, kind, Outcome::Refused(refusal));
     }
 }

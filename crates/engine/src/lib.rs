@@ -14,6 +14,8 @@ pub mod address;
 pub mod connection_id;
 pub mod counter;
 pub mod http;
+pub mod limits;
+pub mod pace;
 pub mod policy;
 pub mod refusal;
 pub mod udp;
@@ -24,6 +26,8 @@ pub mod webtorrent;
 pub struct Now {
     /// Seconds on a clock that never goes back, from an arbitrary start. The ages of peers are measured on it.
     pub monotonic_s: u32,
+    /// Milliseconds on the same clock. The rates of sources are measured on it.
+    pub monotonic_ms: u64,
     /// Seconds since 1970 on the wall clock. Several nodes share it, and an operator may set it. Connection ids
     /// are made from it.
     pub unix_s: u64,

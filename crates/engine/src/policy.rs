@@ -9,13 +9,18 @@
 //! behind it, as atomics.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
+use shoal_access::Access;
+use shoal_access::ports::PortSet;
 use shoal_config::Config;
 use shoal_metrics::labels;
 use shoal_types::{Action, Event, InfoHash, PeerId};
 
-use crate::address;
-use crate::refusal::Refusal;
+use crate::limits::{Activity, Limits};
+use crate::pace::Pace;
+use crate::refusal::{Refusal, Refused};
+use crate::{Now, address};
 
 labels! {
     /// The protocol of a request, with or without TLS.
@@ -33,6 +38,10 @@ labels! {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     config: Config,
+    /// The rules about torrents, if there are any.
+    access: Option<Arc<Access>>,
+    /// The limits of sources, if there are any.
+    limits: Option<Limits>,
 }
 
 /// An announce, in terms that all protocols share.
@@ -100,9 +109,28 @@ pub struct Decision {
     pub registers: bool,
 }
 
+/// The time until clients should announce again. The random part keeps them from announcing all at the same time after a
+/// restart of the tracker.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval {
+    least_s: u32,
+    jitter_s: u32,
+}
+
+impl Interval {
+    /// Draws the number of seconds for one client.
+    #[inline]
+    pub fn draw_s(self, rng: &mut fastrand::Rng) -> u32 {
+        // The upper half of the product is at most the jitter. It is not exactly uniform, which does not matter here.
+        let jitter_s = (u64::from(rng.u32(..)) * (u64::from(self.jitter_s) + 1)) >> 32;
+        self.least_s.saturating_add(u32::try_from(jitter_s).unwrap_or(self.jitter_s))
+    }
+}
+
 /// The rules of announces that differ between protocols.
 struct Terms {
     interval_s: u32,
+    interval_s_max: u32,
     interval_jitter_s: u32,
     min_interval_s: u32,
     numwant_default: u32,
@@ -110,10 +138,54 @@ struct Terms {
 }
 
 impl Policy {
-    /// Creates the policy of a configuration.
+    /// Creates the policy of a configuration, without lists.
     #[must_use]
     pub const fn new(config: Config) -> Self {
-        Self { config }
+        Self { config, access: None, limits: None }
+    }
+
+    /// Returns the policy with these lists in place of its own.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access: (!access.is_empty()).then(|| Arc::new(access)), ..self }
+    }
+
+    /// Returns the lists, if there are any.
+    #[must_use]
+    pub fn access(&self) -> Option<&Access> {
+        self.access.as_deref()
+    }
+
+    /// Returns the text of a refusal for the client to show: the operator's own words if there are any.
+    #[must_use]
+    pub fn message(&self, refused: Refused) -> &str {
+        let words = refused.reason.and_then(|reason| self.access()?.reason(reason));
+        words.unwrap_or(refused.refusal.message())
+    }
+
+    /// Returns the policy with these limits of sources.
+    #[must_use]
+    pub fn with_limits(self, limits: Option<Limits>) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Returns the limits of sources, if there are any.
+    #[inline]
+    #[must_use]
+    pub const fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
+    }
+
+    /// Decides whether the client at a canonical address may do something now, and if so, counts it.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    #[inline]
+    pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
+        match &self.limits {
+            Some(limits) if !limits.admit(ip, activity, now) => Err(Refusal::RateLimited),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the configuration.
@@ -125,23 +197,59 @@ impl Policy {
     /// Decides about an announce.
     ///
     /// # Errors
-    /// Returns why the client may not enter the swarm. A client that leaves may have any address and port.
+    /// Returns why the client may not enter the swarm. A client that leaves may have any peer id and port, and any address
+    /// except those of networks that are not served.
     #[inline]
-    pub fn admit(&self, request: &Request<'_>) -> Result<Decision, Refusal> {
+    pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
+        self.receive(request.ip, request.protocol, now)?;
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
         address::check(request.ip, self.config.address.refuse_private)?;
+        let mut registers = request.port != Some(0);
+        if let Some(access) = &self.access {
+            registers &= apply_rules(access, request)?;
+        }
         let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
-        Ok(Decision { action, peers_wanted, registers: request.port != Some(0) })
+        Ok(Decision { action, peers_wanted, registers })
     }
 
-    /// Decides about a scrape.
+    /// Decides whether a request of a client at this canonical address is served at all.
+    #[inline]
+    fn receive(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+        if self.access.is_none() && self.limits.is_none() {
+            return Ok(());
+        }
+        self.check_source(ip, protocol, now)
+    }
+
+    /// Applies the rules about the source of a request. It is not part of its callers, so that trackers without rules pay
+    /// nothing for it.
+    #[inline(never)]
+    fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+        if let Some(access) = &self.access
+            && access.networks.as_ref().is_some_and(|networks| !networks.serves(ip))
+        {
+            return Err(Refusal::NetworkDenied);
+        }
+        self.limit(ip, Activity::Request(protocol), now)
+    }
+
+    /// Decides whether a torrent is served to any client.
+    ///
+    /// # Errors
+    /// Returns why it is not.
+    pub fn check_torrent(&self, info_hash: &InfoHash) -> Result<(), Refused> {
+        self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
+    }
+
+    /// Decides about a scrape. Torrents that are not served have no swarm, so that their counts are zeros without a rule.
     ///
     /// # Errors
     /// Returns why the client may not know the counts. Only HTTP can carry those of all torrents.
-    pub const fn admit_scrape(&self, request: &ScrapeRequest<'_>) -> Result<(), Refusal> {
+    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, now: Now) -> Result<(), Refusal> {
+        self.receive(request.ip, request.protocol, now)?;
         match (request.torrents, request.protocol) {
             (Torrents::Named(_), _) => Ok(()),
             (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Ok(()),
@@ -149,19 +257,26 @@ impl Policy {
         }
     }
 
-    /// Draws the number of seconds until the client should announce again. The random part keeps clients from
-    /// announcing all at the same time after a restart of the tracker.
-    pub fn interval_s(&self, protocol: Protocol, rng: &mut fastrand::Rng) -> u32 {
-        let Terms { interval_s, interval_jitter_s, .. } = self.terms(protocol);
-        interval_s.saturating_add(rng.u32(0..=interval_jitter_s))
+    /// Returns the interval of a protocol at the pace of the worker.
+    #[must_use]
+    pub fn interval(&self, protocol: Protocol, pace: Pace) -> Interval {
+        let Terms { interval_s, interval_s_max, interval_jitter_s, .. } = self.terms(protocol);
+        Interval { least_s: pace.interval_s(interval_s, interval_s_max), jitter_s: interval_jitter_s }
     }
 
-    /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It is never more
-    /// than `interval_s`, the interval that the client is told.
+    /// Draws the number of seconds until the client should announce again, at the pace of the worker.
+    pub fn interval_s(&self, protocol: Protocol, pace: Pace, rng: &mut fastrand::Rng) -> u32 {
+        self.interval(protocol, pace).draw_s(rng)
+    }
+
+    /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with the
+    /// interval, and is never more than `interval_s`, the interval that the client is told.
     #[must_use]
-    pub fn min_interval_s(&self, protocol: Protocol, interval_s: u32) -> Option<u32> {
-        let Terms { min_interval_s, .. } = self.terms(protocol);
-        (min_interval_s > 0).then(|| min_interval_s.min(interval_s))
+    pub fn min_interval_s(&self, protocol: Protocol, pace: Pace, interval_s: u32) -> Option<u32> {
+        let Terms { interval_s: usual_s, interval_s_max, min_interval_s, .. } = self.terms(protocol);
+        let raised = u64::from(min_interval_s) * u64::from(pace.interval_s(usual_s, interval_s_max))
+            / u64::from(usual_s.max(1));
+        (min_interval_s > 0).then(|| u32::try_from(raised).unwrap_or(u32::MAX).min(interval_s))
     }
 
     fn peers_wanted(&self, protocol: Protocol, numwant: Option<i64>) -> usize {
@@ -179,6 +294,7 @@ impl Policy {
                 let announce = &self.config.announce;
                 Terms {
                     interval_s: announce.interval_s,
+                    interval_s_max: announce.interval_s_max,
                     interval_jitter_s: announce.interval_jitter_s,
                     min_interval_s: announce.min_interval_s,
                     numwant_default: announce.numwant_default,
@@ -190,6 +306,7 @@ impl Policy {
                 let webtorrent = &self.config.webtorrent;
                 Terms {
                     interval_s: webtorrent.interval_s,
+                    interval_s_max: webtorrent.interval_s_max,
                     interval_jitter_s: webtorrent.interval_jitter_s,
                     min_interval_s: 0,
                     numwant_default: webtorrent.offers_max,
@@ -198,6 +315,27 @@ impl Policy {
             }
         }
     }
+}
+
+/// Applies the operator's rules to an announce. Returns whether its peer may be handed out. It is not part of its caller,
+/// so that trackers without rules pay nothing for it.
+#[inline(never)]
+fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
+    if let Some(clients) = &access.clients {
+        let checked = clients.check(request.peer_id);
+        checked.map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason })?;
+    }
+    check_access(access, request.info_hash)?;
+    let is_denied = |ports: &PortSet| request.port.is_some_and(|port| ports.contains(port));
+    Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
+}
+
+/// Applies the operator's lists of torrents.
+fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
+    if let Some(torrents) = &access.torrents {
+        torrents.check(info_hash)?;
+    }
+    Ok(())
 }
 
 /// Returns what an announce does to its peer. A client that does not know what it lacks still downloads. One that has
@@ -218,7 +356,16 @@ pub(crate) const fn seeds(action: Action) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use shoal_access::HashKey;
+    use shoal_access::torrents::{TableBuilder, TorrentLists};
+
+    use shoal_access::clients::ClientLists;
+    use shoal_access::networks::{Network, NetworkTable};
+    use shoal_access::ports::Ports;
+
     use super::*;
+
+    const NOW: Now = Now { monotonic_s: 0, monotonic_ms: 0, unix_s: 0 };
 
     /// Returns a policy with changes to the default configuration.
     fn policy(change: impl FnOnce(&mut Config)) -> Policy {
@@ -239,7 +386,7 @@ mod tests {
     #[test]
     fn roles() {
         let action = |event, left_bytes| {
-            policy(|_| {}).admit(&Request { event, left_bytes, ..request() }).unwrap().action
+            policy(|_| {}).admit(&Request { event, left_bytes, ..request() }, NOW).unwrap().action
         };
         for event in [Event::Update, Event::Started] {
             assert_eq!(action(event, Some(0)), Action::Seed);
@@ -260,8 +407,9 @@ mod tests {
             config.webtorrent.offers_max = 7;
         });
         for protocol in [Protocol::Udp, Protocol::Http] {
-            let wanted =
-                |numwant| policy.admit(&Request { protocol, numwant, ..request() }).unwrap().peers_wanted;
+            let wanted = |numwant| {
+                policy.admit(&Request { protocol, numwant, ..request() }, NOW).unwrap().peers_wanted
+            };
             for absent in [None, Some(-1), Some(-2), Some(i64::MIN)] {
                 assert_eq!(wanted(absent), 50);
             }
@@ -274,28 +422,73 @@ mod tests {
         }
         for (numwant, expected) in [(None, 7), (Some(-1), 7), (Some(0), 0), (Some(6), 6), (Some(8), 7)] {
             let request = Request { protocol: Protocol::WebTorrent, numwant, ..request() };
-            assert_eq!(policy.admit(&request).unwrap().peers_wanted, expected, "{numwant:?}");
+            assert_eq!(policy.admit(&request, NOW).unwrap().peers_wanted, expected, "{numwant:?}");
         }
     }
 
     #[test]
     fn the_default_numwant_obeys_the_cap() {
         let policy = policy(|config| config.announce.numwant_max = 30);
-        assert_eq!(policy.admit(&request()).unwrap().peers_wanted, 30);
+        assert_eq!(policy.admit(&request(), NOW).unwrap().peers_wanted, 30);
     }
 
     #[test]
     fn a_peer_at_port_0_is_served_but_not_registered() {
         let policy = policy(|config| config.address.refuse_private = true);
         for event in [Event::Update, Event::Started, Event::Completed] {
-            let reachable = policy.admit(&Request { event, ..request() }).unwrap();
-            let hidden = policy.admit(&Request { port: Some(0), event, ..request() }).unwrap();
-            let relayed = policy.admit(&Request { port: None, event, ..request() }).unwrap();
+            let reachable = policy.admit(&Request { event, ..request() }, NOW).unwrap();
+            let hidden = policy.admit(&Request { port: Some(0), event, ..request() }, NOW).unwrap();
+            let relayed = policy.admit(&Request { port: None, event, ..request() }, NOW).unwrap();
             assert!(reachable.registers && !hidden.registers && relayed.registers);
             assert_eq!(hidden, Decision { registers: false, ..reachable });
         }
         let private = Request { ip: "10.0.0.1".parse().unwrap(), port: Some(0), ..request() };
-        assert_eq!(policy.admit(&private), Err(Refusal::PrivateAddress));
+        assert_eq!(policy.admit(&private, NOW), Err(Refusal::PrivateAddress.into()));
+    }
+
+    /// Returns a policy with changes to the rules.
+    fn ruled(change: impl FnOnce(&mut Access)) -> Policy {
+        let mut access = Access::default();
+        change(&mut access);
+        policy(|_| {}).with_access(access)
+    }
+
+    #[test]
+    fn a_denied_port_is_served_but_not_registered() {
+        let ports = PortSet::new(&[Ports(1..=1023)]);
+        let policy = ruled(|access| access.ports_deny = Some(Arc::new(ports)));
+        for (port, registers) in [(Some(25), false), (Some(1024), true), (Some(0), false), (None, true)] {
+            assert_eq!(policy.admit(&Request { port, ..request() }, NOW).unwrap().registers, registers);
+        }
+    }
+
+    #[test]
+    fn a_denied_network_gets_nothing_from_any_protocol() {
+        let network = Network::single(request().ip);
+        let table = NetworkTable::new(None, &[network]);
+        let policy = ruled(|access| access.networks = Some(Arc::new(table)));
+        for protocol in Protocol::ALL {
+            for event in [Event::Update, Event::Stopped] {
+                let denied = Request { protocol, event, ..request() };
+                assert_eq!(policy.admit(&denied, NOW), Err(Refusal::NetworkDenied.into()));
+                let served = Request { ip: "192.0.2.2".parse().unwrap(), ..denied };
+                assert!(policy.admit(&served, NOW).is_ok());
+            }
+            let torrents = Torrents::Named(&[]);
+            let scrape = ScrapeRequest { protocol, ip: request().ip, torrents };
+            assert_eq!(policy.admit_scrape(&scrape, NOW), Err(Refusal::NetworkDenied));
+        }
+    }
+
+    #[test]
+    fn a_denied_client_may_only_leave() {
+        let clients = ClientLists::new(&[], &["%02 please update".parse().unwrap()]);
+        let policy = ruled(|access| access.clients = Some(Arc::new(clients)));
+        let refused = policy.admit(&request(), NOW).unwrap_err();
+        assert_eq!((refused.refusal, policy.message(refused)), (Refusal::ClientDenied, "please update"));
+        assert!(policy.admit(&Request { peer_id: None, ..request() }, NOW).is_ok());
+        assert!(policy.admit(&Request { peer_id: Some(&PeerId([3; 20])), ..request() }, NOW).is_ok());
+        assert!(policy.admit(&Request { event: Event::Stopped, ..request() }, NOW).is_ok());
     }
 
     #[test]
@@ -303,12 +496,42 @@ mod tests {
         for protocol in Protocol::ALL {
             let at = |ip: &str, refuse_private| {
                 policy(|config| config.address.refuse_private = refuse_private)
-                    .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() })
+                    .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() }, NOW)
                     .map(|_| ())
             };
-            assert_eq!(at("224.0.0.1", false), Err(Refusal::UnusableAddress));
-            assert_eq!(at("10.0.0.1", true), Err(Refusal::PrivateAddress));
+            assert_eq!(at("224.0.0.1", false), Err(Refusal::UnusableAddress.into()));
+            assert_eq!(at("10.0.0.1", true), Err(Refusal::PrivateAddress.into()));
             assert_eq!(at("10.0.0.1", false), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_denied_torrent_is_refused_by_every_protocol_with_the_words_of_the_operator() {
+        let key = HashKey::new([1, 2, 3, 4]);
+        let table = |byte, words| {
+            let mut builder = TableBuilder::default();
+            builder.add(InfoHash([byte; 20]), words).unwrap();
+            Arc::new(builder.build(&key))
+        };
+        let deny = vec![table(1, Some("a notice")), table(2, None)];
+        let torrents =
+            TorrentLists::new(key, Some(vec![table(1, None), table(2, None), table(3, None)]), deny);
+        let policy =
+            policy(|_| {}).with_access(Access { torrents: Some(Arc::new(torrents)), ..Access::default() });
+        for protocol in Protocol::ALL {
+            let refused = |byte, event| {
+                let request = Request { protocol, info_hash: &InfoHash([byte; 20]), event, ..request() };
+                policy
+                    .admit(&request, NOW)
+                    .map(|_| ())
+                    .map_err(|refused| (refused.refusal, policy.message(refused)))
+            };
+            let default = "this torrent is not served by this tracker";
+            assert_eq!(refused(1, Event::Update), Err((Refusal::TorrentDenied, "a notice")));
+            assert_eq!(refused(2, Event::Completed), Err((Refusal::TorrentDenied, default)));
+            assert_eq!(refused(3, Event::Started), Ok(()));
+            assert_eq!(refused(4, Event::Update), Err((Refusal::TorrentNotAllowed, default)));
+            assert_eq!(refused(1, Event::Stopped), Ok(()), "any client may leave");
         }
     }
 
@@ -320,7 +543,7 @@ mod tests {
                 let ip = ip.parse().unwrap();
                 let leave = Request { ip, port, event: Event::Stopped, numwant: Some(50), ..request() };
                 let decision = Decision { action: Action::Stop, peers_wanted: 0, registers: true };
-                assert_eq!(policy.admit(&leave), Ok(decision));
+                assert_eq!(policy.admit(&leave, NOW), Ok(decision));
             }
         }
     }
@@ -334,9 +557,9 @@ mod tests {
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
             let all = ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All };
-            assert_eq!(policy.admit_scrape(&all), expected);
+            assert_eq!(policy.admit_scrape(&all, NOW), expected);
             let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
-            assert_eq!(policy.admit_scrape(&named), Ok(()));
+            assert_eq!(policy.admit_scrape(&named, NOW), Ok(()));
         }
     }
 
@@ -352,7 +575,7 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(1);
             let mut seen = [false; 4];
             for _ in 0..200 {
-                let late_s = policy.interval_s(protocol, &mut rng) - least_s;
+                let late_s = policy.interval_s(protocol, Pace::default(), &mut rng) - least_s;
                 seen[usize::try_from(late_s).unwrap()] = true;
             }
             assert_eq!(seen, [true; 4]);
@@ -362,12 +585,30 @@ mod tests {
     #[test]
     fn the_least_interval_is_none_or_no_more_than_the_interval() {
         let least_s = |min_interval_s, interval_s| {
-            policy(|config| config.announce.min_interval_s = min_interval_s)
-                .min_interval_s(Protocol::Http, interval_s)
+            policy(|config| config.announce.min_interval_s = min_interval_s).min_interval_s(
+                Protocol::Http,
+                Pace::default(),
+                interval_s,
+            )
         };
         assert_eq!(least_s(0, 1800), None);
         assert_eq!(least_s(300, 1800), Some(300));
         assert_eq!(least_s(300, 60), Some(60));
+    }
+
+    #[test]
+    fn both_intervals_grow_under_load() {
+        let policy = policy(|config| {
+            let announce = &mut config.announce;
+            (announce.interval_s, announce.interval_jitter_s) = (1800, 0);
+            (announce.interval_s_max, announce.min_interval_s) = (3600, 300);
+        });
+        let (full, rng) = (Pace::default().after(u64::MAX, 1000), &mut fastrand::Rng::with_seed(1));
+        assert_eq!(policy.interval_s(Protocol::Udp, Pace::default(), rng), 1800);
+        assert_eq!(policy.interval_s(Protocol::Udp, full, rng), 3600);
+        assert_eq!(policy.min_interval_s(Protocol::Http, full, 3600), Some(600));
+        assert_eq!(policy.min_interval_s(Protocol::Http, full, 400), Some(400));
+        assert!(policy.interval_s(Protocol::WebTorrent, full, rng) <= 150, "without a bound, nothing grows");
     }
 
     #[test]
@@ -378,7 +619,7 @@ mod tests {
                 (config.announce.interval_s, config.announce.interval_jitter_s) =
                     (interval_s, interval_jitter_s);
             });
-            policy.interval_s(Protocol::Udp, &mut rng)
+            policy.interval_s(Protocol::Udp, Pace::default(), &mut rng)
         };
         assert_eq!(interval_s(1800, 0), 1800);
         assert_eq!(interval_s(u32::MAX, u32::MAX), u32::MAX);

@@ -1,5 +1,7 @@
 //! Why a request is refused: the text for the client and the label for the operator.
 
+use shoal_access::Reason;
+use shoal_access::torrents::Forbidden;
 use shoal_metrics::labels;
 use shoal_store::Rejection;
 
@@ -10,11 +12,21 @@ labels! {
         UnusableAddress = "unusable_address",
         /// The operator does not serve private addresses.
         PrivateAddress = "private_address",
+        /// The operator does not serve the network of the client.
+        NetworkDenied = "network_denied",
+        /// The operator does not serve clients with such peer ids.
+        ClientDenied = "client_denied",
+        /// The torrent is on the operator's deny list.
+        TorrentDenied = "torrent_denied",
+        /// The operator serves the torrents of an allow list only, and this is none of them.
+        TorrentNotAllowed = "torrent_not_allowed",
         /// The memory ceiling is reached and the peer is new.
         StoreFull = "store_full",
         /// The memory ceiling is close, the peer is new, and its address or network already has more than its
         /// share.
         SourceOverShare = "source_over_share",
+        /// The source of the request asks more often than the operator allows.
+        RateLimited = "rate_limited",
         /// The connection id was not issued by this tracker, was issued to another address, or is too old.
         WrongConnectionId = "wrong_connection_id",
         /// BEP 15 does not define the action.
@@ -38,6 +50,39 @@ labels! {
     }
 }
 
+/// A refusal, with the operator's own words if the rule that refuses has any. [`Policy::message`] returns the text for
+/// the client.
+///
+/// [`Policy::message`]: crate::policy::Policy::message
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why the request is refused.
+    pub refusal: Refusal,
+    /// The operator's words, in the rules of the policy that refused.
+    pub reason: Option<Reason>,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, reason: None }
+    }
+}
+
+impl From<Forbidden> for Refused {
+    fn from(forbidden: Forbidden) -> Self {
+        match forbidden {
+            Forbidden::Denied(reason) => Self { refusal: Refusal::TorrentDenied, reason },
+            Forbidden::NotAllowed => Refusal::TorrentNotAllowed.into(),
+        }
+    }
+}
+
+impl From<Rejection> for Refused {
+    fn from(rejection: Rejection) -> Self {
+        Refusal::from(rejection).into()
+    }
+}
+
 impl From<Rejection> for Refusal {
     fn from(rejection: Rejection) -> Self {
         match rejection {
@@ -54,10 +99,14 @@ impl Refusal {
         match self {
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
+            Self::NetworkDenied => "your network is not served by this tracker",
+            Self::ClientDenied => "your client is not served by this tracker",
+            Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
             Self::StoreFull => "the tracker is full, try again later",
             Self::SourceOverShare => {
                 "the tracker is nearly full and has many peers of your network, try again later"
             }
+            Self::RateLimited => "your address sends more requests than this tracker allows, try again later",
             // The text is short because the reply must not be larger than a scrape of one hash. µTorrent uses the
             // same words.
             Self::WrongConnectionId => "bad connection ID",
@@ -81,6 +130,7 @@ impl Refusal {
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes => Some(5),
+            Self::RateLimited => Some(1),
             _ => None,
         }
     }

@@ -13,10 +13,12 @@ mod batch;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
-use shoal_store::{Announced, LockedShard, Store};
+use shoal_store::{Announced, LockedShard, SharedStore, Store, SwarmId, prefetch};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
+use shoal_types::{Counts, Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectReply, ConnectionId, Reply, RequestError, ScrapeEntry,
     ScrapeHead, TransactionId,
@@ -25,17 +27,22 @@ use shoal_wire::udp::{
 use self::batch::{Batch, Item, Work};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
-use crate::policy::{self, Decision, Policy, Protocol, Request, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::limits::Activity;
+use crate::pace::Pace;
+use crate::policy::{self, Decision, Interval, Policy, Protocol, Request, ScrapeRequest, Torrents};
+use crate::refusal::{Refusal, Refused};
 use crate::{Now, address};
 
 /// The number of torrents that the longest reply to a scrape has room for.
 const SCRAPE_HASHES_MAX: usize = (REPLY_BYTES_MAX - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
 
+/// Size of the fields before the first info hash of an announce or a scrape (BEP 15).
+const REQUEST_HEAD_BYTES: usize = 16;
+
 /// Answers the datagrams of one worker.
 #[derive(Debug)]
 pub struct Responder {
-    store: Arc<Store>,
+    store: SharedStore,
     front: Front,
     /// The requests that wait for their swarms.
     v4: Box<Batch<PeerV4>>,
@@ -48,6 +55,9 @@ struct Front {
     tally: Tally,
     rng: fastrand::Rng,
     policy: Arc<Policy>,
+    pace: Pace,
+    /// The interval of the policy at that pace.
+    interval: Interval,
     connection_ids: ConnectionIds,
     limits_v4: Limits,
     limits_v6: Limits,
@@ -57,6 +67,7 @@ struct Front {
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     reply_bytes_max: usize,
+    peers_max: usize,
     scrape_hashes_max: usize,
 }
 
@@ -75,15 +86,17 @@ impl Responder {
     pub fn new(
         policy: Arc<Policy>,
         key: &ConnectionKey,
-        store: Arc<Store>,
+        store: impl Into<SharedStore>,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
         let config = policy.config();
         let connection_ids = ConnectionIds::new(key, config.connection_id.grace_s);
         let (limits_v4, limits_v6) = Limits::both(config);
-        let front = Front { tally, rng, policy, connection_ids, limits_v4, limits_v6 };
-        Self { store, front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
+        let pace = Pace::default();
+        let interval = policy.interval(Protocol::Udp, pace);
+        let front = Front { tally, rng, policy, pace, interval, connection_ids, limits_v4, limits_v6 };
+        Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
 
     /// Replaces the policy for all later batches.
@@ -91,7 +104,14 @@ impl Responder {
         let (config, front) = (policy.config(), &mut self.front);
         front.connection_ids.set_grace_s(config.connection_id.grace_s);
         (front.limits_v4, front.limits_v6) = Limits::both(config);
+        front.interval = policy.interval(Protocol::Udp, front.pace);
         front.policy = policy;
+    }
+
+    /// Sets how far the intervals of all later batches are raised.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.front.pace = pace;
+        self.front.interval = self.front.policy.interval(Protocol::Udp, pace);
     }
 
     /// Answers a batch. Afterwards, each exchange has its reply, or a `reply_len` of 0 if there is none.
@@ -103,6 +123,14 @@ impl Responder {
 
     /// Answers at most `BATCH_MAX` datagrams.
     fn serve_chunk(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
+        if let Some(lists) = self.front.policy.access().and_then(|access| access.torrents.as_deref()) {
+            prefetch_lists(lists, chunk);
+        }
+        if let Some(limits) = self.front.policy.limits() {
+            for exchange in &*chunk {
+                limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
+            }
+        }
         for index in 0..chunk.len() {
             self.begin(chunk, index, now);
         }
@@ -122,6 +150,10 @@ impl Responder {
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
+                // An error would be larger than the request.
+                if front.policy.limit(ip, Activity::UdpConnect, now).is_err() {
+                    return front.tally.drop(family, Drop::RateLimited);
+                }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
                 // The reply is as large as the smallest request for one.
                 let (reply, _rest) =
@@ -131,28 +163,21 @@ impl Responder {
             }
             Ok(wire::Request::Announce { connection_id, transaction_id, announce, options: _ }) => {
                 let query = front.count(family, Kind::Announce, transaction_id);
-                let verified = front.verify(ip, connection_id, now);
-                match verified.and_then(|()| front.admit(ip, announce)) {
+                if let Err(refusal) = front.verify(ip, connection_id, now) {
+                    return front.refuse(exchange, query, refusal);
+                }
+                match front.admit(ip, announce, now) {
                     Ok(decision) => self.push_announce(index, query, ip, announce, decision),
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }
             }
             Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let query = front.count(family, Kind::Scrape, transaction_id);
-                // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
-                let answered = info_hashes.len().min(front.limits(family).scrape_hashes_max);
-                let info_hashes = &info_hashes[..answered];
                 let torrents = Torrents::Named(info_hashes);
                 let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents };
                 let verified = front.verify(ip, connection_id, now);
-                match verified.and_then(|()| front.policy.admit_scrape(&scrape)) {
-                    Ok(()) => {
-                        front.begin_scrape(exchange, query, info_hashes.len());
-                        if self.v4.room().min(self.v6.room()) < info_hashes.len() {
-                            self.apply(chunk, now);
-                        }
-                        self.push_scrape(index, query, info_hashes);
-                    }
+                match verified.and_then(|()| front.policy.admit_scrape(&scrape, now)) {
+                    Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }
             }
@@ -177,25 +202,44 @@ impl Responder {
         decision: Decision,
     ) {
         let Decision { action, peers_wanted, registers } = decision;
+        // Peers for which the reply has no room are not worth a prefetch.
+        let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
         let (sample_seed, port) = (self.front.rng.u64(..), announce.port.get());
-        // Both families have the same places.
-        let place = self.store.v4.locate(&announce.info_hash);
+        let joins = announce.event() == Event::Started;
+        let place = self.store.locate(&announce.info_hash);
         match ip {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(place, index, query, Work::Announce { announce, registers, sample_seed });
+                self.v4.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(place, index, query, Work::Announce { announce, registers, sample_seed });
+                self.v6.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
             }
         }
     }
 
     /// Lets the torrents of an admitted scrape wait for their swarms.
-    fn push_scrape(&mut self, index: usize, query: Query, info_hashes: &[InfoHash]) {
+    #[inline(never)]
+    fn push_scrape(
+        &mut self,
+        chunk: &mut [Exchange<'_>],
+        index: usize,
+        query: Query,
+        info_hashes: &[InfoHash],
+        now: Now,
+    ) {
+        // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
+        let answered = info_hashes.len().min(self.front.limits(query.family).scrape_hashes_max);
+        let info_hashes = &info_hashes[..answered];
+        self.front.begin_scrape(&mut chunk[index], query, answered);
+        // The rest of the batch may be announces, which do not check whether there is room.
+        let needed = answered + chunk.len() - index - 1;
+        if self.v4.room().min(self.v6.room()) < needed {
+            self.apply(chunk, now);
+        }
         for (entry, info_hash) in (0..).zip(info_hashes) {
-            let place = self.store.v4.locate(info_hash);
+            let place = self.store.locate(info_hash);
             match query.family {
                 Family::V4 => self.v4.push(place, index, query, Work::Scrape { entry }),
                 Family::V6 => self.v6.push(place, index, query, Work::Scrape { entry }),
@@ -206,18 +250,50 @@ impl Responder {
     /// Applies and answers all waiting requests.
     fn apply(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
         let Self { store, front, v4, v6 } = self;
+        match store {
+            SharedStore::Whole(store) => front.apply(store, v4, v6, chunk, now),
+            SharedStore::Fingerprints(store) => front.apply(store, v4, v6, chunk, now),
+        }
+    }
+}
+
+/// Prefetches the entries of the operator's lists that the decisions about a batch will read.
+#[inline(never)]
+fn prefetch_lists(lists: &TorrentLists, chunk: &[Exchange<'_>]) {
+    // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
+    let info_hash = |exchange: &Exchange<'_>| {
+        let bytes = exchange.request.get(REQUEST_HEAD_BYTES..)?.first_chunk()?;
+        Some(lists.hash(&InfoHash(*bytes)))
+    };
+    let hashes: ArrayVec<_, BATCH_MAX> = chunk.iter().filter_map(info_hash).take(BATCH_MAX).collect();
+    for hash in &hashes {
+        lists.bounds(*hash).for_each(prefetch);
+    }
+    for hash in &hashes {
+        lists.entries(*hash).for_each(prefetch);
+    }
+}
+
+impl Front {
+    /// Applies and answers the requests of both families.
+    fn apply<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        v4: &mut Batch<PeerV4>,
+        v6: &mut Batch<PeerV6>,
+        chunk: &mut [Exchange<'_>],
+        now: Now,
+    ) {
         v4.prefetch_swarms(&store.v4);
         v6.prefetch_swarms(&store.v6);
         v4.prefetch_large(&store.v4);
         v6.prefetch_large(&store.v6);
         v4.prefetch_peers(&store.v4);
         v6.prefetch_peers(&store.v6);
-        v4.apply(&store.v4, |shard, item| front.answer(shard, item, &mut chunk[item.exchange()], now));
-        v6.apply(&store.v6, |shard, item| front.answer(shard, item, &mut chunk[item.exchange()], now));
+        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
+        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
     }
-}
 
-impl Front {
     /// Counts a request and returns its terms.
     #[inline]
     fn count(&mut self, family: Family, kind: Kind, transaction_id: TransactionId) -> Query {
@@ -234,7 +310,7 @@ impl Front {
         }
     }
 
-    fn admit(&self, ip: IpAddr, announce: &Announce) -> Result<Decision, Refusal> {
+    fn admit(&self, ip: IpAddr, announce: &Announce, now: Now) -> Result<Decision, Refused> {
         // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
         // it.
         let request = Request {
@@ -245,25 +321,31 @@ impl Front {
             numwant: Some(announce.num_want.get().into()),
             ..Request::new(Protocol::Udp, ip, &announce.info_hash)
         };
-        self.policy.admit(&request)
+        self.policy.admit(&request, now)
     }
 
-    /// Answers with an error, unless the source is unverified and either the policy is silence or the error would
-    /// be larger than the request.
+    /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
+    /// than the request.
     #[cold]
-    fn refuse(&mut self, exchange: &mut Exchange<'_>, query: Query, refusal: Refusal) {
+    fn refuse(&mut self, exchange: &mut Exchange<'_>, query: Query, refused: impl Into<Refused>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
         let reply_bytes_max = self.limits(query.family).reply_bytes_max;
         let error_bytes_max = match refusal {
             Refusal::WrongConnectionId if self.policy.config().connection_id.answer_wrong => {
                 exchange.request.len().min(reply_bytes_max)
             }
             Refusal::WrongConnectionId => 0,
+            Refusal::RateLimited if self.policy.limits().is_some_and(|limits| limits.udp_silent()) => 0,
             _ => reply_bytes_max,
         };
-        let message = refusal.message().as_bytes();
+        let message = self.policy.message(refused).as_bytes();
         let reply = Reply::Error { transaction_id: query.transaction_id, message };
         match reply.encode(&mut exchange.reply[..error_bytes_max]) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Refused(refusal), reply_bytes),
+            Err(_no_room) if refusal == Refusal::RateLimited => {
+                self.tally.drop(query.family, Drop::RateLimited);
+            }
             Err(_no_room) => self.tally.drop(query.family, Drop::WrongConnectionId),
         }
     }
@@ -279,16 +361,16 @@ impl Front {
 
     /// Applies a request and answers it, in the last pass. The store may still refuse it.
     #[inline]
-    fn answer<P: shoal_store::Family>(
+    fn answer<P: shoal_store::Family, I: SwarmId>(
         &mut self,
-        shard: &mut LockedShard<'_, P>,
+        shard: &mut LockedShard<'_, P, I>,
         item: &Item<P>,
         exchange: &mut Exchange<'_>,
         now: Now,
     ) {
         let query = item.query;
         match &item.work {
-            Work::Announce { announce, registers, sample_seed } => {
+            Work::Announce { announce, registers, sample_seed, .. } => {
                 let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
                 let (head, room) =
                     AnnounceHead::split(out).expect("every reply limit leaves room for a head");
@@ -301,12 +383,12 @@ impl Front {
                 };
                 match announced {
                     Ok(Announced { counts: Counts { seeders, leechers, .. }, peers }) => {
-                        let interval_s = self.policy.interval_s(Protocol::Udp, &mut self.rng);
+                        let interval_s = self.interval.draw_s(&mut self.rng);
                         *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
                         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                         self.finish(exchange, query, Outcome::Ok, reply_bytes);
                     }
-                    Err(rejection) => self.refuse(exchange, query, rejection.into()),
+                    Err(rejection) => self.refuse(exchange, query, rejection),
                 }
             }
             Work::Scrape { entry } => {
@@ -339,13 +421,18 @@ impl Limits {
     /// Returns the limits of both families. A value that the buffers cannot hold is moved to the nearest one that they
     /// can. The configuration refuses such values; here they must not break anything.
     fn both(config: &Config) -> (Self, Self) {
-        let limits = |reply_bytes_max: u32| {
+        let limits = |reply_bytes_max: u32, peer_bytes: usize| {
             let reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
             let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);
             let hashes_that_fit = (reply_bytes_max - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
             let hashes_max = usize::try_from(config.scrape.hashes_max).unwrap_or(usize::MAX);
-            Self { reply_bytes_max, scrape_hashes_max: hashes_max.clamp(1, hashes_that_fit) }
+            let peers_max = (reply_bytes_max - size_of::<AnnounceHead>()) / peer_bytes;
+            Self { reply_bytes_max, peers_max, scrape_hashes_max: hashes_max.clamp(1, hashes_that_fit) }
         };
-        (limits(config.udp.reply_bytes_max_v4), limits(config.udp.reply_bytes_max_v6))
+        let udp = &config.udp;
+        (
+            limits(udp.reply_bytes_max_v4, size_of::<PeerV4>()),
+            limits(udp.reply_bytes_max_v6, size_of::<PeerV6>()),
+        )
     }
 }

@@ -32,8 +32,9 @@ pub use self::member::Member;
 use self::member::Peer;
 use crate::Now;
 use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
+use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 
 /// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
 /// the info hash or the peer id has to be escaped.
@@ -52,6 +53,7 @@ pub struct Responder {
 #[derive(Debug)]
 struct Inner {
     policy: Arc<Policy>,
+    pace: Pace,
     swarms: Arc<Swarms>,
     dispatcher: Dispatcher,
     tally: Tally,
@@ -88,6 +90,7 @@ impl Responder {
         let limits = limits(policy.config());
         let inner = Inner {
             policy,
+            pace: Pace::default(),
             swarms,
             dispatcher,
             tally,
@@ -110,6 +113,11 @@ impl Responder {
         self.inner.policy = policy;
     }
 
+    /// Sets how far the intervals of all later replies are raised.
+    pub const fn set_pace(&mut self, pace: Pace) {
+        self.inner.pace = pace;
+    }
+
     /// Registers a client that has connected from `ip`, which is canonical. It is in no swarm before it
     /// announces.
     #[must_use]
@@ -126,7 +134,7 @@ impl Responder {
         match wire::decode(message, limits, storage) {
             Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
-            Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes),
+            Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes, now),
             Err(unreadable) => inner.fail_message(member, &unreadable),
         }
         !inner.is_reply_lost
@@ -204,10 +212,14 @@ impl Responder {
         while member.claims > 0
             && let Some(Claim { info_hash, peer_id, action, .. }) = inner.claims.take(member)
         {
-            let key = inner.swarms.swarm_key(&info_hash);
-            inner.offers.clear();
-            let entered = inner.enter(member, &info_hash, peer_id, action, &key, inner.now);
-            inner.reply(member, &info_hash, entered.map_err(Rejected::into_refusal));
+            // The lists may have changed since the announce.
+            let entered = inner.policy.check_torrent(&info_hash).and_then(|()| {
+                let key = inner.swarms.swarm_key(&info_hash);
+                inner.offers.clear();
+                let entered = inner.enter(member, &info_hash, peer_id, action, &key, inner.now);
+                entered.map_err(|rejected| rejected.into_refusal().into())
+            });
+            inner.reply(member, &info_hash, entered);
         }
     }
 
@@ -258,9 +270,9 @@ impl Inner {
             numwant: announce.numwant,
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
-        let decision = match self.policy.admit(&request) {
+        let decision = match self.policy.admit(&request, now) {
             Ok(decision) => decision,
-            Err(refusal) => return self.reply(member, &announce.info_hash, Err(refusal)),
+            Err(refused) => return self.reply(member, &announce.info_hash, Err(refused)),
         };
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
@@ -279,7 +291,7 @@ impl Inner {
                     Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => {
                         return;
                     }
-                    entered => entered.map_err(Rejected::into_refusal),
+                    entered => entered.map_err(|rejected| rejected.into_refusal().into()),
                 }
             }
         };
@@ -291,19 +303,20 @@ impl Inner {
     }
 
     /// Answers an announce.
-    fn reply(&mut self, member: &Member, info_hash: &InfoHash, entered: Result<Counts, Refusal>) {
+    fn reply(&mut self, member: &Member, info_hash: &InfoHash, entered: Result<Counts, Refused>) {
         match entered {
             Ok(Counts { seeders, leechers, .. }) => {
-                let interval_s = self.policy.interval_s(Protocol::WebTorrent, &mut self.rng);
+                let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
             }
-            Err(refusal) => {
+            Err(refused) => {
                 let action = Some(wire::Action::Announce);
+                let policy = Arc::clone(&self.policy);
                 self.queue_text(member, |out| {
-                    reply::failure(action, Some(info_hash), refusal.message(), out)
+                    reply::failure(action, Some(info_hash), policy.message(refused), out);
                 });
-                self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refusal));
+                self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refused.refusal));
             }
         }
     }
@@ -460,14 +473,14 @@ impl Inner {
     }
 
     /// Answers a scrape. Torrents without peers get zeros.
-    fn scrape(&mut self, member: &Member, ip: IpAddr, info_hashes: &[InfoHash]) {
+    fn scrape(&mut self, member: &Member, ip: IpAddr, info_hashes: &[InfoHash], now: Now) {
         let (kind, torrents) = match info_hashes {
             [] => (Kind::FullScrape, Torrents::All),
             named => (Kind::Scrape, Torrents::Named(named)),
         };
         self.tally.request(member.family, kind);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents };
-        if let Err(refusal) = self.policy.admit_scrape(&request) {
+        if let Err(refusal) = self.policy.admit_scrape(&request, now) {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
             self.tally.reply(member.family, kind, Outcome::Refused(refusal));

@@ -18,7 +18,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const WORKERS: u16 = 2;
 const CLIENTS: u32 = 60;
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 /// Capacity for everything that one connection receives in a round, so that only the responder's own allocations
 /// are seen.

@@ -4,6 +4,7 @@
 //! wraps them for libFuzzer. The tests of this crate replay the corpora, so that an ordinary test run needs no fuzzer
 //! and every input that was ever found stays covered.
 
+mod access_networks;
 mod http_head;
 mod http_query;
 mod http_reply;
@@ -11,6 +12,7 @@ mod http_response;
 mod model;
 mod proxy;
 mod script;
+mod torrent_list;
 mod udp_decode;
 mod udp_reply;
 mod websocket_handshake;
@@ -18,11 +20,13 @@ mod websocket_messages;
 mod webtorrent_message;
 mod webtorrent_received;
 
+pub use access_networks::access_networks;
 pub use http_head::http_head;
 pub use http_query::http_query;
 pub use http_reply::http_reply;
 pub use http_response::http_response;
 pub use proxy::{http_forwarded, proxy};
+pub use torrent_list::{torrent_file, torrent_list};
 pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
 pub use websocket_handshake::websocket_handshake;
@@ -34,13 +38,16 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 12] = [
+pub const TARGETS: [(&str, Property); 15] = [
+    ("access_networks", access_networks),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
     ("http_reply", http_reply),
     ("http_response", http_response),
     ("proxy", proxy),
+    ("torrent_file", torrent_file),
+    ("torrent_list", torrent_list),
     ("udp_decode", udp_decode),
     ("udp_reply", udp_reply),
     ("websocket_handshake", websocket_handshake),

@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::script::{Connection, Step, address, steps};
 
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
-const START: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const START: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 /// Seconds that pass where a step says so: more than half of a time slot of connection ids.
 const PASSING_S: u64 = 70;

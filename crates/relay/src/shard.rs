@@ -178,6 +178,31 @@ impl Shard {
         Left { counts: swarm.counts(), was_present: true }
     }
 
+    /// Removes up to `budget` peers of a swarm, and in the end the swarm itself. Returns whether peers are left.
+    pub(crate) fn remove_peers(&mut self, key: &SwarmKey, budget: usize, pressure: &Pressure) -> bool {
+        let Ok(mut torrent) = self.swarms.find_entry(key.hash, |torrent| torrent.is(key)) else {
+            return false;
+        };
+        let swarm = &mut torrent.get_mut().swarm;
+        for position in (0..swarm.len()).rev().take(budget) {
+            *self.totals.role_mut(swarm.is_seeder(position)) -= 1;
+            if let Some(peer) = swarm.remove(position) {
+                self.totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
+                pressure.release(peer.source);
+            }
+        }
+        if swarm.is_empty() {
+            torrent.remove();
+            return false;
+        }
+        true
+    }
+
+    /// Returns the torrents of all swarms.
+    pub(crate) fn torrents(&self) -> Vec<InfoHash> {
+        self.swarms.iter().map(|torrent| torrent.info_hash).collect()
+    }
+
     /// Matches an answer to a pending offer of the peer `offerer`.
     pub(crate) fn match_answer(
         &mut self,

@@ -150,6 +150,28 @@ impl Swarms {
         left
     }
 
+    /// Removes a swarm with all its peers and their pending offers. Returns whether there was one. The connections of the
+    /// peers stay open. The lock is released again and again, as in [`expire`](Self::expire).
+    pub fn remove(&self, key: &SwarmKey) -> bool {
+        let cell = self.cell(key);
+        let has_existed = self.scrape(key) != Counts::default();
+        loop {
+            let mut shard = cell.shard.lock();
+            let before = shard.totals;
+            let has_more = shard.remove_peers(key, BUDGET_PER_LOCK, &self.pressure);
+            self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
+            cell.publish(&shard);
+            if !has_more {
+                return has_existed;
+            }
+        }
+    }
+
+    /// Returns the torrents of all swarms, shard by shard. Each shard is locked for one walk over its table.
+    pub fn torrents(&self) -> impl Iterator<Item = InfoHash> {
+        self.shards.iter().flat_map(|cell| cell.shard.lock().torrents())
+    }
+
     /// Matches an answer, sent by the peer `answerer_id` of the connection `answerer`, to a pending offer of the peer
     /// `offerer`. The offer is pending no longer. Returns the receiver of the answer.
     pub fn match_answer(

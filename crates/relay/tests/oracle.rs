@@ -53,6 +53,7 @@ enum Step {
     Challenge { swarm: u8, peer: u32, by: u32, is_answered: bool },
     Answer { offer: usize, by: u32, as_another: bool },
     Scrape { swarm: u8 },
+    Remove { swarm: u8 },
     Pass { seconds: u32 },
 }
 
@@ -78,7 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(swarm, first, count)| Step::ManyLeave { swarm, first, count }),
         20 => (any::<usize>(), by(), prop::bool::weighted(0.1))
             .prop_map(|(offer, by, as_another)| Step::Answer { offer, by, as_another }),
-        2 => swarm.prop_map(|swarm| Step::Scrape { swarm }),
+        2 => swarm.clone().prop_map(|swarm| Step::Scrape { swarm }),
+        1 => swarm.prop_map(|swarm| Step::Remove { swarm }),
         2 => (1..150_u32).prop_map(|seconds| Step::Pass { seconds }),
     ]
 }
@@ -181,6 +183,12 @@ impl World {
             Step::Scrape { swarm } => {
                 let counts = self.swarms.scrape(&self.swarms.swarm_key(&info_hash(swarm)));
                 assert_eq!(counts, self.counts(swarm));
+            }
+            Step::Remove { swarm } => {
+                let key = self.swarms.swarm_key(&info_hash(swarm));
+                assert_eq!(self.swarms.remove(&key), self.model.remove(&swarm).is_some());
+                assert!(!self.swarms.torrents().any(|torrent| torrent == info_hash(swarm)));
+                assert_eq!(self.swarms.torrents().count(), self.model.len());
             }
             Step::Pass { seconds } => self.pass(seconds),
         }

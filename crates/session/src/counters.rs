@@ -41,6 +41,8 @@ labels! {
         Unnamed = "unnamed",
         /// Declined, because the source has its maximum of WebSockets.
         Limit = "limit",
+        /// Declined, because the source asks too often.
+        RateLimited = "rate_limited",
     }
 }
 
@@ -67,6 +69,8 @@ labels! {
         UriTooLong = "414",
         /// Another version of WebSocket is required.
         UpgradeRequired = "426",
+        /// The source asks too often.
+        TooManyRequests = "429",
         /// The head is too large.
         HeaderFieldsTooLarge = "431",
         /// No capacity left.
@@ -98,6 +102,7 @@ impl From<Status> for StatusLabel {
             Status::ContentTooLarge => Self::ContentTooLarge,
             Status::UriTooLong => Self::UriTooLong,
             Status::UpgradeRequired => Self::UpgradeRequired,
+            Status::TooManyRequests => Self::TooManyRequests,
             Status::HeaderFieldsTooLarge => Self::HeaderFieldsTooLarge,
             Status::ServiceUnavailable => Self::ServiceUnavailable,
         }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use shoal_engine::Now;
 use shoal_engine::http::Responder;
-use shoal_engine::policy::Policy;
+use shoal_engine::limits::Activity;
+use shoal_engine::pace::Pace;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::refusal::Refusal;
 use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
@@ -91,9 +93,20 @@ impl HttpHandler {
         self.settings = settings;
     }
 
+    /// Sets how far the intervals of all later replies are raised.
+    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+        self.responder.set_pace(pace);
+    }
+
     /// Sets the capacity check for sources.
     pub(crate) fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
         self.source_capacity = Some(capacity);
+    }
+
+    /// Returns whether `source` may open a connection now, and if so, counts it.
+    pub(crate) fn may_connect(&self, source: ClientSource, now: Now) -> bool {
+        let ip = self.settings.proxy.limited_ip(source);
+        ip.is_none_or(|ip| self.responder.limit(ip, Activity::TcpConnect, now).is_ok())
     }
 
     /// Returns whether `source` may have one more connection of a kind.
@@ -221,6 +234,13 @@ impl HttpHandler {
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}
+            Upgrade::Accepted(_, ip)
+                if self.responder.limit(ip, Activity::Request(Protocol::WebTorrent), now).is_err() =>
+            {
+                self.counters.upgrades.of(Upgraded::RateLimited).increment();
+                self.body.extend_from_slice(response::TOO_OFTEN.as_bytes());
+                return Decision::Answer(Status::TooManyRequests);
+            }
             Upgrade::Accepted(accept, ip)
                 if self.has_capacity(ClientSource::Ip(ip), ConnectionKind::WebSocket) =>
             {
@@ -259,14 +279,17 @@ impl HttpHandler {
         }
         match route {
             Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
-            Route::Scrape if !self.responder.is_full_scrape(ip, request.query) => {
-                self.responder.scrape(ip, request.query, &mut self.body);
+            Route::Scrape if !self.responder.is_full_scrape(request.query) => {
+                self.responder.scrape(ip, request.query, now, &mut self.body);
             }
-            Route::Scrape if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
-            Route::Scrape => {
-                self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
-                return Decision::Answer(Status::ServiceUnavailable);
-            }
+            Route::Scrape => match self.responder.admit_full_scrape(ip, now) {
+                Err(refusal) => self.responder.refuse(Some(ip), refusal, &mut self.body),
+                Ok(()) if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
+                Ok(()) => {
+                    self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
+                    return Decision::Answer(Status::ServiceUnavailable);
+                }
+            },
         }
         Decision::Answer(Status::Ok)
     }

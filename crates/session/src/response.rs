@@ -20,6 +20,9 @@ pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 /// The body for a request that there is not enough memory for.
 pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
 
+/// The body for a WebSocket upgrade of a source that asks too often.
+pub(crate) const TOO_OFTEN: &str = "there are too many requests from your address, try again later\n";
+
 /// The body for a WebSocket upgrade of a source that has its maximum number of them.
 pub(crate) const TOO_MANY_WEBSOCKETS: &str =
     "there are too many WebSockets from your address, try again later\n";
@@ -66,7 +69,7 @@ pub(crate) const fn fields(status: Status) -> &'static [(&'static str, &'static 
     match status {
         // RFC 9110, 15.5.6: the field is mandatory.
         Status::MethodNotAllowed => &[("Allow", "GET, HEAD")],
-        Status::ServiceUnavailable => &[("Retry-After", RETRY_AFTER_S)],
+        Status::ServiceUnavailable | Status::TooManyRequests => &[("Retry-After", RETRY_AFTER_S)],
         Status::UpgradeRequired => &handshake::UPGRADE_REQUIRED_FIELDS,
         _ => &[],
     }

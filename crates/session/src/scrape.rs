@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     const fn at(monotonic_s: u32) -> Now {
-        Now { monotonic_s, unix_s: 0 }
+        Now { monotonic_s, monotonic_ms: 0, unix_s: 0 }
     }
 
     const fn handle(index: u32) -> Handle {

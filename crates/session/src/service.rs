@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
@@ -89,6 +90,14 @@ impl Service {
             websockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
         }
         self.settings = settings;
+    }
+
+    /// Sets how far the intervals of all later replies are raised.
+    pub const fn set_pace(&mut self, pace: Pace) {
+        self.http.set_pace(pace);
+        if let Some(websockets) = &mut self.websockets {
+            websockets.set_pace(pace);
+        }
     }
 
     /// Returns the counters of the sessions, for an exporter.
@@ -285,6 +294,12 @@ impl Service {
         self.end(&mut session);
     }
 
+    /// Returns whether `remote` may open a connection now. Connections of proxies count once they name their client.
+    #[must_use]
+    pub fn may_connect(&self, remote: &Remote, now: Now) -> bool {
+        self.http.may_connect(ClientSource::of(remote), now)
+    }
+
     /// Returns whether connections from `remote` count towards the limit of their source. Those of proxies do
     /// not.
     #[must_use]
@@ -320,7 +335,9 @@ impl Service {
         session.is_trusted = self.settings.proxy.trusts(session.source);
         session.stage = Stage::Http;
         let payload = &mut bytes[header_bytes..];
-        match (self.http.has_capacity(session.source, ConnectionKind::Http), session.is_tls) {
+        let is_admitted = self.http.has_capacity(session.source, ConnectionKind::Http)
+            && self.http.may_connect(session.source, call.now);
+        match (is_admitted, session.is_tls) {
             (true, is_tls) => {
                 session.quota_changed = session.source != ClientSource::Unnamed;
                 if is_tls { self.receive_tls(call, payload) } else { self.receive_plaintext(call, payload) }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use shoal_engine::Now;
+use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
@@ -113,6 +114,11 @@ impl WebSocketHandler {
     pub(crate) fn reconfigure(&mut self, settings: WebSocketSettings, policy: Arc<Policy>) {
         self.settings = settings;
         self.responder.set_policy(policy);
+    }
+
+    /// Sets how far the intervals of all later replies are raised.
+    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+        self.responder.set_pace(pace);
     }
 
     /// Removes a WebSocket that has ended.

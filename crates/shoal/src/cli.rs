@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
+use crate::access::command;
 use crate::failure::Failure;
 use crate::{config_file, log, tls, tracker, version};
 
@@ -33,6 +34,11 @@ enum Command {
         #[command(subcommand)]
         action: Option<ConfigAction>,
     },
+    /// Lists of torrents that are served or refused
+    Access {
+        #[command(subcommand)]
+        action: command::Action,
+    },
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
@@ -57,6 +63,7 @@ Examples:
   shoal config check shoal.toml            check it
   shoal --config shoal.toml                start with it
   shoal tls self-signed --name localhost --out tls   make a certificate to try HTTPS with
+  shoal access add --deny HASH --reason TEXT --config shoal.toml   refuse a torrent from now on
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
 
 Watching it:
@@ -76,6 +83,7 @@ pub fn run() -> ExitCode {
         None => return serve(arguments.config.as_deref()),
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
+        Some(Command::Access { action }) => return examine(&action),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
     };
     exit_code(outcome)
@@ -89,6 +97,14 @@ fn serve(file: Option<&Path>) -> ExitCode {
     // The log stays open until the failure, if any, is reported, so that the failure is its last line.
     let log = log::begin(&config.log);
     exit_code(tracker::run(&config, file, log.filter()))
+}
+
+/// Executes a command about lists.
+fn examine(action: &command::Action) -> ExitCode {
+    match command::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome.code)) {
+        Ok(code) => code,
+        Err(failure) => exit_code(Err(failure)),
+    }
 }
 
 fn exit_code(outcome: Result<(), Failure>) -> ExitCode {

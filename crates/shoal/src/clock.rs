@@ -9,12 +9,20 @@ use shoal_engine::Now;
 
 /// Returns the clock readings for a batch.
 pub(crate) fn now() -> Now {
-    Now { monotonic_s: whole_seconds(monotonic_ms()), unix_s: unix_s() }
+    let monotonic_ms = monotonic_ms();
+    Now { monotonic_s: whole_seconds(monotonic_ms), monotonic_ms, unix_s: unix_s() }
 }
 
 /// Returns the milliseconds since a moment before the start, on a clock that never goes back.
 pub(crate) fn monotonic_ms() -> u64 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
+}
+
+/// Returns the processor time of the calling thread in milliseconds. This one is a system call.
+pub(crate) fn thread_cpu_ms() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
 }

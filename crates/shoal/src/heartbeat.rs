@@ -1,6 +1,6 @@
 //! Heartbeats of the workers: one side asks and the other answers, without a lock between them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The heartbeat of one worker.
 ///
@@ -13,6 +13,7 @@ pub(crate) struct Heartbeat {
     asked: AtomicU64,
     answered: AtomicU64,
     beat_ms: AtomicU64,
+    pace: AtomicU32,
 }
 
 impl Heartbeat {
@@ -24,6 +25,16 @@ impl Heartbeat {
     /// Returns the highest number that was answered.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Records how far the worker raises intervals, in thousandths.
+    pub(crate) fn set_pace(&self, thousandths: u32) {
+        self.pace.store(thousandths, Ordering::Relaxed);
+    }
+
+    /// Returns how far the worker raises intervals, in thousandths.
+    pub(crate) fn pace(&self) -> u32 {
+        self.pace.load(Ordering::Relaxed)
     }
 
     /// Returns when the worker last finished a poll round, on the monotonic clock.

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use shoal_net::stream::Budget;
-use shoal_store::Store;
+use shoal_store::SharedStore;
 use tokio::sync::oneshot;
 
+use crate::access::ListCounters;
 use crate::memory::Division;
 use crate::{allocator, pool, process};
 
@@ -54,8 +55,9 @@ pub(crate) struct Keeper {
 /// The memory limits of connections, as far as the keeper sets them.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
-    /// The ceiling of the process.
+    /// The ceiling of the process, except for the lists of torrents.
     bytes_max: u64,
+    lists: Arc<ListCounters>,
     /// The maximum and minimum of the limit on the memory of a worker's connections.
     held_bytes_max: usize,
     held_bytes_min: usize,
@@ -72,7 +74,7 @@ impl Keeper {
     ///
     /// # Errors
     /// Fails if the kernel provides no more threads.
-    pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<Self> {
+    pub(crate) fn start(store: SharedStore, mut connections: Connections) -> io::Result<Self> {
         let mut periods = 0_u32;
         Self::start_with(move || {
             store.make_ready();
@@ -118,7 +120,7 @@ impl Keeper {
 
 impl Connections {
     /// Sets the initial memory limits of connections.
-    pub(crate) fn new(division: &Division, budgets: Vec<Arc<Budget>>) -> Self {
+    pub(crate) fn new(division: &Division, budgets: Vec<Arc<Budget>>, lists: Arc<ListCounters>) -> Self {
         let workers = std::num::NonZeroUsize::new(budgets.len()).unwrap_or(std::num::NonZeroUsize::MIN);
         let held_bytes_max = division.held_bytes_max(workers);
         for budget in &budgets {
@@ -127,6 +129,7 @@ impl Connections {
         Self {
             budgets,
             bytes_max: division.max,
+            lists,
             held_bytes_max,
             held_bytes_min: held_bytes_max / 4,
             floor_bytes: 0,
@@ -137,23 +140,28 @@ impl Connections {
 
     /// Checks the resident memory: limits connections if it comes close to the ceiling, and trims the allocator
     /// if that holds too much unused memory.
-    fn watch(&mut self, store: &Store) {
-        let resident_bytes = process::resident_bytes();
+    fn watch(&mut self, store: &SharedStore) {
+        let resident_bytes = self.resident_bytes();
         let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
         let limit = self.limit(resident_bytes, held_bytes);
         for budget in &self.budgets {
             budget.limit(limit);
         }
         self.checks = self.checks.saturating_add(1);
-        let used_bytes = held_bytes + store.v4.totals().bytes + store.v6.totals().bytes;
+        let used_bytes = held_bytes + store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
         self.floor_bytes = self.floor_bytes.min(resident_bytes.saturating_sub(used_bytes));
         let is_due = self.checks >= TRIM_CHECKS && self.is_idle_too_much(resident_bytes, used_bytes);
         if is_due || self.follow_up && self.checks >= FOLLOW_UP_CHECKS {
             allocator::trim();
             self.follow_up = is_due;
             self.checks = 0;
-            self.floor_bytes = process::resident_bytes().saturating_sub(used_bytes);
+            self.floor_bytes = self.resident_bytes().saturating_sub(used_bytes);
         }
+    }
+
+    /// Returns the resident memory without that of the lists, which `memory.max` does not include.
+    fn resident_bytes(&self) -> u64 {
+        process::resident_bytes().saturating_sub(self.lists.bytes())
     }
 
     /// Returns the memory limit of a worker's connections for this much resident memory, of which connections
@@ -192,6 +200,7 @@ mod tests {
         Connections {
             budgets: (0..workers).map(|_| Arc::default()).collect(),
             bytes_max: 64 << 20,
+            lists: Arc::default(),
             held_bytes_max: 4 << 20,
             held_bytes_min: 1 << 20,
             floor_bytes: 8 << 20,

@@ -6,6 +6,7 @@
 //! request.
 #![deny(unsafe_code)]
 
+mod access;
 mod advice;
 mod allocator;
 mod certificates;

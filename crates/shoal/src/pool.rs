@@ -15,7 +15,7 @@ use shoal_engine::{http, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
-use shoal_store::Store;
+use shoal_store::SharedStore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
@@ -37,7 +37,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) connection_key: ConnectionKey,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) key_shares: shoal_tls::KeyShares,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: SharedStore,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
     /// The processors to pin workers to; empty for no pinning.
@@ -123,7 +123,7 @@ impl WorkerPool {
             });
             let worker = Worker {
                 service,
-                store: Arc::clone(&setup.store),
+                store: setup.store.clone(),
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: Arc::clone(&wakers_of_all),
                 heartbeat,
@@ -256,7 +256,7 @@ impl WorkerSetup {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
         let live = self.live.latest();
-        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
+        let (policy, store) = (|| Arc::clone(&live.policy), || self.store.clone());
         let http = http::Responder::new(policy(), store(), tallies.http, rng()?);
         let webtorrent = match &self.webtorrent {
             Some(webtorrent) => Some(webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?),

@@ -17,6 +17,8 @@ pub(crate) struct Published<T> {
     /// The number of replacements so far. It changes only while the lock is held.
     version: AtomicU64,
     value: Mutex<Arc<T>>,
+    /// For each reader, the latest version that it uses.
+    adopted: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
 /// A reader of a published value.
@@ -25,19 +27,28 @@ pub(crate) struct Subscription<T> {
     published: Arc<Published<T>>,
     /// The version that [`Subscription::update`] returned last.
     version: u64,
+    /// The version that [`Subscription::acknowledge`] named last.
+    adopted: Arc<AtomicU64>,
 }
 
 impl<T> Published<T> {
     /// Publishes the first value.
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Self { version: AtomicU64::new(0), value: Mutex::new(value) }
+        Self { version: AtomicU64::new(0), value: Mutex::new(value), adopted: Mutex::new(Vec::new()) }
     }
 
-    /// Replaces the value.
-    pub(crate) fn publish(&self, value: Arc<T>) {
+    /// Replaces the value by what `change` makes of it. Several writers change one part each: none loses what another one
+    /// has published in the meantime. Returns the new version.
+    pub(crate) fn replace(&self, change: impl FnOnce(&T) -> T) -> u64 {
         let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = value;
-        self.version.fetch_add(1, Ordering::Release);
+        *current = Arc::new(change(&current));
+        self.version.fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// Returns whether every reader uses this version, or a later one, and nothing before it.
+    pub(crate) fn is_adopted(&self, version: u64) -> bool {
+        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.iter().all(|adopted| adopted.load(Ordering::Acquire) >= version)
     }
 
     /// Returns the latest value.
@@ -47,7 +58,10 @@ impl<T> Published<T> {
 
     /// Returns a reader of all values after the first.
     pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription<T> {
-        Subscription { published: Arc::clone(self), version: 0 }
+        let mut all = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let adopted = Arc::new(AtomicU64::new(0));
+        all.push(Arc::clone(&adopted));
+        Subscription { published: Arc::clone(self), version: 0, adopted }
     }
 }
 
@@ -62,5 +76,18 @@ impl<T> Subscription<T> {
         // which would then be missed.
         self.version = self.published.version.load(Ordering::Relaxed);
         Some(Arc::clone(&value))
+    }
+
+    /// Tells the writers that the reader uses the value that [`Subscription::update`] returned last, and has finished
+    /// everything that it did with earlier ones.
+    pub(crate) fn acknowledge(&self) {
+        self.adopted.store(self.version, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Subscription<T> {
+    /// A reader that has gone keeps no writer waiting.
+    fn drop(&mut self) {
+        self.adopted.store(u64::MAX, Ordering::Release);
     }
 }

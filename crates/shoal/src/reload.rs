@@ -1,22 +1,22 @@
 //! Reload: what SIGHUP changes while the tracker runs.
 //!
 //! The configuration and the certificates are read again and checked as a whole. Only if all of it is valid, it replaces
-//! what the tracker runs with, at once; otherwise everything stays as it was, and the log says why. A worker sees the new
-//! [`Live`] before its next batch, see [`Published`]. Keys whose change needs a restart keep their values, and the log
-//! names them. `shoal_config` declares for each key which of the two it is.
+//! what the tracker runs with, at once; otherwise everything stays as it was, and the log says why. The lists of torrents
+//! are read again as well; each source that cannot be read keeps its entries, whatever happens to the others. A worker
+//! sees the new [`Live`] before its next batch, see [`crate::published`]. Keys whose change needs a restart keep their
+//! values, and the log names them. `shoal_config` declares for each key which of the two it is.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_config::Differences;
 use shoal_engine::policy::Policy;
-use shoal_net::Waker;
 use shoal_net::stream::StreamLimits;
 
+use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::log::LogFilter;
-use crate::published::Published;
 use crate::{config_file, settings};
 
 /// Everything that workers take from the configuration and that can change while they run.
@@ -31,12 +31,12 @@ pub(crate) struct Live {
 pub(crate) struct Reloader {
     /// The configuration file, if there is one.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) live: Arc<Published<Live>>,
     /// The certificates, if any listener needs them.
     pub(crate) certificates: Option<Certificates>,
+    /// The lists of torrents.
+    pub(crate) lists: Arc<Mutex<Lists>>,
     pub(crate) log: LogFilter,
-    /// The wakers of all workers, so that idle ones see the change as well.
-    pub(crate) wakers: Vec<Waker>,
+    pub(crate) publisher: Arc<Publisher>,
     pub(crate) counters: Arc<ReloadCounters>,
 }
 
@@ -67,26 +67,33 @@ impl Reloader {
     }
 
     fn try_reload(&self) -> Result<Differences, String> {
-        let live = self.live.latest();
+        let live = self.publisher.live.latest();
         let reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
+        let config = reloaded.config;
+        let policy =
+            settings::policy(config.clone(), Some(&live.policy)).map_err(|error| error.to_string())?;
         // Reading certificates is the last step that can fail.
         if let Some(certificates) = &self.certificates {
-            certificates.reload(&reloaded.config).map_err(|error| {
+            certificates.reload(&config).map_err(|error| {
                 tracing::error!(%error, "the certificates stay as they were");
                 error.to_string()
             })?;
         }
-        self.log.set_level(reloaded.config.log.level);
-        let config = reloaded.config;
+        self.log.set_level(config.log.level);
+        // The lock is held until the lists are published, so that no older ones replace them.
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let access = lists.read_all(&config.access);
         // The listeners and the number of connections are those of the start.
-        let listeners = live.sessions.listeners.clone();
         let connections_max = live.stream_limits.connections_max;
-        self.live.publish(Arc::new(Live {
-            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
+        self.publisher.publish(|live| Live {
+            sessions: Arc::new(shoal_session::SessionSettings {
+                listeners: live.sessions.listeners.clone(),
+                ..settings::sessions(&config)
+            }),
             stream_limits: settings::stream_limits(&config, connections_max),
-            policy: Arc::new(Policy::new(config)),
-        }));
-        self.wakers.iter().for_each(Waker::wake);
+            policy: Arc::new(policy.with_access(access)),
+        });
+        lists.watch();
         Ok(reloaded.differences)
     }
 }

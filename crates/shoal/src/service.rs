@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use shoal_engine::pace::Pace;
 use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session};
@@ -31,6 +32,15 @@ impl WorkerService {
         self.datagrams.set_policy(Arc::clone(&live.policy));
         self.connections.reconfigure(Arc::clone(&live.sessions), &live.policy);
         self.new_limits = Some(live.stream_limits);
+        self.live.acknowledge();
+    }
+}
+
+impl WorkerService {
+    /// Sets how far the intervals of all later replies are raised.
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        self.datagrams.set_pace(pace);
+        self.connections.set_pace(pace);
     }
 }
 
@@ -94,6 +104,10 @@ impl StreamService for WorkerService {
 
     fn close(&mut self, session: Session) {
         self.connections.close(session);
+    }
+
+    fn may_connect(&mut self, remote: &Remote) -> bool {
+        self.connections.may_connect(remote, clock::now())
     }
 
     fn is_limited(&self, remote: &Remote) -> bool {

@@ -1,14 +1,21 @@
 //! Converts the operator's configuration to the settings of the crates.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use anyhow::Context;
-use shoal_config::{Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig};
+use shoal_access::HashKey;
+use shoal_config::{
+    Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted, WebTorrentConfig,
+};
 use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::limits::{Limits, SourceRates};
+use shoal_engine::policy::Policy;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
+use shoal_store::FingerprintKey;
 
 use crate::processors;
 
@@ -155,15 +162,31 @@ pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
     }
 }
 
-/// Returns the limits of the store.
-pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_store::Settings> {
-    let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
-    Ok(shoal_store::Settings {
+/// Returns the policy of a configuration. The recent activity of sources is taken over from the `running` one.
+pub(crate) fn policy(config: Config, running: Option<&Policy>) -> anyhow::Result<Policy> {
+    let limits = Limits::of(&config.limits, || match running.and_then(Policy::limits) {
+        Some(limits) => Ok(Arc::clone(limits.sources())),
+        None => random_words().map(|key| Arc::new(SourceRates::new(key))),
+    })?;
+    Ok(Policy::new(config).with_limits(limits))
+}
+
+/// Returns the limits of the store, and the key of its fingerprints if it identifies torrents by these.
+pub(crate) fn store(
+    config: &Config,
+    memory_bytes_max: u64,
+) -> anyhow::Result<(shoal_store::Settings, Option<FingerprintKey>)> {
+    let fingerprint_key = match config.store.info_hashes {
+        StoredInfoHashes::Whole => None,
+        StoredInfoHashes::Fingerprint => Some(FingerprintKey::new(&random()?)),
+    };
+    let settings = shoal_store::Settings {
         memory_bytes_max,
         peer_timeout_s: config.announce.peer_timeout_s,
         peers_per_source_max: config.announce.peers_per_address_max,
-        hash_key: words.map(u64::from_ne_bytes),
-    })
+        hash_key: random_words()?,
+    };
+    Ok((settings, fingerprint_key))
 }
 
 /// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
@@ -172,7 +195,7 @@ pub(crate) fn store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<sh
 pub(crate) fn shards(workers: NonZeroUsize, memory_bytes_max: u64) -> usize {
     const SHARDS_MIN: usize = 8;
     const SHARDS_PER_WORKER: usize = 4;
-    /// Each shard holds some pages of each family in reserve: of a part of this size, at most a twelfth.
+    /// Each shard holds up to four pages of each family in reserve: of a part of this size, a thirty-second.
     const BYTES_MIN: u64 = 2 << 20;
     let affordable = usize::try_from(memory_bytes_max / BYTES_MIN).unwrap_or(usize::MAX);
     let wanted = workers.get().saturating_mul(SHARDS_PER_WORKER).min(affordable);
@@ -184,6 +207,16 @@ pub(crate) fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).context("the kernel provides no random numbers")?;
     Ok(bytes)
+}
+
+/// Returns the secret of the tables of lists.
+pub(crate) fn list_key() -> anyhow::Result<HashKey> {
+    random_words().map(HashKey::new)
+}
+
+fn random_words() -> anyhow::Result<[u64; 4]> {
+    let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
+    Ok(words.map(u64::from_ne_bytes))
 }
 
 fn bytes(size: shoal_config::ByteSize) -> usize {
@@ -201,7 +234,7 @@ mod tests {
         assert_ne!(key(&config), key(&config));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
         assert_eq!(key(&config), ConnectionKey::new([7; 16]));
-        let hash_key = |config: &Config| store(config, 1 << 20).unwrap().hash_key;
+        let hash_key = |config: &Config| store(config, 1 << 20).unwrap().0.hash_key;
         assert_ne!(hash_key(&config), hash_key(&config));
     }
 }

@@ -5,19 +5,20 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use shoal_access::Access;
 use shoal_config::{Auto, ByteSize, Config, HostName, HttpConfig, Listen, UdpConfig};
-use shoal_engine::policy::Policy;
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
-use shoal_store::Store;
+use shoal_store::SharedStore;
 use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
 
+use crate::access::{ListCounters, Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{self, Sources};
 use crate::failure::Failure;
@@ -28,7 +29,7 @@ use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::signals::{Hangups, Signals};
-use crate::{advice, allocator, clock, descriptors, memory, processors, settings, version};
+use crate::{access, advice, allocator, clock, descriptors, memory, processors, settings, version};
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -62,11 +63,15 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let certificates = Certificates::load(config).await?;
+    let (lists, access) = load_lists(config).await?;
+    let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, mut keeper, live } =
-        start(config, &division, certificates.as_ref(), Arc::clone(&counters)).await?;
-    let wakers = pool.wakers();
-    let reloader = Reloader { file: file.map(Path::to_owned), live, certificates, log, wakers, counters };
+    let Running { mut pool, control, mut keeper, live, store, swarms } =
+        start(config, access, &division, certificates.as_ref(), Arc::clone(&counters), list_counters).await?;
+    let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
+    access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
+    let file = file.map(Path::to_owned);
+    let reloader = Reloader { file, certificates, lists, log, publisher, counters };
     drop(tokio::spawn(hangups.obey(move || reloader.reload())));
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -92,18 +97,22 @@ struct Running {
     control: Option<ControlTask>,
     keeper: Keeper,
     live: Arc<Published<Live>>,
+    store: SharedStore,
+    swarms: Option<Arc<Swarms>>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
+    access: Access,
     division: &Division,
     certificates: Option<&Certificates>,
     reloads: Arc<ReloadCounters>,
+    lists: Arc<ListCounters>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
-    let policy = Arc::new(Policy::new(config.clone()));
+    let policy = Arc::new(settings::policy(config.clone(), None)?.with_access(access));
     // The configuration that applies on a host that lacks an address family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
@@ -137,32 +146,44 @@ async fn start(
         connection_key: settings::connection_key(config)?,
         tls: certificates.map(Certificates::server),
         key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
-        store: Arc::clone(&store),
+        store: store.clone(),
         webtorrent,
         processors,
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
-    let connections = Connections::new(division, pool.budgets());
+    let connections = Connections::new(division, pool.budgets(), Arc::clone(&lists));
     let keeper =
-        Keeper::start(Arc::clone(&store), connections).context("cannot start the memory keeper thread")?;
+        Keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
     pool.ready().await?;
     let sources = Sources {
         workers: pool.take_sources(),
-        store,
-        swarms,
+        store: store.clone(),
+        swarms: swarms.clone(),
         memory: division.clone(),
         backend: backend.to_string(),
         connections_max,
         started_unix_s,
         reloads,
+        lists,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, keeper, live })
+    Ok(Running { pool, control, keeper, live, store, swarms })
+}
+
+/// Reads the lists of torrents on a separate thread, since a file system can hang.
+async fn load_lists(config: &Config) -> Result<(Arc<Mutex<Lists>>, Access), Failure> {
+    let mut lists = Lists::new(settings::list_key()?);
+    let config = config.access.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let access = lists.read_all(&config);
+        (Arc::new(Mutex::new(lists)), access)
+    });
+    Ok(read.await.context("the thread that reads lists has failed")?)
 }
 
 /// How WebTorrent is served.
@@ -308,13 +329,13 @@ fn addresses(sockets: &[Sockets]) -> String {
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Store>> {
+fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<SharedStore> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
-    let store =
-        Store::with_shards(&settings::store(config, memory_bytes_max)?, shards).with_context(|| {
-            format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
-        })?;
+    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max)?;
+    let store = SharedStore::new(&settings, shards, fingerprint_key).with_context(|| {
+        format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
+    })?;
     let nodes = memory::nodes(Path::new(ROOT));
     if nodes.count_ones() > 1
         && let Err(error) = store.interleave(nodes)
@@ -324,7 +345,8 @@ fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Stor
     let memory_max = ByteSize::mib(memory_bytes_max >> 20);
     tracing::info!(
         %memory_max,
-        shards = store.v4.shards(),
+        shards = store.shards(),
+        info_hashes = ?config.store.info_hashes,
         numa_nodes = nodes.count_ones(),
         huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
         "store"
@@ -335,7 +357,7 @@ fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<Arc<Stor
              `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
         );
     }
-    Ok(Arc::new(store))
+    Ok(store)
 }
 
 /// The task of the control listener, which ends when this is dropped.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use shoal_engine::pace::Pace;
 use shoal_net::stream::StreamIo;
 use shoal_net::{DatagramIo, Waker};
 use shoal_relay::Swarms;
-use shoal_store::Store;
+use shoal_store::SharedStore;
 
 use crate::clock;
 use crate::heartbeat::Heartbeat;
@@ -33,6 +34,9 @@ const EXPIRY_PEERS: usize = 1024;
 /// How often the worker frees memory that it kept for later use and did not need.
 const TRIM_MS: u64 = 2_000;
 
+/// How often the worker measures how busy it is.
+const LOAD_MS: u64 = 1000;
+
 /// The schedule of a worker that stops, out of the second that an operator is promised. Until `DRAIN_MS_MAX` it
 /// answers queued datagrams, then until `ANSWER_MS_MAX` requests on connections; without limits, a flood of
 /// either would never end.
@@ -51,7 +55,7 @@ const STOP_WAIT: Duration = Duration::from_millis(10);
 /// The parts of a worker other than its I/O.
 pub(crate) struct Worker {
     pub(crate) service: WorkerService,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: SharedStore,
     /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
     /// The wakers of all workers, in order. The worker wakes those for which it has queued messages.
@@ -74,12 +78,13 @@ impl Worker {
         let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping = Housekeeping {
             // The workers take turns at the shards: together they touch each of them about once in a round.
-            shards: self.store.v4.shards().div_ceil(wakers.len().max(1)),
+            shards: self.store.shards().div_ceil(wakers.len().max(1)),
             store: self.store,
             swarms: self.swarms,
             last_ms: 0,
             behind: true,
         };
+        let mut load = Load::default();
         let mut streams_busy = true;
         let mut trimmed_ms = 0;
         while !self.stopping.load(Ordering::Acquire) {
@@ -94,9 +99,15 @@ impl Worker {
                     trimmed_ms = now_ms;
                 }
             } else {
+                // Without traffic, no batch does this.
+                service.follow_reload();
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
+            if let Some(pace) = load.measure_if_due(now_ms) {
+                service.set_pace(pace);
+                self.heartbeat.set_pace(pace.thousandths());
+            }
             // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
             housekeeping.run_if_due(now_ms);
         }
@@ -155,9 +166,36 @@ fn stop(
     Ok(())
 }
 
+/// How busy the worker is, and how far it raises the intervals of its clients.
+#[derive(Default)]
+struct Load {
+    pace: Pace,
+    measured_ms: u64,
+    cpu_ms: u64,
+}
+
+impl Load {
+    /// Measures the load since the last time, if it is due. Returns the new pace if it has changed.
+    fn measure_if_due(&mut self, now_ms: u64) -> Option<Pace> {
+        let elapsed_ms = now_ms.saturating_sub(self.measured_ms);
+        if elapsed_ms < LOAD_MS {
+            return None;
+        }
+        let cpu_ms = clock::thread_cpu_ms();
+        let busy = (cpu_ms - self.cpu_ms).saturating_mul(1000) / elapsed_ms;
+        let before = self.pace;
+        // The first time there is nothing to compare with.
+        if self.measured_ms > 0 {
+            self.pace = self.pace.after(elapsed_ms, u32::try_from(busy).unwrap_or(u32::MAX));
+        }
+        (self.measured_ms, self.cpu_ms) = (now_ms, cpu_ms);
+        (self.pace != before).then_some(self.pace)
+    }
+}
+
 /// The worker's share of the store's maintenance.
 struct Housekeeping {
-    store: Arc<Store>,
+    store: SharedStore,
     /// The number of shards of a family that one run maintains.
     shards: usize,
     swarms: Option<Arc<Swarms>>,
@@ -173,8 +211,7 @@ impl Housekeeping {
             return;
         }
         let now_s = clock::whole_seconds(now_ms);
-        let v4 = self.store.v4.expire_in(self.shards, now_s, EXPIRY_LINES);
-        let v6 = self.store.v6.expire_in(self.shards, now_s, EXPIRY_LINES);
+        let [v4, v6] = self.store.expire_in(self.shards, now_s, EXPIRY_LINES);
         let webtorrent = self.swarms.as_ref().map(|swarms| swarms.expire(now_s, EXPIRY_PEERS));
         self.behind = v4.behind || v6.behind || webtorrent.is_some_and(|expired| expired.behind);
         self.last_ms = now_ms;

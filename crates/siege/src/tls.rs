@@ -28,6 +28,13 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config) })
     }
 
+    /// Returns a client that resumes sessions with the tickets of earlier ones.
+    pub(crate) fn resuming(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(256);
+        Self { config: Arc::new(config) }
+    }
+
     /// Starts a session.
     pub(crate) fn begin(&self) -> Result<ClientConnection> {
         let name = ServerName::try_from("localhost").context("a name")?;

@@ -10,6 +10,7 @@ use crate::hash::HashKey;
 use crate::pressure::Pressure;
 use crate::shard::Rules;
 use crate::source_limit::SourceLimit;
+use crate::swarm_id::{Fingerprint, FingerprintKey, SwarmId};
 use crate::swarms::{SHARDS_MAX, Swarms};
 use crate::walk::Walk;
 
@@ -43,13 +44,14 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// All swarms, separated by address family, under one memory ceiling.
+/// All swarms, separated by address family, under one memory ceiling. They are identified by their info hashes, or by
+/// [`Fingerprint`]s of these.
 #[derive(Debug)]
-pub struct Store {
+pub struct Store<I: SwarmId = InfoHash> {
     /// Swarms of IPv4 peers.
-    pub v4: Swarms<PeerV4>,
+    pub v4: Swarms<PeerV4, I>,
     /// Swarms of IPv6 peers.
-    pub v6: Swarms<PeerV6>,
+    pub v6: Swarms<PeerV6, I>,
     arena: Arc<Arena>,
 }
 
@@ -108,17 +110,7 @@ impl Store {
     /// # Errors
     /// As there.
     pub fn with_shards(settings: &Settings, shards: usize) -> std::io::Result<Self> {
-        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
-        let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
-        let key = HashKey::new(settings.hash_key);
-        let rules = Rules {
-            key,
-            timeout_s: settings.peer_timeout_s,
-            source_limit: SourceLimit::new(settings.peers_per_source_max),
-            pressure: Arc::new(Pressure::new(&arena, &key)),
-        };
-        let (v4, v6) = (Swarms::new(&arena, &rules, shards), Swarms::new(&arena, &rules, shards));
-        Ok(Self { v4, v6, arena })
+        Self::build(settings, shards, ())
     }
 
     /// Replaces the content of `listed` with the next torrents of a walk over all of them: some hundreds, occasionally
@@ -128,6 +120,34 @@ impl Store {
     /// exactly once, others at most once.
     pub fn list(&self, walk: &mut Walk, listed: &mut Vec<Listed>) -> bool {
         walk.list_next(self, listed)
+    }
+}
+
+impl Store<Fingerprint> {
+    /// As [`Store::with_shards`], with swarms that are identified by fingerprints. Such a store takes eight bytes less
+    /// for each torrent, and cannot list its torrents.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_fingerprints(settings: &Settings, shards: usize, key: FingerprintKey) -> std::io::Result<Self> {
+        Self::build(settings, shards, key)
+    }
+}
+
+impl<I: SwarmId> Store<I> {
+    fn build(settings: &Settings, shards: usize, secret: I::Secret) -> std::io::Result<Self> {
+        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
+        let key = HashKey::new(settings.hash_key);
+        let rules = Rules {
+            key,
+            timeout_s: settings.peer_timeout_s,
+            source_limit: SourceLimit::new(settings.peers_per_source_max),
+            pressure: Arc::new(Pressure::new(&arena, &key)),
+        };
+        let v4 = Swarms::new(&arena, &rules, secret, shards);
+        let v6 = Swarms::new(&arena, &rules, secret, shards);
+        Ok(Self { v4, v6, arena })
     }
 
     /// Asks the kernel to populate the memory that will be needed next, and to combine pages that are all in use. Call

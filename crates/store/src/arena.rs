@@ -39,8 +39,10 @@ const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 /// line, shrinking. New swarms and peers never get these pages, so that a full store can always shrink.
 const OVERDRAFT_SHARE: usize = 16;
 
-/// Number of free pages that stay resident, in addition to an eighth of those in use.
-const RESIDENT_SPARE_PAGES: usize = 64;
+/// Number of free pages that stay resident, in addition to this share of those in use. They spare the kernel to take back
+/// pages that a shard will need a moment later.
+const RESIDENT_SPARE_PAGES: usize = 8;
+const RESIDENT_SPARE_SHARE: usize = 128;
 
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;
@@ -95,7 +97,12 @@ pub(crate) struct Arena {
     /// Offset in bytes up to which ordinary pages were combined into huge ones.
     settled_bytes: AtomicUsize,
     free: Mutex<Free>,
+    /// Buffers for entries that are moved, as many as there were moves at the same time.
+    buffers: Mutex<Vec<MoveBuffers>>,
 }
+
+/// Buffers for the lines whose entries are moved, before and after the move.
+pub(crate) type MoveBuffers = [Vec<u8>; 2];
 
 /// Free pages. Recently freed pages are reused first: they are resident, and perhaps still cached.
 struct Free {
@@ -196,6 +203,7 @@ impl Arena {
             used: AtomicUsize::new(0),
             ready_bytes: AtomicUsize::new(SMALL_PAGES_BYTES),
             settled_bytes: AtomicUsize::new(0),
+            buffers: Mutex::new(Vec::new()),
             free: Mutex::new(Free { resident: VecDeque::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
@@ -343,11 +351,21 @@ impl Arena {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Takes buffers for a move. The caller puts them back, so that they need not be allocated again.
+    pub(crate) fn take_buffers(&self) -> MoveBuffers {
+        self.buffers.lock().pop().unwrap_or_default()
+    }
+
+    /// Retains the buffers of a move for another one.
+    pub(crate) fn put_buffers(&self, buffers: MoveBuffers) {
+        self.buffers.lock().push(buffers);
+    }
+
     /// Returns memory of free pages to the kernel, a bounded number of pages per call. Returns whether there is more.
     pub(crate) fn trim(&self) -> bool {
         let mut pages = {
             let mut free = self.free.lock();
-            let spare = RESIDENT_SPARE_PAGES + self.pages_used() / 8;
+            let spare = RESIDENT_SPARE_PAGES + self.pages_used() / RESIDENT_SPARE_SHARE;
             let excess = free.resident.len().saturating_sub(spare);
             // The oldest pages go first: the most recently freed are the most likely to be cached.
             let batch = excess.min(TRIM_PAGES_MAX);

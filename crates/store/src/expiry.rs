@@ -1,9 +1,11 @@
 //! Expiry of peers that no longer announce, a little at a time.
 //!
 //! A sweep walks over all swarms of a shard within an eighth of the timeout, in step with the clock. One call does no
-//! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. Entries
+//! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. A unit of the
+//! budget is about a cache line of work: a line that is examined, or a peer that is removed and no longer counted. Entries
 //! that move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
 
+use crate::Place;
 use crate::family::Family;
 use crate::large::{ExpiredPeers, LargeCursor};
 use crate::pressure::ExpiryCriteria;
@@ -11,6 +13,7 @@ use crate::shard::Shard;
 use crate::slab::{Block, Class};
 use crate::small::{Small, SmallMut};
 use crate::stamp::Stamp;
+use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::table::At;
 
@@ -51,7 +54,7 @@ enum SweepOutcome<P> {
     Interrupted(LargeCursor),
 }
 
-impl<P: Family> Shard<P> {
+impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Advances the sweep to the point that it should have reached at `now_s`. Returns whether the budget ended before
     /// that.
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
@@ -76,6 +79,32 @@ impl<P: Family> Shard<P> {
         self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
     }
 
+    /// Removes peers of a swarm, from `cursor` on, and in the end the swarm itself. Returns where to continue, or `None`
+    /// when the swarm does not exist any more.
+    pub(crate) fn remove_swarm(
+        &mut self,
+        place: &Place,
+        cursor: Option<LargeCursor>,
+        budget: &mut usize,
+    ) -> Option<LargeCursor> {
+        let (at, _) = self.search(place)?;
+        let form = self.form(at)?;
+        let criteria = ExpiryCriteria::removal(&self.pressure, self.ticks);
+        match self.visit(&form, cursor, &criteria, budget) {
+            SweepOutcome::Interrupted(cursor) => Some(cursor),
+            SweepOutcome::Finished(None) => {
+                self.take_out_swarm(at);
+                self.swarms.settle(&mut self.memory, &self.key, at.line);
+                None
+            }
+            // Peers have come behind the cursor.
+            SweepOutcome::Finished(Some(new)) => {
+                self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);
+                Some(LargeCursor::START)
+            }
+        }
+    }
+
     /// Lets the segments of swarms settle, after all of their lines have been visited. Returns whether the budget ended
     /// before that.
     fn settle_swarms(&mut self, budget: &mut usize) -> bool {
@@ -83,8 +112,7 @@ impl<P: Family> Shard<P> {
             if *budget == 0 {
                 return true;
             }
-            *budget -= 1;
-            self.swarms.settle_next(&mut self.memory, &self.key, &mut self.sweep.unsettled);
+            self.swarms.settle_next(&mut self.memory, &self.key, &mut self.sweep.unsettled, budget);
         }
         false
     }
@@ -92,8 +120,8 @@ impl<P: Family> Shard<P> {
     /// Visits the swarms of one line, from the current slot on.
     fn expire_line(&mut self, criteria: &ExpiryCriteria, budget: &mut usize) {
         let mut position = self.sweep.at;
-        while let Some(form) = self.form(At { line: position.line, slot: position.slot }) {
-            let at = At { line: position.line, slot: position.slot };
+        while let Some(form) = self.form(At::new(position.line, position.slot)) {
+            let at = At::new(position.line, position.slot);
             match self.visit(&form, position.large.take(), criteria, budget) {
                 SweepOutcome::Interrupted(cursor) => {
                     self.sweep.at = SweepPosition { large: Some(cursor), ..position };
@@ -103,7 +131,7 @@ impl<P: Family> Shard<P> {
                 SweepOutcome::Finished(None) => self.take_out_swarm(at),
                 SweepOutcome::Finished(Some(new)) => {
                     if new != form {
-                        self.swarms.line_mut(&mut self.memory, at).set_form(at.slot, &new);
+                        self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);
                     }
                     position.slot += 1;
                 }
@@ -131,14 +159,15 @@ impl<P: Family> Shard<P> {
                 if let Some(cause) = cause {
                     criteria.pressure.remove(&entry.peer);
                     expired.count(seeds, cause);
+                    *budget = budget.saturating_sub(1);
                 }
                 SweepOutcome::Finished(cause.is_none().then_some(*form))
             }
             Form::Small { block, class, is_skewed } => {
                 let stamps = self.expire_small(block, class, criteria, &mut expired);
-                *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT);
-                let unchanged = expired.seeders + expired.leechers == 0;
-                let form = if unchanged { Some(*form) } else { self.reduce_small(block, class, is_skewed) };
+                *budget = budget.saturating_sub(stamps / STAMPS_PER_UNIT + expired.len());
+                let form =
+                    if expired.len() == 0 { Some(*form) } else { self.reduce_small(block, class, is_skewed) };
                 SweepOutcome::Finished(form.map(|form| self.move_to_fuller_page(form)))
             }
             Form::Large { index } => {
@@ -156,10 +185,10 @@ impl<P: Family> Shard<P> {
                 }
             }
         };
-        self.tally.seeders -= expired.seeders;
-        self.tally.leechers -= expired.leechers;
-        self.tally.expired += expired.seeders + expired.leechers - expired.evicted;
-        self.tally.evicted += expired.evicted;
+        self.tally.seeders -= expired.seeders as u64;
+        self.tally.leechers -= expired.leechers as u64;
+        self.tally.expired += (expired.len() - expired.evicted - expired.removed) as u64;
+        self.tally.evicted += expired.evicted as u64;
         visit
     }
 

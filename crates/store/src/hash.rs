@@ -150,6 +150,12 @@ impl core::fmt::Debug for Salt {
 }
 
 impl Salt {
+    /// Returns whether it is one in this many, a power of two, that chance chooses.
+    #[inline]
+    pub(crate) fn is_chosen(self, one_in: u32) -> bool {
+        self.0 & (one_in - 1) == 0
+    }
+
     /// Returns an odd factor with set bits in both halves.
     #[inline]
     fn factor(self) -> u64 {

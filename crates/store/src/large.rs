@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::pressure::{Cause, ExpiryCriteria};
 use crate::source_limit::{SLOTS_COUNTED_MAX, SourceLimit};
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, Tick};
 use crate::table::{At, Bucket, Table};
 
 /// A table of the peers of one role.
@@ -99,26 +99,41 @@ impl<P: Family> Large<P> {
         others.map(|other| self.count_in_slot(memory, key, new_peer, slot ^ other)).sum()
     }
 
-    /// Returns the location of a peer, whose hash is given, in the table of one role.
+    /// Returns the location and the stamp of a peer, whose hash is given, in the table of one role.
     #[inline]
-    pub(crate) fn find(&self, memory: &Memory, hash: u64, peer: &P, seeds: bool) -> Option<At> {
+    pub(crate) fn find(&self, memory: &Memory, hash: u64, peer: &P, seeds: bool) -> Option<(LargeAt, Stamp)> {
         let table = self.table(seeds);
-        if table.len() == 0 {
-            return None;
-        }
-        table.find(memory, hash, |line: &P::Line| peer.index_in(line.peers()))
+        let (at, line) = table.find(memory, hash, |line: &P::Line| peer.index_in(line.peers()))?;
+        Some((LargeAt { at, seeds }, Stamp(line.stamps()[at.slot()])))
     }
 
-    /// Returns the stamp of a peer that was found.
-    pub(crate) fn stamp(&self, memory: &Memory, found: LargeAt) -> Stamp {
-        let line = self.table(found.seeds).line(memory, found.at.line);
-        Stamp(line.map_or(0, |line| line.stamps()[found.at.slot]))
+    /// Renews the stamp of a peer, if it is in the table of one role. Returns its location.
+    #[inline]
+    pub(crate) fn renew(
+        &self,
+        memory: &mut Memory,
+        key: &HashKey,
+        peer: &P,
+        seeds: bool,
+        now: Tick,
+    ) -> Option<At> {
+        let find_in = |line: &P::Line| peer.index_in(line.peers());
+        let (at, line) = self.table(seeds).find_mut(memory, peer.hash(key), find_in)?;
+        let stamp = line.stamps_mut().get_mut(at.slot())?;
+        *stamp = Stamp(*stamp).renewed(now).0;
+        Some(at)
+    }
+
+    /// Returns the numbers of seeders and leechers.
+    #[inline]
+    pub(crate) fn roles(&self) -> (u32, u32) {
+        (self.seeders.len(), self.leechers.len())
     }
 
     /// Sets the stamp of a peer that was found.
     #[inline]
     pub(crate) fn set_stamp(&self, memory: &mut Memory, found: LargeAt, stamp: Stamp) {
-        self.table(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot] = stamp.0;
+        self.table(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot()] = stamp.0;
     }
 
     /// Inserts a peer, whose hash is given, that is not in the table of this role. Returns `None` if there is neither a
@@ -133,22 +148,14 @@ impl<P: Family> Large<P> {
         self.table_mut(seeds).insert(memory, key, hash, entry)
     }
 
-    /// Removes a peer that was found, and lets its table shrink.
+    /// Removes a peer that was found, and lets its table shrink now and then.
     pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, found: LargeAt) {
         let table = self.table_mut(found.seeds);
         table.remove(memory, found.at);
-        table.settle(memory, key, found.at.line);
+        table.settle_sometimes(memory, key, found.at.line);
     }
 
-    /// Prefetches the lines in which a peer is or would be, in both tables.
-    #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, key: &HashKey, peer: &P) {
-        let hash = peer.hash(key);
-        self.leechers.prefetch(memory, hash, size_of::<P::Line>());
-        self.seeders.prefetch(memory, hash, size_of::<P::Line>());
-    }
-
-    /// Removes overdue peers, from `cursor` on, in at most `budget` lines. Returns where to continue, or `None` at the
+    /// Removes overdue peers, from `cursor` on, as far as `budget` lasts. Returns where to continue, or `None` at the
     /// end.
     pub(crate) fn expire(
         &mut self,
@@ -160,11 +167,12 @@ impl<P: Family> Large<P> {
         expired: &mut ExpiredPeers,
     ) -> Option<LargeCursor> {
         while *budget > 0 {
-            *budget -= 1;
             cursor = match cursor {
                 LargeCursor::Line { seeds, line } if line < self.table(seeds).end() => {
-                    let table = self.table_mut(seeds);
+                    *budget -= 1;
+                    let (table, before) = (self.table_mut(seeds), expired.len());
                     expire_line(table, memory, criteria, line, |cause| expired.count(seeds, cause));
+                    *budget = budget.saturating_sub(expired.len() - before);
                     let next = table.number_after(line);
                     if table.is_last_of_segment(line) {
                         table.shrink_segment(memory, key, line);
@@ -174,7 +182,7 @@ impl<P: Family> Large<P> {
                 LargeCursor::Line { seeds: false, .. } => LargeCursor::Line { seeds: true, line: 0 },
                 LargeCursor::Line { .. } => LargeCursor::Settling { seeds: false, segments: u32::MAX },
                 LargeCursor::Settling { seeds, mut segments } => {
-                    match self.table_mut(seeds).settle_next(memory, key, &mut segments) {
+                    match self.table_mut(seeds).settle_next(memory, key, &mut segments, budget) {
                         true => LargeCursor::Settling { seeds, segments },
                         false if seeds => return None,
                         false => LargeCursor::Settling { seeds: true, segments: u32::MAX },
@@ -205,16 +213,24 @@ impl<P: Family> Large<P> {
 /// Numbers of peers that were removed, by role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExpiredPeers {
-    pub(crate) leechers: u64,
-    pub(crate) seeders: u64,
-    /// Those of them that were not overdue.
-    pub(crate) evicted: u64,
+    pub(crate) leechers: usize,
+    pub(crate) seeders: usize,
+    /// Those of them whose source held more than its share.
+    pub(crate) evicted: usize,
+    /// Those of them whose swarm is removed.
+    pub(crate) removed: usize,
 }
 
 impl ExpiredPeers {
+    /// Returns their number in both roles.
+    pub(crate) fn len(&self) -> usize {
+        self.seeders + self.leechers
+    }
+
     pub(crate) fn count(&mut self, seeds: bool, cause: Cause) {
         *if seeds { &mut self.seeders } else { &mut self.leechers } += 1;
-        self.evicted += u64::from(cause == Cause::OverShare);
+        self.evicted += usize::from(cause == Cause::OverShare);
+        self.removed += usize::from(cause == Cause::Removal);
     }
 }
 
@@ -234,7 +250,7 @@ fn expire_line<B, P>(
         entries.find_map(|(slot, (peer, &stamp))| Some((slot, criteria.cause(peer, Stamp(stamp))?)))
     };
     while let Some((slot, cause)) = table.line(memory, number).and_then(due) {
-        let entry = table.remove(memory, At { line: number, slot });
+        let entry = table.remove(memory, At::new(number, slot));
         criteria.pressure.remove(&entry.peer);
         forgotten(cause);
     }

@@ -1,7 +1,7 @@
 //! The lock of a shard.
 //!
-//! It is held for some microseconds at most, by threads that have a processor each. A thread that finds it taken
-//! therefore spins, and sleeps only if the holder seems to have lost its processor. There is no queue of waiters: where
+//! It is mostly held for microseconds, by threads that have a processor each. A thread that finds it taken therefore
+//! spins, and sleeps only if the holder takes longer or seems to have lost its processor. There is no queue of waiters: where
 //! there is one, every thread that comes while another one sleeps has to sleep as well, and a lock that was taken for a
 //! moment stays crowded. Without a queue, the release is a plain store, which takes half of the cost of an uncontended
 //! lock away.
@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use crate::sync::{AtomicBool, Ordering, sleep, spin_loop};
 
-/// Number of times that a waiting thread looks at the lock before it sleeps. A pause between two looks takes some 10 to
+/// Number of times that a waiting thread looks at the lock before it sleeps, and again after each sleep. A pause between two looks takes some 10 to
 /// 50 ns, depending on the processor, so this is 5 to 25 µs. There is no clock to measure it.
 const SPINS_MAX: u32 = 512;
 
@@ -57,6 +57,8 @@ impl Lock {
                     spin_loop();
                 } else {
                     sleep(SLEEP);
+                    // One look after each sleep would seldom meet a lock that others keep busy while it is free.
+                    spins = 0;
                 }
             }
             if self.try_lock() {

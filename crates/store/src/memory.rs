@@ -6,19 +6,22 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::arena::{Arena, Page, Purpose};
+use crate::arena::{Arena, MoveBuffers, Page, Purpose};
 use crate::prefetch::prefetch_bytes;
 use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab};
 
 /// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
 /// halves have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.
-const RESERVE_PAGES_MIN: usize = 6;
+pub(crate) const OPERATION_PAGES_MAX: usize = 6;
 
-/// Number of pages that move between the reserve and the arena at once, so that its lock is rarely taken.
-const RESERVE_PAGES_MOVED: usize = 4;
+/// Number of pages that a block needs.
+const BLOCK_PAGES_MAX: usize = 1;
 
-/// Reserve beyond which pages return to the arena.
-const RESERVE_PAGES_MAX: usize = 10;
+/// Number of pages that stay in the reserve when others return to the arena.
+const RESERVE_PAGES: usize = 2;
+
+/// Reserve beyond which pages return to the arena. The difference keeps its lock from being taken for each page.
+const RESERVE_PAGES_MAX: usize = 4;
 
 /// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
 /// room.
@@ -32,19 +35,27 @@ pub(crate) struct Memory {
     slab: Slab,
     /// Number of pages that were taken from the arena and not returned.
     pages: usize,
-    /// Buffers for lines whose entries are moved, before and after the move. Retained between two moves.
-    scratch: [Vec<u8>; 2],
+    /// Whether entries are being moved: pages that become free may be needed again before the end.
+    is_moving: bool,
 }
 
 impl Memory {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self { arena, reserve: Vec::new(), slab: Slab::new(), pages: 0, scratch: [Vec::new(), Vec::new()] }
+        Self { arena, reserve: Vec::new(), slab: Slab::new(), pages: 0, is_moving: false }
     }
 
-    /// Returns whether there is room for another peer.
+    /// Returns whether there is room for another peer: for a block now, and below the ceiling for a growth of its table,
+    /// which checks again.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        self.has_room_for(Purpose::Growing)
+        self.has_pages(BLOCK_PAGES_MAX, Purpose::Growing)
+            && self.reserve.len() + self.arena.pages_left() >= OPERATION_PAGES_MAX
+    }
+
+    /// Returns whether there is room for another block with this purpose.
+    #[inline]
+    pub(crate) fn has_room_for_block(&mut self, purpose: Purpose) -> bool {
+        self.has_pages(BLOCK_PAGES_MAX, purpose)
     }
 
     /// Returns whether there is room for another swarm.
@@ -55,24 +66,36 @@ impl Memory {
 
     /// Returns whether there is room for any single operation with this purpose.
     #[inline]
-    #[allow(unsafe_code, reason = "the types do not tie a page to the life of its arena")]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
-        if self.reserve.len() < RESERVE_PAGES_MIN {
-            let missing = (RESERVE_PAGES_MIN - self.reserve.len()).max(RESERVE_PAGES_MOVED);
+        self.has_pages(OPERATION_PAGES_MAX, purpose)
+    }
+
+    /// Returns whether there are this many pages in the reserve, after filling it up if possible.
+    #[inline]
+    #[allow(unsafe_code, reason = "the types do not tie a page to the life of its arena")]
+    fn has_pages(&mut self, count: usize, purpose: Purpose) -> bool {
+        if self.reserve.len() < count {
+            let missing = (count - self.reserve.len()).max(RESERVE_PAGES);
             let reserve = &mut self.reserve;
             // SAFETY: pages never leave the shard of this memory: they are in `reserve`, in `slab`, or in the rows of
             // its tables. The shard owns an `Arc` of the arena, is dropped as a whole, and no destructor reads a page.
             self.pages += unsafe { self.arena.take(missing, purpose, reserve) };
         }
-        self.reserve.len() >= RESERVE_PAGES_MIN
+        self.reserve.len() >= count
     }
 
     /// Frees a page.
     pub(crate) fn put_page(&mut self, page: Page) {
         self.reserve.push(page);
-        if self.reserve.len() > RESERVE_PAGES_MAX {
-            self.arena.put(self.reserve.drain(..RESERVE_PAGES_MOVED));
-            self.pages -= RESERVE_PAGES_MOVED;
+        self.return_pages();
+    }
+
+    /// Returns pages beyond the reserve to the arena, unless they may be needed in a moment.
+    fn return_pages(&mut self) {
+        if self.reserve.len() > RESERVE_PAGES_MAX && !self.is_moving {
+            let more = self.reserve.len() - RESERVE_PAGES;
+            self.arena.put(self.reserve.drain(..more));
+            self.pages -= more;
         }
     }
 
@@ -136,7 +159,8 @@ impl Memory {
         index: usize,
     ) -> &T {
         let (page, offset) = self.slab.place(block);
-        let bytes = &page[offset + index * size_of::<T>()..][..size_of::<T>()];
+        let start = offset + index * size_of::<T>();
+        let bytes = &page[start..start + size_of::<T>()];
         T::ref_from_bytes(bytes).expect("the slice has the size of the value")
     }
 
@@ -148,7 +172,8 @@ impl Memory {
         index: usize,
     ) -> &mut T {
         let (page, offset) = self.slab.place_mut(block);
-        let bytes = &mut page[offset + index * size_of::<T>()..][..size_of::<T>()];
+        let start = offset + index * size_of::<T>();
+        let bytes = &mut page[start..start + size_of::<T>()];
         T::mut_from_bytes(bytes).expect("the slice has the size of the value")
     }
 
@@ -160,32 +185,35 @@ impl Memory {
         index: usize,
     ) -> &[T; 3] {
         let (page, offset) = self.slab.place(block);
-        let bytes = &page[offset + index * size_of::<T>()..][..3 * size_of::<T>()];
+        let start = offset + index * size_of::<T>();
+        let bytes = &page[start..start + 3 * size_of::<T>()];
         <[T; 3]>::ref_from_bytes(bytes).expect("the slice has the size of three values")
     }
 
     /// Prefetches this many bytes from the start of the value with this index in a block of values.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch_in_block<T>(&self, block: Block, index: usize, bytes: usize) {
         let (page, offset) = self.slab.place(block);
-        prefetch_bytes(page[offset + index * size_of::<T>()..].as_ptr(), bytes);
+        prefetch_bytes(page.as_ptr().wrapping_add(offset + index * size_of::<T>()), bytes);
     }
 
-    /// Takes the two buffers for lines that are moved. The caller puts them back, so that they need not be allocated
-    /// again.
-    pub(crate) fn take_scratch(&mut self) -> [Vec<u8>; 2] {
-        core::mem::take(&mut self.scratch)
+    /// Begins to move entries: returns buffers for their lines, and retains free pages for the new ones.
+    pub(crate) fn begin_move(&mut self) -> MoveBuffers {
+        self.is_moving = true;
+        self.arena.take_buffers()
     }
 
-    /// Retains the buffers for the next move.
-    pub(crate) fn put_scratch(&mut self, scratch: [Vec<u8>; 2]) {
-        self.scratch = scratch;
+    /// Ends a move.
+    pub(crate) fn end_move(&mut self, buffers: MoveBuffers) {
+        self.is_moving = false;
+        self.arena.put_buffers(buffers);
+        self.return_pages();
     }
 
     /// Prefetches the beginning of a block.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: Block) {
-        prefetch_bytes(self.slab.bytes(block, 1).as_ptr(), 1);
+        self.prefetch_in_block::<u8>(block, 0, 1);
     }
 
     /// Returns the number of pages of this shard, including its reserve.

@@ -57,6 +57,7 @@ impl<P: Family, const N: usize> Bucket for PeerLine<P, N> {
     const SLOTS: usize = N;
     const CHUNK_LINES: usize = P::CHUNK_LINES;
     const STEP_SHARE: usize = P::STEP_SHARE;
+    const START_BYTES: usize = size_of::<Self>();
 
     type Entry = PeerEntry<P>;
 

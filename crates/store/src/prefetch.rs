@@ -4,17 +4,18 @@
 /// Size of a cache line in bytes on every processor that matters here.
 const LINE_BYTES: usize = 64;
 
-/// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault.
+/// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault. The tables of other
+/// crates that are looked up for a batch use it, too.
 #[inline]
-pub(crate) fn prefetch<T>(value: &T) {
-    prefetch_bytes(core::ptr::from_ref(value).cast(), size_of::<T>());
+pub fn prefetch<T: ?Sized>(value: &T) {
+    prefetch_bytes(core::ptr::from_ref(value).cast(), size_of_val(value));
 }
 
-/// As [`prefetch`], for this many bytes from `start` on, of which the last may lie behind the value.
-#[inline]
+/// As [`prefetch()`], for this many bytes from `start` on, of which the last may lie behind the value.
+#[inline(always)]
 pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
-    for offset in (0..bytes).step_by(LINE_BYTES) {
-        prefetch_line(start.wrapping_add(offset).cast());
+    for line in 0..bytes.div_ceil(LINE_BYTES) {
+        prefetch_line(start.wrapping_add(line * LINE_BYTES).cast());
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Pressure {
     entries_max: u64,
 }
 
-/// The criteria by which the sweep decides which peers to remove.
+/// The criteria by which a sweep, or the removal of a swarm, decides which peers to remove.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpiryCriteria {
     pub(crate) ticks: Ticks,
@@ -44,6 +44,8 @@ pub(crate) struct ExpiryCriteria {
     pub(crate) pressure: Arc<Pressure>,
     /// The number of peers that an address may hold, if that is currently limited.
     allowance: Option<u64>,
+    /// Whether all peers are to be removed.
+    is_removal: bool,
 }
 
 /// The reason for which a peer is removed.
@@ -53,6 +55,8 @@ pub(crate) enum Cause {
     Overdue,
     /// Memory is short, and its source holds more than its share.
     OverShare,
+    /// Its swarm is removed.
+    Removal,
 }
 
 impl Pressure {
@@ -116,12 +120,21 @@ impl Pressure {
 impl ExpiryCriteria {
     /// Returns the current criteria.
     pub(crate) fn new(pressure: &Arc<Pressure>, ticks: Ticks, now: Tick) -> Self {
-        Self { ticks, now, allowance: pressure.allowance(), pressure: Arc::clone(pressure) }
+        let allowance = pressure.allowance();
+        Self { ticks, now, allowance, pressure: Arc::clone(pressure), is_removal: false }
+    }
+
+    /// Returns criteria that apply to every peer.
+    pub(crate) fn removal(pressure: &Arc<Pressure>, ticks: Ticks) -> Self {
+        Self { is_removal: true, ..Self::new(pressure, ticks, ticks.at(0)) }
     }
 
     /// Returns the reason for which a peer should be removed, if there is one.
     #[inline]
     pub(crate) fn cause<P: Family>(&self, peer: &P, stamp: Stamp) -> Option<Cause> {
+        if self.is_removal {
+            return Some(Cause::Removal);
+        }
         if self.ticks.is_overdue(stamp, self.now) {
             return Some(Cause::Overdue);
         }

@@ -17,10 +17,6 @@ use crate::table::{At, Bucket, Table};
 /// Maximum number of runs of a sample. More would be slightly more random and touch more lines.
 const RUNS_MAX: usize = 8;
 
-/// Maximum number of starting points that are drawn, and whose lines are prefetched, before the first is examined.
-/// There are more than runs, because some of them are empty slots.
-const STARTS_PREFETCHED: usize = RUNS_MAX + RUNS_MAX / 2;
-
 /// Number of lines of a single long run that are prefetched.
 const RUN_LINES_PREFETCHED: usize = 8;
 
@@ -185,12 +181,14 @@ where
     P: Family,
     B: Bucket + PeerRow<P>,
 {
+    // Each table has random numbers of its own, so that `prefetch_table` draws the same ones, however many this takes.
+    let rng = &mut rng.fork();
     let others = table.len() as usize - usize::from(skip.is_some());
     let wanted = wanted.min(others);
     if wanted == 0 {
         return 0;
     }
-    let ring = Ring { table, memory, skip };
+    let ring = Ring::new(table, memory, skip);
     if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
@@ -208,14 +206,19 @@ pub(crate) fn prefetch_table<B: Bucket>(
     wanted: usize,
     rng: &mut fastrand::Rng,
 ) {
+    let rng = &mut rng.fork();
     let others = table.len() as usize;
     let wanted = wanted.min(others);
     if wanted == 0 {
         return;
     }
-    let ring = Ring { table, memory, skip: None };
+    let ring = Ring::new(table, memory, None);
     if has_space_for_runs(wanted, others) {
-        ring.starts(wanted, rng);
+        let runs = wanted.div_ceil(Ring::<B>::run_length(wanted));
+        // Some of the starting points that are drawn are empty slots.
+        for _ in 0..runs * 3 / 2 {
+            table.prefetch_line(memory, ring.draw(rng).line);
+        }
     } else {
         // A single run of all wanted peers, over lines that are nearly full.
         let first = ring.draw(rng).line;
@@ -229,61 +232,74 @@ fn has_space_for_runs(wanted: usize, others: usize) -> bool {
     wanted * 3 <= others
 }
 
+/// Returns a number below `range` that depends on the first bits of a random number, and the other bits.
+#[inline]
+fn scaled(random: u64, range: usize) -> (usize, u64) {
+    let high = ((u128::from(random) * range as u128) >> 64) as u64;
+    (usize::try_from(high).unwrap_or(0), random.wrapping_mul(range as u64))
+}
+
 /// The peers of a table as a ring of lines.
 struct Ring<'a, B> {
     table: &'a Table<B>,
     memory: &'a Memory,
     skip: Option<At>,
+    /// The number of segments, and the maximum number of lines of one.
+    extent: (usize, usize),
 }
 
-/// Ring indices of the first and last slot of a run. If the run crosses the end of the ring, `last` is larger than the
-/// length of the ring.
+/// The ring index of the first slot of a run, and the number of slots from there to its last one.
 #[derive(Clone, Copy, Default)]
 struct Run {
     first: u64,
-    last: u64,
+    span: u64,
 }
 
 impl Run {
     /// Returns whether two runs of a ring of `ring_len` slots overlap.
     #[inline]
     fn touches(&self, other: &Self, ring_len: u64) -> bool {
-        let overlap = |a: &Self, b: &Self| a.first <= b.last && b.first <= a.last;
-        overlap(self, other)
-            || (self.last >= ring_len && overlap(&self.wrapped_back(ring_len), other))
-            || (other.last >= ring_len && overlap(self, &other.wrapped_back(ring_len)))
+        self.contains(other.first, ring_len) | other.contains(self.first, ring_len)
     }
 
-    fn wrapped_back(&self, ring_len: u64) -> Self {
-        Self { first: self.first.saturating_sub(ring_len), last: self.last - ring_len }
+    #[inline]
+    fn contains(&self, index: u64, ring_len: u64) -> bool {
+        distance(self.first, index, ring_len) < self.span
     }
 }
 
-impl<B: Bucket> Ring<'_, B> {
+/// Returns the number of steps from one index of a ring to another.
+#[inline]
+fn distance(from: u64, to: u64, ring_len: u64) -> u64 {
+    if to < from { to + ring_len - from } else { to - from }
+}
+
+impl<'a, B: Bucket> Ring<'a, B> {
+    fn new(table: &'a Table<B>, memory: &'a Memory, skip: Option<At>) -> Self {
+        Self { table, memory, skip, extent: table.extent() }
+    }
+
     /// Samples several runs. Returns `false` if no free ranges were found for them.
     fn sample_runs<P: Family>(&self, wanted: usize, rng: &mut fastrand::Rng, out: &mut [u8]) -> bool
     where
         B: PeerRow<P>,
     {
         let length = Self::run_length(wanted);
-        let starts = self.starts(wanted, rng);
-        let ring_len = u64::from(self.table.end()) * B::SLOTS as u64;
-        let mut runs = [Run::default(); RUNS_MAX];
-        let (mut placed, mut written) = (0, 0);
-        let mut starts = starts.into_iter();
+        let mut runs = ArrayVec::<Run, RUNS_MAX>::new();
+        let (mut left, mut written) = (wanted, 0);
         for _ in 0..DRAWS_MAX {
-            let start = starts.next().unwrap_or_else(|| self.draw(rng));
-            let count = length.min(wanted - written / size_of::<P>());
+            let start = self.draw(rng);
+            let count = length.min(left);
             let Some(run) = self.run_from(start, count, &mut out[written..]) else { continue };
-            if runs[..placed].iter().any(|earlier| earlier.touches(&run, ring_len)) {
+            if runs.iter().any(|earlier| earlier.touches(&run, self.len())) {
                 continue;
             }
-            runs[placed] = run;
-            placed += 1;
-            written += count * size_of::<P>();
-            if written == wanted * size_of::<P>() {
+            left -= count;
+            if left == 0 {
                 return true;
             }
+            runs.push(run);
+            written += count * size_of::<P>();
         }
         false
     }
@@ -292,18 +308,6 @@ impl<B: Bucket> Ring<'_, B> {
     /// average, so that the usual 30 or 50 peers take two to four runs.
     fn run_length(wanted: usize) -> usize {
         wanted.div_ceil(RUNS_MAX).max(B::SLOTS * 5 / 3)
-    }
-
-    /// Draws the first starting points of runs, and prefetches their lines.
-    #[inline]
-    fn starts(&self, wanted: usize, rng: &mut fastrand::Rng) -> ArrayVec<At, STARTS_PREFETCHED> {
-        let runs = wanted.div_ceil(Self::run_length(wanted));
-        let draw = |_| {
-            let start = self.draw(rng);
-            self.table.prefetch_line(self.memory, start.line);
-            start
-        };
-        (0..runs * 3 / 2).map(draw).collect()
     }
 
     /// Writes `count` peers from `start` on, by the fastest method that applies. Returns `None` if `start` is not a
@@ -316,7 +320,7 @@ impl<B: Bucket> Ring<'_, B> {
         let Some(lines) = self.table.three_lines(self.memory, start.line) else {
             return self.is_peer(start).then(|| self.sample_run(start, count, usize::MAX, out).0);
         };
-        if start.slot >= lines[0].len() || self.skip == Some(start) {
+        if start.slot() >= lines[0].len() || self.skips(start) {
             return None;
         }
         self.copy_short_run(start, lines, count, out)
@@ -339,101 +343,119 @@ impl<B: Bucket> Ring<'_, B> {
     {
         let [first, second, third] = lines;
         let (peer_bytes, line_bytes) = (size_of::<P>(), size_of::<B::Slots>());
-        let from_first = first.len() - start.slot;
+        let from_first = first.len() - start.slot();
         let from_two = from_first + second.len();
         let near_skip = self.skip.is_some_and(|skip| skip.line.wrapping_sub(start.line) < 3);
         if near_skip || count > from_two + third.len() || out.len() < from_two * peer_bytes + line_bytes {
             return None;
         }
         // The bytes behind the last peer of a line are overwritten by the next copy.
-        out[..line_bytes].copy_from_slice(&lines.as_bytes()[start.slot * peer_bytes..][..line_bytes]);
+        out[..line_bytes].copy_from_slice(&lines.as_bytes()[start.slot() * peer_bytes..][..line_bytes]);
         out[from_first * peer_bytes..][..line_bytes].copy_from_slice(second.slots().as_bytes());
         if count > from_two {
             out[from_two * peer_bytes..][..line_bytes].copy_from_slice(third.slots().as_bytes());
         }
-        let index = Self::ring_index(start);
-        let slots = B::SLOTS as u64;
-        let line_start = index - start.slot as u64;
-        let last = if count <= from_first {
-            index + count as u64 - 1
+        // The number of the run's lines before its last one, and of its peers in them.
+        let (lines_before, before) = if count <= from_first {
+            (0, 0)
         } else if count <= from_two {
-            line_start + slots + (count - from_first) as u64 - 1
+            (1, from_first)
         } else {
-            line_start + 2 * slots + (count - from_two) as u64 - 1
+            (2, from_two)
         };
-        Some(Run { first: index, last })
+        let slots_before = if lines_before == 0 { 0 } else { lines_before * B::SLOTS - start.slot() };
+        Some(Run { first: Self::ring_index(start), span: (slots_before + count - before) as u64 })
     }
 
-    /// Writes `count` peers from `start` on. The rows must hold that many.
+    /// Writes `count` peers from `start` on, from at most `lines_max` lines. Returns the run, and the number of bytes
+    /// written.
     fn sample_run<P: Family>(&self, start: At, count: usize, lines_max: usize, out: &mut [u8]) -> (Run, usize)
     where
         B: PeerRow<P>,
     {
-        let (mut line, mut from) = (start.line, start.slot);
-        let (mut left, mut written) = (count, 0);
-        for _ in 0..lines_max {
-            let row = self.table.line(self.memory, line);
+        let (mut from, mut left, mut written) = (start.slot(), count, 0);
+        for (line, row) in self.table.ring(self.memory, start.line).take(lines_max) {
             let peers = row.map_or(&[][..], PeerRow::peers);
-            let skip = self.skip.filter(|skip| skip.line == line && skip.slot >= from).map(|skip| skip.slot);
-            let before = &peers[from..skip.unwrap_or(peers.len())];
-            let before = &before[..left.min(before.len())];
-            // A copy of constant size is fastest. The excess bytes are overwritten or ignored.
-            let whole = row.filter(|_| from == 0).zip(out.get_mut(written..written + size_of::<B::Slots>()));
-            if let Some((row, whole)) = whole {
-                whole.copy_from_slice(row.slots().as_bytes());
-                written += size_of_val(before);
+            let out = &mut out[written..];
+            let (copied, end) = if self.skip.is_some_and(|skip| skip.line == line && skip.slot() >= from) {
+                self.copy_around_skip(peers, from, left, out)
             } else {
-                written += copy_peers(before, &mut out[written..]);
-            }
-            left -= before.len();
-            let mut last = from + before.len();
-            if let Some(skip) = skip.filter(|_| left > 0) {
-                let after = &peers[skip + 1..];
-                let after = &after[..left.min(after.len())];
-                written += copy_peers(after, &mut out[written..]);
-                left -= after.len();
-                last = skip + 1 + after.len();
-            }
+                let copied = left.min(peers.len() - from);
+                // A copy of constant size is fastest. The excess bytes are overwritten or ignored.
+                match row.zip(out.get_mut(..size_of::<B::Slots>())).filter(|_| from == 0) {
+                    Some((row, out)) => out.copy_from_slice(row.slots().as_bytes()),
+                    None => _ = copy_peers(&peers[from..][..copied], out),
+                }
+                (copied, from + copied)
+            };
+            written += copied * size_of::<P>();
+            left -= copied;
             if left == 0 {
                 let (first, last) =
-                    (Self::ring_index(start), Self::ring_index(At { line, slot: last.saturating_sub(1) }));
-                let ring = if last < first { u64::from(self.table.end()) * B::SLOTS as u64 } else { 0 };
-                return (Run { first, last: last + ring }, written);
+                    (Self::ring_index(start), Self::ring_index(At::new(line, end.saturating_sub(1))));
+                return (Run { first, span: distance(first, last, self.len()) + 1 }, written);
             }
-            line = self.table.number_after(line);
-            line = if line < self.table.end() { line } else { 0 };
             from = 0;
         }
         (Run::default(), written)
     }
 
+    /// Writes up to `count` peers of a line from slot `from` on, without the announcer, which is among them. Returns how
+    /// many, and the slot behind the last one.
+    #[cold]
+    fn copy_around_skip<P: Family>(
+        &self,
+        peers: &[P],
+        from: usize,
+        count: usize,
+        out: &mut [u8],
+    ) -> (usize, usize) {
+        let skip = self.skip.map_or(0, |skip| skip.slot());
+        let before = &peers[from..skip];
+        let before = &before[..count.min(before.len())];
+        let written = copy_peers(before, out);
+        let after = &peers[skip + 1..];
+        let after = &after[..(count - before.len()).min(after.len())];
+        copy_peers(after, &mut out[written..]);
+        let end = if after.is_empty() { from + before.len() } else { skip + 1 + after.len() };
+        (before.len() + after.len(), end)
+    }
+
     /// Draws a peer, each equally likely. In a table that is almost empty, draws any line.
     fn start(&self, rng: &mut fastrand::Rng) -> At {
         let peer = (0..DRAWS_MAX).map(|_| self.draw(rng)).find(|&at| self.is_peer(at));
-        peer.unwrap_or_else(|| At { slot: 0, ..self.draw(rng) })
+        peer.unwrap_or_else(|| At::new(self.draw(rng).line, 0))
     }
 
     /// Draws a slot, each equally likely, with or without a peer. It may be in a line that does not exist.
     #[inline]
     fn draw(&self, rng: &mut fastrand::Rng) -> At {
-        // One random number serves for all: its upper half selects the segment and the line, its lower half the slot.
-        let random = rng.u64(..);
-        let (segments, lines) = self.table.extent();
-        let scale = |half: u64, range: usize| ((half * range as u64) >> 32) as usize;
-        let line = scale(random >> 32, segments * lines);
-        let slot = scale(random & 0xffff_ffff, B::SLOTS);
-        let (segment, line) = if segments == 1 { (0, line) } else { (line / lines, line % lines) };
-        At { line: Table::<B>::number(segment, line), slot }
+        // One random number serves for all: each step takes what the one before has left of it.
+        let (segments, lines) = self.extent;
+        let (segment, rest) = scaled(rng.u64(..), segments);
+        let (line, rest) = scaled(rest, lines);
+        let (slot, _) = scaled(rest, B::SLOTS);
+        At::new(Table::<B>::number(segment, line), slot)
     }
 
     /// Returns whether a slot holds a peer that may be part of the sample.
     fn is_peer(&self, at: At) -> bool {
-        self.skip != Some(at)
-            && self.table.line(self.memory, at.line).is_some_and(|line| at.slot < line.len())
+        !self.skips(at) && self.table.line(self.memory, at.line).is_some_and(|line| at.slot() < line.len())
+    }
+
+    #[inline]
+    fn skips(&self, at: At) -> bool {
+        self.skip.is_some_and(|skip| skip.line == at.line && skip.slot() == at.slot())
+    }
+
+    /// Returns the number of slots, including those of lines that do not exist.
+    #[inline]
+    fn len(&self) -> u64 {
+        u64::from(Table::<B>::number(self.extent.0, 0)) * B::SLOTS as u64
     }
 
     fn ring_index(at: At) -> u64 {
-        u64::from(at.line) * B::SLOTS as u64 + at.slot as u64
+        u64::from(at.line) * B::SLOTS as u64 + at.slot() as u64
     }
 }
 
@@ -463,9 +485,11 @@ mod tests {
         let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
         let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
         let find = |table: &Table<<PeerV4 as Stored>::Line>, memory: &Memory, number| {
-            table.find(memory, peer(number).hash(&key), |line| {
-                line.peers().iter().position(|other| *other == peer(number))
-            })
+            table
+                .find(memory, peer(number).hash(&key), |line| {
+                    line.peers().iter().position(|other| *other == peer(number))
+                })
+                .map(|(at, _line)| at)
         };
         for number in 0..peers + left {
             let entry = PeerEntry { peer: peer(number), stamp: Stamp(0) };
@@ -499,6 +523,27 @@ mod tests {
             let worst = seen.values().map(|&count| (f64::from(count) - mean).abs() / variance.sqrt());
             let worst = worst.fold(0.0, f64::max);
             assert!(worst < 5.5, "a peer is {worst} standard deviations off: {peers}, {left}, {wanted}");
+        }
+        table.release(&mut memory);
+    }
+
+    #[test]
+    fn a_prefetch_draws_the_same_numbers_as_the_sample() {
+        let key = HashKey::new([5, 6, 7, 8]);
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
+        let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
+        for number in 0..500 {
+            let entry = PeerEntry { peer: peer(number), stamp: Stamp(0) };
+            assert!(memory.has_room());
+            table.insert(&mut memory, &key, peer(number).hash(&key), &entry).unwrap();
+        }
+        for seed in 0..100 {
+            let [mut sampled, mut prefetched] = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
+            for wanted in [0, 7, 30, 50, 300] {
+                sample_table(&table, &memory, None, wanted, &mut sampled, &mut [0; 300 * 6]);
+                prefetch_table(&table, &memory, wanted, &mut prefetched);
+                assert_eq!(sampled.get_seed(), prefetched.get_seed(), "after a table of {wanted}");
+            }
         }
         table.release(&mut memory);
     }

@@ -28,6 +28,8 @@ pub(crate) trait Bucket: FromBytes + IntoBytes + Immutable + KnownLayout + Unali
     const CHUNK_LINES: usize;
     /// A segment grows by this fraction of its lines. Small steps save memory, large ones save moves.
     const STEP_SHARE: usize;
+    /// Number of bytes at the start of a line that a search reads.
+    const START_BYTES: usize;
 
     /// The content of a slot.
     type Entry: Copy;
@@ -62,8 +64,13 @@ pub(crate) const fn segment_len_max<B: Bucket>() -> usize {
 
 /// Returns the number of lines in which `entries` entries can be placed, with one step of space for more.
 pub(crate) fn lines_for<B: Bucket>(entries: usize) -> usize {
-    let lines = (entries * 64).div_ceil(FILL_64THS_MAX * B::SLOTS);
+    let lines = lines_just_for::<B>(entries);
     (lines + lines / B::STEP_SHARE).min(lines_max::<B>())
+}
+
+/// Returns the number of lines that `entries` entries fill.
+pub(crate) const fn lines_just_for<B: Bucket>(entries: usize) -> usize {
+    (entries * 64).div_ceil(FILL_64THS_MAX * B::SLOTS)
 }
 
 /// Entries whose mixed hashes have a common prefix.
@@ -220,7 +227,7 @@ impl<B: Bucket> Segment<B> {
     #[inline]
     pub(crate) fn line<'a>(&self, memory: &'a Memory, line: usize) -> &'a B {
         #[cfg(test)]
-        work::count_line();
+        work::count_lines(1);
         let block = self.chunks[line / B::CHUNK_LINES % CHUNKS];
         memory.in_block(block, line % B::CHUNK_LINES)
     }
@@ -243,33 +250,41 @@ impl<B: Bucket> Segment<B> {
     }
 
     /// Prefetches the first `bytes` from the start of a line on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch(&self, memory: &Memory, line: usize, bytes: usize) {
-        if line < self.lines() {
-            let block = self.chunks[line / B::CHUNK_LINES % CHUNKS];
-            memory.prefetch_in_block::<B>(block, line % B::CHUNK_LINES, bytes);
-        }
+        let block = self.chunks[line / B::CHUNK_LINES % CHUNKS];
+        memory.prefetch_in_block::<B>(block, line % B::CHUNK_LINES, bytes);
     }
 
     /// Prefetches the beginnings of the two lines in which an entry is or would be.
     #[inline]
-    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed, bytes: usize) {
-        self.lines_of(mixed).into_iter().for_each(|line| self.prefetch(memory, line, bytes));
+    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) {
+        if self.len > 0 {
+            let [first, second] = self.lines_of(mixed);
+            self.prefetch(memory, first, B::START_BYTES);
+            self.prefetch(memory, second, B::START_BYTES);
+        }
     }
 
-    /// Looks for an entry, and returns its line and slot. `matching` returns the slot of a line that holds the entry.
+    /// Looks for an entry, and returns the number of its line, its slot, and the line. `matching` returns the slot of a
+    /// line that holds the entry.
     #[inline(always)]
-    pub(crate) fn find(
+    pub(crate) fn find<'a>(
         &self,
-        memory: &Memory,
+        memory: &'a Memory,
         mixed: Mixed,
         matching: impl Fn(&B) -> Option<usize>,
-    ) -> Option<(usize, usize)> {
+    ) -> Option<(usize, usize, &'a B)> {
         if self.len == 0 {
             return None;
         }
-        let lines = self.lines_of(mixed);
-        lines.into_iter().find_map(|line| Some((line, matching(self.line(memory, line))?)))
+        let [first, second] = self.lines_of(mixed);
+        let line = self.line(memory, first);
+        if let Some(slot) = matching(line) {
+            return Some((first, slot, line));
+        }
+        let line = self.line(memory, second);
+        Some((second, matching(line)?, line))
     }
 
     /// Visits the lines that may hold entries with this mixed hash.
@@ -370,6 +385,8 @@ impl Placed {
         salt: Salt,
         mix: impl Fn(&B, usize) -> Mixed,
     ) -> Result<Self, Vec<u8>> {
+        #[cfg(test)]
+        work::count_lines(lines);
         buffer.clear();
         buffer.resize(lines * size_of::<B>(), 0);
         let placed = <[B]>::mut_from_bytes(&mut buffer).expect("whole lines");
@@ -418,7 +435,7 @@ impl Blocks {
     }
 }
 
-/// Counts the lines that operations examine. Tests bound this number in place of time.
+/// Counts the lines that operations examine or fill. Tests bound this number in place of time.
 #[cfg(test)]
 pub(crate) mod work {
     use core::cell::Cell;
@@ -427,8 +444,8 @@ pub(crate) mod work {
         static LINES: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(crate) fn count_line() {
-        LINES.set(LINES.get() + 1);
+    pub(crate) fn count_lines(lines: usize) {
+        LINES.set(LINES.get() + lines as u64);
     }
 
     /// Returns the number of lines that this thread examined during `operation`.

@@ -32,12 +32,16 @@ const _: () = {
 /// Writes up to `wanted` peers, few of each source, and returns the number of bytes written. `sample` writes a sample
 /// of at most the given number of peers and returns its size in bytes.
 #[cold]
+#[inline(never)]
 pub(crate) fn select<P: Family>(
     wanted: usize,
     rng: &mut fastrand::Rng,
     out: &mut [u8],
     sample: impl Fn(usize, &mut fastrand::Rng, &mut [u8]) -> usize,
 ) -> usize {
+    if wanted == 0 {
+        return 0;
+    }
     let mut candidates = <[P; CANDIDATES_MAX]>::new_zeroed();
     let count = sample(CANDIDATES_MAX, rng, candidates.as_mut_bytes()) / size_of::<P>();
     let candidates = &mut candidates[..count];

@@ -1,5 +1,7 @@
 //! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
 
+mod sampling;
+
 use core::cmp;
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
@@ -18,12 +20,12 @@ use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::prefetch::prefetch;
 use crate::pressure::Pressure;
-use crate::selection::select;
-use crate::small::{Small, copy_peers};
+use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
-use crate::swarm::{Location, Outcome};
-use crate::swarm_line::{DOWNLOADS_MAX, Form, LINE_START_BYTES, Swarm, SwarmRow};
+use crate::swarm::{Change, Outcome};
+use crate::swarm_id::SwarmId;
+use crate::swarm_line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
 use crate::table::{At, Bucket, Table};
 use crate::{Place, sample};
 
@@ -60,16 +62,16 @@ const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
 /// A part of the swarms of one family.
 #[derive(Debug)]
-pub(crate) struct Shard<P: Family> {
+pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
     pub(crate) source_limit: Option<SourceLimit>,
     pub(crate) pressure: Arc<Pressure>,
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     completions: Recent,
-    pub(crate) swarms: Table<P::SwarmLine>,
+    pub(crate) swarms: Table<I::Line<P>>,
     /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
-    many_downloads: BTreeMap<InfoHash, u32>,
+    many_downloads: BTreeMap<I, u32>,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -120,6 +122,12 @@ impl<P: Family> Larges<P> {
         self.list[index as usize].take().expect("a swarm keeps its tables")
     }
 
+    /// Returns the large swarm with an index, which may be out of date.
+    #[inline]
+    fn get(&self, index: u32) -> Option<&Large<P>> {
+        self.list.get(index as usize)?.as_deref()
+    }
+
     #[inline]
     pub(crate) fn large(&self, index: u32) -> &Large<P> {
         self.list[index as usize].as_deref().expect("a swarm keeps its tables")
@@ -131,7 +139,7 @@ impl<P: Family> Larges<P> {
     }
 }
 
-impl<P: Family> Shard<P> {
+impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Creates the shard with this index, which no other shard of the family has.
     pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, index: u64) -> Self {
         let Rules { key, timeout_s, source_limit, ref pressure } = *rules;
@@ -150,48 +158,72 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Returns the location of a swarm.
-    #[inline]
-    fn find(&self, place: &Place) -> Option<At> {
+    /// Returns the location and the line of a swarm.
+    #[inline(always)]
+    fn find(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
         if let Some(at) = place.hint
             && let Some(line) = self.swarms.line(&self.memory, at.line)
-            && at.slot < line.len()
-            && line.info_hash(at.slot) == place.info_hash
+            && line.holds(at.slot(), I::of_place(&place.id))
         {
-            return Some(at);
+            return Some((at, line));
         }
-        self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.info_hash))
+        self.search_again(place)
+    }
+
+    /// As `search`. Announces of a batch do not call it if a prefetch has found their swarm, so it is not part of their
+    /// way.
+    #[inline(never)]
+    fn search_again(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
+        self.search(place)
+    }
+
+    /// As `find`, without the hint of an earlier search.
+    #[inline(always)]
+    pub(crate) fn search(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
+        self.swarms.find(&self.memory, place.hash, |line| line.slot(I::of_place(&place.id)))
     }
 
     /// Prefetches the line in which the swarm is or would be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch_swarm(&self, place: &Place) {
-        self.swarms.prefetch(&self.memory, place.hash, LINE_START_BYTES);
+        self.swarms.prefetch(&self.memory, place.hash);
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where the swarm was
-    /// found. Returns whether it is large.
-    #[inline]
-    pub(crate) fn prefetch_large(&self, place: &mut Place) -> bool {
-        place.hint = self.find(place);
-        match place.hint.and_then(|at| self.form(at)) {
-            None | Some(Form::Single { .. }) => {}
-            Some(Form::Small { block, .. }) => self.memory.prefetch_block(block),
-            Some(Form::Large { index }) => {
+    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where it was found.
+    #[inline(always)]
+    pub(crate) fn prefetch_large(&self, place: &mut Place) {
+        (place.hint, place.large) = (None, None);
+        let Some((at, line)) = self.search(place) else { return };
+        place.hint = Some(at);
+        match line.form(at.slot()) {
+            Form::Single { .. } => {}
+            Form::Small { block, .. } => self.memory.prefetch_block(block),
+            Form::Large { index } => {
                 prefetch(self.larges.large(index));
-                return true;
+                place.large = Some(index);
             }
         }
-        false
     }
 
     /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
-    /// `rng` will sample.
+    /// `rng` will sample. A peer that renews its announce is looked for in its role only.
     #[inline]
-    pub(crate) fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, rng: &mut fastrand::Rng) {
-        let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) else { return };
-        let (large, memory) = (self.larges.large(index), &self.memory);
-        large.prefetch(memory, &self.key, &announce.peer);
+    pub(crate) fn prefetch_peers(
+        &self,
+        place: &Place,
+        announce: &Announce<P>,
+        joins: bool,
+        rng: &mut fastrand::Rng,
+    ) {
+        let Some(large) = place.large.and_then(|index| self.larges.get(index)) else { return };
+        let memory = &self.memory;
+        let hash = announce.peer.hash(&self.key);
+        if joins || announce.action != Action::Leech {
+            large.seeders.prefetch(memory, hash);
+        }
+        if joins || announce.action != Action::Seed {
+            large.leechers.prefetch(memory, hash);
+        }
         let wanted = announce.peers_wanted;
         match announce.action {
             Action::Stop => {}
@@ -206,6 +238,7 @@ impl<P: Family> Shard<P> {
     }
 
     /// Applies an announce, and writes a sample of peers to `out`.
+    #[inline]
     pub(crate) fn announce(
         &mut self,
         place: &Place,
@@ -214,44 +247,106 @@ impl<P: Family> Shard<P> {
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> Result<Announced, Rejection> {
+        let found = self.find(place).map(|(at, line)| (at, line.form(at.slot()), line.downloads(at.slot())));
+        if let Some((at, form, downloads)) = &found
+            && let Some(((seeders, leechers), peers)) = self.renew(*at, form, announce, now_s, rng, out)
+        {
+            let completed = self.completed(*downloads, I::of_place(&place.id));
+            return Ok(Announced { counts: Counts { seeders, leechers, completed }, peers });
+        }
+        self.announce_change(place, found, announce, now_s, rng, out)
+    }
+
+    /// Renews the stamp of a peer that is in its swarm and keeps its role, and writes its sample. Returns the
+    /// seeders and leechers, and the number of peers written; or `None`, without a change, if the announce is another
+    /// one. Most announces are of this kind, and `announce_change` would have the same effect at twice the cost.
+    #[inline(always)]
+    fn renew(
+        &mut self,
+        at: At,
+        form: &Form<P>,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Option<((u32, u32), usize)> {
+        let seeds = match announce.action {
+            Action::Leech => false,
+            Action::Seed => true,
+            Action::Complete | Action::Stop => return None,
+        };
+        let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
         let now = self.ticks.at(now_s);
-        let Some(at) = self.find(place) else {
+        let (roles, bytes) = match form {
+            Form::Single { entry, seeds: stored_seeds } => {
+                if entry.peer != announce.peer || *stored_seeds != seeds {
+                    return None;
+                }
+                let entry = PeerEntry { peer: entry.peer, stamp: entry.stamp.renewed(now) };
+                let line = self.swarms.line_mut(&mut self.memory, at);
+                line.set_form(at.slot(), &Form::Single { entry, seeds });
+                (self.roles(form), 0)
+            }
+            Form::Small { block, class, is_skewed } => {
+                let mut small = SmallMut::<P>::edit(self.memory.block_mut(*block, *class));
+                let index = small.renew(&announce.peer, seeds, now)?;
+                let small = small.into_small();
+                let bytes = sampling::sample_small(&small, *is_skewed, seeds, Some(index), wanted, rng, out);
+                (small.roles(), bytes)
+            }
+            Form::Large { index } => {
+                let large = self.larges.large(*index);
+                let at = large.renew(&mut self.memory, &self.key, &announce.peer, seeds, now)?;
+                (large.roles(), self.sample_large(large, seeds, Some(at), wanted, rng, out))
+            }
+        };
+        Some((roles, bytes / size_of::<P>()))
+    }
+
+    /// As `announce`, for any announce, given the location, form and downloads of the swarm if there is one.
+    #[inline(never)]
+    fn announce_change(
+        &mut self,
+        place: &Place,
+        found: Option<(At, Form<P>, u8)>,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        out: &mut [u8],
+    ) -> Result<Announced, Rejection> {
+        let now = self.ticks.at(now_s);
+        let Some((at, mut form, mut downloads)) = found else {
             return if announce.action == Action::Stop {
                 Ok(Announced::default())
             } else {
                 self.create(place, announce, now_s)
             };
         };
-        let form = self.swarm_line(at).form(at.slot);
-        let outcome = self.apply(&form, announce, now)?;
-        self.count(&outcome, &announce.peer);
-        if outcome.completes && self.counts_download(place, &announce.peer, now_s) {
-            self.count_download(at, &place.info_hash);
+        let mut roles = self.roles(&form);
+        let Outcome { change, location, completes } = self.apply(&form, announce, now)?;
+        if completes && self.counts_download(place, &announce.peer, now_s) {
+            downloads = self.count_download(at, I::of_place(&place.id));
         }
-        let line = self.swarms.line_mut(&mut self.memory, at);
-        if let Some(new) = outcome.form.filter(|new| *new != form) {
-            line.set_form(at.slot, &new);
-        }
-        let downloads = line.downloads(at.slot);
-        let counts = outcome.counts(self.completed(downloads, &place.info_hash));
-        if outcome.form.is_none() {
-            self.take_out_swarm(at);
-            self.swarms.settle(&mut self.memory, &self.key, at.line);
-        }
-        let peers = match outcome.form {
-            Some(form) if announce.action != Action::Stop => {
-                let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
-                let seeds = announce.action != Action::Leech;
-                self.sample(&form, &outcome.location, seeds, wanted, rng, out)
+        let completed = self.completed(downloads, I::of_place(&place.id));
+        if let Some(change) = change {
+            if let Change::To(new) = change {
+                form = new;
             }
-            _ => 0,
+            roles = self.take_note(at, &change, roles, &announce.peer);
+        }
+        let peers = if announce.action == Action::Stop {
+            0
+        } else {
+            let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
+            self.sample(&form, &location, announce.action != Action::Leech, wanted, rng, out)
         };
-        Ok(Announced { counts, peers })
+        let (seeders, leechers) = roles;
+        Ok(Announced { counts: Counts { seeders, leechers, completed }, peers })
     }
 
     /// Returns the leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
     pub(crate) fn learned_order(&self, place: &Place) -> Vec<P> {
-        let Some(Form::Large { index }) = self.find(place).and_then(|at| self.form(at)) else {
+        let Some(Form::Large { index }) = self.find(place).map(|(at, line)| line.form(at.slot())) else {
             return Vec::new();
         };
         let table = &self.larges.large(index).leechers;
@@ -261,7 +356,8 @@ impl<P: Family> Shard<P> {
 
     /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
-        self.find(place).map_or_else(Counts::default, |at| self.counts(at, &place.info_hash))
+        self.find(place)
+            .map_or_else(Counts::default, |(at, line)| self.counts(line, at.slot(), I::of_place(&place.id)))
     }
 
     /// Returns the counts of a swarm, and writes a sample for a peer that is not a member of it.
@@ -273,11 +369,10 @@ impl<P: Family> Shard<P> {
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> Announced {
-        let Some(at) = self.find(place) else { return Announced::default() };
+        let Some((at, line)) = self.find(place) else { return Announced::default() };
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
-        let form = self.swarm_line(at).form(at.slot);
-        let peers = self.sample_for_non_member(&form, seeds, wanted, rng, out);
-        Announced { counts: self.counts(at, &place.info_hash), peers }
+        let peers = self.sample_for_non_member(&line.form(at.slot()), seeds, wanted, rng, out);
+        Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers }
     }
 
     /// Returns the last selector of the segment of swarms in which `selector` is.
@@ -285,47 +380,32 @@ impl<P: Family> Shard<P> {
         self.swarms.last_selector(selector)
     }
 
-    /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
-    pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.swarms.visit_segment(&self.memory, &self.key, selectors, |line, slot| {
-            let info_hash = line.info_hash(slot);
-            listed.push(Listed { info_hash, counts: self.counts_of(line, slot, &info_hash) });
-        });
-    }
-
-    fn swarm_line(&self, at: At) -> &P::SwarmLine {
-        self.swarms.line(&self.memory, at.line).expect("the swarm was just found there")
-    }
-
-    /// Returns the counts of a swarm that was just found.
-    fn counts(&self, at: At, info_hash: &InfoHash) -> Counts {
-        self.counts_of(self.swarm_line(at), at.slot, info_hash)
-    }
-
-    fn counts_of(&self, line: &P::SwarmLine, slot: usize, info_hash: &InfoHash) -> Counts {
+    /// Returns the counts of the swarm in a slot.
+    fn counts(&self, line: &I::Line<P>, slot: usize, id: &I) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
-        Counts { seeders, leechers, completed: self.completed(line.downloads(slot), info_hash) }
+        Counts { seeders, leechers, completed: self.completed(line.downloads(slot), id) }
     }
 
     /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
     #[inline]
-    fn completed(&self, downloads: u8, info_hash: &InfoHash) -> u32 {
+    fn completed(&self, downloads: u8, id: &I) -> u32 {
         match downloads {
-            DOWNLOADS_MAX => self.many_downloads.get(info_hash).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
             downloads => downloads.into(),
         }
     }
 
-    /// Counts a completed download of a swarm that was just found.
+    /// Counts a completed download of a swarm that was just found. Returns the number in its line.
     #[cold]
-    fn count_download(&mut self, at: At, info_hash: &InfoHash) {
+    fn count_download(&mut self, at: At, id: &I) -> u8 {
         let line = self.swarms.line_mut(&mut self.memory, at);
-        if line.downloads(at.slot) < DOWNLOADS_MAX {
-            line.count_download(at.slot);
+        if line.downloads(at.slot()) < DOWNLOADS_MAX {
+            line.count_download(at.slot());
         } else {
-            let downloads = self.many_downloads.entry(*info_hash).or_insert(DOWNLOADS_MAX.into());
+            let downloads = self.many_downloads.entry(*id).or_insert(DOWNLOADS_MAX.into());
             *downloads = downloads.saturating_add(1);
         }
+        line.downloads(at.slot())
     }
 
     /// Returns the numbers of seeders and leechers of a swarm.
@@ -337,10 +417,7 @@ impl<P: Family> Shard<P> {
                 let header = self.memory.block_start(*block, 2);
                 (u32::from(header[0]), u32::from(header[1]))
             }
-            Form::Large { index } => {
-                let large = self.larges.large(*index);
-                (large.seeders.len(), large.leechers.len())
-            }
+            Form::Large { index } => self.larges.large(*index).roles(),
         }
     }
 
@@ -348,21 +425,22 @@ impl<P: Family> Shard<P> {
     #[inline]
     pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
         let line = self.swarms.line(&self.memory, at.line)?;
-        (at.slot < line.len()).then(|| line.form(at.slot))
+        (at.slot() < line.len()).then(|| line.form(at.slot()))
     }
 
     /// Removes a swarm without peers from the table. The caller lets the table settle some time afterwards.
     pub(crate) fn take_out_swarm(&mut self, at: At) {
-        let line = self.swarm_line(at);
-        if line.downloads(at.slot) == DOWNLOADS_MAX {
-            let info_hash = line.info_hash(at.slot);
-            self.many_downloads.remove(&info_hash);
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        if line.downloads(at.slot()) == DOWNLOADS_MAX {
+            let id = line.id(at.slot());
+            self.many_downloads.remove(&id);
         }
         self.swarms.remove(&mut self.memory, at);
         self.tally.swarms -= 1;
     }
 
     /// Creates a swarm with its first peer, which receives no peers.
+    #[inline(never)]
     fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
         if !self.pressure.admits(&announce.peer) {
             return Err(Rejection::OverShare);
@@ -375,7 +453,7 @@ impl<P: Family> Shard<P> {
         let stamp = Stamp::new(self.ticks.at(now_s), completes);
         let entry = PeerEntry { peer: announce.peer, stamp };
         let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
-        let swarm = Swarm::new(&place.info_hash, downloads, entry, seeds);
+        let swarm = Swarm::new(I::of_place(&place.id), downloads, entry, seeds);
         let inserted = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm);
         inserted.ok_or(Rejection::Full)?;
         self.pressure.add(&announce.peer);
@@ -406,10 +484,21 @@ impl<P: Family> Shard<P> {
         is_counted && self.completions.admit(of_peer, 1, now_s)
     }
 
-    /// Updates the totals after one announce by `peer`.
-    #[inline]
-    fn count(&mut self, outcome: &Outcome<P>, peer: &P) {
-        let (before, after) = (outcome.before, outcome.after);
+    /// Takes note of the change of a swarm after an announce by `peer`. Returns its seeders and leechers; `before` are
+    /// those before the announce.
+    #[inline(never)]
+    fn take_note(&mut self, at: At, change: &Change<P>, before: (u32, u32), peer: &P) -> (u32, u32) {
+        let after = match change {
+            Change::To(form) => {
+                self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), form);
+                self.roles(form)
+            }
+            Change::Emptied => {
+                self.take_out_swarm(at);
+                self.swarms.settle_sometimes(&mut self.memory, &self.key, at.line);
+                (0, 0)
+            }
+        };
         match (after.0 + after.1).cmp(&(before.0 + before.1)) {
             cmp::Ordering::Greater => self.pressure.add(peer),
             cmp::Ordering::Less => self.pressure.remove(peer),
@@ -417,104 +506,16 @@ impl<P: Family> Shard<P> {
         }
         self.tally.seeders = self.tally.seeders + u64::from(after.0) - u64::from(before.0);
         self.tally.leechers = self.tally.leechers + u64::from(after.1) - u64::from(before.1);
+        after
     }
+}
 
-    /// Samples peers of a swarm for one of its members. Returns how many.
-    fn sample(
-        &self,
-        form: &Form<P>,
-        location: &Location,
-        seeds: bool,
-        wanted: usize,
-        rng: &mut fastrand::Rng,
-        out: &mut [u8],
-    ) -> usize {
-        if wanted == 0 {
-            return 0;
-        }
-        let bytes = match (form, location) {
-            (Form::Small { block, class, is_skewed }, Location::Small(index)) => {
-                let small = Small::<P>::read(self.memory.block(*block, *class));
-                let seeds = *index < small.seeders;
-                self.sample_small(&small, *is_skewed, seeds, Some(*index), wanted, rng, out)
-            }
-            (Form::Large { index }, Location::Large(at)) => {
-                self.sample_large(self.larges.large(*index), at.seeds, Some(at.at), wanted, rng, out)
-            }
-            (form, Location::Unregistered) => {
-                return self.sample_for_non_member(form, seeds, wanted, rng, out);
-            }
-            _ => 0,
-        };
-        bytes / size_of::<P>()
-    }
-
-    /// Samples peers of a swarm for a peer that is not a member. Returns how many.
-    fn sample_for_non_member(
-        &self,
-        form: &Form<P>,
-        seeds: bool,
-        wanted: usize,
-        rng: &mut fastrand::Rng,
-        out: &mut [u8],
-    ) -> usize {
-        if wanted == 0 {
-            return 0;
-        }
-        let bytes = match form {
-            Form::Single { seeds: stored_seeds, .. } if seeds && *stored_seeds => 0,
-            Form::Single { entry, .. } => copy_peers(&[entry.peer], out),
-            Form::Small { block, class, is_skewed } => {
-                let small = Small::<P>::read(self.memory.block(*block, *class));
-                self.sample_small(&small, *is_skewed, seeds, None, wanted, rng, out)
-            }
-            Form::Large { index } => {
-                self.sample_large(self.larges.large(*index), seeds, None, wanted, rng, out)
-            }
-        };
-        bytes / size_of::<P>()
-    }
-
-    /// Samples a small swarm, by the rules for skewed swarms if it is one. Returns the number of bytes written.
-    #[inline(always)]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the arguments of a sample, and whether the swarm is skewed"
-    )]
-    fn sample_small(
-        &self,
-        small: &Small<'_, P>,
-        is_skewed: bool,
-        seeds: bool,
-        member: Option<usize>,
-        wanted: usize,
-        rng: &mut fastrand::Rng,
-        out: &mut [u8],
-    ) -> usize {
-        if !is_skewed {
-            return sample::sample_small_for(small, seeds, member, wanted, rng, out);
-        }
-        select::<P>(wanted, rng, out, |wanted, rng, out| {
-            sample::sample_small_for(small, seeds, member, wanted, rng, out)
-        })
-    }
-
-    /// As `sample_small`, for a large swarm.
-    #[inline(always)]
-    fn sample_large(
-        &self,
-        large: &Large<P>,
-        seeds: bool,
-        member: Option<At>,
-        wanted: usize,
-        rng: &mut fastrand::Rng,
-        out: &mut [u8],
-    ) -> usize {
-        if !large.is_skewed {
-            return sample::sample_large_for(large, &self.memory, seeds, member, wanted, rng, out);
-        }
-        select::<P>(wanted, rng, out, |wanted, rng, out| {
-            sample::sample_large_for(large, &self.memory, seeds, member, wanted, rng, out)
-        })
+impl<P: Family> Shard<P, InfoHash> {
+    /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
+    pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
+        self.swarms.visit_segment(&self.memory, &self.key, selectors, |line, slot| {
+            let info_hash = line.id(slot);
+            listed.push(Listed { info_hash, counts: self.counts(line, slot, &info_hash) });
+        });
     }
 }

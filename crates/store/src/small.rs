@@ -11,13 +11,13 @@ use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
 use crate::source_limit::SEVERAL;
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, Tick};
 
 /// Number of bytes before the peers.
 const HEADER_BYTES: usize = 2;
 
-/// Size in bytes of the largest block of a small swarm: 194 IPv4 peers or 71 IPv6 peers.
-const BLOCK_BYTES_MAX: usize = 1360;
+/// Size in bytes of the largest block of a small swarm: 232 IPv4 peers or 85 IPv6 peers.
+const BLOCK_BYTES_MAX: usize = 1632;
 
 const _: () = assert!(capacity_of(BLOCK_BYTES_MAX, 6) <= 255, "the counts are bytes");
 
@@ -86,6 +86,13 @@ impl<'a, P: Family> Small<'a, P> {
         peer.index_in(self.peers)
     }
 
+    /// Returns the numbers of seeders and leechers.
+    #[inline]
+    pub(crate) fn roles(&self) -> (u32, u32) {
+        let leechers = self.peers.len() - self.seeders;
+        (u32::try_from(self.seeders).unwrap_or(u32::MAX), u32::try_from(leechers).unwrap_or(u32::MAX))
+    }
+
     /// Returns whether some source has several peers.
     pub(crate) fn is_skewed(&self) -> bool {
         self.peers.iter().any(|peer| count_source(self.peers, peer) >= SEVERAL)
@@ -122,6 +129,24 @@ impl<'a, P: Family> SmallMut<'a, P> {
         }
         self.promote(count);
         Some(seeders)
+    }
+
+    /// Returns the swarm for reading.
+    #[inline]
+    pub(crate) fn into_small(self) -> Small<'a, P> {
+        let (seeders, count) = (self.seeders(), self.count());
+        Small { seeders, peers: &self.peers[..count], stamps: &self.stamps[..count] }
+    }
+
+    /// Renews the stamp of a peer, if it is in the swarm with this role. Returns its index.
+    #[inline]
+    pub(crate) fn renew(&mut self, peer: &P, seeds: bool, now: Tick) -> Option<usize> {
+        let index = peer.index_in(&self.peers[..self.count()])?;
+        if (index < self.seeders()) != seeds {
+            return None;
+        }
+        self.stamps[index] = Stamp(self.stamps[index]).renewed(now).0;
+        Some(index)
     }
 
     /// Sets the stamp and role of a peer. Returns its new index.

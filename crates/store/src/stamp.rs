@@ -16,7 +16,9 @@ const COUNTED: u8 = 0x80;
 /// The clock of stamps: the length of a tick, and the number of ticks after which a peer is overdue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticks {
-    tick_s: u32,
+    /// The length of a tick as its reciprocal, rounded up, in units of 2^-63 per second: a product is far cheaper than a
+    /// division. It is exact, since times are below 2^32 and a tick is at most 2^26 s.
+    ticks_per_s: u64,
     timeout_ticks: u8,
 }
 
@@ -33,13 +35,15 @@ impl Ticks {
     pub(crate) fn new(timeout_s: u32) -> Self {
         let tick_s = timeout_s.div_ceil(TIMEOUT_TICKS_MAX).max(1);
         let timeout_ticks = timeout_s.div_ceil(tick_s).clamp(1, TIMEOUT_TICKS_MAX);
-        Self { tick_s, timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX) }
+        let ticks_per_s = (1_u64 << 63).div_ceil(tick_s.into());
+        Self { ticks_per_s, timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX) }
     }
 
     /// Returns the tick of a time.
     #[inline]
     pub(crate) fn at(&self, now_s: u32) -> Tick {
-        Tick(((now_s / self.tick_s) & 0x7f) as u8)
+        let ticks = (u128::from(now_s) * u128::from(self.ticks_per_s)) >> 63;
+        Tick((ticks & 0x7f) as u8)
     }
 
     /// Returns whether a peer with this stamp is overdue.
@@ -56,9 +60,34 @@ impl Stamp {
         Self(now.0 | if counted { COUNTED } else { 0 })
     }
 
+    /// Returns the stamp of the same peer at a later announce.
+    #[inline]
+    pub(crate) fn renewed(self, now: Tick) -> Self {
+        Self(self.0 & COUNTED | now.0)
+    }
+
     /// Returns whether the peer's completed download was counted.
     #[inline]
     pub(crate) fn is_counted(self) -> bool {
         self.0 & COUNTED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_quotients() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for timeout_s in (1..300).chain([2700, 86_400, 1 << 20, u32::MAX - 1, u32::MAX]) {
+            let (ticks, tick_s) = (Ticks::new(timeout_s), timeout_s.div_ceil(TIMEOUT_TICKS_MAX));
+            let multiple_s = u32::MAX / tick_s * tick_s;
+            let edges_s = [0, 1, tick_s - 1, tick_s, multiple_s - 1, multiple_s, u32::MAX - 1, u32::MAX];
+            for now_s in edges_s.into_iter().chain((0..200).map(|_| rng.u32(..))) {
+                let expected = Tick(u8::try_from(now_s / tick_s % 128).unwrap());
+                assert_eq!(ticks.at(now_s), expected, "{now_s} s, {timeout_s} s");
+            }
+        }
     }
 }

@@ -14,8 +14,10 @@ use crate::slab::{Block, Class};
 use crate::small::{self, Small, SmallMut};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
+use crate::swarm_id::SwarmId;
 use crate::swarm_line::Form;
-use shoal_types::{Action, Counts};
+use crate::table::At;
+use shoal_types::Action;
 
 /// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds.
 const SMALL_AGAIN_SHARE: usize = 3;
@@ -23,16 +25,21 @@ const SMALL_AGAIN_SHARE: usize = 3;
 /// The effect of an announce on a swarm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<P> {
-    /// The swarm's form afterwards, or `None` if no peer is left.
-    pub(crate) form: Option<Form<P>>,
+    /// The change of its form or of its counts, if there is one.
+    pub(crate) change: Option<Change<P>>,
     /// The location of the announcer.
     pub(crate) location: Location,
     /// Whether a completed download should be counted.
     pub(crate) completes: bool,
-    /// Seeders and leechers before.
-    pub(crate) before: (u32, u32),
-    /// Seeders and leechers after.
-    pub(crate) after: (u32, u32),
+}
+
+/// A change of a swarm that its shard has to take note of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<P> {
+    /// The swarm has this form now, and perhaps other counts.
+    To(Form<P>),
+    /// No peer is left.
+    Emptied,
 }
 
 /// The location of an announcer after its announce.
@@ -49,9 +56,20 @@ pub(crate) enum Location {
 }
 
 impl<P> Outcome<P> {
-    pub(crate) fn counts(&self, completed: u32) -> Counts {
-        let (seeders, leechers) = self.after;
-        Counts { seeders, leechers, completed }
+    /// The outcome of an announce that leaves form and counts as they are.
+    fn unchanged(location: Location, completes: bool) -> Self {
+        Self { change: None, location, completes }
+    }
+
+    /// The outcome of an arrival that leaves the swarm in this form.
+    fn changed(form: Form<P>, location: Location, completes: bool) -> Self {
+        Self { change: Some(Change::To(form)), location, completes }
+    }
+
+    /// The outcome of a departure that leaves the swarm in this form, if peers are left.
+    fn left(form: Option<Form<P>>) -> Self {
+        let change = Some(form.map_or(Change::Emptied, Change::To));
+        Self { change, location: Location::Nowhere, completes: false }
     }
 }
 
@@ -82,7 +100,7 @@ impl<P: Family> Arrival<P> {
     }
 }
 
-impl<P: Family> Shard<P> {
+impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Applies an announce to a swarm that has at least one peer.
     #[inline]
     pub(crate) fn apply(
@@ -91,41 +109,36 @@ impl<P: Family> Shard<P> {
         announce: &Announce<P>,
         now: Tick,
     ) -> Result<Outcome<P>, Rejection> {
-        let before = self.roles(form);
+        if announce.action == Action::Stop {
+            return Ok(self.stop(form, &announce.peer));
+        }
         let arrival = Arrival::new(announce, now);
-        let (form, location, completes) = match (form, announce.action) {
-            (Form::Single { entry, .. }, Action::Stop) if entry.peer == announce.peer => {
-                (None, Location::Nowhere, false)
+        match form {
+            Form::Single { entry, .. } if entry.peer == arrival.peer => {
+                let (stamp, completes) = arrival.stamp(Some(entry.stamp));
+                let entry = PeerEntry { peer: arrival.peer, stamp };
+                let form = Form::Single { entry, seeds: arrival.seeds };
+                Ok(Outcome::changed(form, Location::Nowhere, completes))
             }
-            (Form::Single { .. }, Action::Stop) => (Some(*form), Location::Nowhere, false),
-            (Form::Small { block, class, is_skewed }, Action::Stop) => {
-                self.stop_small(*block, *class, *is_skewed, &announce.peer)
+            Form::Single { entry, seeds } => self.join_single(entry, *seeds, &arrival),
+            Form::Small { block, class, is_skewed } => {
+                self.arrive_small(*block, *class, *is_skewed, &arrival)
             }
-            (Form::Large { index }, Action::Stop) => self.stop_large(*index, &announce.peer),
-            (Form::Single { entry, seeds }, _) => self.arrive_single(entry, *seeds, &arrival)?,
-            (Form::Small { block, class, is_skewed }, _) => {
-                self.arrive_small(*block, *class, *is_skewed, &arrival)?
-            }
-            (Form::Large { index }, _) => self.arrive_large(*index, &arrival)?,
-        };
-        let after = form.as_ref().map_or((0, 0), |form| self.roles(form));
-        Ok(Outcome { form, location, completes, before, after })
+            Form::Large { index } => self.arrive_large(*index, &arrival),
+        }
     }
 
-    fn arrive_single(
+    /// Lets a second peer join a single one.
+    #[inline(never)]
+    fn join_single(
         &mut self,
         stored: &PeerEntry<P>,
         stored_seeds: bool,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
-        if stored.peer == arrival.peer {
-            let (stamp, completes) = arrival.stamp(Some(stored.stamp));
-            let entry = PeerEntry { peer: arrival.peer, stamp };
-            return Ok((Some(Form::Single { entry, seeds: arrival.seeds }), Location::Nowhere, completes));
-        }
+    ) -> Result<Outcome<P>, Rejection> {
         let others = [stored.peer];
         if self.exceeds_source_limit(&arrival.peer, &others, small::count_source(&others, &arrival.peer)) {
-            return Ok(self.leave_unregistered(Form::Single { entry: *stored, seeds: stored_seeds }));
+            return Ok(self.leave_unregistered());
         }
         self.admit(&arrival.peer)?;
         self.ensure_room()?;
@@ -135,26 +148,46 @@ impl<P: Family> Shard<P> {
         small.push(stored, stored_seeds);
         let location = small.push(&arrival.entry(), arrival.seeds).map_or(Location::Nowhere, Location::Small);
         // The new peer may have displaced the stored one, but never the reverse.
-        Ok((Some(Form::Small { block, class, is_skewed: false }), location, arrival.completes))
+        let form = Form::Small { block, class, is_skewed: false };
+        Ok(Outcome::changed(form, location, arrival.completes))
     }
 
+    #[inline]
     fn arrive_small(
         &mut self,
         block: Block,
         class: Class,
         is_skewed: bool,
         arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
+    ) -> Result<Outcome<P>, Rejection> {
         let small = Small::<P>::read(self.memory.block(block, class));
         if let Some(index) = small.index(&arrival.peer) {
             let (stamp, completes) = arrival.stamp(Some(Stamp(small.stamps[index])));
-            let index =
-                SmallMut::<P>::edit(self.memory.block_mut(block, class)).update(index, stamp, arrival.seeds);
-            return Ok((Some(Form::Small { block, class, is_skewed }), Location::Small(index), completes));
+            let keeps_role = (index < small.seeders) == arrival.seeds;
+            let mut small = SmallMut::<P>::edit(self.memory.block_mut(block, class));
+            let location = Location::Small(small.update(index, stamp, arrival.seeds));
+            return Ok(if keeps_role {
+                Outcome::unchanged(location, completes)
+            } else {
+                Outcome::changed(Form::Small { block, class, is_skewed }, location, completes)
+            });
         }
+        self.join_small(block, class, is_skewed, arrival)
+    }
+
+    /// As `arrive_small`, for a peer that is not in the swarm.
+    #[inline(never)]
+    fn join_small(
+        &mut self,
+        block: Block,
+        class: Class,
+        is_skewed: bool,
+        arrival: &Arrival<P>,
+    ) -> Result<Outcome<P>, Rejection> {
+        let small = Small::<P>::read(self.memory.block(block, class));
         let others = small::count_source(small.peers, &arrival.peer);
         if self.exceeds_source_limit(&arrival.peer, small.peers, others) {
-            return Ok(self.leave_unregistered(Form::Small { block, class, is_skewed }));
+            return Ok(self.leave_unregistered());
         }
         let count = small.peers.len();
         let is_skewed = is_skewed || (others + 1 >= SEVERAL && self.source_limit.is_some());
@@ -162,46 +195,43 @@ impl<P: Family> Shard<P> {
         let entry = arrival.entry();
         if let Some(index) = SmallMut::edit(self.memory.block_mut(block, class)).push(&entry, arrival.seeds) {
             let form = Form::Small { block, class, is_skewed };
-            return Ok((Some(form), Location::Small(index), arrival.completes));
+            return Ok(Outcome::changed(form, Location::Small(index), arrival.completes));
         }
         self.ensure_room()?;
         let Some(larger) = small::class_for::<P>(count + 1) else {
-            let (index, seeds) = (self.enlarge(block, class, is_skewed), arrival.seeds);
-            let (hash, large) = (entry.peer.hash(&self.key), self.larges.large_mut(index));
-            let at = large.insert(&mut self.memory, &self.key, (hash, &entry), seeds);
-            let location = at.map_or(Location::Nowhere, |at| Location::Large(LargeAt { at, seeds }));
-            return Ok((Some(Form::Large { index }), location, arrival.completes));
+            let (index, at) = self.enlarge(block, class, is_skewed, &entry, arrival.seeds)?;
+            let location = Location::Large(LargeAt { at, seeds: arrival.seeds });
+            return Ok(Outcome::changed(Form::Large { index }, location, arrival.completes));
         };
         let block = small::resize::<P>(&mut self.memory, block, class, larger);
         let index = SmallMut::edit(self.memory.block_mut(block, larger)).push(&entry, arrival.seeds);
-        Ok((
-            Some(Form::Small { block, class: larger, is_skewed }),
-            index.map_or(Location::Nowhere, Location::Small),
-            arrival.completes,
-        ))
+        let location = index.map_or(Location::Nowhere, Location::Small);
+        Ok(Outcome::changed(Form::Small { block, class: larger, is_skewed }, location, arrival.completes))
     }
 
-    fn arrive_large(
-        &mut self,
-        index: u32,
-        arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
-        let form = Some(Form::Large { index });
+    #[inline]
+    fn arrive_large(&mut self, index: u32, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         let (memory, key) = (&mut self.memory, &self.key);
         let large = self.larges.large_mut(index);
         let (hash, seeds) = (arrival.peer.hash(key), arrival.seeds);
-        if let Some(at) = large.find(memory, hash, &arrival.peer, seeds) {
-            let found = LargeAt { at, seeds };
-            let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
+        if let Some((found, old)) = large.find(memory, hash, &arrival.peer, seeds) {
+            let (stamp, completes) = arrival.stamp(Some(old));
             large.set_stamp(memory, found, stamp);
-            return Ok((form, Location::Large(found), completes));
+            return Ok(Outcome::unchanged(Location::Large(found), completes));
         }
-        let Some(at) = large.find(memory, hash, &arrival.peer, !seeds) else {
-            return self.arrive_large_anew(index, hash, arrival);
+        self.change_role(index, hash, arrival)
+    }
+
+    /// As `arrive_large`, for a peer that is not in the table of its role.
+    #[inline(never)]
+    fn change_role(&mut self, index: u32, hash: u64, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
+        let (memory, key, seeds) = (&mut self.memory, &self.key, arrival.seeds);
+        let large = self.larges.large_mut(index);
+        let Some((found, old)) = large.find(memory, hash, &arrival.peer, !seeds) else {
+            return self.join_large(index, hash, arrival);
         };
         // A peer that changes its role needs no more memory in the end, but may need some during the change.
-        let found = LargeAt { at, seeds: !seeds };
-        let (stamp, completes) = arrival.stamp(Some(large.stamp(memory, found)));
+        let (stamp, completes) = arrival.stamp(Some(old));
         let entry = PeerEntry { peer: arrival.peer, stamp };
         let has_room = memory.has_room_for(Purpose::Moving);
         let at = has_room.then(|| large.insert(memory, key, (hash, &entry), seeds)).flatten();
@@ -209,27 +239,21 @@ impl<P: Family> Shard<P> {
             // The peer keeps its role, so that it is not lost. It changes its role at a later announce, when there is
             // room.
             large.set_stamp(memory, found, stamp);
-            return Ok((form, Location::Large(found), completes));
+            return Ok(Outcome::unchanged(Location::Large(found), completes));
         };
         large.remove(memory, key, found);
-        Ok((form, Location::Large(LargeAt { at, seeds }), completes))
+        Ok(Outcome::changed(Form::Large { index }, Location::Large(LargeAt { at, seeds }), completes))
     }
 
     /// As `arrive_large`, for a peer that is in neither table.
-    fn arrive_large_anew(
-        &mut self,
-        index: u32,
-        hash: u64,
-        arrival: &Arrival<P>,
-    ) -> Result<(Option<Form<P>>, Location, bool), Rejection> {
-        let form = Form::Large { index };
+    fn join_large(&mut self, index: u32, hash: u64, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         if let Some(limit) = self.source_limit {
             let (large, memory) = (self.larges.large(index), &self.memory);
             let slot = arrival.peer.slot(&self.key);
             let in_slot = large.count_in_slot(memory, &self.key, &arrival.peer, slot);
             let count_elsewhere = || large.count_elsewhere(memory, &self.key, &arrival.peer, limit);
             if limit.is_reached_in_slots(in_slot, count_elsewhere) {
-                return Ok(self.leave_unregistered(form));
+                return Ok(self.leave_unregistered());
             }
             // In a large swarm, a few peers of one source in other slots have little effect.
             if !large.is_skewed && in_slot + 1 >= SEVERAL {
@@ -241,7 +265,8 @@ impl<P: Family> Shard<P> {
         let large = self.larges.large_mut(index);
         let at = large.insert(&mut self.memory, &self.key, (hash, &arrival.entry()), arrival.seeds);
         let at = at.ok_or(Rejection::Full)?;
-        Ok((Some(form), Location::Large(LargeAt { at, seeds: arrival.seeds }), arrival.completes))
+        let location = Location::Large(LargeAt { at, seeds: arrival.seeds });
+        Ok(Outcome::changed(Form::Large { index }, location, arrival.completes))
     }
 
     /// Returns whether a new peer exceeds the limit of its source, which has `others` of the peers of a small swarm.
@@ -264,38 +289,40 @@ impl<P: Family> Shard<P> {
 
     /// Leaves a swarm unchanged, without the new peer.
     #[cold]
-    fn leave_unregistered(&mut self, form: Form<P>) -> (Option<Form<P>>, Location, bool) {
+    fn leave_unregistered(&mut self) -> Outcome<P> {
         self.tally.unregistered += 1;
-        (Some(form), Location::Unregistered, false)
+        Outcome::unchanged(Location::Unregistered, false)
     }
 
-    fn stop_small(
-        &mut self,
-        block: Block,
-        class: Class,
-        is_skewed: bool,
-        peer: &P,
-    ) -> (Option<Form<P>>, Location, bool) {
-        let form = match Small::<P>::read(self.memory.block(block, class)).index(peer) {
-            Some(index) => {
-                SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
-                self.reduce_small(block, class, is_skewed)
-            }
-            None => Some(Form::Small { block, class, is_skewed }),
+    /// Removes a peer, if it is in the swarm.
+    #[inline(never)]
+    fn stop(&mut self, form: &Form<P>, peer: &P) -> Outcome<P> {
+        match form {
+            Form::Single { entry, .. } if entry.peer == *peer => Outcome::left(None),
+            Form::Single { .. } => Outcome::unchanged(Location::Nowhere, false),
+            Form::Small { block, class, is_skewed } => self.stop_small(*block, *class, *is_skewed, peer),
+            Form::Large { index } => self.stop_large(*index, peer),
+        }
+    }
+
+    fn stop_small(&mut self, block: Block, class: Class, is_skewed: bool, peer: &P) -> Outcome<P> {
+        let Some(index) = Small::<P>::read(self.memory.block(block, class)).index(peer) else {
+            return Outcome::unchanged(Location::Nowhere, false);
         };
-        (form, Location::Nowhere, false)
+        SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
+        Outcome::left(self.reduce_small(block, class, is_skewed))
     }
 
-    fn stop_large(&mut self, index: u32, peer: &P) -> (Option<Form<P>>, Location, bool) {
+    fn stop_large(&mut self, index: u32, peer: &P) -> Outcome<P> {
         let large = self.larges.large_mut(index);
         let hash = peer.hash(&self.key);
         for seeds in [false, true] {
-            if let Some(at) = large.find(&self.memory, hash, peer, seeds) {
-                large.remove(&mut self.memory, &self.key, LargeAt { at, seeds });
-                return (self.reduce_large(index), Location::Nowhere, false);
+            if let Some((found, _stamp)) = large.find(&self.memory, hash, peer, seeds) {
+                large.remove(&mut self.memory, &self.key, found);
+                return Outcome::left(self.reduce_large(index));
             }
         }
-        (Some(Form::Large { index }), Location::Nowhere, false)
+        Outcome::unchanged(Location::Nowhere, false)
     }
 
     /// Returns the form of a small swarm that has just lost peers, or `None` if no peer is left.
@@ -314,7 +341,7 @@ impl<P: Family> Shard<P> {
             count => {
                 // Half as many again must fit, so that a peer that returns does not cause another move.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
-                match fitting.filter(|_| self.memory.has_room_for(Purpose::Shrinking)) {
+                match fitting.filter(|_| self.memory.has_room_for_block(Purpose::Shrinking)) {
                     Some(fitting) => {
                         let block = small::resize::<P>(&mut self.memory, block, class, fitting);
                         Some(Form::Small { block, class: fitting, is_skewed })
@@ -336,7 +363,7 @@ impl<P: Family> Shard<P> {
         let is_compact = !large.leechers.has_directory() && !large.seeders.has_directory();
         if count > small::peers_max::<P>() / SMALL_AGAIN_SHARE
             || !is_compact
-            || !self.memory.has_room_for(Purpose::Shrinking)
+            || !self.memory.has_room_for_block(Purpose::Shrinking)
         {
             return Some(Form::Large { index });
         }
@@ -356,19 +383,35 @@ impl<P: Family> Shard<P> {
         self.reduce_small(block, class, is_skewed)
     }
 
-    /// Converts a full small swarm into a large one.
-    fn enlarge(&mut self, block: Block, class: Class, is_skewed: bool) -> u32 {
+    /// Converts a full small swarm into a large one that has a new peer as well. Returns its index and the location of
+    /// that peer. Changes nothing if some peer finds no place, which is possible if there is no memory for more lines.
+    fn enlarge(
+        &mut self,
+        block: Block,
+        class: Class,
+        is_skewed: bool,
+        new: &PeerEntry<P>,
+        new_seeds: bool,
+    ) -> Result<(u32, At), Rejection> {
+        if !self.memory.has_room_for(Purpose::Growing) {
+            return Err(Rejection::Full);
+        }
         let small = Small::<P>::read(self.memory.block(block, class));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
         let seeds_of_tables = self.larges.next_table_seeds(&self.key);
         let mut large = Large::holding(&mut self.memory, seeds_of_tables, leechers, seeders);
         large.is_skewed = is_skewed;
-        for (entry, seeds) in &entries {
-            let at = large.insert(&mut self.memory, &self.key, (entry.peer.hash(&self.key), entry), *seeds);
-            debug_assert!(at.is_some(), "the tables have lines for all peers of a block");
-        }
+        let (memory, key) = (&mut self.memory, &self.key);
+        let mut insert =
+            |entry: &PeerEntry<P>, seeds| large.insert(memory, key, (entry.peer.hash(key), entry), seeds);
+        let all_are_placed = entries.iter().all(|(entry, seeds)| insert(entry, *seeds).is_some());
+        let at = if all_are_placed { insert(new, new_seeds) } else { None };
+        let Some(at) = at else {
+            large.release(&mut self.memory);
+            return Err(Rejection::Full);
+        };
         self.memory.put_block(block);
-        self.larges.add(large)
+        Ok((self.larges.add(large), at))
     }
 }

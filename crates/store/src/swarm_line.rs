@@ -1,15 +1,15 @@
-//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6.
+//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6,
+//! or 24 and 15 if they are identified by fingerprints.
 //!
-//! A swarm consists of its info hash, the number of completed downloads, and its form: either one peer that is stored
-//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the info hashes) in a
-//! column, so that a search compares all of them at once. Then follow the kinds of the forms, the number of swarms, and
+//! A swarm consists of its identity, the number of completed downloads, and its form: either one peer that is stored
+//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the identities) in a
+//! column, so that a search compares all of them at once. Then follow the number of swarms, the kinds of the forms, and
 //! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for.
 //!
 //! Downloads beyond [`DOWNLOADS_MAX`] are counted elsewhere: few torrents have that many.
 
 use core::fmt;
 
-use shoal_types::InfoHash;
 use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -18,13 +18,11 @@ use crate::hash::{HashKey, word};
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
+use crate::swarm_id::SwarmId;
 use crate::table::Bucket;
 
 /// Number of completed downloads that a line can represent.
 pub(crate) const DOWNLOADS_MAX: u8 = u8::MAX;
-
-/// Number of bytes at the start of a line that a search reads, apart from the rest of one swarm.
-pub(crate) const LINE_START_BYTES: usize = 64;
 
 /// How the peers of a swarm are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +42,8 @@ pub(crate) enum Form<P> {
 
 /// A swarm as it is moved between lines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swarm<P> {
-    info_hash: InfoHash,
+pub(crate) struct Swarm<P, I> {
+    id: I,
     kind: u8,
     downloads: u8,
     inline: Inline<P>,
@@ -68,32 +66,37 @@ pub(crate) struct Inline<P> {
     stamp: u8,
 }
 
-/// Number of bytes of an info hash in its tag.
-const TAG_BYTES: usize = 2;
-
 /// Up to `N` swarms, packed at the front, and `PAD` unused bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct SwarmLine<P, const N: usize, const PAD: usize> {
+pub(crate) struct SwarmLine<P, I: SwarmId, const N: usize, const PAD: usize> {
     tags: [U16; N],
-    kinds: [u8; N],
     len: u8,
+    kinds: [u8; N],
     downloads: [u8; N],
-    /// The info hashes without their tags.
-    rests: [[u8; 20 - TAG_BYTES]; N],
+    /// The identities without their tags.
+    rests: [I::Rest; N],
     inlines: [Inline<P>; N],
     pad: [u8; PAD],
 }
 
-const _: () = assert!(size_of::<<shoal_types::PeerV4 as crate::family::Stored>::SwarmLine>() == 512);
-const _: () = assert!(size_of::<<shoal_types::PeerV6 as crate::family::Stored>::SwarmLine>() == 512);
+const _: () = {
+    use crate::family::Stored;
+    use shoal_types::{PeerV4, PeerV6};
+    assert!(size_of::<<PeerV4 as Stored>::SwarmLine>() == 512);
+    assert!(size_of::<<PeerV6 as Stored>::SwarmLine>() == 512);
+    assert!(size_of::<<PeerV4 as Stored>::FingerprintLine>() == 512);
+    assert!(size_of::<<PeerV6 as Stored>::FingerprintLine>() == 512);
+};
 
 /// Access to the swarms of a line.
-pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
+pub(crate) trait SwarmRow<P, I>: Bucket<Entry = Swarm<P, I>> {
     /// Returns the slot of a swarm.
-    fn slot(&self, info_hash: &InfoHash) -> Option<usize>;
-    /// Returns the info hash of a swarm.
-    fn info_hash(&self, slot: usize) -> InfoHash;
+    fn slot(&self, id: &I) -> Option<usize>;
+    /// Returns whether a swarm is in this slot.
+    fn holds(&self, slot: usize, id: &I) -> bool;
+    /// Returns the identity of a swarm.
+    fn id(&self, slot: usize) -> I;
     /// Returns the number of completed downloads of a swarm, which may be more if it is the maximum.
     fn downloads(&self, slot: usize) -> u8;
     /// Counts another completed download, up to the maximum.
@@ -104,16 +107,16 @@ pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
     fn set_form(&mut self, slot: usize, form: &Form<P>);
 }
 
-impl<P: Family, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, N, PAD> {
+impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, I, N, PAD> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|slot| self.entry(slot))).finish()
     }
 }
 
-impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N, PAD> {
+impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for SwarmLine<P, I, N, PAD> {
     #[inline]
-    fn slot(&self, info_hash: &InfoHash) -> Option<usize> {
-        let tag = U16::from_bytes(word(&info_hash.0, 0));
+    fn slot(&self, id: &I) -> Option<usize> {
+        let (tag, rest) = (id.tag(), id.rest());
         let mut hits = 0_u32;
         for (slot, other) in self.tags.iter().enumerate() {
             hits |= u32::from(other.get() == tag.get()) << slot;
@@ -121,7 +124,7 @@ impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N
         hits &= (1 << self.len()) - 1;
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
-            if self.rests[slot] == info_hash.0[TAG_BYTES..] {
+            if self.rests[slot] == *rest {
                 return Some(slot);
             }
             hits &= hits - 1;
@@ -130,11 +133,13 @@ impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N
     }
 
     #[inline]
-    fn info_hash(&self, slot: usize) -> InfoHash {
-        let mut bytes = [0; 20];
-        bytes[..TAG_BYTES].copy_from_slice(self.tags[slot].as_bytes());
-        bytes[TAG_BYTES..].copy_from_slice(&self.rests[slot]);
-        InfoHash(bytes)
+    fn holds(&self, slot: usize, id: &I) -> bool {
+        slot < self.len() && self.tags[slot] == id.tag() && self.rests[slot] == *id.rest()
+    }
+
+    #[inline]
+    fn id(&self, slot: usize) -> I {
+        I::join(self.tags[slot], &self.rests[slot])
     }
 
     #[inline]
@@ -190,21 +195,23 @@ impl<P: Family> Form<P> {
     }
 }
 
-impl<P: Family> Swarm<P> {
+impl<P: Family, I: SwarmId> Swarm<P, I> {
     /// Creates a swarm of one peer.
-    pub(crate) fn new(info_hash: &InfoHash, downloads: u8, entry: PeerEntry<P>, seeds: bool) -> Self {
+    pub(crate) fn new(id: &I, downloads: u8, entry: PeerEntry<P>, seeds: bool) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
-        Self { info_hash: *info_hash, kind, downloads, inline }
+        Self { id: *id, kind, downloads, inline }
     }
 }
 
-impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD> {
+impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLine<P, I, N, PAD> {
     const SLOTS: usize = N;
     const CHUNK_LINES: usize = 4;
     const STEP_SHARE: usize = 10;
+    // A search reads the rest of one swarm only.
+    const START_BYTES: usize = 64;
 
-    type Entry = Swarm<P>;
+    type Entry = Swarm<P, I>;
 
     #[inline]
     fn len(&self) -> usize {
@@ -214,13 +221,13 @@ impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD
 
     #[inline]
     fn hash(&self, slot: usize, key: &HashKey) -> u64 {
-        hash(&self.info_hash(slot), key)
+        self.id(slot).hash(key)
     }
 
     #[inline]
-    fn entry(&self, slot: usize) -> Swarm<P> {
+    fn entry(&self, slot: usize) -> Swarm<P, I> {
         Swarm {
-            info_hash: self.info_hash(slot),
+            id: self.id(slot),
             kind: self.kinds[slot],
             downloads: self.downloads[slot],
             inline: self.inlines[slot],
@@ -228,10 +235,9 @@ impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD
     }
 
     #[inline]
-    fn push(&mut self, swarm: &Swarm<P>) {
+    fn push(&mut self, swarm: &Swarm<P, I>) {
         let slot = self.len();
-        self.tags[slot] = U16::from_bytes(word(&swarm.info_hash.0, 0));
-        self.rests[slot] = word(&swarm.info_hash.0, TAG_BYTES);
+        (self.tags[slot], self.rests[slot]) = (swarm.id.tag(), *swarm.id.rest());
         self.kinds[slot] = swarm.kind;
         self.downloads[slot] = swarm.downloads;
         self.inlines[slot] = swarm.inline;
@@ -239,7 +245,7 @@ impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD
     }
 
     #[inline]
-    fn take(&mut self, slot: usize) -> Swarm<P> {
+    fn take(&mut self, slot: usize) -> Swarm<P, I> {
         let swarm = self.entry(slot);
         let last = self.len() - 1;
         self.tags[slot] = self.tags[last];
@@ -250,12 +256,4 @@ impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD
         self.len -= 1;
         swarm
     }
-}
-
-/// Returns the hash of an info hash.
-#[inline]
-pub(crate) fn hash(info_hash: &InfoHash, key: &HashKey) -> u64 {
-    let bytes = &info_hash.0;
-    let tail = u32::from_le_bytes(word(bytes, 16));
-    key.hash(u64::from_le_bytes(word(bytes, 0)), u64::from_le_bytes(word(bytes, 8)), u64::from(tail))
 }

@@ -11,7 +11,7 @@ use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::HashKey;
 use crate::shard::{Rules, Shard, seed_of_swarms};
-use crate::swarm_line;
+use crate::swarm_id::SwarmId;
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::At;
 
@@ -22,12 +22,14 @@ pub const SHARDS_MAX: usize = 256;
 const BUDGET_PER_LOCK: usize = 64;
 
 /// The swarms of one address family. Shared between threads: all methods take `&self`.
-pub struct Swarms<P: Family> {
+pub struct Swarms<P: Family, I: SwarmId = InfoHash> {
     key: HashKey,
+    /// The secret from which the identities of swarms are computed.
+    secret: I::Secret,
     timeout_s: u32,
     next_shard: NextShard,
     /// As many as a power of two.
-    shards: Box<[Cell<P>]>,
+    shards: Box<[Cell<P, I>]>,
 }
 
 /// The shard at which the next call of `expire` begins. Aligned so that the workers that change it do not disturb those
@@ -40,8 +42,8 @@ struct NextShard(AtomicUsize);
 /// cache line.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Cell<P: Family> {
-    shard: Mutex<Shard<P>>,
+struct Cell<P: Family, I: SwarmId> {
+    shard: Mutex<Shard<P, I>>,
     swarms: AtomicU64,
     seeders: AtomicU64,
     leechers: AtomicU64,
@@ -51,23 +53,26 @@ struct Cell<P: Family> {
     bytes: AtomicU64,
 }
 
-/// The position of an info hash in the store: computed once per request by [`Swarms::locate`], and passed to all later
-/// steps. The families of one store share their key, so a place located by one is valid for the other.
+/// The position of a torrent in the store: computed once per request by [`Swarms::locate`], and passed to all later
+/// steps. The families of one store share their keys, so a place located by one is valid for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    pub(crate) info_hash: InfoHash,
+    /// The identity of its swarms: see [`Identity::of_place`](crate::swarm_id::Identity::of_place).
+    pub(crate) id: InfoHash,
     /// The index of its shard.
     shard: u16,
     /// The hash from which tables compute its position.
     pub(crate) hash: u64,
     /// Where a prefetch has found the swarm. It may have moved or gone since then, so every step verifies it.
     pub(crate) hint: Option<At>,
+    /// The index of the large swarm that a prefetch has found. A later prefetch relies on it, but no announce does.
+    pub(crate) large: Option<u32>,
 }
 
 /// A shard that is locked for several steps of several requests.
-pub struct LockedShard<'s, P: Family> {
-    cell: &'s Cell<P>,
-    shard: MutexGuard<'s, Shard<P>>,
+pub struct LockedShard<'s, P: Family, I: SwarmId = InfoHash> {
+    cell: &'s Cell<P, I>,
+    shard: MutexGuard<'s, Shard<P, I>>,
     /// Whether a step may have changed the totals.
     is_changed: bool,
 }
@@ -81,10 +86,10 @@ impl Place {
     }
 }
 
-impl<P: Family> Cell<P> {
+impl<P: Family, I: SwarmId> Cell<P, I> {
     /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
-    fn publish(&self, shard: &Shard<P>) {
+    fn publish(&self, shard: &Shard<P, I>) {
         // Most announces change no total, and an unchanged line stays shared with those who read it.
         let publish = |total: &AtomicU64, value| {
             if total.load(Ordering::Relaxed) != value {
@@ -102,31 +107,32 @@ impl<P: Family> Cell<P> {
     }
 }
 
-impl<P: Family> fmt::Debug for LockedShard<'_, P> {
+impl<P: Family, I: SwarmId> fmt::Debug for LockedShard<'_, P, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockedShard").finish_non_exhaustive()
     }
 }
 
-impl<P: Family> LockedShard<'_, P> {
+impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
     /// Prefetches the line of the table in which the swarm is or would be.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_swarm(&self, place: &Place) {
         self.shard.prefetch_swarm(place);
     }
 
     /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where the swarm was
     /// found. Returns whether it is large, so that there is more to prefetch.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_large(&self, place: &mut Place) -> bool {
-        self.shard.prefetch_large(place)
+        self.shard.prefetch_large(place);
+        place.large.is_some()
     }
 
-    /// Prefetches the line in which the peer is or would be, and the peers that its reply will contain if the announce
-    /// itself is given an equal `rng`.
+    /// Prefetches the lines in which the peer is or would be, and the peers that its reply will contain if the announce
+    /// itself is given an equal `rng`. If `joins`, the peer is probably not in the swarm yet with its role.
     #[inline]
-    pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, mut rng: fastrand::Rng) {
-        self.shard.prefetch_peers(place, announce, &mut rng);
+    pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, joins: bool, mut rng: fastrand::Rng) {
+        self.shard.prefetch_peers(place, announce, joins, &mut rng);
     }
 
     /// Applies an announce, see [`Swarms::announce`].
@@ -166,7 +172,7 @@ impl<P: Family> LockedShard<'_, P> {
     }
 }
 
-impl<P: Family> Drop for LockedShard<'_, P> {
+impl<P: Family, I: SwarmId> Drop for LockedShard<'_, P, I> {
     #[inline]
     fn drop(&mut self) {
         if self.is_changed {
@@ -175,16 +181,16 @@ impl<P: Family> Drop for LockedShard<'_, P> {
     }
 }
 
-impl<P: Family> fmt::Debug for Swarms<P> {
+impl<P: Family, I: SwarmId> fmt::Debug for Swarms<P, I> {
     /// Shows totals only: there may be millions of swarms, and their members are confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.totals().fmt(f)
     }
 }
 
-impl<P: Family> Swarms<P> {
+impl<P: Family, I: SwarmId> Swarms<P, I> {
     /// Creates an empty set of swarms in this many shards, a power of two.
-    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, shards: usize) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, secret: I::Secret, shards: usize) -> Self {
         let cell = |shard| Cell {
             shard: Mutex::new(Shard::new(Arc::clone(arena), rules, shard as u64)),
             swarms: AtomicU64::new(0),
@@ -197,16 +203,17 @@ impl<P: Family> Swarms<P> {
         };
         let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
-        Self { key, timeout_s, next_shard: NextShard::default(), shards }
+        Self { key, secret, timeout_s, next_shard: NextShard::default(), shards }
     }
 
     /// Hashes the info hash, once for all steps of a request.
     #[inline]
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        let hash = swarm_line::hash(info_hash, &self.key);
+        let id = I::of(info_hash, &self.secret);
+        let (hash, id) = (id.hash(&self.key), id.in_place());
         let shard = hash & (self.shards.len() as u64 - 1);
-        Place { info_hash: *info_hash, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None }
+        Place { id, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None, large: None }
     }
 
     /// Returns the number of shards.
@@ -219,7 +226,7 @@ impl<P: Family> Swarms<P> {
     /// held for microseconds; a thread must not hold two.
     #[inline]
     #[must_use]
-    pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
+    pub fn lock(&self, shard: usize) -> LockedShard<'_, P, I> {
         let cell = &self.shards[shard];
         LockedShard { cell, shard: cell.shard.lock(), is_changed: false }
     }
@@ -227,7 +234,7 @@ impl<P: Family> Swarms<P> {
     /// As [`lock`](Self::lock), unless another thread holds the lock.
     #[inline]
     #[must_use]
-    pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P>> {
+    pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P, I>> {
         let cell = &self.shards[shard];
         Some(LockedShard { cell, shard: cell.shard.try_lock()?, is_changed: false })
     }
@@ -293,20 +300,6 @@ impl<P: Family> Swarms<P> {
         self.lock(place.shard()).scrape(place)
     }
 
-    /// Returns the selector of a torrent, see [`Walk`](crate::Walk).
-    pub(crate) fn selector(&self, shard: usize, info_hash: &InfoHash) -> u32 {
-        seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()
-    }
-
-    /// Lists the swarms of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
-    /// selector.
-    pub(crate) fn list(&self, shard: usize, first: u32, last: u32, listed: &mut Vec<Listed>) -> u32 {
-        let shard = self.shards[shard].shard.lock();
-        let last = shard.last_selector(first).min(last);
-        shard.list(first..=last, listed);
-        last
-    }
-
     /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of
     /// work. Call this many times a second alongside the traffic, from any number of threads.
     pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
@@ -340,6 +333,23 @@ impl<P: Family> Swarms<P> {
         expired
     }
 
+    /// Removes a swarm with all its peers. Returns whether there was one. The lock is released again and again, so that
+    /// requests to other swarms wait for microseconds only; peers that are added in the meantime are removed as well.
+    pub fn remove(&self, info_hash: &InfoHash) -> bool {
+        let place = self.locate(info_hash);
+        let has_existed = self.scrape(&place) != Counts::default();
+        let mut cursor = None;
+        loop {
+            let mut locked = self.lock(place.shard());
+            locked.is_changed = true;
+            let mut budget = BUDGET_PER_LOCK;
+            cursor = locked.shard.remove_swarm(&place, cursor, &mut budget);
+            if cursor.is_none() {
+                return has_existed;
+            }
+        }
+    }
+
     /// Returns totals over all swarms, without disturbing the traffic.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -352,5 +362,21 @@ impl<P: Family> Swarms<P> {
             unregistered: sum.unregistered + cell.unregistered.load(Ordering::Relaxed),
             bytes: sum.bytes + cell.bytes.load(Ordering::Relaxed),
         })
+    }
+}
+
+impl<P: Family> Swarms<P> {
+    /// Returns the selector of a torrent, see [`Walk`](crate::Walk).
+    pub(crate) fn selector(&self, shard: usize, info_hash: &InfoHash) -> u32 {
+        seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()
+    }
+
+    /// Lists the swarms of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
+    /// selector.
+    pub(crate) fn list(&self, shard: usize, first: u32, last: u32, listed: &mut Vec<Listed>) -> u32 {
+        let shard = self.shards[shard].shard.lock();
+        let last = shard.last_selector(first).min(last);
+        shard.list(first..=last, listed);
+        last
     }
 }

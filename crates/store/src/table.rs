@@ -4,10 +4,11 @@
 //! in two by one more bit, and two halves that have become small are merged. A directory has an index for each
 //! combination of the bits that the deepest segment needs. A table that fits in one segment has no directory.
 //!
-//! No operation does more than rebuild two segments and double or halve the directory. The mixed hash is secret, so only
-//! chance decides which entries share a segment. A client that found out by many announces could fill one segment with
-//! entries that differ in late bits only. Each bit doubles the number of announces that it takes; at [`DEPTH_MAX`] bits,
-//! a full segment accepts no more entries.
+//! No operation does more than rebuild a few segments and double or halve the directory. The mixed hash is secret, so
+//! only chance decides which entries share a segment. A client that found out by many announces could fill one segment
+//! with entries that differ in late bits only. Each bit doubles the number of announces that it takes. A full segment that
+//! is [`DEPTH_SPARE`] bits deeper than segments of equal size would be accepts no more entries, so the directory is never
+//! much larger than the number of segments demands.
 //!
 //! This module owns the entries of a table. It must not know what an entry means.
 
@@ -20,10 +21,19 @@ use crate::arena::Purpose;
 use crate::hash::{HashKey, Mixed, Salt, Seed};
 use crate::memory::Memory;
 pub(crate) use crate::segment::Bucket;
-use crate::segment::{Placed, Segment, lines_for, lines_max};
+use crate::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
 
 /// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
-const DEPTH_MAX: u8 = if cfg!(test) { 9 } else { 24 };
+const DEPTH_MAX: u8 = 24;
+
+/// Number of bits that a segment may have in addition to those that as many segments of equal size need. By chance, one
+/// or two are needed. Eight let the directory grow to some KiB for each segment, and a client that fills segments of that
+/// depth causes one entry of others in 256 or more to be refused for as many segments as there are without it.
+const DEPTH_SPARE: u8 = 8;
+
+/// Number of removals after which a segment settles, on average. Entries that lie badly, as those of sources with eight
+/// peers a slot do, often find no place in fewer lines, and the attempt costs some ten microseconds.
+const REMOVALS_PER_ATTEMPT: u32 = 16;
 
 /// Two segments are merged when together they have at most this many 8ths of the entries that one may have.
 const MERGED_8THS_MAX: usize = 4;
@@ -32,12 +42,28 @@ const MERGED_8THS_MAX: usize = 4;
 /// have equal hashes, as those of one source and slot have.
 const GROWTHS_MAX: usize = 4;
 
+/// Units of the budget of expiry, each about a cache line of work, for a segment that is merged or gets fewer lines.
+const SETTLING_UNITS: usize = 16;
+
 /// The location of an entry, valid until the table changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     /// The number of the line: the index of its segment, then [`line_bits`] for the line in it.
     pub(crate) line: u32,
-    pub(crate) slot: usize,
+    /// A line has few slots. This type is copied with every request.
+    slot: u32,
+}
+
+impl At {
+    #[inline]
+    pub(crate) fn new(line: u32, slot: usize) -> Self {
+        Self { line, slot: (slot as u64 & 0xffff_ffff) as u32 }
+    }
+
+    #[inline]
+    pub(crate) fn slot(self) -> usize {
+        self.slot as usize
+    }
 }
 
 /// A hash table.
@@ -77,11 +103,13 @@ impl<B: Bucket> Table<B> {
         Self { seed, len: 0, salts: 0, segments: Segments::One(Segment::new(seed.salt(0), 0, 0)) }
     }
 
-    /// Creates a table for `entries` entries, which must be few. `memory` must have room.
+    /// Creates a table for `entries` entries, which must be few, without space for more: the first growth tells whether
+    /// there are more. `memory` must have room.
     pub(crate) fn holding(memory: &mut Memory, seed: Seed, entries: usize) -> Self {
         let mut table = Self::new(seed);
         let none = core::iter::empty::<(&B, usize)>();
-        let lines = Placed::new(Vec::new(), none, lines_for::<B>(entries), seed.salt(0), |_, _| seed.mix(0));
+        let lines =
+            Placed::new(Vec::new(), none, lines_just_for::<B>(entries), seed.salt(0), |_, _| seed.mix(0));
         table.segment_mut(0).replace_lines(memory, &lines.expect("no entry lacks a place"));
         table
     }
@@ -160,34 +188,71 @@ impl<B: Bucket> Table<B> {
         self.segment(segment).expect("the entry was just found in it").line_mut(memory, line)
     }
 
+    /// Returns all lines from this number on, again and again, with their numbers. A segment without lines counts as an
+    /// empty line.
+    #[inline]
+    pub(crate) fn ring<'a>(
+        &'a self,
+        memory: &'a Memory,
+        number: u32,
+    ) -> impl Iterator<Item = (u32, Option<&'a B>)> {
+        let segments = self.segments_slice();
+        let (mut index, mut line) = Self::place(number);
+        core::iter::from_fn(move || {
+            let segment = &segments[index];
+            let item =
+                (Self::number(index, line), (line < segment.lines()).then(|| segment.line(memory, line)));
+            line += 1;
+            if line >= segment.lines() {
+                (index, line) = (if index + 1 < segments.len() { index + 1 } else { 0 }, 0);
+            }
+            Some(item)
+        })
+    }
+
     /// Prefetches the line with this number, and the one behind it.
     #[inline]
     pub(crate) fn prefetch_line(&self, memory: &Memory, number: u32) {
         let (segment, line) = Self::place(number);
-        if let Some(segment) = self.segment(segment) {
+        if let Some(segment) = self.segment(segment).filter(|segment| line < segment.lines()) {
             segment.prefetch(memory, line, 2 * size_of::<B>());
         }
     }
 
-    /// Prefetches the beginnings, of this many bytes, of the two lines in which an entry with this hash is or would be.
+    /// Prefetches the beginnings of the two lines in which an entry with this hash is or would be.
     #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64, bytes: usize) {
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
         let mixed = self.seed.mix(hash);
-        self.selected(mixed).1.prefetch_lines_of(memory, mixed, bytes);
+        self.selected(mixed).1.prefetch_lines_of(memory, mixed);
     }
 
-    /// Looks for an entry with this hash. `matching` returns the slot of a line that holds the entry.
+    /// Looks for an entry with this hash, and returns its location and its line. `matching` returns the slot of a line
+    /// that holds the entry.
     #[inline(always)]
-    pub(crate) fn find(
+    pub(crate) fn find<'a>(
         &self,
-        memory: &Memory,
+        memory: &'a Memory,
         hash: u64,
         matching: impl Fn(&B) -> Option<usize>,
-    ) -> Option<At> {
+    ) -> Option<(At, &'a B)> {
         let mixed = self.seed.mix(hash);
         let (index, segment) = self.selected(mixed);
-        let (line, slot) = segment.find(memory, mixed, matching)?;
-        Some(At { line: Self::number(index, line), slot })
+        let (number, slot, line) = segment.find(memory, mixed, matching)?;
+        Some((At::new(Self::number(index, number), slot), line))
+    }
+
+    /// As `find`, with the line for writing.
+    #[inline(always)]
+    pub(crate) fn find_mut<'a>(
+        &self,
+        memory: &'a mut Memory,
+        hash: u64,
+        matching: impl Fn(&B) -> Option<usize>,
+    ) -> Option<(At, &'a mut B)> {
+        let mixed = self.seed.mix(hash);
+        let (index, segment) = self.selected(mixed);
+        let (number, slot, _) = segment.find(memory, mixed, matching)?;
+        Some((At::new(Self::number(index, number), slot), segment.line_mut(memory, number)))
     }
 
     /// Visits the lines that may hold entries with this hash.
@@ -241,7 +306,7 @@ impl<B: Bucket> Table<B> {
         let at = at.map(|at| (index, at)).or_else(|| self.insert_elsewhere(memory, key, mixed, entry));
         let (index, (line, slot)) = at?;
         self.len += 1;
-        Some(At { line: Self::number(index, line), slot })
+        Some(At::new(Self::number(index, line), slot))
     }
 
     /// Inserts an entry for which its lines and their neighbours have no space, by growing until they have. Returns its
@@ -266,7 +331,7 @@ impl<B: Bucket> Table<B> {
     pub(crate) fn remove(&mut self, memory: &mut Memory, at: At) -> B::Entry {
         let (segment, line) = Self::place(at.line);
         self.len -= 1;
-        self.segment_mut(segment).remove(memory, (line, at.slot))
+        self.segment_mut(segment).remove(memory, (line, at.slot()))
     }
 
     /// Gives the segment of this line fewer lines if it has far too many. As opposed to `settle`, the entries keep their
@@ -280,12 +345,30 @@ impl<B: Bucket> Table<B> {
     }
 
     /// Lets all segments settle, one per call, from the last to the first. `left` is the number of segments that are
-    /// left, at first at least that of all segments. Returns whether more follow.
-    pub(crate) fn settle_next(&mut self, memory: &mut Memory, key: &HashKey, left: &mut u32) -> bool {
+    /// left, at first at least that of all segments. The work comes out of `budget`. Returns whether more follow.
+    pub(crate) fn settle_next(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        left: &mut u32,
+        budget: &mut usize,
+    ) -> bool {
         let segments = u32::try_from(self.extent().0).unwrap_or(u32::MAX);
         *left = (*left).min(segments).saturating_sub(1);
+        let salts = self.salts;
         self.settle(memory, key, Self::number(*left as usize, 0));
+        // A new salt means that entries were placed again.
+        *budget = budget.saturating_sub(if self.salts == salts { 1 } else { SETTLING_UNITS });
         *left > 0
+    }
+
+    /// Lets the segment of this line settle after one of some removals. Chance decides, so that a client cannot choose
+    /// removals that cause an attempt each.
+    #[inline]
+    pub(crate) fn settle_sometimes(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
+        if self.seed.salt(self.salts ^ self.len.rotate_right(8)).is_chosen(REMOVALS_PER_ATTEMPT) {
+            self.settle(memory, key, number);
+        }
     }
 
     /// Adapts the segment of this line to its number of entries: merges it with its other half, or gives it fewer lines.
@@ -351,6 +434,12 @@ impl<B: Bucket> Table<B> {
         (index, &self.segments_slice()[index])
     }
 
+    /// Returns the maximum depth of a segment among as many as there are.
+    fn depth_max(&self) -> u8 {
+        let depth = DEPTH_SPARE + u8::try_from(self.extent().0.ilog2()).unwrap_or(DEPTH_MAX);
+        depth.min(DEPTH_MAX)
+    }
+
     fn next_salt(&mut self) -> Salt {
         self.salts = self.salts.wrapping_add(1);
         self.seed.salt(self.salts)
@@ -362,11 +451,11 @@ impl<B: Bucket> Table<B> {
         if !memory.has_room_for(Purpose::Moving) {
             return;
         }
-        let segment = self.segment_mut(index);
+        let segment = &self.segments_slice()[index];
         if segment.lines() < lines_max::<B>() {
             let lines = segment.lines_after_growth(1 + more_steps);
             self.rebuild(memory, key, index, lines);
-        } else if segment.depth < DEPTH_MAX {
+        } else if segment.depth < self.depth_max() {
             self.split(memory, key, index, more_steps);
         }
     }
@@ -374,7 +463,7 @@ impl<B: Bucket> Table<B> {
     /// Moves the entries of a segment to this many lines, under a new salt, unless they find no place there.
     #[cold]
     fn rebuild(&mut self, memory: &mut Memory, key: &HashKey, index: usize, lines: usize) {
-        let [mut moved, buffer] = memory.take_scratch();
+        let [mut moved, buffer] = memory.begin_move();
         let (salt, mix) = (self.next_salt(), mixing(self.seed, key));
         let segment = self.segment_mut(index);
         moved.clear();
@@ -386,12 +475,12 @@ impl<B: Bucket> Table<B> {
             }
             Err(buffer) => buffer,
         };
-        memory.put_scratch([moved, buffer]);
+        memory.end_move([moved, buffer]);
     }
 
     /// Splits a segment by the next bit, unless its entries find no place.
     fn split(&mut self, memory: &mut Memory, key: &HashKey, index: usize, more_steps: usize) {
-        let [mut moved, buffer] = memory.take_scratch();
+        let [mut moved, buffer] = memory.begin_move();
         let (salts, mix) = ([self.next_salt(), self.next_salt()], mixing(self.seed, key));
         let directory = self.directory();
         let segment = &directory.segments[index];
@@ -401,9 +490,7 @@ impl<B: Bucket> Table<B> {
         let side =
             |half| entries_of::<B>(&moved).filter(move |&(line, slot)| mix(line, slot).bit(depth) == half);
         let ones = side(1).count();
-        let more_lines = lines_max::<B>() / B::STEP_SHARE * more_steps;
-        let lines =
-            [segment.len() - ones, ones].map(|len| (lines_for::<B>(len) + more_lines).min(lines_max::<B>()));
+        let lines = lines_of_halves::<B>([segment.len() - ones, ones], more_steps);
         let halves = Placed::new(buffer, side(0), lines[0], salts[0], mix)
             .and_then(|zero| Ok([zero, Placed::new(Vec::new(), side(1), lines[1], salts[1], mix)?]));
         let buffer = match halves {
@@ -420,7 +507,7 @@ impl<B: Bucket> Table<B> {
             }
             Err(buffer) => buffer,
         };
-        memory.put_scratch([moved, buffer]);
+        memory.end_move([moved, buffer]);
         self.drop_needless_directory();
     }
 
@@ -452,7 +539,7 @@ impl<B: Bucket> Table<B> {
     /// Merges the two halves of a segment, unless their entries find no place.
     #[cold]
     fn merge(&mut self, memory: &mut Memory, key: &HashKey, index: usize, other: usize) {
-        let [mut moved, buffer] = memory.take_scratch();
+        let [mut moved, buffer] = memory.begin_move();
         let (salt, mix) = (self.next_salt(), mixing(self.seed, key));
         let directory = self.directory();
         moved.clear();
@@ -469,7 +556,7 @@ impl<B: Bucket> Table<B> {
             }
             Err(buffer) => buffer,
         };
-        memory.put_scratch([moved, buffer]);
+        memory.end_move([moved, buffer]);
         self.drop_needless_directory();
     }
 
@@ -482,6 +569,12 @@ impl<B: Bucket> Table<B> {
             self.segments = Segments::One(segment);
         }
     }
+}
+
+/// Returns the numbers of lines of two halves with this many entries, and some steps of space for more.
+fn lines_of_halves<B: Bucket>(lens: [usize; 2], more_steps: usize) -> [usize; 2] {
+    let more_lines = lines_max::<B>() / B::STEP_SHARE * more_steps;
+    lens.map(|len| (lines_for::<B>(len) + more_lines).min(lines_max::<B>()))
 }
 
 /// Returns the last selector of a segment.

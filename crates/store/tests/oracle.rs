@@ -1,11 +1,11 @@
-//! Random sequences of operations on the store and on a naive model of it must agree.
+//! Random sequences of operations on the store, in both of its modes, and on a naive model of it must agree.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use shoal_store::{Announce, Family, Settings, Store, Swarms};
+use shoal_store::{Announce, Family, FingerprintKey, Settings, Store, SwarmId, Swarms};
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -14,15 +14,12 @@ const TIMEOUT_S: u32 = 1800;
 /// A tick of expiry is a 64th of the timeout, and a sweep takes an eighth: no peer outlives this.
 const FORGOTTEN_S: u32 = TIMEOUT_S + TIMEOUT_S / 64 + 2 * (TIMEOUT_S / 8) + 60;
 
-fn store() -> Store {
-    let settings = Settings {
-        memory_bytes_max: 1 << 30,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 65_535,
-        hash_key: [11, 22, 33, 44],
-    };
-    Store::new(&settings).expect("address space")
-}
+const SETTINGS: Settings = Settings {
+    memory_bytes_max: 1 << 30,
+    peer_timeout_s: TIMEOUT_S,
+    peers_per_source_max: 65_535,
+    hash_key: [11, 22, 33, 44],
+};
 
 fn info_hash(number: u16) -> InfoHash {
     let mut bytes = [0x5a; 20];
@@ -36,7 +33,7 @@ trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std:
     /// Whether each peer is of a source of its own. Only a few downloads of one source are counted.
     const HAVE_SOURCES: bool;
     fn numbered(number: u16) -> Self;
-    fn swarms(store: &Store) -> &Swarms<Self>;
+    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I>;
 }
 
 impl Numbered for PeerV4 {
@@ -47,7 +44,7 @@ impl Numbered for PeerV4 {
         Self([10, 0, high, low, low, high | 1])
     }
 
-    fn swarms(store: &Store) -> &Swarms<Self> {
+    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
         &store.v4
     }
 }
@@ -61,7 +58,7 @@ impl Numbered for PeerV6 {
         Self(bytes)
     }
 
-    fn swarms(store: &Store) -> &Swarms<Self> {
+    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
         &store.v6
     }
 }
@@ -71,6 +68,7 @@ enum Step {
     Announce { swarm: u16, peer: u16, action: Action, wanted: usize },
     Many { swarm: u16, peers: std::ops::Range<u16>, action: Action },
     Scrape { swarm: u16 },
+    Remove { swarm: u16 },
     Pass { seconds: u32 },
 }
 
@@ -90,6 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..4_u16, 0..400_u16, 1..400_u16, action())
             .prop_map(|(swarm, first, count, action)| Step::Many { swarm, peers: first..first + count, action }),
         2 => (0..5_u16).prop_map(|swarm| Step::Scrape { swarm }),
+        1 => (0..5_u16).prop_map(|swarm| Step::Remove { swarm }),
         1 => (1..700_u32).prop_map(|seconds| Step::Pass { seconds }),
     ]
 }
@@ -177,14 +176,14 @@ impl<P: Numbered> Model<P> {
     }
 }
 
-struct World<'s, P: Numbered> {
-    swarms: &'s Swarms<P>,
+struct World<'s, P: Numbered, I: SwarmId> {
+    swarms: &'s Swarms<P, I>,
     model: Model<P>,
     rng: fastrand::Rng,
     now_s: u32,
 }
 
-impl<P: Numbered> World<'_, P> {
+impl<P: Numbered, I: SwarmId> World<'_, P, I> {
     fn announce(&mut self, swarm: u16, peer: u16, action: Action, wanted: usize) {
         let (hash, peer) = (info_hash(swarm), P::numbered(peer));
         let mut out = [0; 80 * 18];
@@ -192,7 +191,7 @@ impl<P: Numbered> World<'_, P> {
         self.swarms.prefetch_swarm(&place);
         let announce = Announce { peer, action, peers_wanted: wanted };
         self.swarms.lock(place.shard()).prefetch_large(&mut place);
-        self.swarms.lock(place.shard()).prefetch_peers(&place, &announce, self.rng.clone());
+        self.swarms.lock(place.shard()).prefetch_peers(&place, &announce, self.rng.bool(), self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
         self.model.announce(hash, peer, action, self.now_s).check(answer.counts);
         let candidates = self.model.candidates(hash, peer);
@@ -250,6 +249,12 @@ impl<P: Numbered> World<'_, P> {
                 let hash = info_hash(*swarm);
                 self.model.counts(hash).check(self.swarms.scrape(&self.swarms.locate(&hash)));
             }
+            Step::Remove { swarm } => {
+                let hash = info_hash(*swarm);
+                let has_existed = self.model.swarms.remove(&hash).is_some();
+                assert_eq!(self.swarms.remove(&hash), has_existed);
+                assert_eq!(self.swarms.scrape(&self.swarms.locate(&hash)), Counts::default());
+            }
             Step::Pass { seconds } => self.pass(*seconds),
         }
         self.check_totals();
@@ -265,9 +270,14 @@ impl<P: Numbered> World<'_, P> {
 }
 
 fn agree<P: Numbered>(steps: &[Step], seed: u64) {
-    let store = store();
+    check::<P, _>(&Store::new(&SETTINGS).unwrap(), steps, seed);
+    let key = FingerprintKey::new(&[7; 16]);
+    check::<P, _>(&Store::of_fingerprints(&SETTINGS, 4, key).unwrap(), steps, seed);
+}
+
+fn check<P: Numbered, I: SwarmId>(store: &Store<I>, steps: &[Step], seed: u64) {
     let mut world = World {
-        swarms: P::swarms(&store),
+        swarms: P::swarms(store),
         model: Model { swarms: BTreeMap::new(), downloaders: BTreeSet::new() },
         rng: fastrand::Rng::with_seed(seed),
         now_s: 1_000_000,

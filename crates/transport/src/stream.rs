@@ -186,4 +186,9 @@ pub trait StreamService {
 
     /// Returns whether connections from `remote` count towards the limit of their source. Those of a proxy should not.
     fn is_limited(&self, remote: &Remote) -> bool;
+
+    /// Returns whether `remote` may open a connection now. If not, it is refused.
+    fn may_connect(&mut self, _remote: &Remote) -> bool {
+        true
+    }
 }

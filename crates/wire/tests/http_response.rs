@@ -19,7 +19,7 @@ const OK: ResponseHead<'_> = ResponseHead {
     fields: &[],
 };
 
-const STATUSES: [Status; 11] = [
+const STATUSES: [Status; 12] = [
     Status::Ok,
     Status::BadRequest,
     Status::Forbidden,
@@ -29,6 +29,7 @@ const STATUSES: [Status; 11] = [
     Status::ContentTooLarge,
     Status::UriTooLong,
     Status::UpgradeRequired,
+    Status::TooManyRequests,
     Status::HeaderFieldsTooLarge,
     Status::ServiceUnavailable,
 ];

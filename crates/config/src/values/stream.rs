@@ -6,8 +6,10 @@ use core::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use shoal_access::clients::ClientRule;
+use shoal_access::ports::Ports;
 
-use super::{HostName, Origin, parse_address, quote};
+use super::{HostName, ListSource, Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -92,9 +94,13 @@ impl Trusted {
         if text == UNIX {
             return Some(Self::Unix);
         }
-        let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        network.ok().map(Self::Network)
+        parse_network(text).map(Self::Network)
     }
+}
+
+/// Parses a network or a single address.
+fn parse_network(text: &str) -> Option<IpNet> {
+    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()
 }
 
 /// Implements `Value` for lists of a type. The range limits their length.
@@ -136,6 +142,13 @@ list!(
 list!(Trusted, "a list such as \"10.0.0.0/8\", \"::1\" or \"unix\"", Trusted::parse, Trusted::to_string);
 
 list!(
+    IpNet,
+    "a list of networks and addresses such as \"10.0.0.0/8\" or \"2001:db8::1\"",
+    parse_network,
+    IpNet::to_string
+);
+
+list!(
     Origin,
     "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
     Origin::parse,
@@ -148,6 +161,17 @@ list!(
     HostName::parse,
     HostName::to_string
 );
+
+list!(
+    ClientRule,
+    "a list such as \"-XL\", \"qB<4.6 please update\" or \"UT>=3.0&<3.5\"",
+    |text: &str| text.parse().ok(),
+    ClientRule::to_string
+);
+
+list!(Ports, "a list of ports and ranges such as \"25\" or \"1-1023\"", Ports::parse, Ports::to_string);
+
+list!(ListSource, "a list of files such as \"/etc/shoal/denied\"", ListSource::parse, ListSource::to_string);
 
 list!(
     PathBuf,

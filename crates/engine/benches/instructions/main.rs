@@ -13,13 +13,17 @@
 mod clients;
 mod counts;
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use shoal_access::Access;
+use shoal_access::networks::{Network, NetworkTable};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
+use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
@@ -27,7 +31,7 @@ use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 
 use clients::{Clients, Mix, REQUEST_BYTES_MAX};
 
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
 
@@ -38,28 +42,40 @@ pub(crate) struct Case {
     mix: Mix,
     /// Average number of announces in the life of a peer; 0 means that peers never leave.
     announces_per_life: u32,
+    /// Whether there are 100,000 networks and limits of sources.
+    has_rules: bool,
 }
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     Case {
         name: "instructions/connect",
         mix: Mix { connect: 1, announce: 0, scrape: 0 },
         announces_per_life: 0,
+        has_rules: false,
     },
     Case {
         name: "instructions/announce",
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
+        has_rules: false,
     },
     Case {
         name: "instructions/published",
         mix: Mix { connect: 50, announce: 50, scrape: 1 },
         announces_per_life: 0,
+        has_rules: false,
     },
     Case {
         name: "instructions/published-churn",
         mix: Mix { connect: 50, announce: 50, scrape: 1 },
         announces_per_life: 8,
+        has_rules: false,
+    },
+    Case {
+        name: "instructions/announce-with-rules",
+        mix: Mix { connect: 0, announce: 1, scrape: 0 },
+        announces_per_life: 0,
+        has_rules: true,
     },
 ];
 
@@ -120,7 +136,8 @@ fn run(case: Case, size: Size) -> u64 {
     // As in comparisons, whose load comes from a few addresses.
     let mut config = Config::default();
     config.announce.peers_per_address_max = 0;
-    let (policy, rng) = (Arc::new(Policy::new(config)), fastrand::Rng::with_seed(3));
+    let rng = fastrand::Rng::with_seed(3);
+    let policy = Arc::new(if case.has_rules { with_rules(config) } else { Policy::new(config) });
     let mut responder = Responder::new(policy, &KEY, store, Tally::default(), rng);
     let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s);
     let mut first = 0;
@@ -138,6 +155,20 @@ fn run(case: Case, size: Size) -> u64 {
     let replies = (0..size.batches)
         .map(|_| serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out)));
     replies.sum()
+}
+
+/// Returns a policy with 100,000 networks that refuse no client here, and limits that none of them reaches.
+fn with_rules(mut config: Config) -> Policy {
+    config.limits.udp_requests_per_s = 1_000_000;
+    let mut rng = fastrand::Rng::with_seed(5);
+    // The clients are in 127.0.0.0/8, so lower addresses are used.
+    let denied: Vec<Network> = (0..100_000)
+        .filter_map(|_| Network::new(Ipv4Addr::from_bits(rng.u32(..0x7f00_0000)).into(), rng.u8(16..=32)))
+        .collect();
+    let networks = Some(Arc::new(NetworkTable::new(None, &denied)));
+    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
+    let limits = Limits::of(&config.limits, sources).expect("it does not fail");
+    Policy::new(config).with_access(Access { networks, ..Access::default() }).with_limits(limits)
 }
 
 /// The function whose instructions are counted, see `counts`.

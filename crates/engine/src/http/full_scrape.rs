@@ -4,12 +4,13 @@
 //! Torrents come in the order of the store, not in ascending order of their info hashes as bencoding requires:
 //! sorting tens of millions of them would take as much memory as the store. Clients do not insist on the order.
 
-use shoal_store::{Listed, Walk};
+use shoal_store::{Listed, SharedStore, Walk};
 use shoal_wire::http::reply;
 
 use super::{Responder, scrape_file};
 
-/// Size in bytes at which a piece is complete. One read of the store adds about 10 KiB at most.
+/// Size in bytes at which a piece is complete. One read of the store adds up to a segment of each family: usually some 40
+/// KiB, at most 75.
 const PIECE_BYTES: usize = 20 << 10;
 
 /// Maximum number of store reads per piece, in case there is little to find: each read takes microseconds.
@@ -30,7 +31,7 @@ impl FullScrape {
         self.listed.capacity() * size_of::<Listed>()
     }
 
-    /// Appends the next piece to `body`: at most about 32 KiB, sometimes nothing. Returns whether there is more.
+    /// Appends the next piece to `body`: at most about 100 KiB, sometimes nothing. Returns whether there is more.
     /// After the last piece it must not be called again.
     pub fn next(&mut self, responder: &Responder, body: &mut Vec<u8>) -> bool {
         if !self.has_begun {
@@ -39,7 +40,11 @@ impl FullScrape {
         }
         let piece_end = body.len() + PIECE_BYTES;
         for _ in 0..READS_MAX {
-            let has_more = responder.store.list(&mut self.walk, &mut self.listed);
+            let has_more = match &responder.store {
+                SharedStore::Whole(store) => store.list(&mut self.walk, &mut self.listed),
+                // A fingerprint names no torrent. The configuration refuses full scrapes in this mode.
+                SharedStore::Fingerprints(_) => false,
+            };
             for torrent in &self.listed {
                 reply::scrape_file(torrent.info_hash, scrape_file(torrent.counts), body);
             }

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use shoal_store::{Announce, Store, Swarms};
+use shoal_store::{Announce, Store, SwarmId, Swarms};
 use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -47,9 +47,9 @@ impl Handout {
     }
 
     /// Executes an admitted announce of the peer at `address`.
-    pub(super) fn announce(
+    pub(super) fn announce<I: SwarmId>(
         &mut self,
-        store: &Store,
+        store: &Store<I>,
         info_hash: &InfoHash,
         address: SocketAddr,
         decision: Decision,
@@ -80,9 +80,9 @@ impl Handout {
 
 /// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads
 /// the swarm of the other family. Each family comes with the buffer for its peers.
-fn join<P: shoal_store::Family, Q: shoal_store::Family>(
-    (own, own_out): (&Swarms<P>, &mut [u8]),
-    (other, other_out): (&Swarms<Q>, &mut [u8]),
+fn join<P: shoal_store::Family, Q: shoal_store::Family, I: SwarmId>(
+    (own, own_out): (&Swarms<P, I>, &mut [u8]),
+    (other, other_out): (&Swarms<Q, I>, &mut [u8]),
     info_hash: &InfoHash,
     announce: &Announce<P>,
     registers: bool,

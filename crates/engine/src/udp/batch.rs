@@ -5,13 +5,14 @@
 //! worker holds the lock, the group comes last.
 
 use arrayvec::ArrayVec;
-use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Swarms};
+use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, SwarmId, Swarms};
 use shoal_transport::datagram::BATCH_MAX;
 
 use super::{Query, SCRAPE_HASHES_MAX};
 
-/// Maximum number of requests that wait: a whole batch of announces, and one scrape that is as long as it may be. A
-/// torrent of a scrape counts as one request.
+/// Maximum number of requests that wait: one for each datagram of a batch, and one scrape that is as long as it may be.
+/// A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all datagrams
+/// behind it, so that announces need not check.
 const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
 
 /// The index that no item has.
@@ -36,8 +37,6 @@ pub(super) struct Item<P> {
     exchange: u8,
     /// The next item of its group.
     next: u8,
-    /// Whether the swarm has been found and is large.
-    is_large: bool,
     pub(super) query: Query,
     pub(super) work: Work<P>,
 }
@@ -49,6 +48,8 @@ pub(super) enum Work<P> {
     Announce {
         announce: Announce<P>,
         registers: bool,
+        /// Whether the peer says that it is new.
+        joins: bool,
         /// The seed of its sample. It is drawn this early so that the peers of the sample can be prefetched.
         sample_seed: u64,
     },
@@ -71,7 +72,7 @@ struct Group {
 /// Returns an index of the batch, or of an item or a group, as one byte.
 #[inline]
 fn short(index: usize) -> u8 {
-    u8::try_from(index).unwrap_or(NONE)
+    (index as u64 & 0xff) as u8
 }
 
 impl<P> Item<P> {
@@ -92,12 +93,12 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Appends an item. There must be room for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, place: Place, exchange: usize, query: Query, work: Work<P>) {
         let shard = place.shard();
         let has_announces = matches!(work, Work::Announce { .. });
         let index = short(self.items.len());
-        self.items.push(Item { place, exchange: short(exchange), next: NONE, is_large: false, query, work });
+        self.items.push(Item { place, exchange: short(exchange), next: NONE, query, work });
         let group = &mut self.group_of_shard[shard];
         if let Some(group) = self.groups.get_mut(usize::from(*group)) {
             self.items[usize::from(group.last)].next = index;
@@ -110,7 +111,7 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Starts to load the swarms.
-    pub(super) fn prefetch_swarms(&mut self, swarms: &Swarms<P>) {
+    pub(super) fn prefetch_swarms<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |_| true,
@@ -122,30 +123,27 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
-    pub(super) fn prefetch_large(&mut self, swarms: &Swarms<P>) {
+    pub(super) fn prefetch_large<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |group| group.has_announces,
             |shard, item| {
-                if let Work::Announce { .. } = item.work {
-                    item.is_large = shard.prefetch_large(&mut item.place);
-                }
-                item.is_large
+                let is_announce = matches!(item.work, Work::Announce { .. });
+                is_announce && shard.prefetch_large(&mut item.place)
             },
         );
     }
 
     /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
     /// draws the same ones again.
-    pub(super) fn prefetch_peers(&mut self, swarms: &Swarms<P>) {
+    pub(super) fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |group| group.has_large,
             |shard, item| {
-                if let Work::Announce { announce, registers: true, sample_seed } = &item.work
-                    && item.is_large
-                {
-                    shard.prefetch_peers(&item.place, announce, fastrand::Rng::with_seed(*sample_seed));
+                if let Work::Announce { announce, registers: true, joins, sample_seed } = &item.work {
+                    let rng = fastrand::Rng::with_seed(*sample_seed);
+                    shard.prefetch_peers(&item.place, announce, *joins, rng);
                 }
                 true
             },
@@ -153,10 +151,10 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Applies all items with `apply`, each under the lock of its shard, and removes them.
-    pub(super) fn apply(
+    pub(super) fn apply<I: SwarmId>(
         &mut self,
-        swarms: &Swarms<P>,
-        mut apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P>),
+        swarms: &Swarms<P, I>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P>),
     ) {
         self.visit_groups(
             swarms,
@@ -174,33 +172,40 @@ impl<P: shoal_store::Family> Batch<P> {
 
     /// Visits the items of all groups that are wanted. `visit` returns whether the item is to a large swarm.
     #[inline]
-    fn visit_groups(
+    fn visit_groups<I: SwarmId>(
         &mut self,
-        swarms: &Swarms<P>,
+        swarms: &Swarms<P, I>,
         is_wanted: impl Fn(&Group) -> bool,
-        mut visit: impl FnMut(&mut LockedShard<'_, P>, &mut Item<P>) -> bool,
+        mut visit: impl FnMut(&mut LockedShard<'_, P, I>, &mut Item<P>) -> bool,
     ) {
-        if self.groups.is_empty() {
-            return;
-        }
-        let items = &mut self.items;
-        let mut visit_group = |mut shard: LockedShard<'_, P>, group: &mut Group| {
+        // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
+        // a pass are then part of this loop, where a function of their own would cost a tenth of them.
+        let mut ahead = 0..self.groups.len();
+        let (mut busy, mut waited) = (ArrayVec::<u8, ITEMS_MAX>::new(), 0);
+        loop {
+            let (group, mut shard) = if let Some(index) = ahead.next() {
+                let group = &mut self.groups[index];
+                if !is_wanted(group) {
+                    continue;
+                }
+                let Some(shard) = swarms.try_lock(group.shard) else {
+                    busy.push(short(index));
+                    continue;
+                };
+                (group, shard)
+            } else if let Some(&index) = busy.get(waited) {
+                waited += 1;
+                let group = &mut self.groups[usize::from(index)];
+                let shard = swarms.lock(group.shard);
+                (group, shard)
+            } else {
+                return;
+            };
             let mut next = group.first;
-            while let Some(item) = items.get_mut(usize::from(next)) {
+            while let Some(item) = self.items.get_mut(usize::from(next)) {
                 group.has_large |= visit(&mut shard, item);
                 next = item.next;
             }
-        };
-        let mut busy = ArrayVec::<&mut Group, ITEMS_MAX>::new();
-        for group in self.groups.iter_mut().filter(|group| is_wanted(group)) {
-            match swarms.try_lock(group.shard) {
-                Some(shard) => visit_group(shard, group),
-                None => busy.push(group),
-            }
-        }
-        // By reference, since a move would copy the whole list.
-        for group in &mut busy {
-            visit_group(swarms.lock(group.shard), group);
         }
     }
 }

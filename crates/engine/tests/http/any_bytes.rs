@@ -37,7 +37,7 @@ proptest! {
             prop_assert!(reply.find("failure reason").is_some() != reply.find("peers").is_some());
 
             let mut body = Vec::new();
-            tracker.http.scrape(ip, &query, &mut body);
+            tracker.http.scrape(ip, &query, tracker.now, &mut body);
             let reply = Value::read(&body);
             prop_assert!(reply.find("failure reason").is_some() != reply.find("files").is_some());
         }

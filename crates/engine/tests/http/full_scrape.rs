@@ -6,7 +6,7 @@ use shoal_engine::counter::{Kind, Outcome};
 use crate::bencode::Value;
 use crate::harness::{Tracker, configured, counts_of, hash, query, v4, v6};
 
-const PIECE_BYTES_MAX: usize = 48 << 10;
+const PIECE_BYTES_MAX: usize = 100 << 10;
 
 fn open() -> Config {
     configured(|config| config.http.full_scrape = true)

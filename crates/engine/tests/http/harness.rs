@@ -7,9 +7,10 @@ use std::sync::Arc;
 use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
+use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, udp};
-use shoal_store::Store;
+use shoal_store::{FingerprintKey, SharedStore};
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
@@ -22,7 +23,7 @@ const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
 pub(crate) struct Tracker {
     pub(crate) http: http::Responder,
     udp: udp::Responder,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: SharedStore,
     pub(crate) counters: Arc<Counters>,
     pub(crate) now: Now,
 }
@@ -35,6 +36,12 @@ pub(crate) struct Swarm {
     pub(crate) downloaded: i64,
     /// Peers of IPv4 come first.
     pub(crate) peers: Vec<SocketAddr>,
+}
+
+/// Returns the policy of a configuration.
+pub(crate) fn policy(config: &Config) -> Policy {
+    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
+    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
 }
 
 /// Returns the default configuration with changes.
@@ -116,15 +123,30 @@ impl Tracker {
         Self::with_store(config, &store_settings())
     }
 
+    pub(crate) fn with_fingerprints() -> Self {
+        let key = Some(FingerprintKey::new(&[5; 16]));
+        Self::with_shared(&Config::default(), &store_settings(), key)
+    }
+
     pub(crate) fn with_store(config: &Config, store: &shoal_store::Settings) -> Self {
+        Self::with_shared(config, store, None)
+    }
+
+    fn with_shared(config: &Config, store: &shoal_store::Settings, key: Option<FingerprintKey>) -> Self {
         let tally = Tally::default();
         let counters = tally.counters();
-        let store = Arc::new(Store::new(store).expect("address space"));
+        let store = SharedStore::new(store, 8, key).expect("address space");
         let rng = fastrand::Rng::with_seed(3);
-        let policy = Arc::new(Policy::new(config.clone()));
-        let http = http::Responder::new(Arc::clone(&policy), Arc::clone(&store), tally, rng.clone());
-        let udp = udp::Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
-        Self { http, udp, store, counters, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 } }
+        let policy = Arc::new(policy(config));
+        let http = http::Responder::new(Arc::clone(&policy), store.clone(), tally, rng.clone());
+        let udp = udp::Responder::new(policy, &KEY, store.clone(), Tally::default(), rng);
+        Self {
+            http,
+            udp,
+            store,
+            counters,
+            now: Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 },
+        }
     }
 
     /// Announces over HTTP and returns the raw reply.
@@ -152,7 +174,7 @@ impl Tracker {
     #[track_caller]
     pub(crate) fn scrape(&mut self, ip: IpAddr, query: &str) -> Value {
         let mut body = Vec::new();
-        self.http.scrape(ip, query.as_bytes(), &mut body);
+        self.http.scrape(ip, query.as_bytes(), self.now, &mut body);
         Value::read(&body)
     }
 

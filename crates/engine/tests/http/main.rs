@@ -4,6 +4,7 @@
 mod announce;
 mod any_bytes;
 mod bencode;
+mod fingerprints;
 mod full_scrape;
 mod harness;
 mod refusal;

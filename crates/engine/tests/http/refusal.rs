@@ -116,7 +116,7 @@ fn a_query_that_cannot_be_understood_is_answered_with_what_is_wrong() {
     let refused = Outcome::Refused(Refusal::BadQuery);
     assert_eq!(tracker.replies(Kind::Announce, refused), 2 * cases.len() as u64);
     assert_eq!(tracker.requests(Kind::Announce), 2 * cases.len() as u64);
-    assert_eq!(tracker.store.v4.totals().swarms, 0);
+    assert_eq!(tracker.store.totals()[0].swarms, 0);
 }
 
 #[test]
@@ -125,4 +125,30 @@ fn a_scrape_with_one_wrong_hash_is_refused_as_a_whole() {
     let reply = tracker.scrape(v4(1), &format!("{}&info_hash=short", named(&HASH)));
     assert_eq!(reply.text("failure reason"), "info_hash is not 20 bytes long");
     assert_eq!(tracker.replies(Kind::Scrape, Outcome::Refused(Refusal::BadQuery)), 1);
+}
+
+#[test]
+fn a_source_that_asks_too_often_is_told_when_to_come_again() {
+    let mut tracker = Tracker::new(&configured(|config| {
+        config.limits.http_requests_per_s = 1;
+        config.limits.burst_s = 2;
+        config.http.full_scrape = true;
+    }));
+    for client in FAMILIES {
+        tracker.announce(client(1), &leecher(1));
+        tracker.scrape(client(1), &named(&HASH)).find("files").expect("the second request is served");
+        let mut announce = || tracker.ask(client(1), &leecher(1));
+        for refused in [announce(), tracker.scrape(client(1), &named(&HASH))] {
+            assert_eq!(refused.text("failure reason"), Refusal::RateLimited.message());
+            // BEP 31, in minutes.
+            assert_eq!(refused.integer("retry in"), 1);
+        }
+        assert_eq!(tracker.http.admit_full_scrape(client(1), tracker.now), Err(Refusal::RateLimited));
+    }
+    let refused = Outcome::Refused(Refusal::RateLimited);
+    assert_eq!(tracker.replies(Kind::Announce, refused) + tracker.replies(Kind::Scrape, refused), 4);
+    tracker.now.monotonic_ms += 1000;
+    tracker.announce(v4(1), &leecher(1));
+    // The limit is not that of UDP.
+    tracker.announce_udp(v4(1), 1, 1);
 }

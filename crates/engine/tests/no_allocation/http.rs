@@ -50,7 +50,7 @@ fn the_steady_state_allocates_nothing() {
             body.clear();
             let before = shoal_counting_allocator::allocations();
             if scrapes {
-                responder.scrape(ip, query.as_bytes(), &mut body);
+                responder.scrape(ip, query.as_bytes(), NOW, &mut body);
             } else {
                 responder.announce(ip, query.as_bytes(), NOW, &mut body);
             }

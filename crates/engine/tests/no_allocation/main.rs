@@ -14,7 +14,7 @@ use shoal_store::Store;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
 const TORRENTS: u8 = 100;
 const HOSTS: u8 = 100;

@@ -8,8 +8,8 @@ use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{
-    TRANSACTION, Tracker, announce_request, bytes_of, client_v4, client_v6, entries_of, leecher, seeder,
-    swarm_of, with_event,
+    TRANSACTION, Tracker, announce_request, bytes_of, client_v4, client_v6, configured, entries_of, leecher,
+    seeder, swarm_of, with_event,
 };
 
 /// A request and its source, as one of few peers of few torrents.
@@ -73,6 +73,26 @@ fn requests_to_one_swarm_and_therefore_one_shard_are_applied_in_the_order_of_arr
 #[test]
 fn requests_to_many_swarms_are_applied_as_if_they_came_one_at_a_time() {
     check(50, 12, 5);
+}
+
+#[test]
+fn announces_behind_scrapes_are_answered_whatever_room_those_leave() {
+    let config = configured(|config| config.scrape.hashes_max = 120);
+    for lengths in [[120, 64, 120], [74, 74, 36], [74, 64, 120], [120, 1, 1], [60, 62, 62], [1, 120, 63]] {
+        let mut tracker = Tracker::new(&config);
+        let connection_id = tracker.connect(client_v4(1));
+        let request = |length: usize| {
+            let info_hashes = &vec![InfoHash([7; 20]); length][..];
+            bytes_of(&Request::Scrape { connection_id, transaction_id: TRANSACTION, info_hashes })
+        };
+        let announce = bytes_of(&announce_request(connection_id, &leecher(1)));
+        for scrapes in 1..BATCH_MAX {
+            let lengths = lengths.iter().cycle().take(scrapes);
+            let mut requests: Vec<Sent> = lengths.map(|&length| (client_v4(1), request(length))).collect();
+            requests.resize(BATCH_MAX, (client_v4(1), announce.clone()));
+            assert!(tracker.batch(&requests).iter().all(|reply| !reply.is_empty()));
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
+use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
@@ -30,6 +31,12 @@ pub(crate) struct Swarm {
     pub(crate) leechers: u32,
     pub(crate) seeders: u32,
     pub(crate) peers: Vec<SocketAddr>,
+}
+
+/// Returns the policy of a configuration.
+pub(crate) fn policy(config: &Config) -> Policy {
+    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
+    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
 }
 
 /// Returns the default configuration with changes.
@@ -86,9 +93,13 @@ impl Tracker {
         let tally = Tally::default();
         let counters = tally.counters();
         let store = Arc::new(Store::new(store).expect("address space"));
-        let (policy, key) = (Arc::new(Policy::new(config.clone())), ConnectionKey::new([7; 16]));
+        let (policy, key) = (Arc::new(policy(config)), ConnectionKey::new([7; 16]));
         let responder = Responder::new(policy, &key, store, tally, fastrand::Rng::with_seed(3));
-        Self { responder, counters, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 } }
+        Self {
+            responder,
+            counters,
+            now: Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 },
+        }
     }
 
     /// Sends many datagrams as one batch.

@@ -3,5 +3,6 @@
 mod any_bytes;
 mod batches;
 mod harness;
+mod limits;
 mod swarms;
 mod verification;

@@ -194,3 +194,27 @@ fn bad_messages_are_told_what_is_wrong_and_about_what() {
     }
     assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [reply(0, 1)], "the client stays");
 }
+
+#[test]
+fn a_source_that_asks_too_often_is_refused_and_stays_connected() {
+    let mut tracker = Tracker::new(&configured(|config| {
+        config.limits.webtorrent_requests_per_s = 1;
+        config.limits.burst_s = 2;
+    }));
+    let mut client = tracker.newcomer();
+    let refused = |action, info_hash| {
+        failure(
+            action,
+            info_hash,
+            "your address sends more requests than this tracker allows, try again later",
+        )
+    };
+    for _ in 0..2 {
+        assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [reply(0, 1)]);
+    }
+    assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [refused("announce", Some(HASH))]);
+    let scrape = format!(r#"{{"action":"scrape","info_hash":"{HASH}"}}"#);
+    assert_eq!(tracker.ask(&mut client, &scrape), [refused("scrape", None)]);
+    tracker.now.monotonic_ms += 1000;
+    assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [reply(0, 1)]);
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
+use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
@@ -42,6 +43,12 @@ pub(crate) struct Client {
     handle: Handle,
     ip: IpAddr,
     member: Member,
+}
+
+/// Returns the policy of a configuration.
+pub(crate) fn policy(config: &Config) -> Policy {
+    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
+    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
 }
 
 /// Returns the default configuration with changes.
@@ -159,7 +166,7 @@ impl Tracker {
         swarms: Arc<Swarms>,
         mailboxes: &Arc<Mailboxes>,
     ) -> Self {
-        let policy = Arc::new(Policy::new(config.clone()));
+        let policy = Arc::new(policy(config));
         let worker = |number: u16| {
             let tally = Tally::default();
             let counters = tally.counters();
@@ -169,7 +176,12 @@ impl Tracker {
             Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
         };
         let workers = (0..workers).map(worker).collect();
-        Self { workers, swarms, now: Now { monotonic_s: 1000, unix_s: 1_700_000_000 }, connections: 0 }
+        Self {
+            workers,
+            swarms,
+            now: Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 },
+            connections: 0,
+        }
     }
 
     pub(crate) fn connect(&mut self, ip: IpAddr) -> Client {

@@ -15,6 +15,8 @@ pub struct StreamCounters {
     pub refused_share: Counter,
     /// Refused because their source has the maximum number of connections.
     pub refused_source: Counter,
+    /// Refused because their source opens connections more often than the service allows.
+    pub refused_rate: Counter,
     /// Requests of clients named by a proxy, and requests for a WebSocket, that were refused because their source has
     /// the maximum number of connections.
     pub refused_named: Counter,

@@ -71,6 +71,7 @@ impl<S: StreamService> StreamIo<S> {
                 match refused {
                     Refused::Full => counters.refused_share.add(1),
                     Refused::Source => counters.refused_source.add(1),
+                    Refused::Rate => counters.refused_rate.add(1),
                     Refused::Memory => counters.refused_memory.add(1),
                 }
                 refuse(&socket, remote, service, counters);
@@ -80,6 +81,9 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     fn admit(&mut self, remote: &Remote, service: &mut S) -> Result<Admission, Refused> {
+        if !service.may_connect(remote) {
+            return Err(Refused::Rate);
+        }
         let limited = service.is_limited(remote);
         let mut admitted = self.table.admit(remote, limited);
         if matches!(admitted, Err(Refused::Full))

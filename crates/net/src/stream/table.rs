@@ -59,6 +59,8 @@ pub(super) enum Refused {
     Full,
     /// Its source has the maximum number of connections.
     Source,
+    /// Its source opens connections too often.
+    Rate,
     /// There is no memory for it.
     Memory,
 }

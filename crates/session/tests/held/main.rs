@@ -16,7 +16,7 @@ use shoal_transport::stream::{Handle, Next, Remote};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 /// Number of connections of a test.
 const SESSIONS: u32 = 50;

@@ -20,7 +20,7 @@ use shoal_transport::stream::{Handle, Remote};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Server>) -> Service {
     let mut settings = SessionSettings {

@@ -16,7 +16,7 @@ use shoal_transport::stream::{Handle, Next, Remote};
 use crate::response::{self, Response};
 use crate::webtorrent;
 
-pub(crate) const NOW: Now = Now { monotonic_s: 1000, unix_s: 1_700_000_000 };
+pub(crate) const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 /// Maximum number of bytes that a back end passes at a time.
 pub(crate) const INPUT_BYTES_MAX: usize = 16 * 1024;

@@ -18,10 +18,11 @@ use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
-use shoal_store::Store;
+use shoal_store::SharedStore;
 use shoal_types::Totals;
 
 use self::page::{Page, Unit};
+use crate::access::{ListCounter, ListCounters};
 use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
 use crate::reload::ReloadCounters;
@@ -34,7 +35,7 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) workers: Vec<WorkerSources>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: SharedStore,
     /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory: Division,
@@ -42,6 +43,7 @@ pub(crate) struct Sources {
     pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
     pub(crate) reloads: Arc<ReloadCounters>,
+    pub(crate) lists: Arc<ListCounters>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -94,6 +96,7 @@ impl Collector for Metrics {
         encode_store(sources, &mut page)?;
         encode_webtorrent(sources, &mut page)?;
         encode_memory(sources, &mut page)?;
+        encode_lists(&sources.lists, &mut page)?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back ends for datagrams and connections.",
@@ -135,9 +138,7 @@ fn encode_requests(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 /// Appends the metrics of connections, with and without TLS.
 fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let sum = |read: fn(&StreamCounters) -> u64| -> u64 {
-        sources.workers.iter().map(|worker| read(&worker.streams)).sum()
-    };
+    let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
     let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
     page.counter(
         "shoal_connections_accepted",
@@ -156,9 +157,29 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         None,
         sources.connections_max,
     )?;
+    encode_ended_connections(sources, page)?;
+    page.counter(
+        "shoal_accepts_failed",
+        "Failed accepts, mostly for lack of file descriptors.",
+        sum(|io| io.accept_failed.read()),
+    )?;
+    page.counters(
+        "shoal_connection_bytes",
+        "Bytes sent and received on connections, including TLS overhead.",
+        [
+            ([("direction", "in")], sum(|io| io.received_bytes.read())),
+            ([("direction", "out")], sum(|io| io.sent_bytes.read())),
+        ],
+    )
+}
+
+/// Appends the metrics of connections that did not end with a regular close by the client, or were never begun.
+fn encode_ended_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
     let reasons = [
         ("refused_share", sum(|io| io.refused_share.read())),
         ("refused_source", sum(|io| io.refused_source.read())),
+        ("refused_rate", sum(|io| io.refused_rate.read())),
         ("refused_memory", sum(|io| io.refused_memory.read())),
         ("evicted_memory", sum(|io| io.evicted_memory.read())),
         ("evicted", sum(|io| io.evicted.read())),
@@ -194,19 +215,6 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_connections_refused_named",
         "WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many.",
         sum(|io| io.refused_named.read()),
-    )?;
-    page.counter(
-        "shoal_accepts_failed",
-        "Failed accepts, mostly for lack of file descriptors.",
-        sum(|io| io.accept_failed.read()),
-    )?;
-    page.counters(
-        "shoal_connection_bytes",
-        "Bytes sent and received on connections, including TLS overhead.",
-        [
-            ([("direction", "in")], sum(|io| io.received_bytes.read())),
-            ([("direction", "out")], sum(|io| io.sent_bytes.read())),
-        ],
     )
 }
 
@@ -284,6 +292,15 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         Some(Unit::Seconds),
         ages,
     )?;
+    let paces = sources
+        .numbered()
+        .map(|(number, worker)| ([("worker", number)], f64::from(worker.heartbeat.pace()) / 1000.0));
+    page.gauges(
+        "shoal_interval_raise",
+        "How far the worker raises intervals under load, from the usual interval (0) to the longest (1).",
+        Some(Unit::Ratios),
+        paces,
+    )?;
     let by_worker = |read: fn(&shoal_net::Counters) -> u64| -> Vec<_> {
         sources.numbered().map(|(number, worker)| ([("worker", number)], read(&worker.io))).collect()
     };
@@ -300,7 +317,8 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 }
 
 fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let totals = [(Family::V4, sources.store.v4.totals()), (Family::V6, sources.store.v6.totals())];
+    let [v4, v6] = sources.store.totals();
+    let totals = [(Family::V4, v4), (Family::V6, v6)];
     let by_family = |read: fn(&Totals) -> u64| {
         totals.each_ref().map(|(family, totals)| ([("family", family.name())], read(totals)))
     };
@@ -377,7 +395,7 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 /// Appends the metrics of memory: the usage and the limit of each kind.
 fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
-    let store_bytes = sources.store.v4.totals().bytes + sources.store.v6.totals().bytes;
+    let store_bytes = sources.store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
     let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);
     let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
     let known = store_bytes + swarms_bytes + held_bytes;
@@ -410,6 +428,27 @@ fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
 }
 
+/// Appends the metrics of the lists of torrents.
+fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
+    let by_list = |read: fn(&ListCounter) -> u64| {
+        [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| ([("list", name)], read(list)))
+    };
+    page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(ListCounter::torrents))?;
+    page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(ListCounter::bytes))?;
+    page.gauges(
+        "shoal_list_sources_faulty",
+        "Sources of a list that could not be read as a whole when they were read last.",
+        None,
+        by_list(ListCounter::faulty_sources),
+    )?;
+    page.gauges(
+        "shoal_list_applied_time",
+        "When the lists last changed or were read again, since 1970.",
+        Some(Unit::Seconds),
+        by_list(ListCounter::applied_unix_s),
+    )
+}
+
 /// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.
 fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
@@ -435,6 +474,11 @@ impl Sources {
     /// Returns a count of one protocol, summed over all workers.
     fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(worker.counters(protocol))).sum()
+    }
+
+    /// Returns a count of connections, summed over all workers.
+    fn sum_streams(&self, read: impl Fn(&StreamCounters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(&worker.streams)).sum()
     }
 
     /// Returns a count of the back ends for one family, summed over all workers.

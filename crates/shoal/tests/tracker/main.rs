@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
+mod access;
 mod browser;
 mod cli;
 mod client;
@@ -14,9 +15,11 @@ mod frozen;
 mod harness;
 mod http;
 mod life;
+mod limits;
 mod memory;
 mod page;
 mod reload;
+mod rules;
 mod tls;
 mod udp;
 mod web;

@@ -8,14 +8,17 @@ use shoal_types::InfoHash;
 use shoal_wire::udp::Reply;
 
 use crate::address::{honest_v4, hostile_v4, hostile_v6};
-use crate::attack::{Attack, Bars, Layer};
+use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::Context;
 use crate::measure::count;
 use crate::socket;
-use crate::udp::{Peer, connect_packet, scrape_packet};
+use crate::udp::{Flow, Peer, connect_packet, scrape_packet};
 
 /// The promise about unverified addresses.
 const NO_AMPLIFICATION: &str = "no reply to an unverified address is larger than the request";
+
+/// Each worker on its processor receives the datagrams that this processor has received.
+const STEERED: &[Setting] = &[("workers.pin", "true"), ("workers.steer", "true")];
 
 const ANSWERED: &str = "honest clients are answered";
 
@@ -48,6 +51,35 @@ pub(super) const ATTACKS: &[Attack] = &[
         ANSWERED,
         scrape_flood,
     ),
+    Attack {
+        settings: &[
+            ("limits.udp_requests_per_s", "50"),
+            ("limits.http_requests_per_s", "50"),
+            ("limits.webtorrent_requests_per_s", "50"),
+            ("limits.burst_s", "2"),
+        ],
+        ..datagrams(
+            "limited-flood",
+            "announces without a pause, each address far beyond its limit",
+            "sources beyond their limits are refused, and others served",
+            limited_flood,
+        )
+    },
+    datagrams(
+        "scrapes-and-announces",
+        "bursts of long scrapes with announces behind them, which fill the batches of a worker",
+        "every announce is answered",
+        scrapes_and_announces,
+    ),
+    Attack {
+        settings: STEERED,
+        ..datagrams(
+            "steered-flood",
+            "connects from thousands of ports on processors of the attacker's choice, with `workers.steer`",
+            ANSWERED,
+            connect_flood,
+        )
+    },
     datagrams(
         "connection-id-guessing",
         "announces with guessed connection ids, to register peers at other addresses",
@@ -175,6 +207,47 @@ fn scrape_flood(context: &Context<'_>) -> Result<()> {
         let packets = (0..1024).map(|_| packet.clone());
         context.spend_flow(client.send_all(packets, || context.is_window_over(), |_| {}));
     }
+    Ok(())
+}
+
+fn limited_flood(context: &Context<'_>) -> Result<()> {
+    let address =
+        |number: u32| if number.is_multiple_of(4) { hostile_v6(number) } else { hostile_v4(number) };
+    let mut clients: Vec<_> =
+        (0..context.pick(32, 1000)).map(|number| context.udp(address(number))).collect::<Result<_>>()?;
+    let mut flow = Flow::default();
+    while !context.is_window_over() {
+        for client in &mut clients {
+            let peers = (1..=512).map(|port| Peer::new([7; 20], port));
+            flow.add(client.announce_all(peers, || context.is_window_over(), |_| {}));
+        }
+    }
+    context.spend_flow(flow);
+    let found = format!("{} of {} replies", flow.errors, flow.answered);
+    context.check("most announces are refused", flow.errors * 2 > flow.answered, found);
+    Ok(())
+}
+
+/// Sends bursts that the tracker receives as a batch of 64: some scrapes of random lengths, and announces for the rest.
+fn scrapes_and_announces(context: &Context<'_>) -> Result<()> {
+    let mut client = context.udp(hostile_v4(1))?;
+    let hashes: Vec<InfoHash> = (0..74).map(|byte| InfoHash([byte; 20])).collect();
+    let (id, mut announces, mut answered) = (client.id(), 0, 0);
+    for _ in context.rounds() {
+        let scrapes = fastrand::usize(1..32);
+        announces += count(64 - scrapes);
+        let packets = (0..64).map(|index| {
+            if index < scrapes {
+                scrape_packet(id, &hashes[..fastrand::usize(30..=hashes.len())])
+            } else {
+                Peer::new([6; 20], fastrand::u16(1..)).packet(id, 1)
+            }
+        });
+        let look = |reply: Reply<'_>| answered += u64::from(matches!(reply, Reply::Announce { .. }));
+        context.spend_flow(client.send_all(packets, || false, look));
+    }
+    let found = format!("{answered} of {announces}");
+    context.check("announces that are answered", answered * 100 >= announces * 99, found);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod order;
 mod poisoning;
 
 use std::net::IpAddr;
+use std::thread;
 
 use anyhow::Result;
 use shoal_types::Event;
@@ -23,6 +24,9 @@ const FULL_SCRAPE: &[(&str, &str)] = &[("http.full_scrape", "true")];
 
 /// A memory limit that one address can exhaust.
 const LITTLE_MEMORY: &[(&str, &str)] = &[("store.memory_max", "8MiB")];
+
+/// More workers than processors, so that a worker may lose its processor while it holds a lock.
+const MANY_WORKERS: &[(&str, &str)] = &[("workers.count", "8")];
 
 /// Peers that expire after seconds.
 const SHORT_TIMEOUT: &[(&str, &str)] = &[
@@ -84,6 +88,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         AS_CHEAP,
         FULL_SCRAPE,
         order::table_of_swarms,
+    ),
+    store(
+        "split-and-merge",
+        "full scrapes reveal torrents of one segment; these leave and return, so that it is split and merged",
+        AS_CHEAP,
+        FULL_SCRAPE,
+        order::split_and_merge,
+    ),
+    store(
+        "crowded-slots",
+        "160 addresses have eight peers in the same two lines each, which leave and return",
+        AS_CHEAP,
+        &[],
+        order::crowded_slots,
     ),
     store(
         "filling-one-address",
@@ -155,6 +173,16 @@ pub(super) const ATTACKS: &[Attack] = &[
         &[],
         hot_swarm,
     ),
+    Attack {
+        bars: Bars { p99_ms_max: 500, ..Bars::SWARMS_STAY },
+        ..store(
+            "hot-shard",
+            "hundreds of addresses fill the batches of eight workers with announces in one swarm",
+            "honest clients, of which some use that shard as well, are answered in half a second",
+            MANY_WORKERS,
+            hot_shard,
+        )
+    },
 ];
 
 /// Completes and stops one peer in a loop, while another peer keeps the swarm alive.
@@ -205,5 +233,26 @@ fn hot_swarm(context: &Context<'_>) -> Result<()> {
             context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
         }
     }
+    Ok(())
+}
+
+/// Announces in one swarm from several threads at once, each with many sockets, since a worker serves some of the sockets.
+fn hot_shard(context: &Context<'_>) -> Result<()> {
+    let clients = (0..context.pick(64, 512)).map(|number| context.udp(hostile_v4(number)));
+    let mut clients = clients.collect::<Result<Vec<_>>>()?;
+    let of_thread = clients.len() / 4;
+    thread::scope(|scope| {
+        for clients in clients.chunks_mut(of_thread) {
+            scope.spawn(move || {
+                while !context.is_window_over() {
+                    for client in clients.iter_mut() {
+                        let peer = || Peer { num_want: 200, ..Peer::new([8; 20], fastrand::u16(1024..)) };
+                        let peers = (0..64).map(|_| peer());
+                        context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
+                    }
+                }
+            });
+        }
+    });
     Ok(())
 }

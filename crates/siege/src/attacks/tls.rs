@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use rustls::StreamOwned;
+use rustls::{HandshakeKind, StreamOwned};
 
 use super::holding::Holding;
 use crate::address::hostile_v4;
@@ -13,11 +13,14 @@ use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, Stream, announce_target, get};
 use crate::measure::count;
 use crate::socket;
+use crate::tls::TlsClient;
 
 const FEW_SLOTS: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
 const THOUSAND_SLOTS: &[Setting] =
     &[("http.connections_max", "1000"), ("http.connections_per_source_max", "100000")];
+
+const KEY_SHARES_REUSED: &[Setting] = &[("tls.key_share_reuse", "true")];
 
 const SERVED: &str = "honest clients are answered, plain and over TLS";
 
@@ -52,6 +55,22 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     tls("tiny-records", "requests in records of one byte each", tiny_records),
     tls("junk-tickets", "client hellos with random session tickets and key shares", junk_tickets),
+    Attack {
+        settings: KEY_SHARES_REUSED,
+        ..tls(
+            "resumption-flood",
+            "sessions that are resumed without a pause, with `tls.key_share_reuse`",
+            resumption_flood,
+        )
+    },
+    Attack {
+        settings: KEY_SHARES_REUSED,
+        ..tls(
+            "replayed-tickets",
+            "one client hello with a valid ticket again and again, with `tls.key_share_reuse`",
+            replayed_tickets,
+        )
+    },
     tls("empty-records", "empty records and fragments of one byte without a pause", empty_records),
 ];
 
@@ -113,7 +132,7 @@ fn garbage_records(context: &Context<'_>) -> Result<()> {
         let record = record(fastrand::u8(18..26), &payload);
         if number % 2 == 0 {
             send(context, number, &record);
-        } else if let Ok(mut stream) = session(context, number) {
+        } else if let Ok(mut stream) = session(context, context.tls, number) {
             // After the handshake, plain records violate the protocol.
             let _ = stream.sock.write_all(&record);
             context.spend(1, count(record.len()));
@@ -137,6 +156,32 @@ fn empty_records(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
+fn resumption_flood(context: &Context<'_>) -> Result<()> {
+    let client = context.tls.resuming();
+    let (mut resumed, mut served) = (0, 0);
+    for number in context.rounds() {
+        if let Ok(stream) = session(context, &client, number) {
+            served += 1;
+            resumed += u64::from(stream.conn.handshake_kind() == Some(HandshakeKind::Resumed));
+        }
+        context.spend(1, 600);
+    }
+    let found = format!("{resumed} of {served}");
+    context.check("sessions are resumed", resumed > 0 && resumed * 10 >= served * 9, found);
+    Ok(())
+}
+
+fn replayed_tickets(context: &Context<'_>) -> Result<()> {
+    let client = context.tls.resuming();
+    drop(session(context, &client, 0)?);
+    let hello = client.hello()?;
+    ensure!(hello.len() > context.tls.hello()?.len() + 100, "the client has no ticket");
+    for number in context.rounds() {
+        send(context, number, &hello);
+    }
+    Ok(())
+}
+
 /// Encodes a plain record (RFC 8446, 5.1).
 fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes();
@@ -146,10 +191,10 @@ fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
 type Session = StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
 
 /// Completes a handshake with a request.
-fn session(context: &Context<'_>, number: u32) -> Result<Session> {
+fn session(context: &Context<'_>, client: &TlsClient, number: u32) -> Result<Session> {
     let source = hostile_v4(number % 200);
     let stream = socket::tcp(source, context.tracker.tls(source), TIMEOUT)?;
-    let mut stream = StreamOwned::new(context.tls.begin()?, stream);
+    let mut stream = StreamOwned::new(client.begin()?, stream);
     stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;
     let length = stream.read(&mut [0; 4096])?;
     ensure!(length > 0, "closed in the middle of a handshake");
@@ -159,7 +204,7 @@ fn session(context: &Context<'_>, number: u32) -> Result<Session> {
 fn tiny_records(context: &Context<'_>) -> Result<()> {
     let mut answered = 0;
     while !context.is_window_over() {
-        let mut stream = session(context, 1).context("no TLS session")?;
+        let mut stream = session(context, context.tls, 1).context("no TLS session")?;
         let request = get(&announce_target(&[2; 20], 7300, 10));
         for byte in &request {
             stream.write_all(&[*byte])?;

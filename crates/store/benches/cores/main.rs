@@ -15,14 +15,14 @@ mod workers;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use model::{Demand, Demands, Plan};
+use model::{Demand, Demands, PASSES, Plan};
 use workers::{Size, World};
 
 /// The shares of announces that concern the hot swarm.
 const HOT_SHARES: [f64; 4] = [0.0, 0.01, 0.1, 0.5];
 
-/// The number of shards of a family.
-const SHARDS: usize = 32;
+/// The passes in which a worker takes locks.
+const PASS_NAMES: [&str; PASSES] = ["prefetch-swarm", "prefetch-large", "prefetch-peers", "apply"];
 
 const CORES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
@@ -87,7 +87,7 @@ fn main() {
 
 /// Measures what an announce costs if this many workers share a store, and none of them waits.
 fn measure_demands(output: &Output, world: &World, workers: usize, (size, rounds): (Size, usize)) -> Demands {
-    let sum = |demand: &Demand| demand.outside_ns + demand.hold_ns;
+    let sum = |demand: &Demand| demand.outside_ns + demand.holds_ns.iter().sum::<f64>();
     let [hot, cold] = [1.0, 0.0].map(|hot_share| {
         let demands = (0..rounds).map(|_| workers::demand(world, workers, hot_share, size.round));
         demands.min_by(|a, b| sum(a).total_cmp(&sum(b))).unwrap_or_default()
@@ -95,7 +95,9 @@ fn measure_demands(output: &Output, world: &World, workers: usize, (size, rounds
     output.title(&format!("CPU time of an announce in a batch, {workers} worker(s) in turn"));
     for (name, demand) in [("hot", hot), ("cold", cold)] {
         output.figure(&format!("demand/{workers}/{name}/outside"), demand.outside_ns, "ns");
-        output.figure(&format!("demand/{workers}/{name}/hold"), demand.hold_ns, "ns under the lock");
+        for (pass, hold_ns) in PASS_NAMES.into_iter().zip(demand.holds_ns) {
+            output.figure(&format!("demand/{workers}/{name}/{pass}"), hold_ns, "ns under the lock");
+        }
     }
     Demands { hot, cold }
 }
@@ -120,7 +122,7 @@ fn compare(output: &Output, worlds: &[World; 2], demands: &[Demands], (size, rou
         let name = |rest: &str| format!("{work}/hot={}/{rest}", hot_share * 100.0);
         output.title(&format!("Measured and predicted: {work}, {} % on one swarm", hot_share * 100.0));
         for (workers, rate) in [(1, one), (2, shared)].into_iter().take(cores) {
-            let (shards, demands) = (SHARDS, demands[workers - 1]);
+            let (shards, demands) = (data::SHARDS, demands[workers - 1]);
             let batches = BATCHES * rounds.min(4);
             let plan = Plan { workers, shards, hot_share, demands, extra_ns, batches };
             let predicted = model::announces_per_s(&plan);

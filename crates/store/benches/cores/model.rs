@@ -1,8 +1,9 @@
 //! The model: a closed queueing network, simulated event by event.
 //!
-//! Each worker repeats a cycle for ever: it works alone on a batch (receiving, decoding, hashing, prefetching, sending),
-//! and then it applies the announces one after another. For each it takes the lock of a shard. A worker that finds the
-//! lock taken spins until it is free, so nothing else happens on its core.
+//! Each worker repeats a cycle for ever: it works alone on a batch (receiving, decoding, hashing, sending), and then takes
+//! it through some passes. In each pass it takes the lock of each shard that the batch concerns, once, for as long as all
+//! requests of the batch to that shard need. Shards whose lock is taken come last in a pass. A worker that has nothing
+//! else left to do spins until a lock is free, so nothing else happens on its core.
 //!
 //! This is the machine-repairman model with one repairman for each shard. Shards are not equally busy, holds are not
 //! exponential, and a batch visits several shards; therefore it is simulated. For the network without these
@@ -13,10 +14,13 @@
 //! cores that were measured it shows what the locks of the store alone permit.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Announces in a batch, as many as a worker receives in one go.
 pub(crate) const BATCH: usize = 64;
+
+/// Passes of a batch that take locks: three that prefetch, and the one that applies.
+pub(crate) const PASSES: usize = 4;
 
 /// Batches of a simulation that is compared with the exact solution.
 const CHECK_BATCHES: usize = 40_000;
@@ -27,10 +31,10 @@ const WARM_UP: f64 = 0.2;
 /// CPU times in nanoseconds of one announce in a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
-    /// The time outside the lock.
+    /// The time outside the locks.
     pub(crate) outside_ns: f64,
-    /// The time under the lock of its shard.
-    pub(crate) hold_ns: f64,
+    /// The time under the lock of its shard in each pass.
+    pub(crate) holds_ns: [f64; PASSES],
 }
 
 /// The demands of announces on one swarm that all share, and of announces on all other swarms.
@@ -57,7 +61,32 @@ pub(crate) struct Plan {
 /// A stay at a shard, and the time for which its lock is held.
 type Visit = (usize, f64);
 
-/// Returns the number of shards that the store would have for `workers`, if it had four for each.
+/// The visits of a batch that are left, by pass.
+#[derive(Default)]
+struct Passes {
+    /// The visits of each pass, the current one first.
+    left: VecDeque<VecDeque<Visit>>,
+    /// The visits of the current pass whose lock was taken.
+    busy: VecDeque<Visit>,
+}
+
+impl Passes {
+    /// Returns the next visit. Locks are free from `free_at` on.
+    fn next(&mut self, now: f64, free_at: &[f64]) -> Option<Visit> {
+        loop {
+            match self.left.front_mut()?.pop_front() {
+                Some(visit) if free_at[visit.0] > now => self.busy.push_back(visit),
+                Some(visit) => return Some(visit),
+                None => match self.busy.pop_front() {
+                    Some(visit) => return Some(visit),
+                    None => drop(self.left.pop_front()),
+                },
+            }
+        }
+    }
+}
+
+/// Returns the number of shards that the store of this many workers has: four for each.
 pub(crate) fn shards(workers: usize) -> usize {
     (4 * workers).next_power_of_two().clamp(8, 256)
 }
@@ -65,40 +94,44 @@ pub(crate) fn shards(workers: usize) -> usize {
 /// Returns the announces per second of all workers together.
 pub(crate) fn announces_per_s(plan: &Plan) -> f64 {
     let mut rng = fastrand::Rng::with_seed(11);
-    simulate(plan.workers, plan.shards, plan.batches, |visits| draw_batch(plan, &mut rng, visits))
+    simulate(plan.workers, plan.shards, plan.batches, |passes| draw_batch(plan, &mut rng, passes))
 }
 
-/// Draws the visits of a batch, and returns its time outside the locks.
-fn draw_batch(plan: &Plan, rng: &mut fastrand::Rng, visits: &mut Vec<Visit>) -> f64 {
+/// Draws the passes of a batch, and returns its time outside the locks.
+fn draw_batch(plan: &Plan, rng: &mut fastrand::Rng, passes: &mut Passes) -> f64 {
     let mut outside_ns = 0.0;
+    let mut holds_ns = BTreeMap::<usize, [f64; PASSES]>::new();
     for _ in 0..BATCH {
         // The hot swarm is in the first shard.
         let is_hot = rng.f64() < plan.hot_share;
         let shard = if is_hot { 0 } else { rng.usize(..plan.shards) };
         let demand = if is_hot { plan.demands.hot } else { plan.demands.cold };
         outside_ns += demand.outside_ns + plan.extra_ns;
-        visits.push((shard, demand.hold_ns));
+        let of_shard = holds_ns.entry(shard).or_default();
+        of_shard.iter_mut().zip(demand.holds_ns).for_each(|(sum, hold_ns)| *sum += hold_ns);
     }
+    let mut order: Vec<usize> = holds_ns.keys().copied().collect();
+    rng.shuffle(&mut order);
+    let visits_of = |pass: usize| {
+        let visits = order.iter().map(|shard| (*shard, holds_ns[shard][pass]));
+        visits.filter(|&(_, hold_ns)| hold_ns > 0.0).collect()
+    };
+    passes.left.extend((0..PASSES).map(visits_of));
     outside_ns
 }
 
-/// Simulates workers whose batches come from `draw`, which writes the visits and returns the time outside the locks.
+/// Simulates workers whose batches come from `draw`, which writes the passes and returns the time outside the locks.
 /// Returns the announces per second.
-fn simulate(
-    workers: usize,
-    shards: usize,
-    batches: usize,
-    mut draw: impl FnMut(&mut Vec<Visit>) -> f64,
-) -> f64 {
+fn simulate(workers: usize, shards: usize, batches: usize, mut draw: impl FnMut(&mut Passes) -> f64) -> f64 {
     let mut free_at = vec![0.0_f64; shards];
-    let mut visits: Vec<Vec<Visit>> = vec![Vec::new(); workers];
+    let mut passes: Vec<Passes> = (0..workers).map(|_| Passes::default()).collect();
     // Each worker with the time of its next event. The bits of floats that are not negative have the order of the floats.
     let mut events: BinaryHeap<Reverse<(u64, usize)>> =
         (0..workers).map(|worker| Reverse((0_f64.to_bits(), worker))).collect();
     let (mut drawn, mut warm) = (0, (0, 0.0));
     while let Some(Reverse((now, worker))) = events.pop() {
         let now = f64::from_bits(now);
-        let next = if let Some((shard, hold_ns)) = visits[worker].pop() {
+        let next = if let Some((shard, hold_ns)) = passes[worker].next(now, &free_at) {
             // Workers come in the order of time, so each lock serves them first come, first served. Spinning workers
             // have no such order, but the throughput does not depend on who is next.
             free_at[shard] = free_at[shard].max(now) + hold_ns;
@@ -111,7 +144,7 @@ fn simulate(
             if drawn as f64 <= WARM_UP * batches as f64 {
                 warm = (drawn, now);
             }
-            now + draw(&mut visits[worker])
+            now + draw(&mut passes[worker])
         };
         events.push(Reverse((next.to_bits(), worker)));
     }
@@ -125,8 +158,8 @@ pub(crate) fn check() -> f64 {
     let differences = [(1, 8), (4, 2), (16, 8), (64, 8), (128, 256)].map(|(workers, shards)| {
         let mut rng = fastrand::Rng::with_seed(7);
         let exponential = |rng: &mut fastrand::Rng, mean: f64| -mean * (1.0 - rng.f64()).ln();
-        let simulated = simulate(workers, shards, CHECK_BATCHES, |visits| {
-            visits.push((rng.usize(..shards), exponential(&mut rng, hold_ns)));
+        let simulated = simulate(workers, shards, CHECK_BATCHES, |passes| {
+            passes.left.push_back([(rng.usize(..shards), exponential(&mut rng, hold_ns))].into());
             exponential(&mut rng, outside_ns)
         });
         let exact = mean_value_analysis(workers, shards, outside_ns, hold_ns) * BATCH as f64;

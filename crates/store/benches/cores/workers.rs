@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use shoal_store::{Announce, Place, Store, Swarms};
+use shoal_store::{Announce, LockedShard, Place, Store};
 use shoal_types::{Action, InfoHash, PeerV4};
 
-use crate::data::{self, Random};
-use crate::model::{BATCH, Demand};
+use crate::data::{self, Random, SHARDS};
+use crate::model::{BATCH, Demand, PASSES};
 
 /// The number of peers in a reply, as in the published load.
 const PEERS_WANTED: usize = 30;
@@ -65,55 +65,96 @@ struct Request {
     place: Place,
     announce: Announce<PeerV4>,
     rng: fastrand::Rng,
+    is_large: bool,
     reply: [u8; REPLY_BYTES],
 }
 
-/// A worker and its batch.
+/// A worker and its batch, which goes through the same passes as those of the engine (`engine::udp::batch`).
 struct Worker<'w> {
     world: &'w World,
     rng: fastrand::Rng,
     hot_share: f64,
     batch: Vec<Request>,
+    /// The indices of the requests of each shard.
+    chains: [Vec<usize>; SHARDS],
+    /// The shards with requests, in the order of their first ones.
+    shards: Vec<usize>,
 }
 
 impl<'w> Worker<'w> {
     fn new(world: &'w World, number: usize, hot_share: f64) -> Self {
         let rng = fastrand::Rng::with_seed(100 + number as u64);
-        Self { world, rng, hot_share, batch: Vec::with_capacity(BATCH) }
+        let (batch, chains, shards) = (Vec::new(), [const { Vec::new() }; SHARDS], Vec::new());
+        Self { world, rng, hot_share, batch, chains, shards }
     }
 
-    fn swarms(&self) -> &'w Swarms<PeerV4> {
-        &self.world.store.v4
-    }
-
-    /// Draws a batch of refreshes, locates and prefetches it.
-    fn prepare(&mut self) {
-        let swarms = self.swarms();
+    /// Draws a batch of refreshes, locates their swarms, and chains them by shard.
+    fn draw(&mut self) {
         self.batch.clear();
-        for _ in 0..BATCH {
+        self.chains.iter_mut().for_each(Vec::clear);
+        self.shards.clear();
+        for index in 0..BATCH {
             let members = if self.rng.f64() < self.hot_share { &self.world.hot } else { &self.world.cold };
             let (info_hash, peer, action) = members[self.rng.usize(..members.len())];
-            let place = swarms.locate(&info_hash);
+            let place = self.world.store.v4.locate(&info_hash);
             let announce = Announce { peer, action, peers_wanted: PEERS_WANTED };
-            self.batch.push(Request { place, announce, rng: self.rng.fork(), reply: [0; REPLY_BYTES] });
-        }
-        self.batch.iter().for_each(|request| swarms.prefetch_swarm(&request.place));
-        for Request { place, .. } in &mut self.batch {
-            let Some(shard) = swarms.try_lock(place.shard()) else { continue };
-            shard.prefetch_large(place);
-        }
-        for Request { place, announce, rng, .. } in &self.batch {
-            let Some(shard) = swarms.try_lock(place.shard()) else { continue };
-            shard.prefetch_peers(place, announce, rng.clone());
+            let (rng, shard) = (self.rng.fork(), place.shard());
+            self.batch.push(Request { place, announce, rng, is_large: false, reply: [0; REPLY_BYTES] });
+            if self.chains[shard].is_empty() {
+                self.shards.push(shard);
+            }
+            self.chains[shard].push(index);
         }
     }
 
-    /// Applies the batch, which takes the lock of a shard for each announce.
-    fn apply(&mut self) {
-        let swarms = self.swarms();
-        for Request { place, announce, rng, reply } in &mut self.batch {
-            let announced = swarms.announce(place, announce, 1000, rng, reply);
-            assert!(announced.is_ok(), "the store has room");
+    /// Takes the batch through one of the passes.
+    fn pass(&mut self, pass: usize) {
+        match pass {
+            0 => self.visit(|_| true, |shard, request| shard.prefetch_swarm(&request.place)),
+            1 => self.visit(
+                |_| true,
+                |shard, request| request.is_large = shard.prefetch_large(&mut request.place),
+            ),
+            2 => self.visit(
+                |request| request.is_large,
+                |shard, Request { place, announce, rng, is_large, .. }| {
+                    if *is_large {
+                        shard.prefetch_peers(place, announce, false, rng.clone());
+                    }
+                },
+            ),
+            _ => self.visit(
+                |_| true,
+                |shard, Request { place, announce, rng, reply, .. }| {
+                    let announced = shard.announce(place, announce, 1000, rng, reply);
+                    assert!(announced.is_ok(), "the store has room");
+                },
+            ),
+        }
+    }
+
+    /// Visits the requests of all shards that have wanted ones. Shards whose lock is taken come last.
+    fn visit(
+        &mut self,
+        is_wanted: impl Fn(&Request) -> bool,
+        mut visit: impl FnMut(&mut LockedShard<'_, PeerV4>, &mut Request),
+    ) {
+        let Self { world, batch, chains, shards, .. } = self;
+        let mut visit_chain = |mut shard: LockedShard<'_, PeerV4>, batch: &mut [Request], chain: &[usize]| {
+            chain.iter().for_each(|&index| visit(&mut shard, &mut batch[index]));
+        };
+        let mut busy = [None; SHARDS];
+        for (&shard, busy) in shards.iter().zip(&mut busy) {
+            if !chains[shard].iter().any(|&index| is_wanted(&batch[index])) {
+                continue;
+            }
+            match world.store.v4.try_lock(shard) {
+                Some(locked) => visit_chain(locked, batch, &chains[shard]),
+                None => *busy = Some(shard),
+            }
+        }
+        for shard in busy.into_iter().flatten() {
+            visit_chain(world.store.v4.lock(shard), batch, &chains[shard]);
         }
     }
 }
@@ -143,9 +184,9 @@ pub(crate) fn announces_per_s(worlds: &[&World], hot_share: f64, extra_ns: f64, 
         let mut worker = Worker::new(worlds[number], number, hot_share);
         let (start, mut batches) = (Instant::now(), 0_u32);
         loop {
-            worker.prepare();
+            worker.draw();
             spin(extra_ns * BATCH as f64);
-            worker.apply();
+            (0..PASSES).for_each(|pass| worker.pass(pass));
             batches += 1;
             let elapsed = start.elapsed();
             if elapsed >= round {
@@ -171,24 +212,28 @@ pub(crate) fn demand(world: &World, workers: usize, hot_share: f64, round: Durat
     let demands = on_cores(workers, |number| {
         let mut worker = Worker::new(world, number, hot_share);
         let start = Instant::now();
-        let (mut batches, mut outside, mut hold) = (0_u32, Duration::ZERO, Duration::ZERO);
+        let (mut batches, mut outside, mut holds) = (0_u32, Duration::ZERO, [Duration::ZERO; PASSES]);
         while !is_over.load(Ordering::Acquire) {
             // Without a pause, for which a hypervisor may take the processor away.
             if turn.load(Ordering::Acquire) % workers != number {
                 continue;
             }
-            let before = Instant::now();
-            worker.prepare();
-            let between = Instant::now();
-            worker.apply();
-            let after = Instant::now();
-            (batches, outside, hold) = (batches + 1, outside + (between - before), hold + (after - between));
-            is_over.fetch_or(after - start >= round, Ordering::AcqRel);
+            let mut before = Instant::now();
+            let mut lap = || core::mem::replace(&mut before, Instant::now()).elapsed();
+            worker.draw();
+            outside += lap();
+            for (pass, hold) in holds.iter_mut().enumerate() {
+                worker.pass(pass);
+                *hold += lap();
+            }
+            batches += 1;
+            is_over.fetch_or(start.elapsed() >= round, Ordering::AcqRel);
             turn.fetch_add(1, Ordering::AcqRel);
         }
         let each = |time: Duration| time.as_secs_f64() * 1e9 / (f64::from(batches.max(1)) * BATCH as f64);
-        Demand { outside_ns: each(outside), hold_ns: each(hold) }
+        Demand { outside_ns: each(outside), holds_ns: holds.map(each) }
     });
-    let mean = |of: fn(&Demand) -> f64| demands.iter().map(of).sum::<f64>() / demands.len() as f64;
-    Demand { outside_ns: mean(|demand| demand.outside_ns), hold_ns: mean(|demand| demand.hold_ns) }
+    let mean = |of: &dyn Fn(&Demand) -> f64| demands.iter().map(of).sum::<f64>() / demands.len() as f64;
+    let holds_ns = core::array::from_fn(|pass| mean(&|demand| demand.holds_ns[pass]));
+    Demand { outside_ns: mean(&|demand| demand.outside_ns), holds_ns }
 }

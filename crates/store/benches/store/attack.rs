@@ -17,10 +17,10 @@ const FIXED: InfoHash = InfoHash([0x32; 20]);
 const ROUNDS: usize = 40;
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
-    let (ports, swarms) = if tiny { (2000, 2000) } else { (65_000, 1_000_000) };
+    let (networks, swarms) = if tiny { (2000, 2000) } else { (65_000, 1_000_000) };
     vec![
-        Case::new("attack/v4/peers", move || repeated(tiny, || peers::<PeerV4>(ports))),
-        Case::new("attack/v6/peers", move || repeated(tiny, || peers::<PeerV6>(ports))),
+        Case::new("attack/v4/peers", move || repeated(tiny, || peers::<PeerV4>(networks))),
+        Case::new("attack/v6/peers", move || repeated(tiny, || peers::<PeerV6>(networks))),
         Case::new("attack/v4/swarms", move || repeated(tiny, || swarms_of_many_torrents(swarms))),
     ]
 }
@@ -97,11 +97,12 @@ fn repeated(tiny: bool, attack: impl Fn() -> Vec<Calls>) -> Vec<Figure> {
     merged.iter().flat_map(Calls::figures).collect()
 }
 
-/// Returns the peer of a fixed address with this port.
-fn port<P: Random>(number: u16) -> P {
+/// Returns the peer of the network with this number: of one source, only a few peers would be stored.
+fn peer_of_network<P: Random>(number: u16) -> P {
     let mut bytes = vec![10; size_of::<P>()];
-    let at = bytes.len() - 2;
-    bytes[at..].copy_from_slice(&number.to_be_bytes());
+    // In the second and third byte of an IPv4 address, and in the last ones of an IPv6 /48.
+    let at = bytes.len() / 4;
+    bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
     P::from_compact(&bytes)
 }
 
@@ -119,11 +120,14 @@ fn join_and_leave<P: Random>(name: String, swarms: &Swarms<P>, info_hash: &InfoH
     calls
 }
 
-fn peers<P: Random>(ports: u16) -> Vec<Calls> {
+fn peers<P: Random>(networks: u16) -> Vec<Calls> {
     let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
     let swarms = P::swarms(&store);
-    (0..ports).for_each(|number| data::put(swarms, &OWN, port::<P>(number), Action::Leech, &mut rng));
+    for number in 0..networks {
+        data::put(swarms, &OWN, peer_of_network::<P>(number), Action::Leech, &mut rng);
+    }
     let order = swarms.learned_order(&swarms.locate(&OWN));
+    assert_eq!(order.len(), usize::from(networks), "every peer is stored");
     let run = &order[..order.len() / 3];
     let mut random = run.to_vec();
     rng.shuffle(&mut random);

@@ -1,4 +1,4 @@
-//! The longest single call: while one swarm grows, while the table of swarms grows, and while everything expires.
+//! The longest single call: while one swarm grows, while the table of swarms grows, and while everything or most of it expires.
 //!
 //! The machine may interrupt a process at any time, which is not due to the store. Work of the store itself happens at
 //! the same call in every run. The runs are therefore repeated; for each stretch of calls the minimum of the maxima is
@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use shoal_store::Swarms;
+use shoal_store::{Announce, Swarms};
 use shoal_types::{Action, InfoHash, PeerV4};
 
 use crate::data::{self, Random};
@@ -22,14 +22,24 @@ const BUDGET: usize = 512;
 
 pub(crate) fn cases(tiny: bool) -> Vec<Case> {
     let count = if tiny { 5000 } else { 10_000_000 };
-    let names = ["pause/v4/peers", "pause/v4/swarms", "pause/v4/expire/peers", "pause/v4/expire/swarms"];
-    let run: [fn(usize) -> Vec<u64>; 4] = [
+    let names = [
+        "pause/v4/peers",
+        "pause/v4/swarms",
+        "pause/v4/expire/peers",
+        "pause/v4/expire/swarms",
+        "pause/v4/expire/most-peers",
+        "pause/v4/expire/most-swarms",
+    ];
+    let run: [fn(usize) -> Vec<u64>; 6] = [
         |count| grow(count, |_| InfoHash([0x22; 20])),
         |count| grow(count, data::info_hash),
         |count| expire(count, |_| InfoHash([0x22; 20])),
         |count| expire(count, data::info_hash),
+        |count| expire_most(count, |_| InfoHash([0x22; 20])),
+        |count| expire_most(count, data::info_hash),
     ];
     let case = |(name, run): (&str, fn(usize) -> Vec<u64>)| {
+        let count = if name.contains("most") { count / 4 } else { count };
         let name = format!("{name}={count}");
         Case::new(name.clone(), move || longest(&name, || run(count)))
     };
@@ -89,6 +99,26 @@ fn expire(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> V
         now_s += 1;
         while stretches.time(|| store.v4.expire(now_s, BUDGET)).behind {}
         assert!(now_s < 10_000, "all peers expire in time");
+    }
+    stretches.longest
+}
+
+/// As `expire`, but every fourth peer stays. The rests of two segments then fit in one, so all segments are merged.
+fn expire_most(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> Vec<u64> {
+    let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
+    fill(&store.v4, count, &info_hash, &mut rng, |put| put());
+    rng.seed(3);
+    for number in 0..count {
+        let (info_hash, peer) = (info_hash(&mut rng), PeerV4::random(&mut rng));
+        if number.is_multiple_of(4) {
+            let announce = Announce { peer, action: Action::Seed, peers_wanted: 0 };
+            let place = store.v4.locate(&info_hash);
+            assert!(store.v4.announce(&place, &announce, 2600, &mut fastrand::Rng::new(), &mut []).is_ok());
+        }
+    }
+    let mut stretches = Stretches::default();
+    for now_s in 3700..5200 {
+        while stretches.time(|| store.v4.expire(now_s, BUDGET)).behind {}
     }
     stretches.longest
 }

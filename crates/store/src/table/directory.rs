@@ -3,6 +3,7 @@
 //! It has an entry for each combination of the first bits of a mixed hash, as many bits as the deepest segment has. This
 //! module owns the segments of the table. It must not touch their entries.
 
+use super::DEPTH_MAX;
 use crate::segment::{Bucket, Segment};
 
 /// The segments of a table that has several, in no particular order.
@@ -10,8 +11,8 @@ use crate::segment::{Bucket, Segment};
 pub(super) struct Directory<B> {
     /// The number of bits that select an entry of `index`.
     pub(super) depth: u8,
-    /// The number of segments with as many bits.
-    pub(super) deepest: u32,
+    /// The number of segments of each depth, so that no change has to count them.
+    pub(super) of_depth: [u32; DEPTH_MAX as usize + 1],
     pub(super) index: Vec<u32>,
     pub(super) segments: Vec<Segment<B>>,
 }
@@ -19,7 +20,9 @@ pub(super) struct Directory<B> {
 impl<B: Bucket> Directory<B> {
     /// Creates the directory of a single segment.
     pub(super) fn new(segment: Segment<B>) -> Self {
-        Self { depth: 0, deepest: 1, index: vec![0], segments: vec![segment] }
+        let mut of_depth = [0; DEPTH_MAX as usize + 1];
+        of_depth[0] = 1;
+        Self { depth: 0, of_depth, index: vec![0], segments: vec![segment] }
     }
 
     /// Returns the index of the segment of the mixed hashes that begin with `selector`.
@@ -45,9 +48,10 @@ impl<B: Bucket> Directory<B> {
     pub(super) fn replace_by_halves(&mut self, index: usize, [zero, one]: [Segment<B>; 2]) {
         if zero.depth > self.depth {
             self.index = self.index.iter().flat_map(|&segment| [segment; 2]).collect();
-            (self.depth, self.deepest) = (zero.depth, 0);
+            self.depth = zero.depth;
         }
-        self.deepest += if zero.depth == self.depth { 2 } else { 0 };
+        self.of_depth[usize::from(zero.depth) - 1] -= 1;
+        self.of_depth[usize::from(zero.depth)] += 2;
         self.segments[index] = zero;
         // Doubling would waste memory in the many tables of few segments.
         if self.segments.len() == self.segments.capacity() {
@@ -61,20 +65,18 @@ impl<B: Bucket> Directory<B> {
     /// Replaces the two halves of a segment by the segment.
     pub(super) fn replace_by_whole(&mut self, [index, other]: [usize; 2], whole: Segment<B>) {
         let (first, last) = (index.min(other), index.max(other));
-        if whole.depth + 1 == self.depth {
-            self.deepest -= 2;
-        }
+        self.of_depth[usize::from(whole.depth)] += 1;
+        self.of_depth[usize::from(whole.depth) + 1] -= 2;
         self.segments[first] = whole;
         self.segments.swap_remove(last);
         self.refer_to(first);
         if last < self.segments.len() {
             self.refer_to(last);
         }
-        while self.deepest == 0 && self.depth > 0 {
+        // Once is enough: if the two halves were the deepest segments, the whole is as deep as those that remain.
+        if self.of_depth[usize::from(self.depth)] == 0 {
             self.depth -= 1;
             self.index = self.index.iter().copied().step_by(2).collect();
-            self.deepest =
-                number_of(self.segments.iter().filter(|segment| segment.depth == self.depth).count());
         }
         if self.segments.capacity() > 2 * self.segments.len() + 8 {
             self.segments.shrink_to(self.segments.len() + self.segments.len() / 8);

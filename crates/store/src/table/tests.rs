@@ -9,10 +9,13 @@ use shoal_types::{InfoHash, PeerV4, PeerV6};
 use super::*;
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, PeerRow, Stored};
+use crate::memory::OPERATION_PAGES_MAX;
 use crate::peer_line::{PeerEntry, PeerLine};
 use crate::segment::{segment_len_max, work};
+use crate::slab::Class;
 use crate::stamp::Stamp;
-use crate::swarm_line::{self, Swarm, SwarmLine, SwarmRow};
+use crate::swarm_id::{Fingerprint, SwarmId};
+use crate::swarm_line::{Swarm, SwarmLine, SwarmRow};
 
 /// A kind of line whose entries can be numbered.
 trait Numbered: Bucket {
@@ -80,23 +83,53 @@ impl Numbered for PeerLine<PeerV6, 10> {
     }
 }
 
-impl<P: Family, const N: usize, const PAD: usize> Numbered for SwarmLine<P, N, PAD> {
+/// An identity that has a number.
+trait NumberedId: SwarmId {
+    fn numbered(number: u32) -> Self;
+    fn number(&self) -> u32;
+}
+
+impl NumberedId for InfoHash {
+    fn numbered(number: u32) -> Self {
+        info_hash(number)
+    }
+
+    fn number(&self) -> u32 {
+        last_word(&self.0)
+    }
+}
+
+impl NumberedId for Fingerprint {
+    /// Returns random bytes behind the number: fingerprints are random, whatever the info hashes are.
+    fn numbered(number: u32) -> Self {
+        let mut bytes = [0; 12];
+        fastrand::Rng::with_seed(number.into()).fill(&mut bytes);
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        Self(bytes)
+    }
+
+    fn number(&self) -> u32 {
+        last_word(&self.0[..4])
+    }
+}
+
+impl<P: Family, I: NumberedId, const N: usize, const PAD: usize> Numbered for SwarmLine<P, I, N, PAD> {
     fn numbered(number: u32) -> Self::Entry {
         let peer = P::read_from_bytes(&vec![1; size_of::<P>()]).unwrap();
         let entry = PeerEntry { peer, stamp: Stamp(1) };
-        Swarm::new(&info_hash(number), 0, entry, true)
+        Swarm::new(&I::numbered(number), 0, entry, true)
     }
 
     fn hash_of(number: u32, key: &HashKey) -> u64 {
-        swarm_line::hash(&info_hash(number), key)
+        I::numbered(number).hash(key)
     }
 
     fn slot_of(&self, number: u32) -> Option<usize> {
-        self.slot(&info_hash(number))
+        self.slot(&I::numbered(number))
     }
 
     fn number(&self, slot: usize) -> u32 {
-        last_word(&self.info_hash(slot).0)
+        self.id(slot).number()
     }
 }
 
@@ -122,16 +155,17 @@ impl<B: Numbered> World<B> {
     }
 
     fn find(&self, number: u32) -> Option<At> {
-        self.table.find(&self.memory, B::hash_of(number, &self.key), |line| line.slot_of(number))
+        let hash = B::hash_of(number, &self.key);
+        self.table.find(&self.memory, hash, |line| line.slot_of(number)).map(|(at, _line)| at)
     }
 
     /// Performs an announce (or a stop) of one entry, with everything that the store does with a table.
     fn operate(&mut self, number: u32, comes: bool) {
         let (lines, ()) = work::lines_of(|| self.apply(number, comes));
         self.lines_max = self.lines_max.max(lines);
-        // A search, rebuilds, and searches for an entry that can make room.
+        // A search, five rebuilds of one or two segments, and searches for an entry that can make room.
         let lines_max = lines_max::<B>() as u64 * 16;
-        assert!(lines <= lines_max, "an operation examined {lines} lines");
+        assert!(lines <= lines_max, "an operation examined or filled {lines} lines");
     }
 
     fn apply(&mut self, number: u32, comes: bool) {
@@ -143,7 +177,7 @@ impl<B: Numbered> World<B> {
                 match self.table.insert(&mut self.memory, &self.key, hash, &entry) {
                     Some(at) => {
                         let line = self.table.line(&self.memory, at.line).unwrap();
-                        assert_eq!(line.number(at.slot), number);
+                        assert_eq!(line.number(at.slot()), number);
                         self.model.insert(number);
                     }
                     None => self.refused += 1,
@@ -152,9 +186,19 @@ impl<B: Numbered> World<B> {
             Some(at) if !comes => {
                 self.table.remove(&mut self.memory, at);
                 self.model.remove(&number);
-                self.table.settle(&mut self.memory, &self.key, at.line);
+                self.table.settle_sometimes(&mut self.memory, &self.key, at.line);
             }
             _ => {}
+        }
+    }
+
+    /// Lets all segments settle, as the end of a sweep does, until nothing changes.
+    fn settle(&mut self) {
+        let mut before = (usize::MAX, 0);
+        while before != self.table.extent() {
+            before = self.table.extent();
+            let mut left = u32::MAX;
+            while self.table.settle_next(&mut self.memory, &self.key, &mut left, &mut 1) {}
         }
     }
 
@@ -166,7 +210,7 @@ impl<B: Numbered> World<B> {
             if let Some(line) = self.table.line(&self.memory, number) {
                 for slot in 0..Bucket::len(line) {
                     assert!(seen.insert(line.number(slot)), "{} is present twice", line.number(slot));
-                    assert_eq!(self.find(line.number(slot)), Some(At { line: number, slot }));
+                    assert_eq!(self.find(line.number(slot)), Some(At::new(number, slot)));
                 }
                 lines += 1;
             }
@@ -197,8 +241,9 @@ impl<B: Numbered> World<B> {
         assert_eq!(directory.index.len(), 1 << directory.depth);
         let depths = directory.segments.iter().map(|segment| segment.depth);
         assert_eq!(depths.clone().max(), Some(directory.depth));
-        let deepest = depths.filter(|&depth| depth == directory.depth).count();
-        assert_eq!(directory.deepest as usize, deepest);
+        let mut of_depth = [0; DEPTH_MAX as usize + 1];
+        depths.for_each(|depth| of_depth[usize::from(depth)] += 1);
+        assert_eq!(directory.of_depth, of_depth);
         for (entry, &index) in directory.index.iter().enumerate() {
             let segment = &directory.segments[index as usize];
             assert_eq!(entry >> (directory.depth - segment.depth), segment.prefix as usize);
@@ -218,6 +263,7 @@ impl<B: Numbered> World<B> {
         self.check();
         let numbers: Vec<u32> = self.model.iter().copied().collect();
         numbers.into_iter().for_each(|number| self.operate(number, false));
+        self.settle();
         self.check();
         assert_eq!((self.table.len(), self.table.has_directory()), (0, false));
         assert!(self.table.extent().1 <= 1, "at most one line is left");
@@ -234,6 +280,8 @@ macro_rules! for_every_line {
             $test::<<PeerV6 as Stored>::Line>();
             $test::<<PeerV4 as Stored>::SwarmLine>();
             $test::<<PeerV6 as Stored>::SwarmLine>();
+            $test::<<PeerV4 as Stored>::FingerprintLine>();
+            $test::<<PeerV6 as Stored>::FingerprintLine>();
         }
     )*};
 }
@@ -244,6 +292,8 @@ for_every_line! {
     a_table_that_finds_no_room_to_grow_stays_correct: without_memory;
     neighbours_share_few_segments: neighbours;
     entries_that_fill_the_deepest_segment_are_refused: deepest_segment;
+    splits_and_merges_are_far_apart: thrash;
+    splits_and_merges_find_pages: reserve;
 }
 
 fn churn<B: Numbered>(world: &mut World<B>, seed: u64, numbers: u32, steps: u32) {
@@ -301,6 +351,7 @@ fn neighbours<B: Numbered>() {
     (0..NUMBERS).for_each(|number| world.operate(number, true));
     let order = world.in_order(NUMBERS);
     order[4000..].iter().for_each(|&number| world.operate(number, false));
+    world.settle();
     world.check();
     let segments = world.table.extent().0;
     assert!(segments <= 4000 / (segment_len_max::<B>() / 4) + 12, "{segments} segments");
@@ -311,13 +362,16 @@ fn neighbours<B: Numbered>() {
     world.finish();
 }
 
-/// Fills a segment at the maximum depth.
+/// Returns numbers of entries whose mixed hashes have this many first bits in common.
+fn crowd<B: Numbered>(bits: u32, count: usize) -> Vec<u32> {
+    let selector = |number| key().seed(1, 1).mix(B::hash_of(number, &key())).selector();
+    (0..).filter(|&number| selector(number) >> (u32::BITS - bits) == 5).take(count).collect()
+}
+
+/// Fills a segment at the maximum depth. Twelve segments, as many as one of eleven bits needs, may have eleven.
 fn deepest_segment<B: Numbered>() {
     let mut world = World::<B>::new(1 << 14);
-    let shift = u32::BITS - u32::from(DEPTH_MAX);
-    let selector = |number| key().seed(1, 1).mix(B::hash_of(number, &key())).selector();
-    let chosen: Vec<u32> =
-        (0..).filter(|&number| selector(number) >> shift == 5).take(2 * segment_len_max::<B>()).collect();
+    let chosen = crowd::<B>(12, 2 * segment_len_max::<B>());
     chosen.iter().for_each(|&number| world.operate(number, true));
     let stored = world.model.len();
     assert!(
@@ -325,8 +379,96 @@ fn deepest_segment<B: Numbered>() {
         "{stored} entries"
     );
     assert_eq!(world.refused as usize, chosen.len() - stored);
+    assert_eq!(world.table.segments_slice().iter().map(|segment| segment.depth).max(), Some(11));
     // The other segments are as usable as before.
     (0..1000).for_each(|number| world.operate(number, true));
     assert!(world.refused as usize <= chosen.len() - stored + 20);
     world.finish();
+}
+
+/// Eight ports of one slot of each source, all of which lie in the same two lines.
+fn crowded_peer(number: u32) -> PeerV4 {
+    let [_, a, b, c] = (number / 8).to_be_bytes();
+    PeerV4([77, a, b, c, 1, 16 * u8::try_from(number % 8).unwrap()])
+}
+
+#[test]
+fn entries_that_lie_badly_cost_as_much_as_a_few_rebuilds_now_and_then() {
+    let key = key().with_slots(16);
+    for count in [300, 600, 1000, 3000] {
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 28).unwrap()));
+        let mut table = Table::<PeerLine<PeerV4, 9>>::new(key.seed(1, 1));
+        let mut rng = fastrand::Rng::with_seed(u64::from(count));
+        let mut announce = |number: u32, comes: bool| {
+            let peer = crowded_peer(number);
+            let hash = peer.hash(&key);
+            let found = table.find(&memory, hash, |line| peer.index_in(line.peers())).map(|(at, _line)| at);
+            match found {
+                None if comes => {
+                    let entry = PeerEntry { peer, stamp: Stamp(1) };
+                    let _refused = table.insert(&mut memory, &key, hash, &entry);
+                }
+                Some(at) if !comes => {
+                    table.remove(&mut memory, at);
+                    table.settle_sometimes(&mut memory, &key, at.line);
+                }
+                _ => {}
+            }
+        };
+        (0..count).for_each(|number| announce(number, true));
+        let (lines, ()) = work::lines_of(|| {
+            for _ in 0..20_000 {
+                let number = rng.u32(..count);
+                announce(number, false);
+                announce(number, true);
+            }
+        });
+        let lines_each = lines / 40_000;
+        assert!(lines_each <= 8, "{lines_each} lines for each announce of {count}");
+    }
+}
+
+/// Adds entries until a segment is split, removes them until one is merged, and so on, without a pause.
+fn thrash<B: Numbered>() {
+    for bits in [3, 7] {
+        let mut world = World::<B>::new(1 << 14);
+        let chosen = crowd::<B>(bits, 2 * segment_len_max::<B>());
+        let (mut present, mut distances) = (0, Vec::new());
+        for change in 0..20 {
+            let (before, mut operations) = (world.table.extent().0, 0);
+            while world.table.extent().0 == before {
+                let comes = change % 2 == 0;
+                present -= usize::from(!comes);
+                world.operate(chosen[present], comes);
+                present += usize::from(comes);
+                // The attempt that only chance would bring otherwise.
+                let at = world.find(chosen[0]).unwrap();
+                world.table.settle(&mut world.memory, &world.key, at.line);
+                operations += 1;
+            }
+            distances.push(operations);
+        }
+        let least = *distances.iter().min().unwrap();
+        assert!(least >= segment_len_max::<B>() * 3 / 8, "{least} announces between two changes");
+        assert!(world.refused == 0 && present < chosen.len());
+    }
+}
+
+/// Checks the number of pages that any split needs, however uneven its halves are.
+fn reserve<B: Numbered>() {
+    let pages = |halves: [usize; 2]| {
+        let mut blocks = std::collections::BTreeMap::<usize, usize>::new();
+        for lines in halves {
+            let full = lines / B::CHUNK_LINES;
+            for (count, lines) in [(full, B::CHUNK_LINES), (1, lines % B::CHUNK_LINES)] {
+                let class = Class::holding(lines * size_of::<B>()).unwrap();
+                *blocks.entry(class.bytes()).or_default() += if lines == 0 { 0 } else { count };
+            }
+        }
+        blocks.into_iter().map(|(bytes, count)| count.div_ceil(PAGE_BYTES / bytes)).sum::<usize>()
+    };
+    let len = segment_len_max::<B>();
+    let needed = (0..=len).flat_map(|ones| (0..GROWTHS_MAX).map(move |steps| (ones, steps)));
+    let needed = needed.map(|(ones, steps)| pages(lines_of_halves::<B>([len - ones, ones], steps)));
+    assert!(needed.max().unwrap() <= OPERATION_PAGES_MAX);
 }

@@ -69,6 +69,13 @@ impl Date {
     }
 }
 
+/// Returns the year, the month and the day, both from 1, for a day since 1970.
+#[must_use]
+pub fn year_month_day(days: u64) -> (u64, u64, u64) {
+    let (year, month, day) = civil(days);
+    (year, (month + 2) % 12 + 1, day)
+}
+
 /// Returns the year, the month (March is 0) and the day of the month (from 1) for a day since 1970. Years begin in
 /// March here.
 fn civil(days: u64) -> (u64, u64, u64) {
@@ -93,6 +100,19 @@ mod tests {
 
     fn text(unix_s: u64) -> String {
         String::from_utf8_lossy(Date::from_unix_s(unix_s).as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn days_that_are_known() {
+        for (days, expected) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (19_782, (2024, 2, 29)),
+            (20_453, (2025, 12, 31)),
+        ] {
+            assert_eq!(year_month_day(days), expected);
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Status {
     UriTooLong,
     /// 426: only available over another protocol or another version of it.
     UpgradeRequired,
+    /// 429: the source asks too often.
+    TooManyRequests,
     /// 431: the head is too large or has too many fields.
     HeaderFieldsTooLarge,
     /// 503: no capacity left.
@@ -115,6 +117,7 @@ impl Status {
             Self::ContentTooLarge => "413 Content Too Large",
             Self::UriTooLong => "414 URI Too Long",
             Self::UpgradeRequired => "426 Upgrade Required",
+            Self::TooManyRequests => "429 Too Many Requests",
             Self::HeaderFieldsTooLarge => "431 Request Header Fields Too Large",
             Self::ServiceUnavailable => "503 Service Unavailable",
         }
@@ -133,6 +136,7 @@ impl Status {
             Self::ContentTooLarge => 413,
             Self::UriTooLong => 414,
             Self::UpgradeRequired => 426,
+            Self::TooManyRequests => 429,
             Self::HeaderFieldsTooLarge => 431,
             Self::ServiceUnavailable => 503,
         }

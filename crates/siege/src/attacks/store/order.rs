@@ -24,6 +24,10 @@ pub(super) enum Workload {
     LeaveAndReturn,
 }
 
+/// The ports of one slot of a source, in a store that accepts 64 peers of an address in one swarm: there are 16 slots, and
+/// the lowest bits of the port select one.
+const PORTS_OF_A_SLOT: [u16; 8] = [16, 32, 48, 64, 80, 96, 112, 128];
+
 /// Announces ports that are neighbours in the order of another swarm, and as many random ones for comparison.
 pub(super) fn neighbours(context: &Context<'_>, source: IpAddr, workload: Workload) -> Result<()> {
     let mut client = context.udp(source)?;
@@ -90,6 +94,92 @@ pub(super) fn table_of_swarms(context: &Context<'_>) -> Result<()> {
     let count: u32 = context.pick(48_000, 400_000);
     let torrents: Vec<[u8; 20]> = (0..count).map(|_| random_hash()).collect();
     announce_torrents(context, &mut clients, &torrents, Event::Started);
+    let order = full_scrape(context, &torrents)?;
+    announce_torrents(context, &mut clients, &torrents, Event::Stopped);
+    // A quarter of each thirty-second part, so that each table of the store is concerned: they are listed one after
+    // another.
+    let parts = order.chunks((order.len() / 32).max(1));
+    let chosen: Vec<[u8; 20]> = parts.flat_map(|part| &part[..part.len() / 4]).copied().collect();
+    let random: Vec<[u8; 20]> = (0..chosen.len()).map(|_| random_hash()).collect();
+    let ordinary_ns = torrents_cost(context, &mut clients, &random);
+    announce_torrents(context, &mut clients, &random, Event::Stopped);
+    let attack_ns = torrents_cost(context, &mut clients, &chosen);
+    check_ratio(context, ordinary_ns, attack_ns);
+    Ok(())
+}
+
+/// Finds torrents of one segment of a table of swarms, whose keys begin with more equal bits after each round, and lets
+/// them leave and return, so that the segment is split and merged again and again.
+pub(super) fn split_and_merge(context: &Context<'_>) -> Result<()> {
+    let mut clients = Vec::new();
+    for number in 1..=8 {
+        clients.push(context.udp(hostile_v4(number))?);
+    }
+    let mut crowd = Vec::new();
+    for _ in 0..context.pick(2, 5) {
+        let fresh = (0..context.pick(16_000, 100_000)).map(|_| random_hash());
+        let torrents: Vec<[u8; 20]> = crowd.iter().copied().chain(fresh).collect();
+        announce_torrents(context, &mut clients, &torrents, Event::Started);
+        let order = full_scrape(context, &torrents)?;
+        announce_torrents(context, &mut clients, &torrents, Event::Stopped);
+        let crowded: HashSet<[u8; 20]> = crowd.iter().copied().collect();
+        // The torrents of a segment are listed in the order of their info hashes, so a descent begins the next one.
+        let segments = order.chunk_by(|one, next| one < next);
+        let of_crowd = |segment: &&[[u8; 20]]| segment.iter().filter(|hash| crowded.contains(*hash)).count();
+        let best = segments.max_by_key(|segment| (of_crowd(segment), segment.len())).unwrap_or_default();
+        crowd = best.to_vec();
+    }
+    ensure!(crowd.len() >= 64, "only {} torrents share a segment", crowd.len());
+    let random: Vec<[u8; 20]> = (0..crowd.len()).map(|_| random_hash()).collect();
+    let mut cost = |torrents: &[[u8; 20]]| {
+        let before_ns = context.tracker.cpu_ns();
+        let mut flow = Flow::default();
+        for _ in 0..context.pick(20, 200) {
+            flow.add(announce_torrents(context, &mut clients, torrents, Event::Started));
+            flow.add(announce_torrents(context, &mut clients, torrents, Event::Stopped));
+        }
+        as_f64(context.tracker.cpu_ns().saturating_sub(before_ns)) / as_f64(flow.sent.max(1))
+    };
+    let (ordinary_ns, attack_ns) = (cost(&random), cost(&crowd));
+    check_ratio(context, ordinary_ns, attack_ns);
+    Ok(())
+}
+
+/// Lets peers leave and return of which eight share their lines, from each of many sources. A segment of such peers often
+/// finds no place in fewer lines.
+pub(super) fn crowded_slots(context: &Context<'_>) -> Result<()> {
+    let mut clients = Vec::new();
+    for number in 1..=160 {
+        clients.push(context.udp(hostile_v4(number))?);
+    }
+    let mut cost = |hash: [u8; 20], ports: &dyn Fn() -> [u16; 8]| {
+        let ports: Vec<[u16; 8]> = clients.iter().map(|_| ports()).collect();
+        let announce = |client: &mut UdpClient, ports: &[u16; 8], event| {
+            let peers = ports.map(|port| Peer { event, ..Peer::new(hash, port) });
+            client.announce_all(peers, || context.is_over(), |_| {})
+        };
+        for (client, ports) in clients.iter_mut().zip(&ports) {
+            announce(client, ports, Event::Started);
+        }
+        let before_ns = context.tracker.cpu_ns();
+        let mut flow = Flow::default();
+        for _ in 0..context.pick(5, 60) {
+            for (client, ports) in clients.iter_mut().zip(&ports) {
+                flow.add(announce(client, ports, Event::Stopped));
+                flow.add(announce(client, ports, Event::Started));
+            }
+        }
+        context.spend_flow(flow);
+        as_f64(context.tracker.cpu_ns().saturating_sub(before_ns)) / as_f64(flow.sent.max(1))
+    };
+    let ordinary_ns = cost([0x53; 20], &|| [(); 8].map(|()| fastrand::u16(1..)));
+    let attack_ns = cost([0x54; 20], &|| PORTS_OF_A_SLOT);
+    check_ratio(context, ordinary_ns, attack_ns);
+    Ok(())
+}
+
+/// Returns these torrents in the order of the full scrape.
+fn full_scrape(context: &Context<'_>, torrents: &[[u8; 20]]) -> Result<Vec<[u8; 20]>> {
     // The attacker ignores honest torrents in the list.
     let own: HashSet<[u8; 20]> = torrents.iter().copied().collect();
     let source = honest_v4(9);
@@ -99,16 +189,7 @@ pub(super) fn table_of_swarms(context: &Context<'_>) -> Result<()> {
     let listed = hashes(&response.body).into_iter();
     let order: Vec<[u8; 20]> = listed.filter(|hash| own.contains(hash)).collect();
     ensure!(order.len() * 2 >= torrents.len(), "the full scrape has only {} torrents", order.len());
-    announce_torrents(context, &mut clients, &torrents, Event::Stopped);
-    // A quarter of each thirty-second part, since the store has 32 tables, which are listed one after another.
-    let parts = order.chunks((order.len() / 32).max(1));
-    let chosen: Vec<[u8; 20]> = parts.flat_map(|part| &part[..part.len() / 4]).copied().collect();
-    let random: Vec<[u8; 20]> = (0..chosen.len()).map(|_| random_hash()).collect();
-    let ordinary_ns = torrents_cost(context, &mut clients, &random);
-    announce_torrents(context, &mut clients, &random, Event::Stopped);
-    let attack_ns = torrents_cost(context, &mut clients, &chosen);
-    check_ratio(context, ordinary_ns, attack_ns);
-    Ok(())
+    Ok(order)
 }
 
 /// Returns the tracker's processor time for each announce of these torrents, in nanoseconds.

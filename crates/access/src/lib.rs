@@ -1,0 +1,77 @@
+//! The operator's rules: which torrents, networks and clients the tracker serves.
+//!
+//! This crate owns the tables of rules and the formats of the lists that they are built from. A table is immutable:
+//! a change builds a new one, beside the traffic. The crate must not use files, sockets, threads or clocks: texts come
+//! as bytes, and secrets as arguments. It decides nothing but whether a rule matches; `shoal-engine` asks it, for every
+//! protocol alike.
+//!
+//! Clients choose the keys that are looked up, so positions in tables depend on a secret ([`HashKey`]).
+#![forbid(unsafe_code)]
+
+pub mod clients;
+mod hash;
+pub mod networks;
+pub mod ports;
+pub mod torrents;
+
+use std::sync::Arc;
+
+use clients::ClientLists;
+pub use hash::HashKey;
+use networks::NetworkTable;
+use ports::PortSet;
+use torrents::TorrentLists;
+
+/// All rules of a tracker. A kind of rule that the operator does not use is absent.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Which torrents are served.
+    pub torrents: Option<Arc<TorrentLists>>,
+    /// Which networks are served.
+    pub networks: Option<Arc<NetworkTable>>,
+    /// Which clients are served.
+    pub clients: Option<Arc<ClientLists>>,
+    /// The ports that are never handed out.
+    pub ports_deny: Option<Arc<PortSet>>,
+}
+
+/// The words that the operator gave for a rule, by their place in the tables of one [`Access`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason(pub(crate) ReasonPlace);
+
+/// Where the words of a rule are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReasonPlace {
+    /// In a deny list of torrents: the number of the table, and that of the text in it.
+    Torrent {
+        /// The number of the table.
+        table: u16,
+        /// The number of the text.
+        text: u32,
+    },
+    /// In the deny list of clients: the number of the rule.
+    Client {
+        /// The number of the rule.
+        rule: usize,
+    },
+}
+
+impl Access {
+    /// Returns whether there is no rule.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.torrents.is_none()
+            && self.networks.is_none()
+            && self.clients.is_none()
+            && self.ports_deny.is_none()
+    }
+
+    /// Returns the words of the operator, if `reason` is one of these rules.
+    #[must_use]
+    pub fn reason(&self, reason: Reason) -> Option<&str> {
+        match reason.0 {
+            ReasonPlace::Torrent { table, text } => self.torrents.as_ref()?.reason(table, text),
+            ReasonPlace::Client { rule } => self.clients.as_ref()?.reason(rule),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A set of info hashes, some of them with a reason.
+//!
+//! The hashes lie back to back, ordered by bucket, and a list of bounds says where each bucket begins. So a hash takes
+//! 20 bytes and its share of a bound, about 21 together, at every size. A lookup reads one bound, then the bucket: two
+//! cache misses that depend on each other, and a line or two. The number of entries in a bucket follows from a secret
+//! hash, so no client can look for a crowded one.
+
+use std::collections::BTreeMap;
+
+use shoal_types::InfoHash;
+
+use crate::hash::HashKey;
+
+/// Maximum number of entries of a table.
+pub const TORRENTS_MAX: usize = 100_000_000;
+
+/// Average number of torrents in a bucket, which fill one line and a quarter.
+const BUCKET_TORRENTS: usize = 4;
+
+/// A set of torrents. It never changes.
+#[derive(Debug)]
+pub struct TorrentTable {
+    /// Where each bucket begins, and behind the last one where it ends.
+    bounds: Box<[u32]>,
+    hashes: Box<[InfoHash]>,
+    reasons: Reasons,
+}
+
+/// The texts of some torrents of a table.
+#[derive(Debug, Default)]
+struct Reasons {
+    /// Positions of torrents with the numbers of their texts, in ascending order.
+    places: Box<[(u32, u32)]>,
+    /// All texts. Equal ones occur once.
+    texts: Box<[Box<str>]>,
+}
+
+/// The torrents of a table that is to be built.
+#[derive(Debug, Default)]
+pub struct TableBuilder {
+    hashes: Vec<InfoHash>,
+    /// Indices of torrents with the numbers of their texts, in ascending order.
+    reasons: Vec<(u32, u32)>,
+    texts: BTreeMap<Box<str>, u32>,
+}
+
+/// A table has [`TORRENTS_MAX`] entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableFull;
+
+impl TableBuilder {
+    /// Adds a torrent. If it was added before, the first reason counts.
+    ///
+    /// # Errors
+    /// Fails if the table is full.
+    pub fn add(&mut self, info_hash: InfoHash, reason: Option<&str>) -> Result<(), TableFull> {
+        if self.hashes.len() == TORRENTS_MAX {
+            return Err(TableFull);
+        }
+        if let Some(reason) = reason {
+            let next = as_u32(self.texts.len());
+            let text = match self.texts.get(reason) {
+                Some(&text) => text,
+                None => *self.texts.entry(reason.into()).or_insert(next),
+            };
+            self.reasons.push((as_u32(self.hashes.len()), text));
+        }
+        self.hashes.push(info_hash);
+        Ok(())
+    }
+
+    /// Adds all torrents of a table, with their reasons.
+    ///
+    /// # Errors
+    /// Fails if the table is full.
+    pub fn add_all(&mut self, table: &TorrentTable) -> Result<(), TableFull> {
+        table.iter().try_for_each(|(info_hash, reason)| self.add(*info_hash, reason))
+    }
+
+    /// Returns the number of torrents, of which some may be equal.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Returns whether there are no torrents.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// Builds the table, in time proportional to the number of torrents.
+    #[must_use]
+    pub fn build(self, key: &HashKey) -> TorrentTable {
+        let buckets = self.hashes.len().div_ceil(BUCKET_TORRENTS).max(1);
+        let bucket = |info_hash: &InfoHash| scale(key.hash(&info_hash.0), buckets);
+        let mut bounds = vec![0_u32; buckets + 1];
+        for info_hash in &self.hashes {
+            bounds[bucket(info_hash) + 1] += 1;
+        }
+        // Each count becomes the beginning of its bucket, and then, entry by entry, its end: the beginning of the next.
+        let mut begin = 0;
+        for count in &mut bounds[1..] {
+            (*count, begin) = (begin, begin + *count);
+        }
+        let mut sorted = vec![InfoHash([0; 20]); self.hashes.len()];
+        for info_hash in &self.hashes {
+            let next = &mut bounds[bucket(info_hash) + 1];
+            sorted[*next as usize] = *info_hash;
+            *next += 1;
+        }
+        remove_duplicates(&mut bounds, &mut sorted);
+        let mut table =
+            TorrentTable { bounds: bounds.into(), hashes: sorted.into(), reasons: Reasons::default() };
+        let place = |(index, text): &(u32, u32)| {
+            let info_hash = &self.hashes[*index as usize];
+            table.find(key.hash(&info_hash.0), info_hash).map(|position| (position, *text))
+        };
+        let mut places: Vec<_> = self.reasons.iter().filter_map(place).collect();
+        // The order of equal positions stays, so the first reason stays.
+        places.sort_by_key(|(position, _)| *position);
+        places.dedup_by_key(|(position, _)| *position);
+        let mut texts = vec![Box::default(); self.texts.len()];
+        for (text, number) in self.texts {
+            texts[number as usize] = text;
+        }
+        table.reasons = Reasons { places: places.into(), texts: texts.into() };
+        table
+    }
+}
+
+/// Sorts each bucket and removes the torrents that occur twice. They leave no gaps.
+fn remove_duplicates(bounds: &mut [u32], hashes: &mut Vec<InfoHash>) {
+    let (mut retained, mut begin) = (0, 0);
+    for bound in &mut bounds[1..] {
+        let end = *bound as usize;
+        hashes[begin..end].sort_unstable();
+        let first = retained;
+        for index in begin..end {
+            if retained == first || hashes[retained - 1] != hashes[index] {
+                hashes[retained] = hashes[index];
+                retained += 1;
+            }
+        }
+        begin = end;
+        *bound = as_u32(retained);
+    }
+    hashes.truncate(retained);
+}
+
+impl TorrentTable {
+    /// Returns the number of torrents.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Returns whether there are no torrents.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// Returns the memory that the table takes, without the overhead of the allocator.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let Reasons { places, texts } = &self.reasons;
+        let texts_bytes: usize = texts.iter().map(|text| text.len() + size_of::<Box<str>>()).sum();
+        size_of_val(&*self.bounds) + size_of_val(&*self.hashes) + size_of_val(&**places) + texts_bytes
+    }
+
+    /// Returns whether the table has a torrent. `key` is that of its construction.
+    #[must_use]
+    pub fn contains(&self, key: &HashKey, info_hash: &InfoHash) -> bool {
+        self.find(key.hash(&info_hash.0), info_hash).is_some()
+    }
+
+    /// Returns all torrents with their reasons, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&InfoHash, Option<&str>)> {
+        let mut reasons = self.reasons.places.iter().peekable();
+        (0..).zip(&self.hashes).map(move |(position, info_hash)| {
+            let text = reasons.next_if(|(with_reason, _)| *with_reason == position);
+            (info_hash, text.and_then(|(_, text)| self.text(*text)))
+        })
+    }
+
+    /// Returns the position of a torrent with this hash.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, info_hash: &InfoHash) -> Option<u32> {
+        let index = self.bucket(hash).iter().position(|other| other == info_hash)?;
+        Some(self.bounds(hash)[0] + as_u32(index))
+    }
+
+    /// Returns the beginning and the end of the bucket of a hash.
+    #[inline]
+    pub(super) fn bounds(&self, hash: u64) -> &[u32] {
+        let bucket = scale(hash, self.bounds.len() - 1);
+        &self.bounds[bucket..bucket + 2]
+    }
+
+    /// Returns the torrents of the bucket of a hash.
+    #[inline]
+    pub(super) fn bucket(&self, hash: u64) -> &[InfoHash] {
+        let bounds = self.bounds(hash);
+        &self.hashes[bounds[0] as usize..bounds[1] as usize]
+    }
+
+    /// Returns the number of the text of the torrent at a position.
+    pub(super) fn text_of(&self, position: u32) -> Option<u32> {
+        let places = &self.reasons.places;
+        let index = places.binary_search_by_key(&position, |(position, _)| *position).ok()?;
+        Some(places[index].1)
+    }
+
+    pub(super) fn text(&self, number: u32) -> Option<&str> {
+        self.reasons.texts.get(number as usize).map(|text| &**text)
+    }
+}
+
+/// Returns a number below `range`, in proportion to the hash.
+#[inline]
+fn scale(hash: u64, range: usize) -> usize {
+    let scaled = (u128::from(hash) * range as u128) >> 64;
+    usize::try_from(scaled).unwrap_or(0)
+}
+
+/// Converts an index, which [`TORRENTS_MAX`] bounds.
+#[inline]
+fn as_u32(index: usize) -> u32 {
+    const { assert!(TORRENTS_MAX < u32::MAX as usize) };
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: HashKey = HashKey::new([5, 6, 7, 8]);
+
+    /// Returns one of a few torrents that differ in a single byte, so that duplicates occur.
+    fn torrent(number: u8) -> InfoHash {
+        let mut bytes = [0; 20];
+        bytes[usize::from(number) % 20] = number;
+        InfoHash(bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_agrees_with_a_map(
+            entries in prop::collection::vec((any::<u8>(), prop::option::of("[a-c]{0,2}")), 0..600),
+        ) {
+            let (mut builder, mut map) = (TableBuilder::default(), BTreeMap::new());
+            for (number, reason) in &entries {
+                builder.add(torrent(*number), reason.as_deref()).unwrap();
+                let known = map.entry(torrent(*number)).or_insert(None);
+                *known = known.or(reason.as_deref());
+            }
+            let table = builder.build(&KEY);
+            prop_assert_eq!(table.len(), map.len());
+            for number in 0..=u8::MAX {
+                let info_hash = torrent(number);
+                prop_assert_eq!(table.contains(&KEY, &info_hash), map.contains_key(&info_hash));
+            }
+            let listed: BTreeMap<_, _> = table.iter().map(|(hash, reason)| (*hash, reason)).collect();
+            prop_assert_eq!(&listed, &map);
+            for (info_hash, reason) in map {
+                let position = table.find(KEY.hash(&info_hash.0), &info_hash).unwrap();
+                prop_assert_eq!(table.text_of(position).and_then(|text| table.text(text)), reason);
+            }
+        }
+    }
+
+    #[test]
+    fn a_torrent_takes_less_than_24_bytes_at_every_size() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for torrents in [1000, 10_001, 300_000] {
+            let mut builder = TableBuilder::default();
+            for _ in 0..torrents {
+                builder.add(InfoHash(core::array::from_fn(|_| rng.u8(..))), None).unwrap();
+            }
+            let table = builder.build(&KEY);
+            assert!(table.bytes() <= table.len() * 22, "{} bytes", table.bytes());
+            let crowded =
+                (0..table.bounds.len() - 1).map(|bucket| table.bounds[bucket + 1] - table.bounds[bucket]);
+            assert!(crowded.max() <= Some(24), "the hash spreads them");
+        }
+    }
+
+    #[test]
+    fn one_torrent_many_times_is_one_entry() {
+        let mut builder = TableBuilder::default();
+        for _ in 0..100_000 {
+            builder.add(torrent(7), Some("again")).unwrap();
+        }
+        let table = builder.build(&KEY);
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(&torrent(7), Some("again"))]);
+    }
+}

@@ -1,0 +1,281 @@
+//! How often the sources of requests may ask.
+//!
+//! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 and a /48 are several customers or
+//! one attacker, so they have limits too, wider ones. All of these have buckets in one table of a fixed size
+//! ([`shoal_source::Rates`]), which all workers share and which outlives a reload.
+
+use core::fmt;
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_access::networks::{Network, NetworkTable};
+use shoal_config::LimitsConfig;
+use shoal_source::{Rate, Rates};
+
+use crate::Now;
+use crate::policy::Protocol;
+
+/// The networks of an IPv6 address, by the number of bits of their prefixes and by how many sources they count as.
+const WIDTHS_V6: [(u32, u32); 3] = [(64, 1), (56, 2), (48, 8)];
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// The activities of a source that have limits of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// An announce, a scrape or an upgrade to a WebSocket.
+    Request(Protocol),
+    /// A request for a connection id.
+    UdpConnect,
+    /// A new connection.
+    TcpConnect,
+}
+
+impl Activity {
+    const COUNT: usize = Protocol::ALL.len() + 2;
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Request(protocol) => protocol as usize,
+            Self::UdpConnect => Protocol::ALL.len(),
+            Self::TcpConnect => Protocol::ALL.len() + 1,
+        }
+    }
+}
+
+/// The recent activity of all sources, under a secret key: an attacker cannot choose a source that shares its buckets
+/// with another one.
+pub struct SourceRates {
+    key: [u64; 4],
+    rates: Rates,
+}
+
+impl fmt::Debug for SourceRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceRates").finish_non_exhaustive()
+    }
+}
+
+impl SourceRates {
+    /// Creates the buckets of all sources, which are full. They take [`Limits::BYTES`].
+    #[must_use]
+    pub fn new(key: [u64; 4]) -> Self {
+        Self { key, rates: Rates::default() }
+    }
+
+    /// Hashes what a network does.
+    #[inline]
+    fn hash(&self, network: u64, bits: u32, activity: Activity) -> u64 {
+        let [k0, k1, k2, k3] = self.key;
+        let kind = u64::from(bits) << 8 | activity.index() as u64;
+        fold(fold(network ^ k0, k1 | 1) ^ fold(kind ^ k2, k3 | 1), k2 | 1)
+    }
+}
+
+/// Combines the two halves of a product.
+#[inline]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = (a as u128).wrapping_mul(b as u128);
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    let folded = (product ^ product >> u64::BITS) as u64;
+    folded
+}
+
+/// The limits of an operator.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    sources: Arc<SourceRates>,
+    rates: [Option<Rate>; Activity::COUNT],
+    /// Serves the networks that have no limits.
+    exempt: Option<Arc<NetworkTable>>,
+    /// Whether UDP requests beyond the limit get no reply.
+    udp_silent: bool,
+}
+
+impl Limits {
+    /// The memory of the limits of all sources, in bytes. It is taken if any limit is set.
+    pub const BYTES: usize = Rates::BYTES;
+
+    /// Returns whether any limit is set.
+    #[must_use]
+    pub fn are_set(config: &LimitsConfig) -> bool {
+        rates(config).iter().any(Option::is_some)
+    }
+
+    /// Returns the limits of a configuration on the shared `sources`, or `None` if it has none.
+    ///
+    /// # Errors
+    /// Returns the error of `sources`.
+    pub fn of<E>(
+        config: &LimitsConfig,
+        sources: impl FnOnce() -> Result<Arc<SourceRates>, E>,
+    ) -> Result<Option<Self>, E> {
+        if Self::are_set(config) {
+            sources().map(|sources| Some(Self::new(config, sources)))
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn new(config: &LimitsConfig, sources: Arc<SourceRates>) -> Self {
+        let exempt: Vec<Network> = config
+            .exempt
+            .iter()
+            .filter_map(|network| Network::new(network.addr(), network.prefix_len()))
+            .collect();
+        let exempt = (!exempt.is_empty()).then(|| Arc::new(NetworkTable::new(Some(&exempt), &[])));
+        Self { sources, rates: rates(config), exempt, udp_silent: config.udp_silent }
+    }
+
+    /// Returns what the sources have done lately.
+    #[must_use]
+    pub const fn sources(&self) -> &Arc<SourceRates> {
+        &self.sources
+    }
+
+    /// Returns whether UDP requests beyond the limit get no reply.
+    #[must_use]
+    pub const fn udp_silent(&self) -> bool {
+        self.udp_silent
+    }
+
+    /// Returns whether the client at a canonical address may do something now, and if so, counts it. It is not part of its
+    /// callers, so that trackers without limits pay nothing for it.
+    #[inline(never)]
+    #[must_use]
+    pub fn admit(&self, ip: IpAddr, activity: Activity, now: Now) -> bool {
+        let Some(rate) = self.rates[activity.index()] else { return true };
+        if self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip)) {
+            return true;
+        }
+        let now_ns = now.monotonic_ms.saturating_mul(NS_PER_MS);
+        let rates = &self.sources.rates;
+        match ip {
+            IpAddr::V4(ip) => {
+                rates.take([(self.sources.hash(u32::from(ip).into(), u32::BITS, activity), rate)], now_ns)
+            }
+            IpAddr::V6(ip) => {
+                let buckets = WIDTHS_V6.map(|(bits, shares)| {
+                    (self.sources.hash(network(u128::from(ip), bits), bits, activity), rate.times(shares))
+                });
+                rates.take(buckets, now_ns)
+            }
+        }
+    }
+
+    /// Reads the buckets of a client without waiting for them, so that they are in the cache when it asks.
+    pub fn prefetch(&self, ip: IpAddr, activity: Activity) {
+        if self.rates[activity.index()].is_none() {
+            return;
+        }
+        match ip {
+            IpAddr::V4(ip) => {
+                self.sources.rates.prefetch(self.sources.hash(u32::from(ip).into(), u32::BITS, activity));
+            }
+            IpAddr::V6(ip) => {
+                for (bits, _) in WIDTHS_V6 {
+                    self.sources.rates.prefetch(self.sources.hash(
+                        network(u128::from(ip), bits),
+                        bits,
+                        activity,
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the first `bits` bits of an address, at most 64.
+#[expect(clippy::cast_possible_truncation, reason = "a prefix of at most 64 bits remains")]
+const fn network(address: u128, bits: u32) -> u64 {
+    (address >> (u128::BITS - bits)) as u64
+}
+
+/// Returns the rate of each activity, by its index.
+fn rates(config: &LimitsConfig) -> [Option<Rate>; Activity::COUNT] {
+    let rate = |per_s: u32| (per_s > 0).then(|| Rate::new(per_s, per_s.saturating_mul(config.burst_s)));
+    let mut rates = [None; Activity::COUNT];
+    for (activity, per_s) in [
+        (Activity::Request(Protocol::Udp), config.udp_requests_per_s),
+        (Activity::Request(Protocol::Http), config.http_requests_per_s),
+        (Activity::Request(Protocol::WebTorrent), config.webtorrent_requests_per_s),
+        (Activity::UdpConnect, config.udp_connects_per_s),
+        (Activity::TcpConnect, config.tcp_connects_per_s),
+    ] {
+        rates[activity.index()] = rate(per_s);
+    }
+    rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UDP: Activity = Activity::Request(Protocol::Udp);
+
+    fn limits(change: impl FnOnce(&mut LimitsConfig)) -> Limits {
+        let mut config = LimitsConfig { udp_requests_per_s: 1, burst_s: 4, ..LimitsConfig::default() };
+        change(&mut config);
+        Limits::new(&config, Arc::new(SourceRates::new([1, 2, 3, 4])))
+    }
+
+    fn at_ms(monotonic_ms: u64) -> Now {
+        Now { monotonic_ms, ..Now::default() }
+    }
+
+    /// Returns how many of 100 requests are admitted, each from the next address.
+    fn admitted(limits: &Limits, activity: Activity, ip: impl Fn(u16) -> String) -> usize {
+        (0..100).filter(|&number| limits.admit(ip(number).parse().unwrap(), activity, at_ms(5000))).count()
+    }
+
+    #[test]
+    fn nothing_is_limited_by_default() {
+        assert!(!Limits::are_set(&LimitsConfig::default()));
+        assert!(Limits::are_set(&LimitsConfig { tcp_connects_per_s: 1, ..LimitsConfig::default() }));
+        let limits = limits(|config| config.udp_requests_per_s = 0);
+        assert_eq!(admitted(&limits, UDP, |_| "192.0.2.1".to_owned()), 100);
+    }
+
+    #[test]
+    fn a_source_is_an_address_or_a_network() {
+        let limits = limits(|_| {});
+        assert_eq!(admitted(&limits, UDP, |_| "192.0.2.1".to_owned()), 4);
+        assert_eq!(admitted(&limits, UDP, |number| format!("198.51.100.{number}")), 100);
+        assert_eq!(admitted(&limits, UDP, |number| format!("2001:db8::{number:x}")), 4);
+        assert_eq!(admitted(&limits, UDP, |number| format!("2001:db8:1:{number:x}::1")), 8, "a /56");
+        assert_eq!(admitted(&limits, UDP, |number| format!("2001:db8:2:{number:x}00::1")), 32, "a /48");
+        assert_eq!(admitted(&limits, UDP, |number| format!("2001:db8:{:x}::1", 0x100 + number)), 100);
+    }
+
+    #[test]
+    fn activities_do_not_count_towards_each_other() {
+        let limits = limits(|config| {
+            config.http_requests_per_s = 2;
+            config.udp_connects_per_s = 3;
+        });
+        let ip = |_| "192.0.2.1".to_owned();
+        assert_eq!(admitted(&limits, UDP, ip), 4);
+        assert_eq!(admitted(&limits, Activity::Request(Protocol::Http), ip), 8);
+        assert_eq!(admitted(&limits, Activity::Request(Protocol::WebTorrent), ip), 100);
+        assert_eq!(admitted(&limits, Activity::UdpConnect, ip), 12);
+        assert_eq!(admitted(&limits, Activity::TcpConnect, ip), 100);
+    }
+
+    #[test]
+    fn a_source_is_served_at_its_rate_and_recovers() {
+        let limits = limits(|_| {});
+        let ip: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(admitted(&limits, UDP, |_| ip.to_string()), 4);
+        assert!(!limits.admit(ip, UDP, at_ms(5999)));
+        assert!(limits.admit(ip, UDP, at_ms(6000)) && !limits.admit(ip, UDP, at_ms(6000)));
+        let later = (0..100).filter(|_| limits.admit(ip, UDP, at_ms(60_000))).count();
+        assert_eq!(later, 4);
+    }
+
+    #[test]
+    fn exempt_networks_have_no_limits() {
+        let limits = limits(|config| config.exempt = vec!["192.0.2.0/24".parse().unwrap()]);
+        assert_eq!(admitted(&limits, UDP, |_| "192.0.2.1".to_owned()), 100);
+        assert_eq!(admitted(&limits, UDP, |_| "192.0.3.1".to_owned()), 4);
+    }
+}

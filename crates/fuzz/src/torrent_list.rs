@@ -1,0 +1,74 @@
+//! The lists of an operator: lines that name torrents, and .torrent files.
+
+use std::collections::BTreeMap;
+
+use shoal_access::HashKey;
+use shoal_access::torrents::{
+    Entry, LINE_BYTES_MAX, ListReader, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, info_hashes,
+};
+use shoal_types::InfoHash;
+use shoal_wire::http::bencode;
+
+const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
+
+/// Reads the input as a list, as a whole and in pieces, and compares the table with the lines.
+///
+/// # Panics
+/// Panics if a property does not hold.
+pub fn torrent_list(list: &[u8]) {
+    // The mark at the beginning of a file is no part of its first line.
+    let text = list.strip_prefix(b"\xef\xbb\xbf").unwrap_or(list);
+    let mut expected = BTreeMap::<InfoHash, Option<String>>::new();
+    let mut faulty_lines = 0;
+    for line in text.split(|byte| *byte == b'\n') {
+        match Entry::parse(line) {
+            Ok(None) => {}
+            Ok(Some(entry)) => {
+                check_entry(&entry, line);
+                for info_hash in &entry.info_hashes {
+                    let reason = expected.entry(*info_hash).or_default();
+                    *reason = reason.take().or(entry.reason.map(str::to_owned));
+                }
+            }
+            Err(_) => faulty_lines += 1,
+        }
+    }
+    for piece_bytes in [list.len().max(1), 1 + list.len() % 7] {
+        let mut reader = ListReader::default();
+        list.chunks(piece_bytes).for_each(|piece| reader.read(piece));
+        let (table, fault) = reader.finish(&KEY);
+        let entries: BTreeMap<_, _> =
+            table.iter().map(|(info_hash, reason)| (*info_hash, reason.map(str::to_owned))).collect();
+        assert_eq!(entries, expected);
+        assert_eq!(table.len(), expected.len());
+        assert_eq!(fault.is_some(), faulty_lines > 0);
+        assert!(expected.keys().all(|info_hash| table.contains(&KEY, info_hash)));
+    }
+}
+
+/// Checks the bounds of an entry, and that it is read back as it is written.
+fn check_entry(entry: &Entry<'_>, line: &[u8]) {
+    assert!(line.len() <= LINE_BYTES_MAX && !entry.info_hashes.is_empty());
+    assert!(entry.reason.is_none_or(|reason| (1..=REASON_BYTES_MAX).contains(&reason.len())));
+    assert!(entry.reference.is_none_or(|text| (1..=REFERENCE_BYTES_MAX).contains(&text.len())));
+    let written = entry.to_string();
+    let again: Vec<_> = written
+        .lines()
+        .map(|line| Entry::parse(line.as_bytes()).expect("it was written").expect("an entry"))
+        .collect();
+    let hashes: Vec<_> = again.iter().flat_map(|entry| entry.info_hashes.iter().copied()).collect();
+    assert_eq!(hashes, *entry.info_hashes);
+}
+
+/// Reads the input as a .torrent file, and compares the outcome with the reader of bencoded replies.
+///
+/// # Panics
+/// Panics if a property does not hold.
+pub fn torrent_file(file: &[u8]) {
+    let Ok(hashes) = info_hashes(file) else { return };
+    assert!(!hashes.is_empty());
+    // That reader is stricter about integers and nesting, and refuses keys that occur twice.
+    if let Ok(bencode::Value::Dictionary(dictionary)) = bencode::decode(file) {
+        assert!(dictionary.get(b"info").is_some(), "there is an info dictionary");
+    }
+}

@@ -1,0 +1,179 @@
+//! A directory of .torrent files, with its subdirectories.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use shoal_access::HashKey;
+use shoal_access::torrents::{TableBuilder, TorrentTable, info_hashes};
+use shoal_types::InfoHash;
+
+use super::file::Seen;
+
+/// Maximum size of a .torrent file. One with a million pieces has 20 MiB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of files.
+const FILES_MAX: usize = 1_000_000;
+
+/// Maximum depth of subdirectories. Links to directories are not followed.
+const DEPTH_MAX: usize = 32;
+
+/// The files of a directory, as they were read last.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    files: BTreeMap<PathBuf, Known>,
+}
+
+/// A file, and the hashes that were last read from it without a fault.
+#[derive(Debug)]
+struct Known {
+    seen: Seen,
+    info_hashes: Vec<InfoHash>,
+    /// Whether it could not be read as it is now.
+    is_faulty: bool,
+}
+
+impl Directory {
+    /// Reads the files that are new or have changed. A file that is no torrent keeps the hashes that it had. The second
+    /// value tells which files those are and why.
+    pub(super) fn read(&mut self, root: &Path, key: &HashKey) -> io::Result<(TorrentTable, Vec<String>)> {
+        let mut old = std::mem::take(&mut self.files);
+        let (mut faults, mut builder) = (Vec::new(), TableBuilder::default());
+        let walk = Walk::of(root).inspect_err(|_| std::mem::swap(&mut self.files, &mut old))?;
+        for (path, seen) in walk.files {
+            let known = match old.remove(&path) {
+                Some(known) if known.seen == seen && !known.is_faulty => known,
+                known => match read_file(&path) {
+                    Ok(info_hashes) => Known { seen, info_hashes, is_faulty: false },
+                    Err(fault) => {
+                        faults.push(format!("{}: {fault}", path.display()));
+                        let info_hashes = known.map_or_else(Vec::new, |known| known.info_hashes);
+                        Known { seen, info_hashes, is_faulty: true }
+                    }
+                },
+            };
+            for info_hash in &known.info_hashes {
+                builder.add(*info_hash, None).map_err(|_| io::Error::other("it has too many torrents"))?;
+            }
+            self.files.insert(path, known);
+        }
+        Ok((builder.build(key), faults))
+    }
+
+    /// Returns whether a file is new or has changed, or is gone.
+    pub(super) fn has_changed(&self, root: &Path) -> bool {
+        // A directory that cannot be read keeps its entries, and is tried again.
+        let Ok(walk) = Walk::of(root) else { return false };
+        let known = self.files.iter().map(|(path, known)| (path, &known.seen));
+        !walk.files.iter().eq(known)
+    }
+}
+
+/// The files and subdirectories under a directory.
+struct Walk {
+    files: BTreeMap<PathBuf, Seen>,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl Walk {
+    fn of(root: &Path) -> io::Result<Self> {
+        let mut walk = Self { files: BTreeMap::new(), directories: BTreeSet::new() };
+        walk.enter(root, 0)?;
+        Ok(walk)
+    }
+
+    fn enter(&mut self, directory: &Path, depth: usize) -> io::Result<()> {
+        self.directories.insert(directory.to_owned());
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() && depth < DEPTH_MAX {
+                match self.enter(&path, depth + 1) {
+                    // It was removed in the meantime.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    entered => entered?,
+                }
+            } else if !kind.is_dir() && path.extension().is_some_and(|extension| extension == "torrent") {
+                if self.files.len() == FILES_MAX {
+                    return Err(io::Error::other(format!("it has more than {FILES_MAX} torrents")));
+                }
+                let seen = Seen::of(&path);
+                self.files.insert(path, seen);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the directory and its subdirectories, for watching them.
+pub(super) fn with_subdirectories(root: &Path) -> BTreeSet<PathBuf> {
+    Walk::of(root).map_or_else(|_| BTreeSet::from([root.to_owned()]), |walk| walk.directories)
+}
+
+fn read_file(path: &Path) -> Result<Vec<InfoHash>, String> {
+    let read = || -> io::Result<Vec<u8>> {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::other(format!("it has more than {} MiB", FILE_BYTES_MAX >> 20)));
+        }
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error| error.to_string())?;
+    info_hashes(&bytes).map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
+
+    fn torrent(name: char) -> Vec<u8> {
+        format!("d4:infod4:name1:{name}6:pieces0:ee").into_bytes()
+    }
+
+    fn hash(name: char) -> InfoHash {
+        info_hashes(&torrent(name)).unwrap()[0]
+    }
+
+    fn read(directory: &mut Directory, root: &Path) -> (BTreeSet<InfoHash>, usize) {
+        let (table, faults) = directory.read(root, &KEY).unwrap();
+        assert!(!directory.has_changed(root));
+        (table.iter().map(|(info_hash, _)| *info_hash).collect(), faults.len())
+    }
+
+    #[test]
+    fn a_directory_is_followed_through_all_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, mut directory) = (place.path(), Directory::default());
+        let set = |names: &str| names.chars().map(hash).collect::<BTreeSet<_>>();
+        fs::write(root.join("a.torrent"), torrent('a')).unwrap();
+        fs::create_dir_all(root.join("deep/deeper")).unwrap();
+        fs::write(root.join("deep/deeper/b.torrent"), torrent('b')).unwrap();
+        fs::write(root.join("readme.txt"), "no torrent").unwrap();
+        std::os::unix::fs::symlink(root, root.join("deep/loop")).unwrap();
+        assert_eq!(read(&mut directory, root), (set("ab"), 0));
+        let watched = with_subdirectories(root);
+        assert_eq!(watched, ["", "deep", "deep/deeper"].map(|name| root.join(name)).into_iter().collect());
+        // A half-written file keeps its hash, and the others change.
+        fs::write(root.join("a.torrent"), &torrent('a')[..9]).unwrap();
+        fs::write(root.join("c.torrent"), torrent('c')).unwrap();
+        fs::remove_file(root.join("deep/deeper/b.torrent")).unwrap();
+        assert!(directory.has_changed(root));
+        assert_eq!(read(&mut directory, root), (set("ac"), 1));
+        fs::write(root.join("a.torrent"), torrent('d')).unwrap();
+        assert_eq!(read(&mut directory, root), (set("cd"), 0));
+        // A directory that is gone keeps what it had.
+        fs::remove_dir_all(root).unwrap();
+        assert!(!directory.has_changed(root) && directory.read(root, &KEY).is_err());
+        fs::create_dir(root).unwrap();
+        fs::write(root.join("e.torrent"), torrent('e')).unwrap();
+        assert_eq!(read(&mut directory, root), (set("e"), 0));
+    }
+}

@@ -1,0 +1,160 @@
+//! Changes files of lists, while other commands may change them too and the tracker reads them.
+//!
+//! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So
+//! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
+use shoal_types::InfoHash;
+
+/// Appends lines to a file, which is created if it does not exist. `lines` ends with the end of a line.
+pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
+    let mut file = open_locked(path, true)?;
+    let bytes = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if bytes > 0 {
+        file.read_exact_at(&mut last, bytes - 1)?;
+    }
+    // Otherwise the first line would continue the last one.
+    let separator = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{separator}{lines}").as_bytes())?;
+    file.sync_all()
+}
+
+/// Removes torrents from a file. Returns those that were in it. Comments and all other lines stay as they are.
+pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<InfoHash>> {
+    let file = open_locked(path, false)?;
+    let mut removed = Vec::new();
+    let mut rest = Vec::new();
+    for_each_line(&file, |_, line| {
+        let Ok(Some(mut entry)) = Entry::parse(line) else { return rest.extend_from_slice(line) };
+        let before = entry.info_hashes.len();
+        entry.info_hashes.retain(|info_hash| {
+            let is_removed = info_hashes.contains(info_hash);
+            if is_removed && !removed.contains(info_hash) {
+                removed.push(*info_hash);
+            }
+            !is_removed
+        });
+        if entry.info_hashes.len() == before {
+            rest.extend_from_slice(line);
+        } else if !entry.info_hashes.is_empty() {
+            // The link named several hashes, of which some stay.
+            rest.extend_from_slice(format!("{entry}\n").as_bytes());
+        }
+    })?;
+    if !removed.is_empty() {
+        replace(path, &file, &rest)?;
+    }
+    Ok(removed)
+}
+
+/// Calls `each` with the number and the bytes of every line, including its end.
+pub(super) fn for_each_line(file: &File, mut each: impl FnMut(u64, &[u8])) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(4 * LINE_BYTES_MAX, file);
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        if reader.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        each(number, &line);
+    }
+    Ok(())
+}
+
+/// Replaces a file by one with this content and the same permissions.
+fn replace(path: &Path, old: &File, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.set_permissions(old.metadata()?.permissions())?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+/// Opens a file and waits for its lock. Another command may replace the file in the meantime.
+fn open_locked(path: &Path, create: bool) -> io::Result<File> {
+    loop {
+        let file = OpenOptions::new().read(true).append(true).create(create).open(path)?;
+        file.lock()?;
+        let (opened, named) = (file.metadata()?, fs::metadata(path)?);
+        if (opened.dev(), opened.ino()) == (named.dev(), named.ino()) {
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn hash(byte: u8) -> InfoHash {
+        InfoHash([byte; 20])
+    }
+
+    #[test]
+    fn lines_are_appended_behind_an_unfinished_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        append(&path, "a\n").unwrap();
+        append(&path, "b\n").unwrap();
+        fs::write(&path, "unfinished").unwrap();
+        append(&path, "c\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "unfinished\nc\n");
+    }
+
+    #[test]
+    fn commands_that_append_at_the_same_time_lose_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        append(&path, &format!("{:?}\n", hash(255))).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for number in 0..20 {
+                        append(path, &format!("{:?}\n", hash(thread * 20 + number))).unwrap();
+                    }
+                });
+            }
+            scope.spawn(|| remove(&path, &[hash(255)]).unwrap());
+        });
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, (0..80).map(|number| format!("{:?}", hash(number))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_removal_leaves_everything_else_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        let [one, two, three] = [1, 2, 3].map(|byte| format!("{:?}", hash(byte)));
+        let text = format!(
+            "# head\n\n{one} first\ngarbage\n{one}\r\nmagnet:?xt=urn:btih:{one}&xt=urn:btih:{two} both\n{three}"
+        );
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(remove(&path, &[hash(1), hash(9)]).unwrap(), [hash(1)]);
+        let expected = format!("# head\n\ngarbage\n{two} both\n{three}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(remove(&path, &[hash(9)]).unwrap(), []);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
+        assert!(remove(&directory.path().join("none"), &[hash(1)]).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! Publishes new rules, and ends the swarms of torrents that they forbid.
+//!
+//! A worker decides by the old rules until it has taken over the new ones. So the swarms are removed only when every
+//! worker has done that: no announce can bring one back.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use shoal_access::torrents::TorrentLists;
+use shoal_engine::policy::Policy;
+use shoal_net::Waker;
+use shoal_relay::Swarms;
+use shoal_store::{SharedStore, Walk};
+use shoal_types::InfoHash;
+
+use crate::published::Published;
+use crate::reload::Live;
+
+/// Pause between two looks whether the workers have taken over the rules.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// Number of looks after which the removal does not wait any longer, about two seconds. A worker takes milliseconds.
+const LOOKS_MAX: u32 = 4000;
+
+/// Everything that a change of rules has an effect on.
+pub(crate) struct Publisher {
+    pub(crate) live: Arc<Published<Live>>,
+    /// The wakers of all workers, so that idle ones see the change as well.
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) store: SharedStore,
+    /// The swarms of WebTorrent, if it is served.
+    pub(crate) swarms: Option<Arc<Swarms>>,
+}
+
+impl Publisher {
+    /// Replaces the rules of all workers by what `change` makes of them, and removes the swarms of the torrents that are
+    /// forbidden from now on. There is one caller at a time.
+    pub(crate) fn publish(&self, change: impl FnOnce(&Live) -> Live) {
+        let old = self.live.latest();
+        let version = self.live.replace(change);
+        self.wakers.iter().for_each(Waker::wake);
+        let (old, new) = (lists(&old.policy), self.live.latest());
+        let Some(new_lists) = lists(&new.policy) else { return };
+        if old.is_some_and(|old| core::ptr::eq(old, new_lists)) {
+            return;
+        }
+        self.wait_for_workers(version);
+        let removed = match new_lists.newly_forbidden(old) {
+            Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
+            None => self.remove_all_forbidden(&new.policy),
+        };
+        if removed > 0 {
+            tracing::info!(removed, "swarms of torrents that are no longer served were removed");
+        }
+    }
+
+    fn wait_for_workers(&self, version: u64) {
+        for _ in 0..LOOKS_MAX {
+            if self.live.is_adopted(version) {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        tracing::warn!("a worker does not take over the lists; it may serve torrents that are forbidden now");
+    }
+
+    /// Removes the swarms of one torrent. Returns whether there were any.
+    fn remove(&self, info_hash: &InfoHash) -> bool {
+        let is_stored = self.store.remove(info_hash);
+        let is_shared_by_browsers =
+            self.swarms.as_ref().is_some_and(|swarms| swarms.remove(&swarms.swarm_key(info_hash)));
+        is_stored || is_shared_by_browsers
+    }
+
+    /// Removes the swarms of all torrents that are not served. Returns how many torrents that are.
+    fn remove_all_forbidden(&self, policy: &Policy) -> usize {
+        let is_forbidden = |info_hash: &InfoHash| policy.check_torrent(info_hash).is_err();
+        let mut removed = 0;
+        match &self.store {
+            SharedStore::Whole(store) => {
+                let (mut walk, mut listed, mut has_more) = (Walk::default(), Vec::new(), true);
+                while has_more {
+                    has_more = store.list(&mut walk, &mut listed);
+                    let forbidden = listed.iter().filter(|torrent| is_forbidden(&torrent.info_hash));
+                    removed += forbidden.filter(|torrent| self.remove(&torrent.info_hash)).count();
+                }
+            }
+            // Such a store cannot tell its torrents. Those that are on no allow list any more expire: no client may
+            // announce them.
+            SharedStore::Fingerprints(_) => {
+                let denied = lists(policy).into_iter().flat_map(TorrentLists::deny);
+                let denied = denied.flat_map(|table| table.iter());
+                removed += denied.filter(|(info_hash, _)| self.remove(info_hash)).count();
+            }
+        }
+        // That has missed the torrents that only browsers share.
+        let torrents = self.swarms.iter().flat_map(|swarms| swarms.torrents());
+        removed + torrents.filter(|info_hash| is_forbidden(info_hash) && self.remove(info_hash)).count()
+    }
+}
+
+fn lists(policy: &Policy) -> Option<&TorrentLists> {
+    policy.access()?.torrents.as_deref()
+}

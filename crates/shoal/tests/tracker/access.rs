@@ -1,0 +1,420 @@
+//! The operator's lists of torrents, over every protocol.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::browser::{self, Browser};
+use crate::client::{Announce, Client};
+use crate::harness::{Tracker, eventually, run};
+use crate::http::Way;
+use crate::web::{Web, announce};
+
+/// The words of the tracker for a torrent without a reason.
+const NOT_SERVED: &str = "this torrent is not served by this tracker";
+
+/// A tracker with an allow list and a deny list.
+struct Listed {
+    tracker: Tracker,
+    directory: TempDir,
+}
+
+impl Listed {
+    /// Starts a tracker whose lists have these lines. An empty allow list is none.
+    fn start(allow: &str, deny: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::write(path("deny"), deny).unwrap();
+        fs::write(path("allow"), allow).unwrap();
+        let shown = |name| path(name).display().to_string();
+        let mut settings = vec![("SHOAL_ACCESS_TORRENTS_DENY", shown("deny"))];
+        if !allow.is_empty() {
+            settings.push(("SHOAL_ACCESS_TORRENTS_ALLOW", shown("allow")));
+        }
+        let config = directory.path().join("shoal.toml");
+        fs::write(&config, "").unwrap();
+        let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self { tracker: Tracker::start_with_path(&config, &settings), directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Replaces a list as a whole, as editors do.
+    fn write(&self, name: &str, text: &str) {
+        replace(&self.path(name), text);
+    }
+}
+
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// Returns the line of a torrent whose info hash repeats a character.
+fn line(torrent: char, rest: &str) -> String {
+    format!("{} {rest}\n", format!("{:02x}", u32::from(torrent)).repeat(20))
+}
+
+fn info_hash(torrent: char) -> [u8; 20] {
+    [u8::try_from(torrent).unwrap(); 20]
+}
+
+/// Returns the reasons with which a torrent is refused over UDP, HTTP and WebTorrent, by both families. `None` means that
+/// it is served.
+fn reasons(tracker: &Tracker, torrent: char) -> Vec<Option<String>> {
+    let hash = info_hash(torrent);
+    let mut reasons = Vec::new();
+    for (udp, http, v6) in [(tracker.udp[0], tracker.http[0], false), (tracker.udp[1], tracker.http[1], true)]
+    {
+        let client = Client::new(udp);
+        let reply = client.ask(&Announce::leecher(hash, 6881).packet(client.connect(), 7));
+        reasons.push((reply[3] == 3).then(|| String::from_utf8(reply[8..].to_vec()).unwrap()));
+        let body = Web::connect(http, false).get(&announce(hash, 6882, "")).body;
+        reasons.push(body.strip_prefix(b"d14:failure reason").map(|rest| {
+            let text = String::from_utf8(rest.to_vec()).unwrap();
+            text.split_once(':').unwrap().1.strip_suffix('e').unwrap().to_owned()
+        }));
+        let mut browser = Browser::open(Way::new(v6, false), tracker);
+        let reply = browser.ask(&browser::announce(torrent, 'p', 1));
+        reasons.push(reply["failure reason"].as_str().map(str::to_owned));
+    }
+    reasons
+}
+
+fn assert_reason(tracker: &Tracker, torrent: char, expected: Option<&str>) {
+    assert_eq!(reasons(tracker, torrent), vec![expected.map(str::to_owned); 6], "{torrent}");
+}
+
+#[test]
+fn a_denied_torrent_is_refused_with_its_reason_by_every_protocol_and_family() {
+    let text = line('a', "2026-01-31 [case 4711] removed after a notice of \"X\" # ours") + &line('b', "");
+    let listed = Listed::start("", &text);
+    let tracker = &listed.tracker;
+    assert_reason(tracker, 'a', Some("removed after a notice of \"X\""));
+    assert_reason(tracker, 'b', Some(NOT_SERVED));
+    assert_reason(tracker, 'c', None);
+    for protocol in ["udp", "http", "webtorrent"] {
+        for family in ["v4", "v6"] {
+            let labels = [
+                &*format!("protocol=\"{protocol}\""),
+                &*format!("family=\"{family}\""),
+                "kind=\"announce\"",
+                "outcome=\"torrent_denied\"",
+            ];
+            assert_eq!(tracker.metric("shoal_replies_total", &labels), 2, "{labels:?}");
+        }
+    }
+}
+
+#[test]
+fn only_listed_torrents_are_served_and_the_deny_list_takes_precedence() {
+    let listed = Listed::start(&(line('a', "") + &line('b', "")), &line('a', "on both lists"));
+    let tracker = &listed.tracker;
+    assert_reason(tracker, 'a', Some("on both lists"));
+    assert_reason(tracker, 'b', None);
+    assert_reason(tracker, 'c', Some(NOT_SERVED));
+    let labels =
+        ["protocol=\"udp\"", "family=\"v4\"", "kind=\"announce\"", "outcome=\"torrent_not_allowed\""];
+    assert_eq!(tracker.metric("shoal_replies_total", &labels), 1);
+}
+
+#[test]
+fn a_scrape_of_a_torrent_that_is_not_served_shows_zeros() {
+    let listed = Listed::start("", &line('a', ""));
+    assert_reason(&listed.tracker, 'a', Some(NOT_SERVED));
+    let client = Client::new(listed.tracker.udp[0]);
+    let counts = &client.scrape(&[info_hash('a')])[0];
+    assert_eq!((counts.seeders, counts.leechers, counts.completed), (0, 0, 0));
+    let hash = "%61".repeat(20);
+    let body = Web::connect(listed.tracker.http[0], false).get(&format!("/scrape?info_hash={hash}")).body;
+    let text = String::from_utf8(body).unwrap();
+    assert!(text.contains("d8:completei0e10:downloadedi0e10:incompletei0e"), "{text}");
+}
+
+#[test]
+fn sighup_reads_the_lists_again_and_a_broken_one_keeps_its_entries() {
+    let listed = Listed::start("", &line('a', ""));
+    assert_reason(&listed.tracker, 'a', Some(NOT_SERVED));
+    let reload = |text: &str| {
+        listed.write("deny", text);
+        listed.tracker.signal(Signal::SIGHUP);
+        listed.tracker.wait_for_line("the configuration was read again");
+    };
+    reload(&line('b', "new"));
+    assert_reason(&listed.tracker, 'a', None);
+    assert_reason(&listed.tracker, 'b', Some("new"));
+    reload(&(line('c', "") + "\nnonsense\n"));
+    assert_reason(&listed.tracker, 'b', Some("new"));
+    assert_reason(&listed.tracker, 'c', None);
+    let metric = |name| listed.tracker.metric(name, &["list=\"deny\""]);
+    assert_eq!((metric("shoal_list_torrents"), metric("shoal_list_sources_faulty")), (1, 1));
+    let log = listed.tracker.log();
+    assert!(log.contains("line 3: it does not begin with an info hash"), "{log}");
+    assert!(log.contains(&listed.path("deny").display().to_string()), "{log}");
+    reload("");
+    assert_reason(&listed.tracker, 'b', None);
+    assert_eq!((metric("shoal_list_torrents"), metric("shoal_list_sources_faulty")), (0, 0));
+}
+
+#[test]
+fn a_list_that_cannot_be_read_at_the_start_stops_nothing() {
+    let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_DENY", "/nonexistent/list,/dev/null")]);
+    assert_reason(&tracker, 'a', None);
+    assert!(tracker.log().contains("it is not a regular file"));
+}
+
+/// Waits until a torrent is refused, or served again.
+fn wait_until(tracker: &Tracker, torrent: char, is_refused: bool) {
+    let mut client = Web::connect(tracker.http[0], false);
+    eventually("the lists apply", || {
+        // A client at port 0 leaves nothing behind.
+        let body = client.get(&announce(info_hash(torrent), 0, "")).body;
+        (body.starts_with(b"d14:failure reason") == is_refused).then_some(())
+    });
+}
+
+#[test]
+fn a_change_of_a_file_applies_without_a_signal() {
+    let listed = Listed::start("", &line('a', ""));
+    let (tracker, deny) = (&listed.tracker, listed.path("deny"));
+    wait_until(tracker, 'a', true);
+    fs::write(&deny, line('b', "")).unwrap();
+    wait_until(tracker, 'b', true);
+    wait_until(tracker, 'a', false);
+    listed.write("deny", &line('c', ""));
+    wait_until(tracker, 'c', true);
+    let append = fs::OpenOptions::new().append(true).open(&deny);
+    std::io::Write::write_all(&mut append.unwrap(), line('d', "").as_bytes()).unwrap();
+    wait_until(tracker, 'd', true);
+    // A link to another file takes its place, and then that file changes.
+    let linked = listed.path("linked");
+    fs::create_dir(listed.path("elsewhere")).unwrap();
+    let target = listed.path("elsewhere").join("list");
+    fs::write(&target, line('e', "")).unwrap();
+    std::os::unix::fs::symlink(&target, &linked).unwrap();
+    fs::rename(&linked, &deny).unwrap();
+    wait_until(tracker, 'e', true);
+    replace(&target, &line('f', ""));
+    wait_until(tracker, 'f', true);
+    wait_until(tracker, 'c', false);
+}
+
+#[test]
+fn a_directory_that_vanishes_and_returns_is_watched_all_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let lists = directory.path().join("some/lists");
+    let (file, text) = (lists.join("deny"), lists.display().to_string() + "/deny");
+    let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_DENY", &text)]);
+    assert!(tracker.log().contains("a list cannot be read as a whole"));
+    for torrent in ['a', 'b'] {
+        fs::create_dir_all(&lists).unwrap();
+        fs::write(&file, line(torrent, "")).unwrap();
+        wait_until(&tracker, torrent, true);
+        fs::remove_dir_all(directory.path().join("some")).unwrap();
+        tracker.wait_for_line("a list cannot be read and keeps its entries");
+        wait_until(&tracker, torrent, true);
+    }
+}
+
+#[test]
+fn a_torrent_that_becomes_denied_ends_at_once() {
+    let listed = Listed::start("", "");
+    let tracker = &listed.tracker;
+    assert_reason(tracker, 'a', None);
+    assert_reason(tracker, 'z', None);
+    let mut browsers = ['x', 'y'].map(|peer| {
+        let mut browser = Browser::open(Way::PLAIN, tracker);
+        assert_eq!(browser.ask(&browser::announce('a', peer, 0))["failure reason"], serde_json::Value::Null);
+        browser
+    });
+    assert_eq!(browsers[1].ask(&browser::announce('a', 'y', 5))["complete"], 0);
+    let offer = browsers[0].receive();
+    assert_eq!(offer["offer"]["type"], "offer", "{offer}");
+    listed.write("deny", &line('a', "a notice"));
+    wait_until(tracker, 'a', true);
+    let swarms = |name, labels: &[&str]| tracker.metric(name, labels);
+    // Only the other torrent is left, of which no browser is connected any more.
+    eventually("the swarms are removed", || {
+        let left = [
+            swarms("shoal_swarms", &["family=\"v4\""]),
+            swarms("shoal_swarms", &["family=\"v6\""]),
+            swarms("shoal_webtorrent_swarms", &[]),
+        ];
+        (left == [1, 1, 0]).then_some(())
+    });
+    // The answer comes too late: nothing is relayed for the torrent any more.
+    browsers[0].send_json(&browser::answer('x', &offer));
+    for browser in &mut browsers {
+        let reply = browser.ask(&browser::announce('a', 'x', 1));
+        assert_eq!(reply["failure reason"], "a notice", "{reply}");
+        assert_eq!(browser.ask(&browser::announce('z', 'w', 0))["failure reason"], serde_json::Value::Null);
+    }
+    listed.write("deny", "");
+    wait_until(tracker, 'a', false);
+    let announced = Client::new(tracker.udp[0]).announce(&Announce::leecher(info_hash('a'), 6999));
+    assert_eq!((announced.peers.len(), announced.leechers), (0, 1), "the old peers are gone");
+}
+
+#[test]
+fn an_allow_list_that_appears_ends_all_other_torrents() {
+    let listed = Listed::start("", "");
+    for torrent in ['a', 'b', 'c'] {
+        assert_reason(&listed.tracker, torrent, None);
+    }
+    let browsers = ['a', 'b'].map(|torrent| {
+        let mut browser = Browser::open(Way::PLAIN, &listed.tracker);
+        browser.ask(&browser::announce(torrent, 'q', 0));
+        browser
+    });
+    fs::write(listed.path("allow"), line('b', "")).unwrap();
+    let text = format!("[access]\ntorrents_allow = [{:?}]", listed.path("allow"));
+    fs::write(listed.path("shoal.toml"), text).unwrap();
+    listed.tracker.signal(Signal::SIGHUP);
+    listed.tracker.wait_for_line("the configuration was read again");
+    for (torrent, expected) in [('a', Some(NOT_SERVED)), ('b', None), ('c', Some(NOT_SERVED))] {
+        assert_reason(&listed.tracker, torrent, expected);
+    }
+    for family in ["family=\"v4\"", "family=\"v6\""] {
+        assert_eq!(listed.tracker.metric("shoal_swarms", &[family]), 1);
+    }
+    assert_eq!(listed.tracker.metric("shoal_webtorrent_swarms", &[]), 1);
+    drop(browsers);
+}
+
+#[test]
+fn a_directory_of_torrent_files_is_a_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("torrents");
+    fs::create_dir_all(root.join("more")).unwrap();
+    let text = root.display().to_string();
+    let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_ALLOW", &text)]);
+    let file = |name: &str| format!("d4:infod4:name{}:{name}6:pieces0:ee", name.len());
+    // SHA-1 of the info dictionary of "first", computed by another program.
+    let hash = [
+        0xd7, 0x4a, 0xbb, 0x54, 0xac, 0x5e, 0x08, 0xb2, 0x1c, 0xaa, 0x34, 0xf1, 0xdc, 0x5a, 0xbc, 0x96, 0x03,
+        0xa3, 0xdf, 0xdd,
+    ];
+    let mut client = Web::connect(tracker.http[0], false);
+    let mut is_served = || !client.get(&announce(hash, 6881, "")).body.starts_with(b"d14:failure reason");
+    assert!(!is_served());
+    fs::write(root.join("more/garbage.torrent"), "garbage").unwrap();
+    fs::write(root.join("more/first.torrent"), file("first")).unwrap();
+    eventually("the new torrent is served", || is_served().then_some(()));
+    fs::rename(root.join("more/first.torrent"), root.join("first.torrent")).unwrap();
+    fs::write(root.join("second.torrent"), file("second")).unwrap();
+    assert!(is_served(), "it stays allowed");
+    fs::remove_file(root.join("first.torrent")).unwrap();
+    eventually("the removed torrent is refused", || (!is_served()).then_some(()));
+    let faulty = "garbage.torrent: the file is no bencoded dictionary";
+    eventually("the log names the faulty file", || tracker.log().contains(faulty).then_some(()));
+}
+
+/// Runs `shoal access` with the configuration of a tracker. Returns the exit code, the output and the log.
+fn access(listed: &Listed, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let shown = |name| listed.path(name).display().to_string();
+    let (config, allow, deny) = (shown("shoal.toml"), shown("allow"), shown("deny"));
+    let arguments = [&["access"][..], arguments, &["--config", &config]].concat();
+    let settings = [
+        ("SHOAL_ACCESS_TORRENTS_ALLOW", allow.as_str()),
+        ("SHOAL_ACCESS_TORRENTS_DENY", &deny),
+        ("SHOAL_LOG_FORMAT", "json"),
+    ];
+    let output = run(&arguments, &settings);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn commands_change_the_lists_of_a_running_tracker() {
+    let listed = Listed::start("", "# ours\n");
+    let hash = "61".repeat(20);
+    assert_reason(&listed.tracker, 'a', None);
+    let (code, text, log) = access(
+        &listed,
+        &["add", "--deny", &hash, "--reason", "a notice", "--reference", "case 4711", "--date", "2026-01-31"],
+    );
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(0), &*format!("{hash} added to {}\n", listed.path("deny").display()))
+    );
+    for said in ["a list was changed", "\"by\":\"", "uid ", "case 4711", &hash] {
+        assert!(log.contains(said), "{said} is not in {log}");
+    }
+    wait_until(&listed.tracker, 'a', true);
+    assert_reason(&listed.tracker, 'a', Some("a notice"));
+    let written = fs::read_to_string(listed.path("deny")).unwrap();
+    let expected = format!("# ours\n{hash} 2026-01-31 [case 4711] a notice # by ");
+    assert!(written.starts_with(&expected), "{written}");
+    let (code, text, _) = access(&listed, &["add", "--deny", &hash.to_uppercase()]);
+    assert_eq!((code, text.contains("is already in")), (Some(0), true), "{text}");
+    assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), written);
+    let (code, text, log) = access(&listed, &["remove", "--deny", &hash]);
+    assert_eq!((code, text.contains("removed from"), log.contains("\"removed\"")), (Some(0), true, true));
+    wait_until(&listed.tracker, 'a', false);
+    assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "# ours\n");
+    assert_eq!(access(&listed, &["remove", "--deny", &hash]).0, Some(3));
+}
+
+#[test]
+fn commands_print_and_check_the_lists() {
+    let deny = line('a', "2026-01-31 [case 4711] a \"notice\"");
+    let listed = Listed::start(&(line('a', "") + &line('b', "")), &deny);
+    let [a, b, c] = ["61", "62", "63"].map(|byte| byte.repeat(20));
+    let (code, text, _) = access(&listed, &["list", "--json", "--deny"]);
+    let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &object["info_hash"], &object["reason"]),
+        (Some(0), &a.clone().into(), &"a \"notice\"".into())
+    );
+    assert_eq!((&object["date"], &object["reference"]), (&"2026-01-31".into(), &"case 4711".into()));
+    let (code, text, _) = access(&listed, &["list"]);
+    assert_eq!((code, text.lines().count()), (Some(0), 3), "{text}");
+    for (hash, code, said) in
+        [(&a, 3, "denied by "), (&b, 0, "served"), (&c, 3, "refused: it is on no allow list")]
+    {
+        let (exit, text, _) = access(&listed, &["check", hash]);
+        assert_eq!((exit, text.contains(said)), (Some(code), true), "{text}");
+    }
+    let (code, text, _) = access(&listed, &["check", "--json", &a, &b, &c]);
+    let verdicts: Vec<_> = text
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["verdict"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!((code, verdicts), (Some(3), ["denied", "served", "not_allowed"].map(str::to_owned).to_vec()));
+    assert_eq!(access(&listed, &["check"]).0, Some(0));
+    assert_eq!(access(&listed, &["reload"]).0, Some(0));
+    listed.write("deny", &(deny + "nonsense\n"));
+    let (code, _, log) = access(&listed, &["check"]);
+    assert_eq!((code, log.contains("line 2: it does not begin with an info hash")), (Some(2), true), "{log}");
+}
+
+#[test]
+fn wrong_arguments_change_nothing() {
+    let listed = Listed::start("", "");
+    let hash = "61".repeat(20);
+    let long = "x".repeat(300);
+    let wrong: [&[&str]; 9] = [
+        &["add", &hash],
+        &["add", "--deny", "--allow", &hash],
+        &["add", "--deny", "nonsense"],
+        &["add", "--deny", &format!("{hash} a reason")],
+        &["add", "--deny", &hash, "--date", "31.1.2026"],
+        &["add", "--deny", &hash, "--reason", "two\nlines"],
+        &["add", "--deny", &hash, "--reason", &long],
+        &["add", "--deny", &hash, "--reference", "a ] b"],
+        &["add", "--deny", &hash, "--reason", "a # comment"],
+    ];
+    for arguments in wrong {
+        assert_eq!(access(&listed, arguments).0, Some(2), "{arguments:?}");
+        assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "");
+    }
+    let (code, _, error) = access(&listed, &["add", "--deny", &hash, "--file", "/nonexistent/list"]);
+    assert_eq!((code, error.contains("/nonexistent/list cannot be changed")), (Some(1), true), "{error}");
+}

@@ -1,0 +1,144 @@
+//! Rules about networks, clients and ports, on every protocol and family.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+
+use crate::browser::{self, Browser};
+use crate::client::{Announce, Client, STOPPED, word};
+use crate::harness::{Tracker, eventually};
+use crate::http::{Way, over_every_way};
+use crate::udp::hash;
+use crate::web::{Web, announce, tcp_from};
+
+over_every_way!(
+    a_denied_network_is_refused_over_http_and_webtorrent,
+    a_denied_client_is_told_why,
+    a_denied_port_is_served_and_never_handed_out,
+);
+
+const NETWORK_REFUSED: &str = "your network is not served by this tracker";
+
+/// Writes a file of a list and returns its path.
+fn list(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn body(web: &mut Web, target: &str) -> String {
+    String::from_utf8_lossy(&web.get(target).body).into_owned()
+}
+
+fn a_denied_network_is_refused_over_http_and_webtorrent(way: Way) {
+    let directory = tempfile::tempdir().unwrap();
+    let text = if way.is_v6() { "::1\n" } else { "# this host\nhome:127.0.0.0-127.0.0.7\n" };
+    let deny = list(directory.path(), "deny", text);
+    let tracker = way.start(&[("SHOAL_ACCESS_NETWORKS_DENY", &deny)]);
+    let mut web = way.connect(&tracker);
+    assert!(body(&mut web, &announce(hash(1), 1, "")).contains(NETWORK_REFUSED));
+    let scrape = announce(hash(1), 1, "").replace("/announce", "/scrape");
+    assert!(body(&mut web, &scrape).contains(NETWORK_REFUSED));
+    let mut page = Browser::open(way, &tracker);
+    assert_eq!(page.ask(&browser::announce('t', 'a', 0))["failure reason"], NETWORK_REFUSED);
+    let mut other = way.over_other_family().connect(&tracker);
+    assert!(!body(&mut other, &announce(hash(1), 1, "")).contains("failure"));
+    let labels = ["protocol=\"http\"", "outcome=\"network_denied\""];
+    assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
+}
+
+fn a_denied_client_is_told_why(way: Way) {
+    let tracker = way.start(&[("SHOAL_ACCESS_CLIENTS_DENY", "TT<0.0.1 please update,-XX")]);
+    let mut web = way.connect(&tracker);
+    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0000-"));
+    assert!(refused.contains("please update"), "{refused}");
+    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-XX0001-"));
+    assert!(refused.contains("your client is not served by this tracker"), "{refused}");
+    assert!(!body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0010-")).contains("failure"));
+    let labels = ["protocol=\"http\"", "outcome=\"client_denied\""];
+    assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
+    let mut page = Browser::open(way, &tracker);
+    assert!(page.ask(&browser::announce('t', 'a', 0))["interval"].is_number());
+    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
+    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
+    assert_eq!(client.refusal(&packet), "your client is not served by this tracker");
+}
+
+fn a_denied_port_is_served_and_never_handed_out(way: Way) {
+    let tracker = way.start(&[("SHOAL_ACCESS_PORTS_DENY", "1-1023,6881")]);
+    let mut web = way.connect(&tracker);
+    let count = |answer: &str| (answer.contains("10:incompletei1e"), answer.contains("failure"));
+    for port in [25, 6881] {
+        let answer = body(&mut web, &announce(hash(1), port, "&compact=1"));
+        assert_eq!(count(&answer), (false, false), "{answer}");
+    }
+    let answer = body(&mut web, &announce(hash(1), 1024, "&compact=1"));
+    assert_eq!(count(&answer), (true, false), "{answer}");
+    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
+    assert_eq!(client.announce(&Announce::leecher(hash(1), 53)).leechers, 1, "the one of HTTP");
+}
+
+#[test]
+fn networks_hold_over_udp_and_follow_a_reload() {
+    let directory = tempfile::tempdir().unwrap();
+    let deny = list(directory.path(), "deny", "127.0.0.9\n::1/128 ; a remark\n");
+    let allow = list(directory.path(), "allow", "127.0.0.0/8\n");
+    let tracker =
+        Tracker::start(&[("SHOAL_ACCESS_NETWORKS_DENY", &deny), ("SHOAL_ACCESS_NETWORKS_ALLOW", &allow)]);
+    let [served, denied] =
+        ["127.0.0.8", "127.0.0.9"].map(|ip| Client::from_ip(ip.parse().unwrap(), tracker.udp[0]));
+    let packet = |client: &Client| Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
+    assert_eq!(served.announce(&Announce::leecher(hash(1), 6881)).leechers, 1);
+    for client in [&denied, &Client::new(tracker.udp[1])] {
+        assert_eq!(client.refusal(&packet(client)), NETWORK_REFUSED);
+    }
+    fs::write(&deny, "127.0.0.8\n").unwrap();
+    tracker.signal(Signal::SIGHUP);
+    eventually("the list is followed", || (word(&denied.ask(&packet(&denied)), 0) == 1).then_some(()));
+    assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
+    // A broken list changes nothing.
+    fs::write(&deny, "127.0.0.9\ngarbage\n").unwrap();
+    tracker.signal(Signal::SIGHUP);
+    let line = tracker.wait_for_line("a list cannot be read and keeps its entries");
+    assert!(line["error"].as_str().unwrap().starts_with("line 2:"), "{line}");
+    tracker.wait_for_line("the configuration was read again");
+    assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
+    assert_eq!(word(&denied.ask(&packet(&denied)), 0), 1);
+}
+
+#[test]
+fn the_network_is_that_of_the_client_that_a_trusted_proxy_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let deny = list(directory.path(), "deny", "198.51.100.0/24\n2001:db8::/32\n");
+    let tracker = Tracker::start(&[
+        ("SHOAL_ACCESS_NETWORKS_DENY", &deny),
+        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
+        ("SHOAL_PROXY_HEADER", "x-forwarded-for"),
+    ]);
+    let ask = |mut web: Web, client: &str| {
+        let target = announce(hash(1), 1, "");
+        web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {client}\r\n\r\n").as_bytes());
+        String::from_utf8_lossy(&web.answer().body).contains(NETWORK_REFUSED)
+    };
+    let by_proxy = |client| ask(Web::connect(tracker.http[0], false), client);
+    assert!(by_proxy("198.51.100.7") && by_proxy("2001:db8::1") && by_proxy("::ffff:198.51.100.7"));
+    assert!(!by_proxy("203.0.113.7"));
+    // Another host cannot name a client, neither to be served nor to be refused.
+    assert!(!ask(Web::over(tcp_from([127, 0, 0, 2], tracker.http[0])), "198.51.100.7"));
+}
+
+#[test]
+fn a_peer_of_a_client_that_becomes_denied_can_leave() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = list(directory.path(), "shoal.toml", "");
+    let tracker = Tracker::start_with_path(Path::new(&file), &[]);
+    let client = Client::new(tracker.udp[0]);
+    let peer = Announce::leecher(hash(1), 6881);
+    assert_eq!(client.announce(&peer).leechers, 1);
+    fs::write(&file, "[access]\nclients_deny = [\"-XX\"]\n").unwrap();
+    tracker.signal(Signal::SIGHUP);
+    let packet = peer.packet(client.connect(), 5);
+    eventually("the client is denied", || (word(&client.ask(&packet), 0) == 3).then_some(()));
+    assert_eq!(client.announce(&Announce { event: STOPPED, ..peer }).leechers, 0);
+}

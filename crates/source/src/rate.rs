@@ -1,0 +1,206 @@
+//! How often each source does something, for any number of sources in a fixed amount of memory.
+//!
+//! A source has a bucket of tokens that fills up at its rate, and each request takes one. The state of a bucket is a
+//! single number: the time at which it will be full again (the theoretical arrival time of the generic cell rate
+//! algorithm, ITU-T I.371). These times lie in a count-min sketch. A source has four cells, and its time is the least of
+//! them. Only cells below the new time are raised (the conservative update of Estan and Varghese 2002).
+//!
+//! Nothing has to be cleared or aged, because a time that has passed is that of a full bucket. A source therefore
+//! occupies its cells only while its bucket is not full, and two sources that share a cell do not add up: the cell has
+//! the later one of their times. A source loses tokens to others only if each of its four cells belongs to another one
+//! that asks more often than itself at the same moment. However many sources there are, those that ask seldom harm
+//! no other source. Those that ask as often as they may are at most the rate of all requests divided by the rate of one
+//! source: 20,000 for a million requests a second and 50 for each source. They raise 80,000 of four million cells, so
+//! another source loses tokens with a probability of about 10⁻⁵.
+//!
+//! Cells are plain atomics. If two threads serve the same source at the same moment, one of the two tokens can remain in
+//! the bucket.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of cells in a cache line.
+const CELLS: usize = 8;
+
+/// Number of lines in which a source has cells, and of its cells in each.
+const LINES: usize = 2;
+const CELLS_PER_LINE: usize = 2;
+
+/// Number of lines, as a power of two.
+const LINE_BITS: u32 = 19;
+
+/// Bits of a hash that select a line and the cells in it.
+const BITS: u32 = 32;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A rate, and how many requests may come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The time in which one token comes back.
+    token_ns: u64,
+    /// The time in which an empty bucket fills up.
+    full_ns: u64,
+}
+
+impl Rate {
+    /// Creates a rate of `per_s` requests a second, of which `burst` may come at once. Both are at least 1.
+    #[must_use]
+    pub const fn new(per_s: u32, burst: u32) -> Self {
+        let per_s = if per_s == 0 { 1 } else { per_s as u64 };
+        let burst = if burst == 0 { 1 } else { burst as u64 };
+        let token_ns = NS_PER_S.div_ceil(per_s);
+        Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
+    }
+
+    /// Returns the rate of a network that has a multiple of the requests of a single source.
+    #[must_use]
+    pub const fn times(self, shares: u32) -> Self {
+        let shares = if shares == 0 { 1 } else { shares as u64 };
+        Self { token_ns: self.token_ns.div_ceil(shares), full_ns: self.full_ns }
+    }
+}
+
+/// The buckets of all sources. Shared between threads: all methods take `&self`.
+pub struct Rates {
+    lines: Box<[Line]>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; CELLS]);
+
+impl fmt::Debug for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rates").finish_non_exhaustive()
+    }
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { lines: (0..1 << LINE_BITS).map(|_| Line::default()).collect() }
+    }
+}
+
+impl Rates {
+    /// The memory that the buckets take, in bytes: 32 MiB.
+    pub const BYTES: usize = size_of::<Line>() << LINE_BITS;
+
+    /// Takes a token from the bucket of each of these sources, all of which stand for the same client, or from none. Returns
+    /// whether it did. A bucket that is empty stays as it is, so a source that asks too often is served at its rate.
+    /// Time must not go back by more than it takes to fill a bucket.
+    #[inline]
+    pub fn take<const N: usize>(&self, sources: [(u64, Rate); N], now_ns: u64) -> bool {
+        let cells = sources.map(|(hash, _)| self.cells(hash));
+        let mut later = [0; N];
+        for ((later, (_, rate)), cells) in later.iter_mut().zip(&sources).zip(&cells) {
+            let times = cells.map(|cell| cell.load(Ordering::Relaxed));
+            let time = times.into_iter().min().unwrap_or(0).max(now_ns);
+            *later = time.saturating_add(rate.token_ns);
+            if *later - now_ns > rate.full_ns {
+                return false;
+            }
+        }
+        for (later, cells) in later.into_iter().zip(&cells) {
+            for cell in cells {
+                if cell.load(Ordering::Relaxed) < later {
+                    cell.store(later, Ordering::Relaxed);
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads the lines of a source without waiting for them, so that they are in the cache when it asks.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let [first, _, second, _] = self.cells(hash);
+        for cell in [first, second] {
+            core::hint::black_box(cell.load(Ordering::Relaxed));
+        }
+    }
+
+    #[inline]
+    fn cells(&self, hash: u64) -> [&AtomicU64; LINES * CELLS_PER_LINE] {
+        let number = |bits: u64| usize::try_from(bits & 0xffff_ffff).unwrap_or(0);
+        let [first, second] = [number(hash), number(hash >> BITS)].map(|bits| {
+            let Line(cells) = &self.lines[bits & ((1 << LINE_BITS) - 1)];
+            let place = bits >> LINE_BITS;
+            let one = place % CELLS;
+            // Another cell than the first one.
+            let other = one ^ (1 + (place / CELLS) % (CELLS - 1));
+            [&cells[one], &cells[other]]
+        });
+        [first[0], first[1], second[0], second[1]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = NS_PER_S;
+
+    /// Returns how many of some requests at one time are admitted.
+    fn taken(rates: &Rates, hash: u64, rate: Rate, requests: u32, now_ns: u64) -> u32 {
+        (0..requests).map(|_| u32::from(rates.take([(hash, rate)], now_ns))).sum()
+    }
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let (rates, rate) = (Rates::default(), Rate::new(10, 50));
+        assert_eq!(taken(&rates, 1, rate, 1000, S), 50);
+        assert_eq!(taken(&rates, 1, rate, 1000, S + S / 10), 1);
+        assert_eq!(taken(&rates, 1, rate, 1000, 2 * S), 9);
+        assert_eq!(taken(&rates, 1, rate, 1000, 100 * S), 50, "it fills up to the burst and no further");
+        assert_eq!(taken(&rates, 2 << 32 | 5, rate, 1000, 100 * S), 50);
+    }
+
+    #[test]
+    fn extreme_rates() {
+        let rates = Rates::default();
+        assert_eq!(taken(&rates, 1, Rate::new(0, 0), 5, 0), 1);
+        assert_eq!(taken(&rates, 2, Rate::new(1, u32::MAX), 5, u64::MAX / 2), 5);
+        assert_eq!(taken(&rates, 3, Rate::new(u32::MAX, 1), 5, S), 1);
+        assert_eq!(taken(&rates, 4, Rate::new(1, 1).times(8), 20, S), 8);
+        assert_eq!(taken(&rates, 4, Rate::new(1, 1).times(8), 20, 2 * S), 8);
+    }
+
+    #[test]
+    fn an_empty_bucket_of_one_network_keeps_the_others_full() {
+        let (rates, rate) = (Rates::default(), Rate::new(1, 4));
+        let of = |address, network| [(address, rate), (network, rate)];
+        assert!((0..4).all(|address| rates.take(of(address << 40 | 7, 9), S)));
+        assert!((0..100).all(|_| !rates.take(of(3 << 50, 9), S)));
+        assert_eq!(taken(&rates, 3 << 50, rate, 10, S), 4, "what is refused takes nothing");
+    }
+
+    #[test]
+    fn a_flood_of_many_sources_harms_no_other_source() {
+        let (rates, rate, mut rng) = (Rates::default(), Rate::new(20, 100), fastrand::Rng::with_seed(1));
+        let honest: Vec<u64> = (0..2000).map(|_| rng.u64(..)).collect();
+        // Eleven million sources in eleven seconds.
+        for step in 0..1100_u64 {
+            let now_ns = S + step * S / 100;
+            for _ in 0..10_000 {
+                rates.take([(rng.u64(..), rate)], now_ns);
+            }
+            // 10 requests a second each, in turn.
+            for hash in honest.iter().skip(usize::try_from(step % 10).unwrap()).step_by(10) {
+                assert!(rates.take([(*hash, rate)], now_ns));
+            }
+        }
+    }
+
+    #[test]
+    fn sources_at_their_limits_share_hardly_any_cells_with_others() {
+        let (rates, rate, mut rng) = (Rates::default(), Rate::new(50, 200), fastrand::Rng::with_seed(2));
+        // As many as a flood of a million requests a second can keep at their limits.
+        for _ in 0..20_000 {
+            let hash = rng.u64(..);
+            assert!(taken(&rates, hash, rate, 200, S) >= 190);
+        }
+        let refused = (0..100_000).filter(|_| !rates.take([(rng.u64(..), rate)], S)).count();
+        assert!(refused <= 5, "{refused} of 100,000");
+    }
+}
