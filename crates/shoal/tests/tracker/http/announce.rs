@@ -34,7 +34,7 @@ fn peers_of_udp_and_http_find_each_other(way: Way) {
 }
 
 fn a_connection_serves_many_requests(way: Way) {
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
     let mut web = way.connect(&tracker);
     for port in 1..=50 {
         let answer = web.get(&announce(hash(2), port, ""));
