@@ -141,10 +141,10 @@ impl<'a, P: Family> SmallMut<'a, P> {
     /// Renews the stamp of a peer, if it is in the swarm with this role. Returns its index.
     #[inline]
     pub(crate) fn renew(&mut self, peer: &P, seeds: bool, now: Tick) -> Option<usize> {
-        let index = peer.index_in(&self.peers[..self.count()])?;
-        if (index < self.seeders()) != seeds {
-            return None;
-        }
+        // Only the peers of its role are searched.
+        let (seeders, count) = (self.seeders(), self.count());
+        let (first, end) = if seeds { (0, seeders) } else { (seeders, count) };
+        let index = first + peer.index_in(&self.peers[first..end])?;
         self.stamps[index] = Stamp(self.stamps[index]).renewed(now).0;
         Some(index)
     }
