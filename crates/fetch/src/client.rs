@@ -1,0 +1,310 @@
+//! Requests, and the bounds that hold whatever the server does.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::MultiGzDecoder;
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LAST_MODIFIED,
+};
+use http::uri::Scheme;
+use http::{HeaderName, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+use ureq::config::Config;
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Body};
+
+use crate::copy::{self, Head};
+use crate::{FetchError, Limits, REDIRECTS_MAX};
+
+/// Sends the requests of one fetch.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+}
+
+/// The reply of a server.
+pub(crate) enum Reply {
+    /// The content is the one that the validators name.
+    Unchanged,
+    /// The content arrives.
+    New { head: Head, body: Box<dyn Read> },
+}
+
+impl Client {
+    /// Creates a client for a URL and the links in its content.
+    pub(crate) fn new(uri: &Uri) -> Self {
+        let config = Config::builder()
+            .https_only(uri.scheme() == Some(&Scheme::HTTPS))
+            .http_status_as_error(false)
+            .max_redirects(REDIRECTS_MAX)
+            .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls())
+            .build();
+        let resolver = Guard {
+            resolver: DefaultResolver::default(),
+            first: uri.clone(),
+            is_first_private: AtomicBool::new(false),
+        };
+        Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) }
+    }
+
+    /// Asks for a content, unless it is the one that `known` describes.
+    pub(crate) fn get(&self, uri: &Uri, known: Option<&Head>, limits: Limits) -> Result<Reply, FetchError> {
+        let mut request = self.agent.get(uri.clone()).header(ACCEPT_ENCODING, "gzip");
+        if let Some(credentials) = credentials(uri) {
+            request = request.header(AUTHORIZATION, credentials);
+        }
+        let etag = known.and_then(|head| head.etag.as_ref());
+        let last_modified = known.and_then(|head| head.last_modified.as_ref());
+        for (name, value) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        let request = request.config().timeout_global(Some(limits.time_max)).build();
+        let reply = request.call().map_err(|error| of_request(error, limits))?;
+        match reply.status() {
+            StatusCode::OK => content(reply, limits),
+            StatusCode::NOT_MODIFIED if etag.is_some() || last_modified.is_some() => Ok(Reply::Unchanged),
+            status => Err(FetchError::Status(status.as_u16())),
+        }
+    }
+
+    /// Fetches a content that fits in memory.
+    pub(crate) fn get_small(&self, uri: &Uri, limits: Limits) -> Result<Vec<u8>, FetchError> {
+        let Reply::New { body, .. } = self.get(uri, None, limits)? else {
+            return Err(FetchError::Status(StatusCode::NOT_MODIFIED.as_u16()));
+        };
+        let mut bytes = Vec::new();
+        body.take(limits.bytes_max.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(|error| of_body(error, limits))?;
+        if bytes.len() as u64 > limits.bytes_max {
+            return Err(FetchError::TooLarge(limits.bytes_max));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Returns the content of a reply.
+fn content(reply: Response<Body>, limits: Limits) -> Result<Reply, FetchError> {
+    let field = |name: HeaderName| reply.headers().get(name).and_then(|value| value.to_str().ok());
+    let declared = field(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > limits.bytes_max) {
+        return Err(FetchError::TooLarge(limits.bytes_max));
+    }
+    let media_type = field(CONTENT_TYPE).and_then(|text| text.split(';').next());
+    let head = Head {
+        etag: field(ETAG).and_then(copy::value),
+        last_modified: field(LAST_MODIFIED).and_then(copy::value),
+        media_type: media_type.and_then(|text| copy::value(text.trim())).map(|text| text.to_lowercase()),
+    };
+    let is_gzip = match field(CONTENT_ENCODING).map(str::trim) {
+        None => false,
+        Some(coding) if coding.eq_ignore_ascii_case("identity") => false,
+        Some(coding) if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") => true,
+        Some(_) => return Err(FetchError::Transport("the content has an unknown coding".to_owned())),
+    };
+    let body = Capped { body: reply.into_body().into_reader(), rest: limits.bytes_max };
+    Ok(Reply::New { head, body: if is_gzip { Box::new(MultiGzDecoder::new(body)) } else { Box::new(body) } })
+}
+
+/// A body as it arrives. Its end is an error if it is too large, so that it is not taken for that of the content.
+struct Capped<R> {
+    body: R,
+    rest: u64,
+}
+
+impl<R: Read> Read for Capped<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.body.read(buffer)?;
+        self.rest = self.rest.checked_sub(bytes as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(bytes)
+    }
+}
+
+/// Returns the value of the field `Authorization` for the user and the password of a URL (RFC 7617).
+fn credentials(uri: &Uri) -> Option<String> {
+    let (user_info, _) = uri.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
+    let mut text: Vec<u8> = percent_decode_str(user).collect();
+    text.push(b':');
+    text.extend(percent_decode_str(password));
+    Some(format!("Basic {}", STANDARD.encode(text)))
+}
+
+/// Returns the settings of TLS. The system's certificate authorities are read each time, since a system updates them.
+fn tls() -> TlsConfig {
+    let trusted = rustls_native_certs::load_native_certs().certs;
+    let trusted = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+    TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::Specific(Arc::new(trusted)))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .build()
+}
+
+/// Looks up names. A server must not make the tracker ask machines that the server itself cannot reach, so only the URL
+/// of the operator may lead to an address that is not public. If it does, redirects and links may as well. Behind an HTTP
+/// proxy, which looks up the names, this is left to the proxy.
+#[derive(Debug)]
+struct Guard {
+    resolver: DefaultResolver,
+    first: Uri,
+    is_first_private: AtomicBool,
+}
+
+/// A name leads to no public address.
+#[derive(Debug, thiserror::Error)]
+#[error("the address is not public")]
+struct PrivateAddress;
+
+impl Resolver for Guard {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.resolver.resolve(uri, config, timeout)?;
+        self.admit(uri, &found)
+    }
+}
+
+impl Guard {
+    fn admit(&self, uri: &Uri, found: &[SocketAddr]) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let is_first = uri.host() == self.first.host() && uri.port_u16() == self.first.port_u16();
+        if is_first && found.iter().any(|address| is_private(address.ip())) {
+            self.is_first_private.store(true, Ordering::Relaxed);
+        }
+        let admits_all = is_first || self.is_first_private.load(Ordering::Relaxed);
+        let mut admitted = self.empty();
+        for address in found.iter().filter(|address| admits_all || !is_private(address.ip())) {
+            admitted.push(*address);
+        }
+        if admitted.is_empty() { Err(ureq::Error::Other(Box::new(PrivateAddress))) } else { Ok(admitted) }
+    }
+}
+
+/// Returns whether an address is not one of the public internet.
+fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [a, b, ..] = ip.octets();
+            // RFC 1122, 3.2.1.3 (this network); RFC 6598 (carriers); RFC 2544 (benchmarks).
+            let is_special = a == 0 || (a == 100 && b & 0xc0 == 64) || (a == 198 && b & 0xfe == 18);
+            ip.is_private() || ip.is_loopback() || ip.is_link_local() || a >= 224 || is_special
+        }
+        // RFC 4291, 2.4: 2000::/3 is what is assigned for public addresses, and RFC 6052 maps IPv4 into one /96.
+        IpAddr::V6(ip) => match ip.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let [[a, b], [c, d]] = [high, low].map(u16::to_be_bytes);
+                is_private(IpAddr::from([a, b, c, d]))
+            }
+            _ => !is_global_unicast(ip),
+        },
+    }
+}
+
+fn is_global_unicast(ip: Ipv6Addr) -> bool {
+    ip.segments()[0] & 0xe000 == 0x2000
+}
+
+/// Returns the fault of a request. The texts of the library may contain URLs, so not all of them are passed on.
+fn of_request(error: ureq::Error, limits: Limits) -> FetchError {
+    let text = |text: &str| FetchError::Transport(text.to_owned());
+    match error {
+        ureq::Error::Timeout(_) => FetchError::Timeout(limits.time_max),
+        ureq::Error::TooManyRedirects => FetchError::TooManyRedirects,
+        ureq::Error::RequireHttpsOnly(_) => FetchError::Downgrade,
+        ureq::Error::Other(other) if other.is::<PrivateAddress>() => FetchError::PrivateAddress,
+        ureq::Error::HostNotFound => text("the host is not found"),
+        ureq::Error::BadUri(_) => text("a redirect leads to no URL of http or https"),
+        ureq::Error::LargeResponseHeader(..) => text("the head of the reply is too large"),
+        ureq::Error::Protocol(_) => text("the reply is no valid HTTP"),
+        ureq::Error::Tls(reason) => text(reason),
+        ureq::Error::Rustls(error) => FetchError::Transport(format!("TLS: {error}")),
+        ureq::Error::Io(error) => of_io(&error, limits),
+        _ => text("the connection failed"),
+    }
+}
+
+/// Returns the fault of a body that arrives.
+pub(crate) fn of_body(error: io::Error, limits: Limits) -> FetchError {
+    match ureq::Error::from(error) {
+        ureq::Error::Io(error) => of_io(&error, limits),
+        other => of_request(other, limits),
+    }
+}
+
+fn of_io(error: &io::Error, limits: Limits) -> FetchError {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => FetchError::TooLarge(limits.bytes_max),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => FetchError::Timeout(limits.time_max),
+        io::ErrorKind::UnexpectedEof => {
+            FetchError::Transport("the reply or its compressed data ends early".to_owned())
+        }
+        _ => FetchError::Transport(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_the_url_of_the_operator_may_lead_to_a_private_address() {
+        let guard = |first: &str| Guard {
+            resolver: DefaultResolver::default(),
+            first: first.parse().unwrap(),
+            is_first_private: AtomicBool::new(false),
+        };
+        let local = addresses(&["127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80"]);
+        let public = addresses(&["198.51.100.7:80", "[2001:db8::1]:80"]);
+        let other: Uri = "http://other.example/".parse().unwrap();
+        let here: Uri = "http://lists.example/".parse().unwrap();
+        let outside = guard("http://lists.example/a");
+        assert_eq!(&*outside.admit(&here, &public).unwrap(), &public[..]);
+        assert!(matches!(outside.admit(&other, &local), Err(ureq::Error::Other(_))));
+        let mixed = [&local[..1], &public[..]].concat();
+        assert_eq!(&*outside.admit(&other, &mixed).unwrap(), &public[..]);
+        // Another port of the same host is another server.
+        let port: Uri = "http://lists.example:6970/".parse().unwrap();
+        assert!(outside.admit(&port, &local).is_err());
+        let inside = guard("http://lists.example/a");
+        assert_eq!(&*inside.admit(&here, &local[..1]).unwrap(), &local[..1]);
+        assert_eq!(&*inside.admit(&other, &local).unwrap(), &local[..]);
+    }
+
+    #[test]
+    fn private_addresses_are_told_from_public_ones() {
+        for ip in
+            ["10.1.2.3", "100.64.0.1", "0.0.0.0", "224.0.0.1", "fe80::1", "fd00::1", "::", "64:ff9b::7f00:1"]
+        {
+            assert!(is_private(ip.parse().unwrap()), "{ip}");
+        }
+        for ip in ["192.0.2.1", "100.128.0.1", "2606:4700::1", "64:ff9b::c000:201"] {
+            assert!(!is_private(ip.parse().unwrap()), "{ip}");
+        }
+    }
+
+    #[test]
+    fn the_user_and_the_password_of_a_url_become_a_header_field() {
+        let of = |uri: &str| credentials(&uri.parse().unwrap());
+        assert_eq!(of("http://lists.example/a@b"), None);
+        assert_eq!(of("http://user:p%40ss@lists.example/"), Some("Basic dXNlcjpwQHNz".to_owned()));
+        assert_eq!(of("http://user@lists.example/"), Some("Basic dXNlcjo=".to_owned()));
+    }
+}
