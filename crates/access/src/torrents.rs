@@ -14,7 +14,7 @@ use shoal_types::InfoHash;
 use crate::hash::HashKey;
 use crate::{Reason, ReasonPlace};
 
-pub use line::{Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX};
+pub use line::{Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, parse_hash};
 pub use list::{ListError, ListReader};
 pub use metainfo::{MetainfoError, info_hashes};
 pub use table::{TORRENTS_MAX, TableBuilder, TorrentTable};

@@ -13,8 +13,8 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat, LogLevel, Origin,
-    SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat, LogLevel, Name,
+    Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -372,6 +372,52 @@ settings! {
         /// Ports that are never handed out, such as "1-1023" or "25". Otherwise a client could make others connect to a
         /// mail server at its own address. Such a client is served, but no reply contains it, as with port 0.
         ports_deny: Vec<Ports> = Vec::new(), in 0..=FILES_MAX => Reload;
+    }
+
+    /// Tokens in the URLs of clients, for private trackers: JSON Web Tokens (JWT) that a site signs for its users. A client
+    /// shows its token with each announce, in a parameter (/announce?jwt=TOKEN) or in the path (/announce/TOKEN,
+    /// /TOKEN/announce). UDP clients repeat the URL in their announces (BEP 41); WebTorrent clients show it when they
+    /// connect. A token has the claim exp, and may have nbf, iss, aud, and infohash, a hash or a list of hashes in
+    /// the formats of access.torrents_allow, to which it is bound. A client without a valid token may only leave.
+    section tokens: TokensConfig {
+        /// The file or URL of the public keys, as a JWK set: keys for RS256 (RSA of 2048 to 4096 bits), ES256 (P-256) and
+        /// EdDSA (Ed25519). A change of the file applies within a second; tokens by keys that it no longer contains are
+        /// refused. A set that cannot be read leaves the keys as they were. "" serves clients without tokens.
+        jwks: Option<ListSource> = None => Reload;
+
+        /// Seconds between two fetches of the keys, if jwks is a URL. The other limits are those of the section fetch.
+        refresh_s: u32 = 300, in 10..=604_800 => Reload;
+
+        /// The issuer that the claim iss of a token must name. "" accepts all tokens that the keys have signed.
+        issuer: Option<Name> = None => Reload;
+
+        /// The audience that the claim aud of a token must name. "" accepts only tokens without this claim.
+        audience: Option<Name> = None => Reload;
+
+        /// The name of the parameter with the token.
+        parameter: Name = Name::from_static("jwt") => Reload;
+
+        /// Refuse clients without a token. With false, these are served, and only tokens that are not valid are refused,
+        /// which suits the time before all users have one.
+        required: bool = true => Reload;
+
+        /// Whether scrapes need a token, too. UDP clients cannot show one in a scrape, so all their scrapes are refused
+        /// then. A full scrape (http.full_scrape) always needs one that is bound to no torrent.
+        scrapes: bool = false => Reload;
+
+        /// Seconds by which the clocks of the issuer and of this tracker may differ. Tokens are accepted for so much longer
+        /// and earlier.
+        leeway_s: u32 = 30, in 0..=300 => Reload;
+
+        /// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes,
+        /// or as much for each of its torrents if it is bound to some. Twice the memory of all tokens in use suffices. It is
+        /// taken if jwks is set, together with 32 MiB that it shares with the section limits.
+        cache_max: ByteSize = ByteSize::mib(32), in ByteSize::kib(64)..=ByteSize::gib(64) => Reload;
+
+        /// Maximum number of signatures that each worker may verify for each second, of all clients together. One takes 20
+        /// to 100 µs. Clients with new tokens beyond it are told to try again later; those with tokens in the cache
+        /// are served. A source that sends tokens with wrong signatures may send 30 of them, and then one for each second.
+        signatures_per_s: u32 = 3000, in 10..=1_000_000 => Reload;
     }
 
     /// How often one source may ask. A source is an IPv4 address or an IPv6 /64 network; a /56 network may ask twice as

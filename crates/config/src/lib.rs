@@ -21,7 +21,7 @@ mod values;
 pub use keys::{
     AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, HttpConfig,
     LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX,
-    ScrapeConfig, StoreConfig, TlsConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
+    ScrapeConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
@@ -29,7 +29,7 @@ pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat,
-    LogLevel, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

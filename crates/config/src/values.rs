@@ -1,6 +1,7 @@
 //! The types of the keys and their written forms.
 
 mod host;
+mod name;
 mod origin;
 mod source;
 mod stream;
@@ -14,6 +15,7 @@ use crate::raw::Raw;
 use crate::value::Value;
 
 pub use host::HostName;
+pub use name::Name;
 pub use origin::Origin;
 pub use source::ListSource;
 pub use stream::{BindAddress, Listen, Trusted};

@@ -1,6 +1,6 @@
 //! Answers announces and scrapes over HTTP (BEP 3, 7, 23, 24, 31, 48) by the rules of the engine.
 //!
-//! This module is given the part of a request after the `?` and the address of the client. It appends one
+//! This module is given the path and query of a request and the address of the client. It appends one
 //! bencoded dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, which address to
 //! trust as the client's) belongs to `shoal-session`.
 //!
@@ -15,6 +15,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use shoal_store::{SharedStore, Store, SwarmId};
+use shoal_token::Url;
 use shoal_types::{Counts, InfoHash};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
@@ -27,6 +28,7 @@ use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
+use crate::tokens::{Shown, SocketToken};
 
 /// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
 /// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
@@ -78,12 +80,12 @@ impl Responder {
 
     /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
     /// swarm of its own family. A client with addresses of both families announces from each.
-    pub fn announce(&mut self, ip: IpAddr, query: &[u8], now: Now, body: &mut Vec<u8>) {
+    pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.tally.request(family, Kind::Announce);
-        match AnnounceQuery::decode(query) {
+        match AnnounceQuery::decode(url.query) {
             Err(error) => self.fail_query(family, Kind::Announce, error, body),
-            Ok(announce) => match self.answer_announce(ip, &announce, now, body) {
+            Ok(announce) => match self.answer_announce(ip, &announce, url, now, body) {
                 Ok(()) => self.tally.reply(family, Kind::Announce, Outcome::Ok),
                 Err(refusal) => self.fail(family, Kind::Announce, refusal, body),
             },
@@ -92,18 +94,19 @@ impl Responder {
 
     /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
     /// scrape of all torrents, see [`is_full_scrape`](Self::is_full_scrape).
-    pub fn scrape(&mut self, ip: IpAddr, query: &[u8], now: Now, body: &mut Vec<u8>) {
+    pub fn scrape(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
-        let kind = if names_torrents(query) { Kind::Scrape } else { Kind::FullScrape };
+        let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
         self.tally.request(family, kind);
-        if let Err(error) = self.read_scrape(query) {
+        if let Err(error) = self.read_scrape(url.query) {
             return self.fail_query(family, kind, error, body);
         }
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
             Kind::FullScrape => Err(Refusal::FullScrapeOff),
             _ => {
-                let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents };
+                let request =
+                    ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
                 self.policy.admit_scrape(&request, now)
             }
         };
@@ -131,8 +134,9 @@ impl Responder {
     ///
     /// # Errors
     /// Returns why it is refused.
-    pub fn admit_full_scrape(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents: Torrents::All };
+    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
+        let torrents = Torrents::All;
+        let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
         self.policy.admit_scrape(&request, now)
     }
 
@@ -142,6 +146,14 @@ impl Responder {
     /// Returns [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         self.policy.limit(ip, activity, now)
+    }
+
+    /// Reads the token with which a WebSocket begins, see [`Policy::read_socket_token`].
+    ///
+    /// # Errors
+    /// Returns why the client has to connect again later.
+    pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
+        self.policy.read_socket_token(ip, url, now)
     }
 
     /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
@@ -167,6 +179,7 @@ impl Responder {
         &mut self,
         ip: IpAddr,
         announce: &AnnounceQuery,
+        url: Url<'_>,
         now: Now,
         body: &mut Vec<u8>,
     ) -> Result<(), Refused> {
@@ -176,6 +189,7 @@ impl Responder {
             event: announce.event,
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
+            shown: Shown::Url(url),
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.policy.admit(&request, now)?;

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod pace;
 pub mod policy;
 pub mod refusal;
+pub mod tokens;
 pub mod udp;
 pub mod webtorrent;
 
@@ -31,4 +32,12 @@ pub struct Now {
     /// Seconds since 1970 on the wall clock. Several nodes share it, and an operator may set it. Connection ids
     /// are made from it.
     pub unix_s: u64,
+}
+
+impl Now {
+    /// Returns the nanoseconds of [`monotonic_ms`](Self::monotonic_ms).
+    pub(crate) const fn monotonic_ns(&self) -> u64 {
+        const NS_PER_MS: u64 = 1_000_000;
+        self.monotonic_ms.saturating_mul(NS_PER_MS)
+    }
 }

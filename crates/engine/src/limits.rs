@@ -5,20 +5,18 @@
 //! ([`shoal_source::Rates`]), which all workers share and which outlives a reload.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_config::LimitsConfig;
-use shoal_source::{Rate, Rates};
+use shoal_source::{Level, Rate, Rates};
 
 use crate::Now;
 use crate::policy::Protocol;
 
 /// The networks of an IPv6 address, by the number of bits of their prefixes and by how many sources they count as.
 const WIDTHS_V6: [(u32, u32); 3] = [(64, 1), (56, 2), (48, 8)];
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// The activities of a source that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +27,19 @@ pub enum Activity {
     UdpConnect,
     /// A new connection.
     TcpConnect,
+    /// A token with a wrong signature.
+    BadToken,
 }
 
 impl Activity {
-    const COUNT: usize = Protocol::ALL.len() + 2;
+    const COUNT: usize = Protocol::ALL.len() + 3;
 
     const fn index(self) -> usize {
         match self {
             Self::Request(protocol) => protocol as usize,
             Self::UdpConnect => Protocol::ALL.len(),
             Self::TcpConnect => Protocol::ALL.len() + 1,
+            Self::BadToken => Protocol::ALL.len() + 2,
         }
     }
 }
@@ -61,6 +62,35 @@ impl SourceRates {
     #[must_use]
     pub fn new(key: [u64; 4]) -> Self {
         Self { key, rates: Rates::default() }
+    }
+
+    /// Takes a token from the buckets of the client at a canonical address. Returns whether it did.
+    #[inline]
+    pub(crate) fn take(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
+            IpAddr::V6(ip) => self.rates.take(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
+        }
+    }
+
+    /// Returns how full the buckets of the client at a canonical address are.
+    pub(crate) fn level(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> Level {
+        match ip {
+            IpAddr::V4(ip) => self.rates.level(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
+            IpAddr::V6(ip) => self.rates.level(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
+        }
+    }
+
+    #[inline]
+    fn buckets_v4(&self, ip: Ipv4Addr, activity: Activity, rate: Rate) -> [(u64, Rate); 1] {
+        [(self.hash(u32::from(ip).into(), u32::BITS, activity), rate)]
+    }
+
+    #[inline]
+    fn buckets_v6(&self, ip: Ipv6Addr, activity: Activity, rate: Rate) -> [(u64, Rate); WIDTHS_V6.len()] {
+        WIDTHS_V6.map(|(bits, shares)| {
+            (self.hash(network(u128::from(ip), bits), bits, activity), rate.times(shares))
+        })
     }
 
     /// Hashes what a network does.
@@ -103,18 +133,9 @@ impl Limits {
     }
 
     /// Returns the limits of a configuration on the shared `sources`, or `None` if it has none.
-    ///
-    /// # Errors
-    /// Returns the error of `sources`.
-    pub fn of<E>(
-        config: &LimitsConfig,
-        sources: impl FnOnce() -> Result<Arc<SourceRates>, E>,
-    ) -> Result<Option<Self>, E> {
-        if Self::are_set(config) {
-            sources().map(|sources| Some(Self::new(config, sources)))
-        } else {
-            Ok(None)
-        }
+    #[must_use]
+    pub fn of(config: &LimitsConfig, sources: &Arc<SourceRates>) -> Option<Self> {
+        Self::are_set(config).then(|| Self::new(config, Arc::clone(sources)))
     }
 
     fn new(config: &LimitsConfig, sources: Arc<SourceRates>) -> Self {
@@ -148,19 +169,7 @@ impl Limits {
         if self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip)) {
             return true;
         }
-        let now_ns = now.monotonic_ms.saturating_mul(NS_PER_MS);
-        let rates = &self.sources.rates;
-        match ip {
-            IpAddr::V4(ip) => {
-                rates.take([(self.sources.hash(u32::from(ip).into(), u32::BITS, activity), rate)], now_ns)
-            }
-            IpAddr::V6(ip) => {
-                let buckets = WIDTHS_V6.map(|(bits, shares)| {
-                    (self.sources.hash(network(u128::from(ip), bits), bits, activity), rate.times(shares))
-                });
-                rates.take(buckets, now_ns)
-            }
-        }
+        self.sources.take(ip, activity, rate, now)
     }
 
     /// Reads the buckets of a client without waiting for them, so that they are in the cache when it asks.

@@ -15,11 +15,13 @@ use shoal_access::Access;
 use shoal_access::ports::PortSet;
 use shoal_config::Config;
 use shoal_metrics::labels;
+use shoal_token::Url;
 use shoal_types::{Action, Event, InfoHash, PeerId};
 
-use crate::limits::{Activity, Limits};
+use crate::limits::{Activity, Limits, SourceRates};
 use crate::pace::Pace;
 use crate::refusal::{Refusal, Refused};
+use crate::tokens::{Shown, SocketToken, Tokens};
 use crate::{Now, address};
 
 labels! {
@@ -42,6 +44,8 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// The limits of sources, if there are any.
     limits: Option<Limits>,
+    /// The rules about tokens, if there are any.
+    tokens: Option<Arc<Tokens>>,
 }
 
 /// An announce, in terms that all protocols share.
@@ -65,6 +69,8 @@ pub struct Request<'r> {
     pub left_bytes: Option<i64>,
     /// The number of peers that the client wants, if it sends one. A negative number leaves it to the tracker.
     pub numwant: Option<i64>,
+    /// Where its token would be.
+    pub shown: Shown<'r>,
 }
 
 impl<'r> Request<'r> {
@@ -72,8 +78,18 @@ impl<'r> Request<'r> {
     /// concerns only the protocols that send it.
     #[must_use]
     pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
-        let event = Event::Update;
-        Self { protocol, ip, info_hash, peer_id: None, port: None, event, left_bytes: None, numwant: None }
+        let (event, shown) = (Event::Update, Shown::Nothing);
+        Self {
+            protocol,
+            ip,
+            info_hash,
+            peer_id: None,
+            port: None,
+            event,
+            left_bytes: None,
+            numwant: None,
+            shown,
+        }
     }
 }
 
@@ -86,6 +102,8 @@ pub struct ScrapeRequest<'r> {
     pub ip: IpAddr,
     /// The torrents.
     pub torrents: Torrents<'r>,
+    /// Where its token would be.
+    pub shown: Shown<'r>,
 }
 
 /// The torrents of a scrape.
@@ -141,7 +159,7 @@ impl Policy {
     /// Creates the policy of a configuration, without lists.
     #[must_use]
     pub const fn new(config: Config) -> Self {
-        Self { config, access: None, limits: None }
+        Self { config, access: None, limits: None, tokens: None }
     }
 
     /// Returns the policy with these lists in place of its own.
@@ -176,6 +194,35 @@ impl Policy {
         self.limits.as_ref()
     }
 
+    /// Returns what the sources have done lately, if any rule depends on it.
+    #[must_use]
+    pub fn sources(&self) -> Option<&Arc<SourceRates>> {
+        let of_tokens = || self.tokens().map(Tokens::sources);
+        self.limits().map(Limits::sources).or_else(of_tokens)
+    }
+
+    /// Returns the policy with these rules about tokens.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Option<Tokens>) -> Self {
+        Self { tokens: tokens.map(Arc::new), ..self }
+    }
+
+    /// Returns the rules about tokens, if there are any.
+    #[must_use]
+    pub fn tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_deref()
+    }
+
+    /// Reads the token with which a WebSocket of the client at a canonical address begins.
+    ///
+    /// # Errors
+    /// Returns why the client has to connect again later. Any other fault of the token is told at its announces.
+    pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
+        self.tokens
+            .as_ref()
+            .map_or_else(|| Ok(SocketToken::default()), |tokens| tokens.read_socket(url, ip, now))
+    }
+
     /// Decides whether the client at a canonical address may do something now, and if so, counts it.
     ///
     /// # Errors
@@ -198,7 +245,7 @@ impl Policy {
     ///
     /// # Errors
     /// Returns why the client may not enter the swarm. A client that leaves may have any peer id and port, and any address
-    /// except those of networks that are not served.
+    /// except those of networks that are not served, and needs no token.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
         self.receive(request.ip, request.protocol, now)?;
@@ -210,6 +257,10 @@ impl Policy {
         let mut registers = request.port != Some(0);
         if let Some(access) = &self.access {
             registers &= apply_rules(access, request)?;
+        }
+        // A signature costs more than all other rules.
+        if let Some(tokens) = &self.tokens {
+            tokens.check(request.shown, request.ip, request.info_hash, now)?;
         }
         let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
         Ok(Decision { action, peers_wanted, registers })
@@ -251,9 +302,13 @@ impl Policy {
     pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, now: Now) -> Result<(), Refusal> {
         self.receive(request.ip, request.protocol, now)?;
         match (request.torrents, request.protocol) {
-            (Torrents::Named(_), _) => Ok(()),
-            (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Ok(()),
-            (Torrents::All, _) => Err(Refusal::FullScrapeOff),
+            (Torrents::Named(_), _) => {}
+            (Torrents::All, Protocol::Http) if self.config.http.full_scrape => {}
+            (Torrents::All, _) => return Err(Refusal::FullScrapeOff),
+        }
+        match &self.tokens {
+            Some(tokens) => tokens.check_scrape(request.shown, request.ip, request.torrents, now),
+            None => Ok(()),
         }
     }
 
@@ -475,7 +530,7 @@ mod tests {
                 assert!(policy.admit(&served, NOW).is_ok());
             }
             let torrents = Torrents::Named(&[]);
-            let scrape = ScrapeRequest { protocol, ip: request().ip, torrents };
+            let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
             assert_eq!(policy.admit_scrape(&scrape, NOW), Err(Refusal::NetworkDenied));
         }
     }
@@ -556,7 +611,8 @@ mod tests {
             (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff)),
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
-            let all = ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All };
+            let all =
+                ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All, shown: Shown::Nothing };
             assert_eq!(policy.admit_scrape(&all, NOW), expected);
             let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
             assert_eq!(policy.admit_scrape(&named, NOW), Ok(()));

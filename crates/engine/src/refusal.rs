@@ -27,6 +27,30 @@ labels! {
         SourceOverShare = "source_over_share",
         /// The source of the request asks more often than the operator allows.
         RateLimited = "rate_limited",
+        /// A token is required, and the request has none.
+        TokenMissing = "token_missing",
+        /// The token does not have the form of a JWT, or a claim has no meaning.
+        TokenMalformed = "token_malformed",
+        /// The token has another algorithm than RS256, ES256 or EdDSA, or demands an extension.
+        TokenUnsupported = "token_unsupported",
+        /// No key of the operator fits the token.
+        TokenUnknownKey = "token_unknown_key",
+        /// The signature of the token is not that of its key.
+        TokenBadSignature = "token_bad_signature",
+        /// The token was valid earlier.
+        TokenExpired = "token_expired",
+        /// The token will be valid later.
+        TokenNotYetValid = "token_not_yet_valid",
+        /// The token is not from the issuer that the operator demands.
+        TokenWrongIssuer = "token_wrong_issuer",
+        /// The token was made for another service.
+        TokenWrongAudience = "token_wrong_audience",
+        /// The token was made for other torrents.
+        TokenWrongTorrent = "token_wrong_torrent",
+        /// The source of the request has shown too many tokens with wrong signatures.
+        TokenSourceLimited = "token_source_limited",
+        /// More new tokens arrive than the operator lets the tracker verify.
+        TokenOverload = "token_overload",
         /// The connection id was not issued by this tracker, was issued to another address, or is too old.
         WrongConnectionId = "wrong_connection_id",
         /// BEP 15 does not define the action.
@@ -107,6 +131,20 @@ impl Refusal {
                 "the tracker is nearly full and has many peers of your network, try again later"
             }
             Self::RateLimited => "your address sends more requests than this tracker allows, try again later",
+            Self::TokenMissing => "this tracker needs a token in its URL, and yours has none",
+            Self::TokenMalformed => "the token in the URL of this tracker is malformed",
+            Self::TokenUnsupported => "the token in the URL of this tracker is of an unsupported kind",
+            Self::TokenUnknownKey => "the token in the URL of this tracker is signed by an unknown key",
+            Self::TokenBadSignature => "the token in the URL of this tracker has a wrong signature",
+            Self::TokenExpired => "the token in the URL of this tracker has expired",
+            Self::TokenNotYetValid => "the token in the URL of this tracker is not valid yet",
+            Self::TokenWrongIssuer => "the token in the URL of this tracker is from another issuer",
+            Self::TokenWrongAudience => "the token in the URL of this tracker is for another service",
+            Self::TokenWrongTorrent => "the token in the URL of this tracker is for another torrent",
+            Self::TokenSourceLimited => {
+                "your address has sent too many tokens with wrong signatures, try again later"
+            }
+            Self::TokenOverload => "this tracker has too many new tokens to check, try again later",
             // The text is short because the reply must not be larger than a scrape of one hash. µTorrent uses the
             // same words.
             Self::WrongConnectionId => "bad connection ID",
@@ -130,7 +168,7 @@ impl Refusal {
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes => Some(5),
-            Self::RateLimited => Some(1),
+            Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),
             _ => None,
         }
     }

@@ -20,8 +20,8 @@ use shoal_store::{Announced, LockedShard, SharedStore, Store, SwarmId, prefetch}
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Counts, Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
-    self as wire, Announce, AnnounceHead, ConnectReply, ConnectionId, Reply, RequestError, ScrapeEntry,
-    ScrapeHead, TransactionId,
+    self as wire, Announce, AnnounceHead, ConnectReply, ConnectionId, Options, Reply, RequestError,
+    ScrapeEntry, ScrapeHead, TransactionId,
 };
 
 use self::batch::{Batch, Item, Work};
@@ -31,6 +31,7 @@ use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{self, Decision, Interval, Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
+use crate::tokens::Shown;
 use crate::{Now, address};
 
 /// The number of torrents that the longest reply to a scrape has room for.
@@ -161,12 +162,12 @@ impl Responder {
                 *reply = ConnectReply::new(transaction_id, connection_id);
                 front.finish(exchange, query, Outcome::Ok, size_of::<ConnectReply>());
             }
-            Ok(wire::Request::Announce { connection_id, transaction_id, announce, options: _ }) => {
+            Ok(wire::Request::Announce { connection_id, transaction_id, announce, options }) => {
                 let query = front.count(family, Kind::Announce, transaction_id);
                 if let Err(refusal) = front.verify(ip, connection_id, now) {
                     return front.refuse(exchange, query, refusal);
                 }
-                match front.admit(ip, announce, now) {
+                match front.admit(ip, announce, options, now) {
                     Ok(decision) => self.push_announce(index, query, ip, announce, decision),
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }
@@ -174,7 +175,9 @@ impl Responder {
             Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let query = front.count(family, Kind::Scrape, transaction_id);
                 let torrents = Torrents::Named(info_hashes);
-                let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents };
+                // BEP 41 extends announces only.
+                let shown = Shown::Nothing;
+                let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
                 let verified = front.verify(ip, connection_id, now);
                 match verified.and_then(|()| front.policy.admit_scrape(&scrape, now)) {
                     Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
@@ -310,7 +313,13 @@ impl Front {
         }
     }
 
-    fn admit(&self, ip: IpAddr, announce: &Announce, now: Now) -> Result<Decision, Refused> {
+    fn admit(
+        &self,
+        ip: IpAddr,
+        announce: &Announce,
+        options: Options<'_>,
+        now: Now,
+    ) -> Result<Decision, Refused> {
         // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
         // it.
         let request = Request {
@@ -319,6 +328,7 @@ impl Front {
             event: announce.event(),
             left_bytes: Some(announce.left_bytes.get()),
             numwant: Some(announce.num_want.get().into()),
+            shown: Shown::Options(options),
             ..Request::new(Protocol::Udp, ip, &announce.info_hash)
         };
         self.policy.admit(&request, now)

@@ -35,6 +35,7 @@ use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
+use crate::tokens::{Shown, SocketToken};
 
 /// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
 /// the info hash or the peer id has to be escaped.
@@ -118,11 +119,11 @@ impl Responder {
         self.inner.pace = pace;
     }
 
-    /// Registers a client that has connected from `ip`, which is canonical. It is in no swarm before it
+    /// Registers a client that has connected from `ip`, which is canonical, with this token. It is in no swarm before it
     /// announces.
     #[must_use]
-    pub fn enter(&self, handle: Handle, ip: IpAddr) -> Member {
-        Member::new(handle, ip, self.inner.swarms.source(ip))
+    pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> Member {
+        Member::new(handle, ip, self.inner.swarms.source(ip), token)
     }
 
     /// Answers a message of the client, which connected from `ip`. Afterwards, everything that results from it is in the
@@ -268,6 +269,7 @@ impl Inner {
             event: announce.event,
             left_bytes: announce.left_bytes,
             numwant: announce.numwant,
+            shown: Shown::Socket(member.token()),
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.policy.admit(&request, now) {
@@ -479,7 +481,8 @@ impl Inner {
             named => (Kind::Scrape, Torrents::Named(named)),
         };
         self.tally.request(member.family, kind);
-        let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents };
+        let shown = Shown::Socket(member.token());
+        let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
         if let Err(refusal) = self.policy.admit_scrape(&request, now) {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));

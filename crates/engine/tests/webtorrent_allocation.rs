@@ -9,6 +9,7 @@ use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
+use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
@@ -56,7 +57,7 @@ impl World {
             let before = shoal_counting_allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
-                (responder.enter(Handle { index, generation: 0 }, ip), ip)
+                (responder.enter(Handle { index, generation: 0 }, ip, SocketToken::default()), ip)
             };
             let mut members = Vec::with_capacity(CLIENTS as usize);
             members.extend((0..CLIENTS).map(enter));

@@ -43,6 +43,8 @@ labels! {
         Limit = "limit",
         /// Declined, because the source asks too often.
         RateLimited = "rate_limited",
+        /// Declined, because too many tokens are to be verified, of this source or of all.
+        TokenLimited = "token_limited",
     }
 }
 

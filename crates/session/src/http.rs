@@ -3,6 +3,7 @@
 //! This module owns how a request is answered: by the engine if it is for the tracker, or else by a status. It
 //! must not know where bytes come from or go to.
 
+use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use shoal_engine::limits::Activity;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::refusal::Refusal;
+use shoal_engine::tokens::SocketToken;
+use shoal_token::{Url, is_token};
 use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::response::{ResponseHead, Status};
@@ -54,12 +57,12 @@ enum Route {
 }
 
 /// The next step after the requests of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Served {
     /// The connection waits for this.
     Wait(Next),
-    /// The following bytes are frames of a WebSocket of the client at this address.
-    Upgrade(IpAddr),
+    /// The following bytes are frames of a WebSocket of the client at this address, with this token.
+    Upgrade(IpAddr, SocketToken),
 }
 
 /// How a request is answered.
@@ -68,8 +71,8 @@ enum Decision {
     Answer(Status),
     /// With a full scrape for the client at this address.
     FullScrape(IpAddr),
-    /// With an upgrade to a WebSocket for the client at this address.
-    Upgrade(Accept, IpAddr),
+    /// With an upgrade to a WebSocket for the client at this address, with this token.
+    Upgrade(Accept, IpAddr, SocketToken),
 }
 
 impl HttpHandler {
@@ -219,10 +222,10 @@ impl HttpHandler {
                     true
                 }
             }
-            Decision::Upgrade(accept, ip) => {
+            Decision::Upgrade(accept, ip, token) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
                 handshake::respond(&accept, call.output);
-                return Some(Served::Upgrade(ip));
+                return Some(Served::Upgrade(ip, token));
             }
         };
         if stays_open { None } else { Some(Served::Wait(close_mode(call.session, rest))) }
@@ -231,6 +234,7 @@ impl HttpHandler {
     /// Decides how to answer a request, and passes it to the engine if it is for the tracker; the engine then writes
     /// the reply to the body. The body must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
+        let url = Url { path: request.path, query: request.query };
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}
@@ -244,8 +248,18 @@ impl HttpHandler {
             Upgrade::Accepted(accept, ip)
                 if self.has_capacity(ClientSource::Ip(ip), ConnectionKind::WebSocket) =>
             {
-                self.counters.upgrades.of(Upgraded::Accepted).increment();
-                return Decision::Upgrade(accept, ip);
+                return match self.responder.read_socket_token(ip, url, now) {
+                    Ok(token) => {
+                        self.counters.upgrades.of(Upgraded::Accepted).increment();
+                        Decision::Upgrade(accept, ip, token)
+                    }
+                    Err(refusal) => {
+                        self.counters.upgrades.of(Upgraded::TokenLimited).increment();
+                        writeln!(self.body, "{}", refusal.message())
+                            .expect("writing to a vector never fails");
+                        Decision::Answer(Status::TooManyRequests)
+                    }
+                };
             }
             Upgrade::Accepted(..) => {
                 self.counters.upgrades.of(Upgraded::Limit).increment();
@@ -278,11 +292,11 @@ impl HttpHandler {
             return Decision::Answer(Status::Forbidden);
         }
         match route {
-            Route::Announce => self.responder.announce(ip, request.query, now, &mut self.body),
+            Route::Announce => self.responder.announce(ip, url, now, &mut self.body),
             Route::Scrape if !self.responder.is_full_scrape(request.query) => {
-                self.responder.scrape(ip, request.query, now, &mut self.body);
+                self.responder.scrape(ip, url, now, &mut self.body);
             }
-            Route::Scrape => match self.responder.admit_full_scrape(ip, now) {
+            Route::Scrape => match self.responder.admit_full_scrape(ip, url, now) {
                 Err(refusal) => self.responder.refuse(Some(ip), refusal, &mut self.body),
                 Ok(()) if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
                 Ok(()) => {
@@ -354,14 +368,16 @@ const fn close_mode(session: &Session, rest: &[u8]) -> Next {
 }
 
 /// Returns the route of a path, if it has one. Torrents name trackers by various paths whose last segment names
-/// the request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`.
+/// the request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`. A token may follow it.
 fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
         [b'/', segments @ ..] => {
             let end = segments.iter().rposition(|&byte| byte != b'/')? + 1;
-            let last = segments[..end].rsplit(|&byte| byte == b'/').next()?;
+            let mut backwards =
+                segments[..end].rsplit(|&byte| byte == b'/').filter(|segment| !segment.is_empty());
+            let last = backwards.next().filter(|last| !is_token(last)).or_else(|| backwards.next())?;
             match last.strip_suffix(b".php").unwrap_or(last) {
                 b"announce" => Some(Route::Announce),
                 b"scrape" => Some(Route::Scrape),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
+use shoal_engine::tokens::SocketToken;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
 use shoal_wire::http::response::Status;
@@ -430,7 +431,7 @@ impl Service {
             let (used, served) = self.http.serve(call, input);
             let rest = &mut input[used..];
             return match served {
-                Served::Upgrade(ip) => self.upgrade(call, ip, rest),
+                Served::Upgrade(ip, token) => self.upgrade(call, ip, token, rest),
                 Served::Wait(next) => {
                     call.session.partial.put(rest.to_vec());
                     next
@@ -444,7 +445,7 @@ impl Service {
         partial.extend_from_slice(input);
         let (used, served) = self.http.serve(call, &partial);
         match served {
-            Served::Upgrade(ip) => self.upgrade(call, ip, &mut partial[used..]),
+            Served::Upgrade(ip, token) => self.upgrade(call, ip, token, &mut partial[used..]),
             Served::Wait(next) => {
                 partial.drain(..used);
                 partial.shrink_to(2 * partial.len());
@@ -456,10 +457,10 @@ impl Service {
 
     /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
     /// frames.
-    fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, rest: &mut [u8]) -> Next {
+    fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, token: SocketToken, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
         let session = &mut *call.session;
-        session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, ip)));
+        session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, ip, token)));
         (session.source, session.quota_changed) = (ClientSource::Ip(ip), true);
         self.receive_frames(call, rest)
     }

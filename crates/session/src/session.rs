@@ -90,7 +90,7 @@ impl Session {
     pub fn held(&self) -> Held {
         let (mut fixed, mut variable) = match &self.stage {
             Stage::WebSocket(socket) => {
-                (size_of::<WebSocket>(), socket.buffered_bytes() + socket.list_bytes())
+                (size_of::<WebSocket>(), socket.buffered_bytes() + socket.member_bytes())
             }
             Stage::Delivery(delivery) => (0, delivery.held_bytes()),
             Stage::Proxy | Stage::Http | Stage::Over => (0, 0),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use shoal_engine::Now;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
+use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
@@ -30,7 +31,7 @@ pub(crate) struct WebSocket {
 }
 
 // There may be a hundred thousand idle ones.
-const _: () = assert!(size_of::<WebSocket>() <= 88);
+const _: () = assert!(size_of::<WebSocket>() <= 96);
 
 /// Handles all WebSockets of a worker.
 pub(crate) struct WebSocketHandler {
@@ -62,9 +63,9 @@ impl WebSocket {
         self.reader.buffered_bytes()
     }
 
-    /// Returns the memory size of the list of its torrents.
-    pub(crate) const fn list_bytes(&self) -> usize {
-        self.member.list_bytes()
+    /// Returns the memory size of the list of its torrents and of its token.
+    pub(crate) fn member_bytes(&self) -> usize {
+        self.member.held_bytes()
     }
 
     /// Returns what the connection waits for if the buffered bytes are no whole frame.
@@ -105,9 +106,9 @@ impl WebSocketHandler {
         }
     }
 
-    /// Registers the connection `handle` of the client at `ip` as a WebSocket.
-    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr) -> WebSocket {
-        WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip), is_pinged: false }
+    /// Registers the connection `handle` of the client at `ip` as a WebSocket, with its token.
+    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> WebSocket {
+        WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip, token), is_pinged: false }
     }
 
     /// Replaces the settings and the policy for all later messages.

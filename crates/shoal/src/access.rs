@@ -26,7 +26,7 @@ use shoal_config::{AccessConfig, ListSource};
 
 pub(crate) use self::counters::{ListCounter, ListCounters};
 use self::directory::{Directory, with_subdirectories};
-use self::file::Seen;
+pub(crate) use self::file::Seen;
 pub(crate) use self::publish::Publisher;
 pub(crate) use self::watch::watch;
 use self::watch::{Bell, add_parents};

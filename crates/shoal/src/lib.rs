@@ -30,6 +30,7 @@ mod settings;
 mod signals;
 mod sync;
 mod tls;
+mod token_keys;
 mod tracker;
 mod version;
 mod worker;

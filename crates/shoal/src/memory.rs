@@ -5,7 +5,8 @@
 //! those of connections and queues by each worker. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources if any is set;
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources and the cache of tokens if they are
+//!   set;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
@@ -16,7 +17,6 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use shoal_config::{Auto, ByteSize, Config};
-use shoal_engine::limits::Limits;
 
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
@@ -62,8 +62,8 @@ struct DivisionInput {
     max: Auto<ByteSize>,
     store: Auto<ByteSize>,
     workers: u64,
-    /// The memory of the limits of sources.
-    limits: u64,
+    /// The memory of the limits of sources and of verified tokens.
+    policy: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -82,7 +82,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         max: config.memory.max,
         store: config.store.memory_max,
         workers: workers.get() as u64,
-        limits: if Limits::are_set(&config.limits) { Limits::BYTES as u64 } else { 0 },
+        policy: crate::settings::policy_bytes(config),
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -184,7 +184,7 @@ impl DivisionInput {
     }
 
     const fn fixed_bytes(&self) -> u64 {
-        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.limits
+        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy
     }
 
     /// Returns the minimum of everything except the store and the fixed part.

@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 
 use shoal_config::Differences;
 use shoal_engine::policy::Policy;
@@ -17,6 +18,7 @@ use shoal_net::stream::StreamLimits;
 use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::log::LogFilter;
+use crate::token_keys::TokenKeys;
 use crate::{config_file, settings};
 
 /// Everything that workers take from the configuration and that can change while they run.
@@ -35,6 +37,8 @@ pub(crate) struct Reloader {
     pub(crate) certificates: Option<Certificates>,
     /// The lists of torrents.
     pub(crate) lists: Arc<Mutex<Lists>>,
+    /// The keys of tokens, and the thread that reads them again.
+    pub(crate) token_keys: (TokenKeys, Thread),
     pub(crate) log: LogFilter,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) counters: Arc<ReloadCounters>,
@@ -70,8 +74,13 @@ impl Reloader {
         let live = self.publisher.live.latest();
         let reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
         let config = reloaded.config;
-        let policy =
-            settings::policy(config.clone(), Some(&live.policy)).map_err(|error| error.to_string())?;
+        let (token_keys, token_thread) = &self.token_keys;
+        let mut keys = token_keys.lock();
+        let new_keys = keys.following(&config)?;
+        // The policy may have other keys than a moment ago.
+        let live = self.publisher.live.latest();
+        let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
+            .map_err(|error| error.to_string())?;
         // Reading certificates is the last step that can fail.
         if let Some(certificates) = &self.certificates {
             certificates.reload(&config).map_err(|error| {
@@ -94,6 +103,9 @@ impl Reloader {
             policy: Arc::new(policy.with_access(access)),
         });
         lists.watch();
+        token_keys.count(&new_keys);
+        *keys = new_keys;
+        token_thread.unpark();
         Ok(reloaded.differences)
     }
 }

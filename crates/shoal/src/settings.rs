@@ -11,11 +11,13 @@ use shoal_config::{
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
+use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::FingerprintKey;
+use shoal_token::KeySet;
 
 use crate::processors;
 
@@ -162,13 +164,53 @@ pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
     }
 }
 
-/// Returns the policy of a configuration. The recent activity of sources is taken over from the `running` one.
-pub(crate) fn policy(config: Config, running: Option<&Policy>) -> anyhow::Result<Policy> {
-    let limits = Limits::of(&config.limits, || match running.and_then(Policy::limits) {
-        Some(limits) => Ok(Arc::clone(limits.sources())),
-        None => random_words().map(|key| Arc::new(SourceRates::new(key))),
-    })?;
-    Ok(Policy::new(config).with_limits(limits))
+/// Returns the policy of a configuration, with the keys of tokens if there are any. The recent activity of sources and the
+/// tokens that were verified are taken over from the `running` one.
+pub(crate) fn policy(
+    config: Config,
+    keys: Option<KeySet>,
+    running: Option<&Policy>,
+) -> anyhow::Result<Policy> {
+    if !needs_sources(&config) {
+        return Ok(Policy::new(config));
+    }
+    let sources = match running.and_then(Policy::sources) {
+        Some(sources) => Arc::clone(sources),
+        None => Arc::new(SourceRates::new(random_words()?)),
+    };
+    let limits = Limits::of(&config.limits, &sources);
+    let tokens = match keys {
+        Some(keys) => {
+            let memory = token_memory(&config, running)?;
+            let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
+            let signatures_per_s = config.tokens.signatures_per_s.saturating_mul(workers);
+            Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
+        }
+        None => None,
+    };
+    Ok(Policy::new(config).with_limits(limits).with_tokens(tokens))
+}
+
+/// Returns whether the policy of a configuration remembers what sources do.
+fn needs_sources(config: &Config) -> bool {
+    Limits::are_set(&config.limits) || config.tokens.jwks.is_some()
+}
+
+/// Returns the memory of tokens: that of the `running` policy unless it has another size.
+fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
+    let cache_max = config.tokens.cache_max;
+    let same = running.filter(|running| running.config().tokens.cache_max == cache_max);
+    Ok(match same.and_then(Policy::tokens) {
+        Some(tokens) => Arc::clone(tokens.memory()),
+        None => Arc::new(TokenMemory::new(shoal_token::HashKey::new(&random()?), bytes(cache_max))),
+    })
+}
+
+/// Returns the memory of everything that the policy of a configuration remembers of sources and tokens.
+pub(crate) fn policy_bytes(config: &Config) -> u64 {
+    let sources = if needs_sources(config) { Limits::BYTES as u64 } else { 0 };
+    let tokens = if config.tokens.jwks.is_some() { config.tokens.cache_max.0 } else { 0 };
+    sources + tokens
 }
 
 /// Returns the limits of the store, and the key of its fingerprints if it identifies torrents by these.

@@ -29,6 +29,7 @@ use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::signals::{Hangups, Signals};
+use crate::token_keys::TokenKeys;
 use crate::{access, advice, allocator, clock, descriptors, memory, processors, settings, version};
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
@@ -63,15 +64,27 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let certificates = Certificates::load(config).await?;
+    let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
     let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, mut keeper, live, store, swarms } =
-        start(config, access, &division, certificates.as_ref(), Arc::clone(&counters), list_counters).await?;
+    let Running { mut pool, control, mut keeper, live, store, swarms } = start(
+        config,
+        access,
+        &token_keys,
+        &division,
+        certificates.as_ref(),
+        Arc::clone(&counters),
+        list_counters,
+    )
+    .await?;
     let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
     access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
+    let token_thread = token_keys.watch(&lists, &publisher);
+    let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
+    let token_keys = (token_keys, token_thread);
     let file = file.map(Path::to_owned);
-    let reloader = Reloader { file, certificates, lists, log, publisher, counters };
+    let reloader = Reloader { file, certificates, lists, token_keys, log, publisher, counters };
     drop(tokio::spawn(hangups.obey(move || reloader.reload())));
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -105,6 +118,7 @@ struct Running {
 async fn start(
     config: &Config,
     access: Access,
+    token_keys: &TokenKeys,
     division: &Division,
     certificates: Option<&Certificates>,
     reloads: Arc<ReloadCounters>,
@@ -112,7 +126,7 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
-    let policy = Arc::new(settings::policy(config.clone(), None)?.with_access(access));
+    let policy = Arc::new(settings::policy(config.clone(), token_keys.current(), None)?.with_access(access));
     // The configuration that applies on a host that lacks an address family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;
@@ -167,6 +181,8 @@ async fn start(
         started_unix_s,
         reloads,
         lists,
+        token_keys: token_keys.counters(),
+        live: Arc::clone(&live),
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
@@ -184,6 +200,14 @@ async fn load_lists(config: &Config) -> Result<(Arc<Mutex<Lists>>, Access), Fail
         (Arc::new(Mutex::new(lists)), access)
     });
     Ok(read.await.context("the thread that reads lists has failed")?)
+}
+
+/// Reads the keys of tokens on a separate thread, for the same reason.
+async fn load_token_keys(config: &Config) -> Result<TokenKeys, Failure> {
+    let config = config.clone();
+    let read = tokio::task::spawn_blocking(move || TokenKeys::load(&config));
+    let read = read.await.context("the thread that reads the keys of tokens has failed")?;
+    read.map_err(Failure::Configuration)
 }
 
 /// How WebTorrent is served.

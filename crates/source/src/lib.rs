@@ -14,7 +14,7 @@ mod recent;
 mod share;
 mod sketch;
 
-pub use rate::{Rate, Rates};
+pub use rate::{Bucket, Level, Rate, Rates};
 pub use recent::Recent;
 pub use share::allowance;
 pub use sketch::Sketch;

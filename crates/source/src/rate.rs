@@ -53,6 +53,17 @@ impl Rate {
         Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
     }
 
+    /// Returns the level of a bucket that is full at a time.
+    const fn level(self, full_at_ns: u64, now_ns: u64) -> Level {
+        if full_at_ns <= now_ns {
+            Level::Full
+        } else if full_at_ns.saturating_add(self.token_ns) - now_ns > self.full_ns {
+            Level::Empty
+        } else {
+            Level::Partial
+        }
+    }
+
     /// Returns the rate of a network that has a multiple of the requests of a single source.
     #[must_use]
     pub const fn times(self, shares: u32) -> Self {
@@ -60,6 +71,21 @@ impl Rate {
         Self { token_ns: self.token_ns.div_ceil(shares), full_ns: self.full_ns }
     }
 }
+
+/// How full a bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It has no token.
+    Empty,
+    /// It has some of its tokens.
+    Partial,
+    /// It has all of its tokens.
+    Full,
+}
+
+/// A single bucket that all sources share. Shared between threads: all methods take `&self`.
+#[derive(Debug, Default)]
+pub struct Bucket(AtomicU64);
 
 /// The buckets of all sources. Shared between threads: all methods take `&self`.
 pub struct Rates {
@@ -69,6 +95,18 @@ pub struct Rates {
 #[derive(Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; CELLS]);
+
+impl Bucket {
+    /// Takes a token. With `leaves_half`, it takes none of the last half of them. Returns whether it did.
+    pub fn take(&self, rate: Rate, leaves_half: bool, now_ns: u64) -> bool {
+        let full_ns = if leaves_half { rate.full_ns / 2 } else { rate.full_ns };
+        let later = |time: u64| {
+            let later = time.max(now_ns).saturating_add(rate.token_ns);
+            (later - now_ns <= full_ns).then_some(later)
+        };
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
+    }
+}
 
 impl fmt::Debug for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,6 +147,15 @@ impl Rates {
             }
         }
         true
+    }
+
+    /// Returns how full the buckets of these sources are: the emptiest one counts. It takes no token.
+    pub fn level<const N: usize>(&self, sources: [(u64, Rate); N], now_ns: u64) -> Level {
+        let levels = sources.map(|(hash, rate)| {
+            let times = self.cells(hash).map(|cell| cell.load(Ordering::Relaxed));
+            rate.level(times.into_iter().min().unwrap_or(0), now_ns)
+        });
+        levels.into_iter().min().unwrap_or(Level::Full)
     }
 
     /// Reads the lines of a source without waiting for them, so that they are in the cache when it asks.
@@ -154,6 +201,29 @@ mod tests {
         assert_eq!(taken(&rates, 1, rate, 1000, 2 * S), 9);
         assert_eq!(taken(&rates, 1, rate, 1000, 100 * S), 50, "it fills up to the burst and no further");
         assert_eq!(taken(&rates, 2 << 32 | 5, rate, 1000, 100 * S), 50);
+    }
+
+    #[test]
+    fn the_level_tells_what_would_be_taken() {
+        let (rates, rate) = (Rates::default(), Rate::new(1, 3));
+        let level = |now_ns| rates.level([(1, rate), (2 << 40, rate)], now_ns);
+        assert_eq!(level(S), Level::Full);
+        for expected in [Level::Partial, Level::Partial, Level::Empty] {
+            assert_eq!(taken(&rates, 1, rate, 1, S), 1);
+            assert_eq!(level(S), expected);
+        }
+        assert_eq!(taken(&rates, 1, rate, 1, S), 0);
+        assert_eq!([2, 3, 4].map(|s| level(s * S)), [Level::Partial, Level::Partial, Level::Full]);
+    }
+
+    #[test]
+    fn half_of_a_bucket_is_kept_for_others() {
+        let (bucket, rate) = (Bucket::default(), Rate::new(10, 20));
+        let taken = |leaves_half, now_ns| (0..100).filter(|_| bucket.take(rate, leaves_half, now_ns)).count();
+        assert_eq!((taken(true, S), taken(true, S)), (10, 0));
+        assert_eq!((taken(false, S), taken(false, S)), (10, 0));
+        assert_eq!(taken(true, 2 * S), 0, "the other half fills up first");
+        assert_eq!((taken(false, 2 * S), taken(true, 4 * S)), (10, 10));
     }
 
     #[test]

@@ -159,8 +159,10 @@ fn parse_name(name: &[u8]) -> Result<ArrayVec<InfoHash, HASHES_MAX>, LineError> 
     if info_hashes.is_empty() { Err(LineError::MagnetWithoutHash) } else { Ok(info_hashes) }
 }
 
-/// Parses a hash in any of its written forms.
-pub(super) fn parse_hash(text: &[u8]) -> Option<InfoHash> {
+/// Parses a hash in any of its written forms: 40 hexadecimal digits, 32 characters of base32, or the 64 digits of a v2 hash,
+/// of which the first 20 bytes are returned.
+#[must_use]
+pub fn parse_hash(text: &[u8]) -> Option<InfoHash> {
     match text.len() {
         40 | 64 => hex(text),
         32 => base32(text),

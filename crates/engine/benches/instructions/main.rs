@@ -166,8 +166,7 @@ fn with_rules(mut config: Config) -> Policy {
         .filter_map(|_| Network::new(Ipv4Addr::from_bits(rng.u32(..0x7f00_0000)).into(), rng.u8(16..=32)))
         .collect();
     let networks = Some(Arc::new(NetworkTable::new(None, &denied)));
-    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
-    let limits = Limits::of(&config.limits, sources).expect("it does not fail");
+    let limits = Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4])));
     Policy::new(config).with_access(Access { networks, ..Access::default() }).with_limits(limits)
 }
 

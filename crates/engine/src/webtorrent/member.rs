@@ -7,6 +7,7 @@ use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
 
 use crate::counter::Family;
+use crate::tokens::SocketToken;
 
 /// How many peers of a full list are checked at a time for peers that the swarms have forgotten.
 const PRUNED_AT_ONCE: usize = 16;
@@ -25,9 +26,11 @@ pub struct Member {
     pub(super) claims: u8,
     /// The remaining relay allowance.
     pub(super) bucket: TokenBucket,
+    /// What it showed when it connected.
+    token: SocketToken,
 }
 
-const _: () = assert!(size_of::<Member>() <= 48, "there may be a hundred thousand of them");
+const _: () = assert!(size_of::<Member>() <= 56, "there may be a hundred thousand of them");
 
 /// A client's identity in one swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub(super) struct Peer {
 }
 
 impl Member {
-    pub(super) fn new(handle: Handle, ip: IpAddr, source: Source) -> Self {
+    pub(super) fn new(handle: Handle, ip: IpAddr, source: Source, token: SocketToken) -> Self {
         Self {
             handle,
             source,
@@ -45,6 +48,7 @@ impl Member {
             family: Family::of(ip),
             claims: 0,
             bucket: TokenBucket::default(),
+            token,
         }
     }
 
@@ -62,10 +66,14 @@ impl Member {
         self.source
     }
 
-    /// Returns the memory size of the list of its peers.
+    /// Returns the memory size of the list of its peers and of its token.
     #[must_use]
-    pub const fn list_bytes(&self) -> usize {
-        self.peers.capacity() * size_of::<Peer>()
+    pub fn held_bytes(&self) -> usize {
+        self.peers.capacity() * size_of::<Peer>() + self.token.held_bytes()
+    }
+
+    pub(super) const fn token(&self) -> &SocketToken {
+        &self.token
     }
 
     pub(super) fn peers(&self) -> &[Peer] {

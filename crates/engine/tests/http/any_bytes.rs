@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use shoal_config::Config;
 
 use crate::bencode::Value;
-use crate::harness::{Tracker, leecher, v4, v6};
+use crate::harness::{Tracker, leecher, url, v4, v6};
 
 /// Generates bytes that are nearly a query.
 fn nearly_a_query() -> impl Strategy<Value = Vec<u8>> {
@@ -32,12 +32,12 @@ proptest! {
         let mut tracker = Tracker::new(&Config::default());
         for ip in [v4(1), v6(1)] {
             let mut body = Vec::new();
-            tracker.http.announce(ip, &query, tracker.now, &mut body);
+            tracker.http.announce(ip, url(&query), tracker.now, &mut body);
             let reply = Value::read(&body);
             prop_assert!(reply.find("failure reason").is_some() != reply.find("peers").is_some());
 
             let mut body = Vec::new();
-            tracker.http.scrape(ip, &query, tracker.now, &mut body);
+            tracker.http.scrape(ip, url(&query), tracker.now, &mut body);
             let reply = Value::read(&body);
             prop_assert!(reply.find("failure reason").is_some() != reply.find("files").is_some());
         }

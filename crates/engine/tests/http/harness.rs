@@ -11,6 +11,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, udp};
 use shoal_store::{FingerprintKey, SharedStore};
+use shoal_token::Url;
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
@@ -40,8 +41,8 @@ pub(crate) struct Swarm {
 
 /// Returns the policy of a configuration.
 pub(crate) fn policy(config: &Config) -> Policy {
-    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
-    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
+    Policy::new(config.clone())
+        .with_limits(Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4]))))
 }
 
 /// Returns the default configuration with changes.
@@ -154,7 +155,7 @@ impl Tracker {
     pub(crate) fn ask(&mut self, ip: IpAddr, query: &str) -> Value {
         // The responder must ignore earlier contents of the buffer.
         let mut body = b"before".to_vec();
-        self.http.announce(ip, query.as_bytes(), self.now, &mut body);
+        self.http.announce(ip, url(query), self.now, &mut body);
         Value::read(body.strip_prefix(b"before").unwrap())
     }
 
@@ -174,7 +175,7 @@ impl Tracker {
     #[track_caller]
     pub(crate) fn scrape(&mut self, ip: IpAddr, query: &str) -> Value {
         let mut body = Vec::new();
-        self.http.scrape(ip, query.as_bytes(), self.now, &mut body);
+        self.http.scrape(ip, url(query), self.now, &mut body);
         Value::read(&body)
     }
 
@@ -261,4 +262,9 @@ pub(crate) fn distinct(swarm: &Swarm) -> Vec<SocketAddr> {
     peers.dedup();
     assert_eq!(peers.len(), swarm.peers.len(), "no peer twice");
     peers
+}
+
+/// Returns the URL with a query.
+pub(crate) fn url(query: &(impl AsRef<[u8]> + ?Sized)) -> Url<'_> {
+    Url { path: b"/announce", query: query.as_ref() }
 }

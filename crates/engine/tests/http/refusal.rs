@@ -6,7 +6,7 @@ use shoal_engine::refusal::Refusal;
 
 use crate::bencode::Value;
 use crate::harness::{
-    FAMILIES, HASH, Tracker, configured, hash, leecher, named, query, seeder, store_settings, v4, v6,
+    FAMILIES, HASH, Tracker, configured, hash, leecher, named, query, seeder, store_settings, url, v4, v6,
 };
 
 #[test]
@@ -143,7 +143,10 @@ fn a_source_that_asks_too_often_is_told_when_to_come_again() {
             // BEP 31, in minutes.
             assert_eq!(refused.integer("retry in"), 1);
         }
-        assert_eq!(tracker.http.admit_full_scrape(client(1), tracker.now), Err(Refusal::RateLimited));
+        assert_eq!(
+            tracker.http.admit_full_scrape(client(1), url(""), tracker.now),
+            Err(Refusal::RateLimited)
+        );
     }
     let refused = Outcome::Refused(Refusal::RateLimited);
     assert_eq!(tracker.replies(Kind::Announce, refused) + tracker.replies(Kind::Scrape, refused), 4);

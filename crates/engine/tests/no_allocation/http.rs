@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
+use shoal_token::Url;
 
 use crate::{HOSTS, NOW, TORRENTS, all_have_joined, store};
 
@@ -50,9 +51,9 @@ fn the_steady_state_allocates_nothing() {
             body.clear();
             let before = shoal_counting_allocator::allocations();
             if scrapes {
-                responder.scrape(ip, query.as_bytes(), NOW, &mut body);
+                responder.scrape(ip, url(&query), NOW, &mut body);
             } else {
-                responder.announce(ip, query.as_bytes(), NOW, &mut body);
+                responder.announce(ip, url(&query), NOW, &mut body);
             }
             allocations += shoal_counting_allocator::allocations() - before;
         }
@@ -62,4 +63,9 @@ fn the_steady_state_allocates_nothing() {
     run(300_000);
     assert!(all_have_joined(&store));
     assert_eq!(run(50_000), 0);
+}
+
+/// Returns the URL with a query.
+fn url(query: &str) -> Url<'_> {
+    Url { path: b"/announce", query: query.as_bytes() }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Swarm {
 
 /// Returns the policy of a configuration.
 pub(crate) fn policy(config: &Config) -> Policy {
-    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
-    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
+    Policy::new(config.clone())
+        .with_limits(Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4]))))
 }
 
 /// Returns the default configuration with changes.

@@ -9,6 +9,7 @@ use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
+use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
@@ -47,8 +48,8 @@ pub(crate) struct Client {
 
 /// Returns the policy of a configuration.
 pub(crate) fn policy(config: &Config) -> Policy {
-    let sources = || Ok::<_, ()>(Arc::new(SourceRates::new([1, 2, 3, 4])));
-    Policy::new(config.clone()).with_limits(Limits::of(&config.limits, sources).expect("it cannot fail"))
+    Policy::new(config.clone())
+        .with_limits(Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4]))))
 }
 
 /// Returns the default configuration with changes.
@@ -191,7 +192,7 @@ impl Tracker {
     pub(crate) fn connect_to(&mut self, worker: u16, ip: IpAddr) -> Client {
         let handle = Handle { index: self.connections, generation: 3 };
         self.connections += 1;
-        let member = self.workers[usize::from(worker)].responder.enter(handle, ip);
+        let member = self.workers[usize::from(worker)].responder.enter(handle, ip, SocketToken::default());
         Client { worker, handle, ip, member }
     }
 

@@ -11,11 +11,11 @@ fn offers_and_answers_cross_and_each_worker_is_woken_once() {
     let mut one = tracker.connect_to(0, v4(1));
     let mut other = tracker.connect_to(2, v4(2));
     tracker.say(&mut other, &leecher(2, ""));
-    assert_eq!(tracker.turn(2), [], "replies do not cross");
+    assert!(tracker.turn(2).is_empty(), "replies do not cross");
     tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
     tracker.say(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("y", 1))));
     assert_eq!(tracker.turn(0), [2]);
-    assert_eq!(tracker.turn(0), []);
+    assert!(tracker.turn(0).is_empty());
     assert_eq!(tracker.received(&one), [reply(0, 2), reply(0, 2)]);
     assert_eq!(tracker.received(&other), [reply(0, 1), offer_heard(1, "x-0"), offer_heard(1, "y-0")]);
     tracker.say(&mut other, &answer(2, 1, "y-0"));

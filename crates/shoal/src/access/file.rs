@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// The state of a file, by which a change shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// It cannot be examined, for example because it does not exist.
     Nothing,
     /// Its device and inode, size, and the times of the last change of its content and of its attributes.
@@ -25,7 +25,7 @@ pub(super) enum Seen {
 
 impl Seen {
     /// Examines a file.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         fs::metadata(path).map_or(Self::Nothing, |metadata| {
             let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
             Self::File([metadata.dev(), metadata.ino(), metadata.size()], times)

@@ -14,6 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
+use shoal_engine::tokens::TokenMemory;
 use shoal_net::stream::{Budget, StreamCounters};
 use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
@@ -25,7 +26,9 @@ use self::page::{Page, Unit};
 use crate::access::{ListCounter, ListCounters};
 use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
-use crate::reload::ReloadCounters;
+use crate::published::Published;
+use crate::reload::{Live, ReloadCounters};
+use crate::token_keys::KeyCounters;
 use crate::{clock, process, version};
 
 /// The content type of the page: the text format of OpenMetrics 1.0.
@@ -44,6 +47,8 @@ pub(crate) struct Sources {
     pub(crate) started_unix_s: u64,
     pub(crate) reloads: Arc<ReloadCounters>,
     pub(crate) lists: Arc<ListCounters>,
+    pub(crate) token_keys: Arc<KeyCounters>,
+    pub(crate) live: Arc<Published<Live>>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -97,6 +102,7 @@ impl Collector for Metrics {
         encode_webtorrent(sources, &mut page)?;
         encode_memory(sources, &mut page)?;
         encode_lists(&sources.lists, &mut page)?;
+        encode_tokens(sources, &mut page)?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back ends for datagrams and connections.",
@@ -447,6 +453,25 @@ fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         Some(Unit::Seconds),
         by_list(ListCounter::applied_unix_s),
     )
+}
+
+/// Appends the metrics of tokens. How many requests are refused for lack of a valid one is told by `shoal_replies`.
+fn encode_tokens(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let (keys, live) = (&sources.token_keys, sources.live.latest());
+    page.gauge("shoal_token_keys", "Public keys by which tokens are verified.", None, keys.keys())?;
+    let help = "1 if the keys of tokens could not be read the last time, and are those from before.";
+    page.gauge("shoal_token_keys_faulty", help, None, keys.faulty())?;
+    let memory = live.policy.tokens().map(|tokens| tokens.memory());
+    let count = |read: fn(&TokenMemory) -> u64| memory.map_or(0, |memory| read(memory));
+    let signatures =
+        [("good", count(TokenMemory::good_signatures)), ("bad", count(TokenMemory::bad_signatures))];
+    page.counters(
+        "shoal_token_signatures",
+        "Signatures of tokens that were verified, by outcome. Tokens in the cache need none.",
+        signatures.map(|(outcome, count)| ([("outcome", outcome)], count)),
+    )?;
+    let bytes = count(|memory| memory.bytes() as u64);
+    page.gauge("shoal_token_cache", "Memory of the cache of tokens.", Some(Unit::Bytes), bytes)
 }
 
 /// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.

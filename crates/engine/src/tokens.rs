@@ -1,0 +1,360 @@
+//! Tokens: who is served only with one, and how many are verified.
+//!
+//! A token that was verified lately is recognised by its hash ([`shoal_token::Cache`]), without an allocation. Any other
+//! one costs a signature, some 20 to 100 µs, so attackers must not choose how many:
+//!
+//! - A source that has shown too many tokens with wrong signatures is refused before its next unknown token is read
+//!   ([`FAILURES`]). Tokens in the cache are served, whatever their source has done.
+//! - All sources together have a budget of signatures. Sources that have failed lately get the half of it that the others
+//!   leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
+//!
+//! Anything that is wrong with a token besides its signature is found first, at the price of a request, and counts
+//! against nothing: clients repeat tokens that have expired.
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use shoal_config::{Name, TokensConfig};
+use shoal_source::{Bucket, Level, Rate};
+use shoal_token::{Cache, Claims, HashKey, KeySet, Rules, Tag, TokenError, Url, Verified, Verifier};
+use shoal_types::InfoHash;
+use shoal_wire::udp::Options;
+
+use crate::Now;
+use crate::limits::{Activity, SourceRates};
+use crate::policy::Torrents;
+use crate::refusal::Refusal;
+
+/// How many tokens with wrong signatures a source may show.
+const FAILURES: Rate = Rate::new(1, 30);
+
+/// The part of a second for which the budget of signatures may be used at once.
+const BURST_SHARE: u32 = 10;
+
+/// Maximum length of the path and query of a UDP client. A datagram holds no more.
+const URL_BYTES_MAX: usize = 2048;
+
+/// What a client shows to prove that it may be served.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown<'r> {
+    /// Nothing.
+    Nothing,
+    /// The URL of its request.
+    Url(Url<'r>),
+    /// The options of its announce, in which it repeats the URL (BEP 41).
+    Options(Options<'r>),
+    /// The token with which its WebSocket began.
+    Socket(&'r SocketToken),
+}
+
+/// The token with which a WebSocket began, after its signature was verified; or why it is refused.
+#[derive(Debug, Default)]
+pub struct SocketToken(Option<Box<Result<Claims, Refusal>>>);
+
+/// The rules about tokens.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    verifier: Verifier,
+    parameter: Box<[u8]>,
+    is_required: bool,
+    are_scrapes_checked: bool,
+    budget: Rate,
+    memory: Arc<TokenMemory>,
+    sources: Arc<SourceRates>,
+}
+
+/// What is known of tokens. It outlives a reload, and all workers share it.
+#[derive(Debug)]
+pub struct TokenMemory {
+    cache: Cache,
+    budget: Bucket,
+    good: AtomicU64,
+    bad: AtomicU64,
+}
+
+impl SocketToken {
+    /// Returns how much memory it takes, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let of = |token: &Result<Claims, Refusal>| {
+            size_of_val(token) + token.as_ref().map_or(0, Claims::list_bytes)
+        };
+        self.0.as_deref().map_or(0, of)
+    }
+}
+
+impl TokenMemory {
+    /// Creates a memory of at most `bytes_max` that knows no token.
+    #[must_use]
+    pub fn new(key: HashKey, bytes_max: usize) -> Self {
+        Self {
+            cache: Cache::new(key, bytes_max),
+            budget: Bucket::default(),
+            good: AtomicU64::default(),
+            bad: AtomicU64::default(),
+        }
+    }
+
+    /// Returns how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Returns the number of signatures that were good.
+    #[must_use]
+    pub fn good_signatures(&self) -> u64 {
+        self.good.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of signatures that were bad.
+    #[must_use]
+    pub fn bad_signatures(&self) -> u64 {
+        self.bad.load(Ordering::Relaxed)
+    }
+}
+
+impl Tokens {
+    /// Returns the rules of a configuration, for tokens by these keys. `signatures_per_s` may be verified in all.
+    #[must_use]
+    pub fn new(
+        config: &TokensConfig,
+        keys: KeySet,
+        signatures_per_s: u32,
+        memory: Arc<TokenMemory>,
+        sources: Arc<SourceRates>,
+    ) -> Self {
+        Self {
+            verifier: Verifier::new(keys, rules(config)),
+            parameter: config.parameter.as_str().as_bytes().into(),
+            is_required: config.required,
+            are_scrapes_checked: config.scrapes,
+            budget: Rate::new(signatures_per_s, signatures_per_s / BURST_SHARE),
+            memory,
+            sources,
+        }
+    }
+
+    /// Returns the same rules for tokens by other keys.
+    #[must_use]
+    pub fn with_keys(&self, keys: KeySet) -> Self {
+        let verifier = Verifier::new(keys, self.verifier.rules().clone());
+        Self { verifier, ..self.clone() }
+    }
+
+    /// Returns the keys.
+    #[must_use]
+    pub const fn keys(&self) -> &KeySet {
+        self.verifier.keys()
+    }
+
+    /// Returns what is known of tokens.
+    #[must_use]
+    pub const fn memory(&self) -> &Arc<TokenMemory> {
+        &self.memory
+    }
+
+    /// Returns what the sources have done lately.
+    #[must_use]
+    pub const fn sources(&self) -> &Arc<SourceRates> {
+        &self.sources
+    }
+
+    /// Decides whether a client may announce a torrent with what it shows. It is not part of its caller, so that trackers
+    /// without tokens pay nothing for it.
+    #[inline(never)]
+    pub(crate) fn check(
+        &self,
+        shown: Shown<'_>,
+        ip: IpAddr,
+        info_hash: &InfoHash,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        self.check_for(shown, ip, Wanted::Torrents(core::slice::from_ref(info_hash)), now)
+    }
+
+    /// Decides whether a client may scrape.
+    #[inline(never)]
+    pub(crate) fn check_scrape(
+        &self,
+        shown: Shown<'_>,
+        ip: IpAddr,
+        torrents: Torrents<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        match torrents {
+            Torrents::Named(named) if self.are_scrapes_checked => {
+                self.check_for(shown, ip, Wanted::Torrents(named), now)
+            }
+            Torrents::Named(_) => Ok(()),
+            Torrents::All => self.check_for(shown, ip, Wanted::All, now),
+        }
+    }
+
+    fn check_for(&self, shown: Shown<'_>, ip: IpAddr, wanted: Wanted<'_>, now: Now) -> Result<(), Refusal> {
+        match shown {
+            Shown::Nothing => self.check_token(None, ip, wanted, now),
+            Shown::Url(url) => self.check_token(url.token(&self.parameter), ip, wanted, now),
+            Shown::Options(options) => {
+                let mut pieces = options.url_data();
+                let first = pieces.next().unwrap_or_default();
+                let Some(second) = pieces.next() else {
+                    return self.check_token(Url::split(first).token(&self.parameter), ip, wanted, now);
+                };
+                let mut joined = ArrayVec::<u8, URL_BYTES_MAX>::new();
+                for piece in [first, second].into_iter().chain(pieces) {
+                    joined.try_extend_from_slice(piece).map_err(|_| Refusal::TokenMalformed)?;
+                }
+                self.check_token(Url::split(&joined).token(&self.parameter), ip, wanted, now)
+            }
+            Shown::Socket(SocketToken(None)) => self.check_missing(),
+            Shown::Socket(SocketToken(Some(token))) => {
+                let claims = Result::as_ref(token).map_err(|refusal| *refusal)?;
+                if !self.keys().has(claims.key) {
+                    return Err(Refusal::TokenUnknownKey);
+                }
+                claims.check_time(now.unix_s)?;
+                wanted.check(claims)
+            }
+        }
+    }
+
+    fn check_missing(&self) -> Result<(), Refusal> {
+        if self.is_required { Err(Refusal::TokenMissing) } else { Ok(()) }
+    }
+
+    /// Decides about a token in a URL, or about a URL without one.
+    fn check_token(
+        &self,
+        token: Option<&[u8]>,
+        ip: IpAddr,
+        wanted: Wanted<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        let Some(token) = token else { return self.check_missing() };
+        let tag = self.memory.cache.key().tag(token).ok_or(Refusal::TokenMalformed)?;
+        if self.is_known(tag, now)
+            || wanted.are_known(|info_hash| self.is_known(self.bind(tag, info_hash), now))
+        {
+            return Ok(());
+        }
+        let claims = self.verify(token, ip, wanted, now)?;
+        let insert = |tag| {
+            let is_valid = |other| self.is_valid(other, now);
+            self.memory.cache.insert(tag, claims.verified(), now.unix_s, is_valid);
+        };
+        match (&claims.torrents, wanted) {
+            (None, _) => insert(tag),
+            (Some(_), Wanted::Torrents(torrents)) => {
+                torrents.iter().for_each(|info_hash| insert(self.bind(tag, info_hash)));
+            }
+            (Some(_), Wanted::All | Wanted::Socket) => {}
+        }
+        Ok(())
+    }
+
+    /// Reads the token of a WebSocket. One that is refused is part of the result, so that the client is told at its
+    /// announces: browsers do not show why they cannot connect.
+    ///
+    /// # Errors
+    /// Returns why the client has to connect again later.
+    pub(crate) fn read_socket(&self, url: Url<'_>, ip: IpAddr, now: Now) -> Result<SocketToken, Refusal> {
+        let Some(token) = url.token(&self.parameter) else { return Ok(SocketToken::default()) };
+        match self.verify(token, ip, Wanted::Socket, now) {
+            Err(refusal @ (Refusal::TokenSourceLimited | Refusal::TokenOverload)) => Err(refusal),
+            read => Ok(SocketToken(Some(Box::new(read)))),
+        }
+    }
+
+    /// Reads a token and verifies its signature.
+    #[cold]
+    fn verify(&self, token: &[u8], ip: IpAddr, wanted: Wanted<'_>, now: Now) -> Result<Claims, Refusal> {
+        let level = self.sources.level(ip, Activity::BadToken, FAILURES, now);
+        if level == Level::Empty {
+            return Err(Refusal::TokenSourceLimited);
+        }
+        let unverified = self.verifier.read(token, now.unix_s)?;
+        wanted.check(&unverified.claims)?;
+        let is_reserved = level != Level::Full;
+        if !self.memory.budget.take(self.budget, is_reserved, now.monotonic_ns()) {
+            return Err(Refusal::TokenOverload);
+        }
+        let verified = unverified.verify();
+        let count = match verified {
+            Ok(_) => &self.memory.good,
+            Err(_) => {
+                self.sources.take(ip, Activity::BadToken, FAILURES, now);
+                &self.memory.bad
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(verified?)
+    }
+
+    #[inline]
+    fn bind(&self, tag: Tag, info_hash: &InfoHash) -> Tag {
+        self.memory.cache.key().bind(tag, info_hash)
+    }
+
+    /// Returns whether a token is in the cache and still valid.
+    #[inline]
+    fn is_known(&self, tag: Tag, now: Now) -> bool {
+        self.memory.cache.find(tag).is_some_and(|verified| self.is_valid(verified, now))
+    }
+
+    #[inline]
+    fn is_valid(&self, verified: Verified, now: Now) -> bool {
+        verified.is_valid(now.unix_s) && self.keys().has(verified.key)
+    }
+}
+
+/// What a token has to permit.
+#[derive(Clone, Copy)]
+enum Wanted<'r> {
+    /// These torrents.
+    Torrents(&'r [InfoHash]),
+    /// All torrents of the tracker.
+    All,
+    /// A WebSocket. Its announces say which torrents.
+    Socket,
+}
+
+impl Wanted<'_> {
+    fn check(self, claims: &Claims) -> Result<(), Refusal> {
+        let is_permitted = match self {
+            Self::Torrents(torrents) => torrents.iter().all(|info_hash| claims.permit(info_hash)),
+            Self::All => claims.torrents.is_none(),
+            Self::Socket => true,
+        };
+        if is_permitted { Ok(()) } else { Err(Refusal::TokenWrongTorrent) }
+    }
+
+    /// Returns whether these are torrents, each of which is known.
+    fn are_known(self, is_known: impl FnMut(&InfoHash) -> bool) -> bool {
+        matches!(self, Self::Torrents(torrents) if !torrents.is_empty() && torrents.iter().all(is_known))
+    }
+}
+
+/// Returns the rules of a configuration about claims.
+#[must_use]
+pub fn rules(config: &TokensConfig) -> Rules {
+    let text = |name: &Option<Name>| name.as_ref().map(ToString::to_string);
+    Rules { issuer: text(&config.issuer), audience: text(&config.audience), leeway_s: config.leeway_s.into() }
+}
+
+impl From<TokenError> for Refusal {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Malformed => Self::TokenMalformed,
+            TokenError::Unsupported => Self::TokenUnsupported,
+            TokenError::UnknownKey => Self::TokenUnknownKey,
+            TokenError::BadSignature => Self::TokenBadSignature,
+            TokenError::Expired => Self::TokenExpired,
+            TokenError::NotYetValid => Self::TokenNotYetValid,
+            TokenError::WrongIssuer => Self::TokenWrongIssuer,
+            TokenError::WrongAudience => Self::TokenWrongAudience,
+        }
+    }
+}
