@@ -15,8 +15,8 @@ const ROWS: usize = 4;
 /// Number of bits of a hash for each row.
 const ROW_BITS: u32 = u64::BITS / 4;
 
-/// Minimum and maximum number of counters of a row, as powers of two: 128 KiB and 512 KiB in all.
-const WIDTH_BITS: (u32, u32) = (13, 15);
+/// Minimum and maximum number of counters of a row, as powers of two: 128 KiB and 256 KiB in all.
+const WIDTH_BITS: (u32, u32) = (13, 14);
 
 const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
 
@@ -90,7 +90,7 @@ mod tests {
     fn the_width_follows_the_ceiling_within_bounds() {
         assert_eq!(Sketch::new(0).width(), 1 << 13);
         assert_eq!(Sketch::new(1 << 17).width(), 1 << 14);
-        assert_eq!(Sketch::new(u64::MAX).width(), 1 << 15);
+        assert_eq!(Sketch::new(u64::MAX).width(), 1 << 14);
     }
 
     #[test]

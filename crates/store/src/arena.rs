@@ -41,7 +41,7 @@ const OVERDRAFT_SHARE: usize = 16;
 
 /// Number of free pages that stay resident, in addition to this share of those in use. They spare the kernel to take back
 /// pages that a shard will need a moment later.
-const RESIDENT_SPARE_PAGES: usize = 8;
+const RESIDENT_SPARE_PAGES: usize = 2;
 const RESIDENT_SPARE_SHARE: usize = 128;
 
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.

@@ -18,10 +18,10 @@ pub(crate) const OPERATION_PAGES_MAX: usize = 6;
 const BLOCK_PAGES_MAX: usize = 1;
 
 /// Number of pages that stay in the reserve when others return to the arena.
-const RESERVE_PAGES: usize = 2;
+const RESERVE_PAGES: usize = 1;
 
 /// Reserve beyond which pages return to the arena. The difference keeps its lock from being taken for each page.
-const RESERVE_PAGES_MAX: usize = 4;
+const RESERVE_PAGES_MAX: usize = 3;
 
 /// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
 /// room.

@@ -130,8 +130,9 @@ fn measure<P: Random, I: Mode>(name: &str, fill: Fill, size: usize) -> Vec<Figur
         fill_up::<P, I>(&store, &mut entries, |_| {});
         data::thread_time() - start
     });
-    // The keeper returns what is free within a second.
+    // The tracker's keeper returns what is free within a second.
     while store.trim() {}
+    crate::counting::trim();
     let resident = resident_bytes() - before;
     // Pages of the arena, and the heap in addition to them.
     let allocated = P::swarms(&store).totals().bytes as f64 + heap_bytes() - heap_before;
