@@ -22,7 +22,12 @@ pub(crate) struct Browser {
 }
 
 fn request(fields: &[(&'static str, &str)]) -> Request {
-    let mut request: Request = "ws://localhost/announce".into_client_request().expect("an address");
+    request_at("/announce", fields)
+}
+
+fn request_at(target: &str, fields: &[(&'static str, &str)]) -> Request {
+    let address = format!("ws://localhost{target}");
+    let mut request: Request = address.into_client_request().expect("an address");
     for (name, value) in fields {
         request.headers_mut().insert(*name, value.parse().expect("a value of a header"));
     }
@@ -36,6 +41,12 @@ impl Browser {
     /// Connects as a client that sends no `Origin`.
     pub(crate) fn open(way: Way, tracker: &Tracker) -> Self {
         Self::knock(way.address(tracker), way.tls(), &[]).expect("the tracker takes it in")
+    }
+
+    /// The same, at this path and query.
+    pub(crate) fn open_at(way: Way, tracker: &Tracker, target: &str) -> Self {
+        let connection = tcp(way.address(tracker));
+        Self::knock_over(connection, way.tls(), request_at(target, &[])).expect("the tracker takes it in")
     }
 
     /// Connects with these header fields, or tells the status of the refusal.

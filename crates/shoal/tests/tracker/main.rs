@@ -21,6 +21,7 @@ mod page;
 mod reload;
 mod rules;
 mod tls;
+mod tokens;
 mod udp;
 mod web;
 mod ws;
