@@ -35,6 +35,8 @@ pub enum CaseVerdict {
     Fail,
     /// The rule cannot be checked from here; the finding says why.
     NotSupported,
+    /// The rule is one that an operator sets, and the user has not named it; the finding says how.
+    NotConfigured,
 }
 
 impl CaseVerdict {
@@ -45,6 +47,7 @@ impl CaseVerdict {
             Self::Pass => "pass",
             Self::Fail => "fail",
             Self::NotSupported => "not supported",
+            Self::NotConfigured => "not configured",
         }
     }
 }
@@ -120,6 +123,8 @@ pub(crate) enum Unmet {
     Fail { expected: String, seen: String },
     /// The rule cannot be checked, for this reason.
     NotSupported(String),
+    /// The user has not named the rule; the text says how.
+    NotConfigured(String),
 }
 
 /// The result of a step of a case; an error ends the case.

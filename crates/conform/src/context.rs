@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::case::{Case, Checked, Unmet};
 use crate::deadline::Deadline;
+use crate::rules::operator::OperatorRules;
 use crate::trace::Trace;
 
 /// How long the suite waits.
@@ -93,6 +94,8 @@ pub struct Target {
     pub sources: Vec<IpAddr>,
     /// The seed of all info hashes.
     pub seed: u64,
+    /// The rules of the operator that are to be checked.
+    pub rules: OperatorRules,
     /// The timeouts.
     pub timing: Timing,
 }
@@ -117,6 +120,7 @@ impl Target {
             path: "/announce".to_owned(),
             sources,
             seed,
+            rules: OperatorRules::default(),
             timing: Timing::towards(&address),
         }
     }

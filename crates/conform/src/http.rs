@@ -12,6 +12,7 @@ mod head;
 mod identity;
 mod method;
 mod numwant;
+mod operator;
 mod persistence;
 mod query;
 mod refusal;
@@ -20,6 +21,8 @@ mod request;
 pub(crate) mod response;
 mod scrape;
 mod swarm;
+
+use std::net::IpAddr;
 
 use self::client::Answer;
 pub(crate) use self::client::Client;
@@ -50,6 +53,7 @@ pub fn cases() -> Vec<&'static Case> {
         head::CASES,
         method::CASES,
         family::CASES,
+        operator::CASES,
     ];
     lists.into_iter().flatten().collect()
 }
@@ -66,6 +70,10 @@ impl Protocol for Http {
 
     fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Client<'c>> {
         Client::at_source(context, index)
+    }
+
+    fn client_of<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Client<'c>> {
+        Ok(Client::of_source(context, source))
     }
 }
 
@@ -88,8 +96,8 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
         Ok(Answer::Silence) => {
             Err(format!("{address} does not answer HTTP requests: is it an HTTP tracker?"))
         }
-        Err(Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason)) => {
-            Err(format!("{address} does not answer in HTTP ({reason}): is it an HTTP tracker?"))
-        }
+        Err(
+            Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason) | Unmet::NotConfigured(reason),
+        ) => Err(format!("{address} does not answer in HTTP ({reason}): is it an HTTP tracker?")),
     }
 }

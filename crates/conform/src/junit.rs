@@ -49,7 +49,9 @@ fn test_case(finding: &Finding) -> TestCase {
             status
         }
         (CaseVerdict::Fail, Severity::Should) => skipped(format!("a broken \"should\": {message}")),
-        (CaseVerdict::NotSupported, _) => skipped(format!("not supported: {}", finding.seen)),
+        (verdict @ (CaseVerdict::NotSupported | CaseVerdict::NotConfigured), _) => {
+            skipped(format!("{}: {}", verdict.as_str(), finding.seen))
+        }
     };
     let mut test_case = TestCase::new(finding.id.as_str(), status);
     test_case.set_classname(finding.source.as_str());

@@ -31,5 +31,6 @@ pub use case::{Case, CaseVerdict, Severity};
 pub use context::{InfoHash, Scheme, Target, Timing, info_hashes, random_seed};
 pub use junit::junit;
 pub use report::{Finding, Report, Run, SCHEMA, Summary};
+pub use rules::operator::OperatorRules;
 pub use run::{Unreachable, probe, run};
 pub use trace::{Direction, TraceEntry};

@@ -9,7 +9,7 @@ use crate::trace::TraceEntry;
 
 /// The name and version of the JSON form of [`Report`]. The version increases when a reader of the old one could
 /// misunderstand the new one.
-pub const SCHEMA: &str = "shoal-lab-conform/1";
+pub const SCHEMA: &str = "shoal-lab-conform/2";
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,10 @@ impl Finding {
         Self::new(case, CaseVerdict::NotSupported, case.rule, reason)
     }
 
+    pub(crate) fn not_configured(case: &Case, reason: impl Into<String>) -> Self {
+        Self::new(case, CaseVerdict::NotConfigured, case.rule, reason)
+    }
+
     fn new(case: &Case, verdict: CaseVerdict, expected: impl Into<String>, seen: impl Into<String>) -> Self {
         Self {
             id: case.id.to_owned(),
@@ -70,6 +74,8 @@ pub struct Summary {
     pub shoulds_failed: usize,
     /// Rules that could not be checked.
     pub not_supported: usize,
+    /// Rules of operators that the user has not named.
+    pub not_configured: usize,
 }
 
 impl Summary {
@@ -87,6 +93,7 @@ impl Summary {
             musts_failed: count(CaseVerdict::Fail, Some(Severity::Must)),
             shoulds_failed: count(CaseVerdict::Fail, Some(Severity::Should)),
             not_supported: count(CaseVerdict::NotSupported, None),
+            not_configured: count(CaseVerdict::NotConfigured, None),
         }
     }
 }

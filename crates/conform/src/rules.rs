@@ -5,8 +5,12 @@
 pub(crate) mod event;
 pub(crate) mod identity;
 pub(crate) mod numwant;
+pub(crate) mod operator;
 pub(crate) mod swarm;
 
+use std::net::IpAddr;
+
+use self::operator::Reaction;
 use crate::case::{Checked, ensure};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, counts};
@@ -21,6 +25,9 @@ pub(crate) trait Protocol {
 
     /// Creates a client at the local address number `index`, which may not exist.
     fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Self::Client<'c>>;
+
+    /// Creates a client at this local address, which may not exist.
+    fn client_of<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Self::Client<'c>>;
 }
 
 /// A client of a tracker, whose peers leave on drop.
@@ -30,6 +37,9 @@ pub(crate) trait Client {
 
     /// Announces something that the tracker may refuse or ignore. The tracker has processed it on return.
     fn try_announce(&self, announce: &Announce) -> Checked;
+
+    /// Announces something that the tracker may refuse, and returns its reaction.
+    fn react(&self, announce: &Announce) -> Checked<Reaction>;
 
     /// Announces several times and returns the replies in the same order.
     fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>>;

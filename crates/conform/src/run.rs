@@ -56,6 +56,7 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
                     Ok(()) => Finding::passed(case),
                     Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
                     Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
+                    Err(Unmet::NotConfigured(reason)) => Finding::not_configured(case, reason),
                 };
                 Finding { exchange: context.trace.into_inner().into_entries(), ..finding }
             }

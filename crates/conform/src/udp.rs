@@ -13,12 +13,13 @@ mod family;
 mod identity;
 mod malformed;
 mod numwant;
+mod operator;
 mod option;
 mod packet;
 mod scrape;
 mod swarm;
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 
 use crate::case::{Case, Checked, Unmet};
 use crate::context::{Context, Target};
@@ -44,6 +45,7 @@ pub fn cases() -> Vec<&'static Case> {
         scrape::CASES,
         malformed::CASES,
         family::CASES,
+        operator::CASES,
     ];
     lists.into_iter().flatten().collect()
 }
@@ -61,6 +63,10 @@ impl Protocol for Udp {
     fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Client<'c>> {
         Client::at_source(context, index)
     }
+
+    fn client_of<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Client<'c>> {
+        Client::of_source(context, source)
+    }
 }
 
 /// Checks that something at the address of the target answers a connect request.
@@ -72,7 +78,7 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
         Client::new(&context).and_then(|client| client.request_any(&packet::connect(context.random())));
     match answered {
         Ok(_) => Ok(()),
-        Err(Unmet::NotSupported(reason)) => Err(reason),
+        Err(Unmet::NotSupported(reason) | Unmet::NotConfigured(reason)) => Err(reason),
         Err(Unmet::Fail { .. }) if is_refused(target) => Err(format!(
             "nothing listens on UDP {address} (connection refused): start the tracker, or correct the port"
         )),

@@ -14,6 +14,7 @@ mod handshake;
 mod member;
 mod message;
 mod offer;
+mod operator;
 mod refusal;
 mod scrape;
 mod socket;
@@ -39,6 +40,7 @@ pub fn cases() -> Vec<&'static Case> {
         member::CASES,
         refusal::CASES,
         coexistence::CASES,
+        operator::CASES,
     ];
     lists.into_iter().flatten().collect()
 }
@@ -52,8 +54,8 @@ pub(crate) fn probe(target: &Target) -> Result<(), String> {
     connection::probe(&context, "ws")?;
     match Socket::open(&context) {
         Ok(_) => Ok(()),
-        Err(Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason)) => {
-            Err(format!("{address} does not accept a WebSocket ({reason}): is it a WebTorrent tracker?"))
-        }
+        Err(
+            Unmet::Fail { seen: reason, .. } | Unmet::NotSupported(reason) | Unmet::NotConfigured(reason),
+        ) => Err(format!("{address} does not accept a WebSocket ({reason}): is it a WebTorrent tracker?")),
     }
 }

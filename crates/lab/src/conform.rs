@@ -2,6 +2,7 @@
 //!
 //! This module owns the options, the choice of cases, and the output of the report. `shoal-conform` owns the rules.
 
+mod rules;
 mod table;
 mod url;
 
@@ -29,6 +30,9 @@ Each rule is a \"must\" (the protocol demands it, or clients break without it) o
 recommends it, or good trackers do it). A rule that cannot be checked from here is reported as \"not supported\" and counts \
 neither way. A name that resolves to IPv4 and IPv6 is tested over both. The certificate of an https:// or \
 wss:// tracker is not verified.
+
+The cases about rules of the operator (lists, limits) run only if an option names the rule, and are reported as \
+\"not configured\" otherwise.
 
 The suite does no harm to a tracker in use: it uses its own info hashes, and its peers leave. For a tracker that serves \
 listed torrents only, list the output of `--print-info-hashes --seed N`, then test with `--seed N`.
@@ -73,6 +77,8 @@ pub(crate) struct ConformArgs {
     /// The UDP address of the same tracker, for the http:// and https:// case that uses both. Can be repeated
     #[arg(long, value_name = "ADDRESS")]
     udp: Vec<SocketAddr>,
+    #[command(flatten)]
+    rules: rules::RuleArgs,
     /// Milliseconds to wait for a reply before a request is repeated, up to three times in all
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     reply_ms: u64,
@@ -138,6 +144,7 @@ impl ConformArgs {
             target.udp = self.udp.iter().copied().find(|udp| udp.is_ipv4() == address.is_ipv4());
             target.other_family =
                 addresses.iter().copied().find(|other| other.is_ipv4() != address.is_ipv4());
+            target.rules = self.rules.of_family(address.is_ipv4());
             target.timing.reply = Duration::from_millis(self.reply_ms);
             target.timing.case = target.timing.case.max(CASE_REPLIES * target.timing.reply);
             let is_of_family = |source: &&IpAddr| source.is_ipv4() == address.is_ipv4();

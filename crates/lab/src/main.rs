@@ -32,7 +32,7 @@ enum Command {
     /// Run trackers side by side under the same load
     Compare(Box<compare::CompareArgs>),
     /// Check what a tracker does right and wrong, rule by rule
-    Conform(conform::ConformArgs),
+    Conform(Box<conform::ConformArgs>),
     Echo(echo::EchoArgs),
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::bencode::{Value, read};
 use super::reply::{announced, scraped};
 use super::request::{Parameters, announce_path, describe, get, scrape_path};
 use super::response::{BYTES_MAX, Progress, Response};
@@ -13,6 +14,7 @@ use crate::connection::{Connection, ReadOutcome, connect_error};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, STOPPED};
 use crate::rules;
+use crate::rules::operator::{Reaction, Refusal};
 use crate::trace::Direction;
 
 /// The number of reads in one wait, so that a tracker that sends one byte at a time does not block the suite.
@@ -174,6 +176,30 @@ fn unanswered(answer: &Answer) -> Unmet {
     Unmet::Fail { expected: "a response".to_owned(), seen }
 }
 
+/// Tells a refusal, by a failure reason or by a status, from the reply to an announce.
+fn react(response: &Response) -> Checked<Reaction> {
+    let refused = |text: &[u8], tells_when| {
+        let text = String::from_utf8(text.to_vec()).unwrap_or_default();
+        Ok(Reaction::Refused(Refusal { text, tells_when, described: response.describe() }))
+    };
+    if matches!(response.status, 403 | 429 | 503) {
+        return refused(&response.body, response.header("retry-after").is_some());
+    }
+    let (reply, _) = read(&response.body).unwrap_or_default();
+    match reply.bytes("failure reason") {
+        Some(reason) => {
+            // BEP 31 writes the number as a string in its example.
+            let minutes = match reply.value("retry in") {
+                Some(Value::Integer(minutes)) => Some(*minutes),
+                Some(Value::Bytes(text)) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+                _ => None,
+            };
+            refused(reason, minutes.is_some_and(|minutes| minutes > 0))
+        }
+        None => announced(response).map(Reaction::Served),
+    }
+}
+
 /// A client of one tracker that reuses its connection as long as the tracker keeps it open. On drop the peers leave their
 /// swarms.
 pub(crate) struct Client<'c> {
@@ -193,6 +219,11 @@ impl<'c> Client<'c> {
     /// Creates a client at the local address number `index`, which may not exist.
     pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
         Ok(Self::at(context, Some(context.source(index)?), context.target.address))
+    }
+
+    /// Creates a client at this local address, which may not exist.
+    pub(crate) fn of_source(context: &'c Context<'c>, source: IpAddr) -> Self {
+        Self::at(context, Some(source), context.target.address)
     }
 
     /// Creates a client that uses the other address family of the same tracker.
@@ -305,6 +336,13 @@ impl<'c> Client<'c> {
 impl rules::Client for Client<'_> {
     fn announce(&self, announce: &Announce) -> Checked<Announced> {
         announced(&self.request(&self.announce_request(announce))?)
+    }
+
+    fn react(&self, announce: &Announce) -> Checked<Reaction> {
+        match self.request_any(&self.announce_request(announce))? {
+            Answer::Response(response) => react(&response),
+            Answer::Closed | Answer::Silence => Ok(Reaction::Silence),
+        }
     }
 
     fn try_announce(&self, announce: &Announce) -> Checked {

@@ -7,11 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::describe;
-use super::packet::{ANNOUNCE, connect, read_scraped, scrape, u32_at, u64_at};
+use super::packet::{ANNOUNCE, ERROR, connect, read_scraped, scrape, u32_at, u64_at};
 use crate::case::{Checked, Unmet, ensure};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, STOPPED};
 use crate::rules;
+use crate::rules::operator::{Reaction, Refusal};
 use crate::trace::Direction;
 
 /// The number of requests in flight, few enough for any socket buffer.
@@ -49,6 +50,11 @@ impl<'c> Client<'c> {
     /// Creates a client at the local address number `index`, which may not exist.
     pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
         Self::open(context, context.source(index)?, context.target.address)
+    }
+
+    /// Creates a client at this local address, which may not exist.
+    pub(crate) fn of_source(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
+        Self::open(context, source, context.target.address)
     }
 
     /// Creates a client that uses the other address family of the same tracker.
@@ -307,6 +313,23 @@ impl rules::Client for Client<'_> {
     fn announce(&self, announce: &Announce) -> Checked<Announced> {
         let reply = self.request(&self.announce_packet(announce)?)?;
         self.read_announced(&reply)
+    }
+
+    fn react(&self, announce: &Announce) -> Checked<Reaction> {
+        let packet = self.announce_packet(announce)?;
+        for _ in 0..self.context.tries {
+            self.send(&packet)?;
+            let Some(reply) = self.receive_reply_to(&packet, self.context.target.timing.reply)? else {
+                continue;
+            };
+            if u32_at(&reply, 0) != Some(ERROR) {
+                return self.read_announced(&reply).map(Reaction::Served);
+            }
+            let described = describe::reply(&reply, self.peer_bytes);
+            let text = String::from_utf8(reply[8..].to_vec()).unwrap_or_default();
+            return Ok(Reaction::Refused(Refusal { text, tells_when: false, described }));
+        }
+        Ok(Reaction::Silence)
     }
 
     fn try_announce(&self, announce: &Announce) -> Checked {

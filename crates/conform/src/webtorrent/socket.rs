@@ -64,6 +64,11 @@ impl<'c> Socket<'c> {
         Self::open_from(context, Some(context.source(index)?), context.target.address)
     }
 
+    /// Opens a socket from this local address, which may not exist.
+    pub(super) fn open_of_source(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
+        Self::open_from(context, Some(source), context.target.address)
+    }
+
     /// Opens a socket to the same tracker in the other address family.
     pub(super) fn open_of_other_family(context: &'c Context<'c>) -> Checked<Self> {
         let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());

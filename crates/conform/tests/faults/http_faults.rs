@@ -149,10 +149,22 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpCutEscapeIsAByte, Just(&["http-broken-escape-joins-nothing"])),
     (
         Fault::HttpRefusalIsEmpty,
-        Just(&["http-refusal-is-a-failure-reason", "http-scrape-of-everything-is-refused-or-whole"]),
+        Just(&[
+            "http-refusal-is-a-failure-reason",
+            "http-scrape-of-everything-is-refused-or-whole",
+            "http-denied-torrent-is-refused",
+            "http-unlisted-torrent-is-refused",
+            "http-refusal-tells-the-reason",
+            "http-denied-client-is-refused",
+            "http-requests-beyond-the-limit-are-refused",
+            "http-refusal-beyond-the-limit-tells-when",
+        ]),
     ),
     (Fault::HttpRefusalHasOtherStatus, Just(&["http-refusal-has-status-200"])),
-    (Fault::HttpRetryInIsZero, Just(&["http-retry-in-is-minutes-or-never"])),
+    (
+        Fault::HttpRetryInIsZero,
+        Just(&["http-retry-in-is-minutes-or-never", "http-refusal-beyond-the-limit-tells-when"]),
+    ),
     (Fault::HttpRefusalCloses, Just(&["http-refusal-keeps-the-connection"])),
     (Fault::HttpCountsUnderOtherNames, AtLeast(&["http-scrape-layout"])),
     (Fault::HttpScrapeUnsorted, Just(&["http-scrape-keys-are-sorted"])),
@@ -229,4 +241,18 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpAnyMethod, Just(&["http-other-methods-get-405-or-501"])),
     (Fault::OneFamily, Just(&["http-families-keep-to-their-keys"])),
     (Fault::HttpOwnSwarms, Just(&["http-and-udp-share-swarms"])),
+    (
+        Fault::DeniedTorrentIsServed,
+        Just(&["http-denied-torrent-is-refused", "http-refusal-tells-the-reason"]),
+    ),
+    (Fault::UnlistedTorrentIsServed, Just(&["http-unlisted-torrent-is-refused"])),
+    (Fault::RefusalHidesReason, Just(&["http-refusal-tells-the-reason"])),
+    (Fault::DeniedClientIsServed, Just(&["http-denied-client-is-refused"])),
+    (Fault::DeniedNetworkIsServed, Just(&["http-denied-network-is-not-served"])),
+    (Fault::DeniedPortIsHandedOut, Just(&["http-denied-port-is-not-handed-out"])),
+    (
+        Fault::NoLimit,
+        Just(&["http-requests-beyond-the-limit-are-refused", "http-refusal-beyond-the-limit-tells-when"]),
+    ),
+    (Fault::HttpRefusalOfManyIsFinal, Just(&["http-refusal-beyond-the-limit-tells-when"])),
 ];

@@ -7,6 +7,7 @@ mod dribble;
 mod fault;
 mod http;
 mod http_faults;
+mod operator;
 mod reply;
 mod tracker;
 mod udp_faults;
@@ -22,8 +23,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use shoal_conform::http as http_cases;
 use shoal_conform::{
-    Case, CaseVerdict, Finding, InfoHash, Scheme, Target, info_hashes, probe, run, udp,
-    webtorrent as ws_cases,
+    Case, CaseVerdict, Finding, InfoHash, OperatorRules, Scheme, Summary, Target, info_hashes, probe, run,
+    udp, webtorrent as ws_cases,
 };
 
 use crate::fault::{Fails, Fault};
@@ -51,7 +52,8 @@ const HTTP: Suite = Suite { cases: http_cases::cases, faults: http_faults::FAULT
 
 fn target(tracker: &Tracker, is_v4: bool) -> Target {
     let (own, other) = if is_v4 { (tracker.v4, tracker.v6) } else { (tracker.v6, tracker.v4) };
-    let mut target = Target { other_family: Some(other), ..Target::new(own, SEED) };
+    let mut target =
+        Target { other_family: Some(other), rules: operator::rules(is_v4), ..Target::new(own, SEED) };
     // Many requests time out here, and each is sent three times. A busy machine may be slow to schedule the tracker.
     target.timing.reply = Duration::from_millis(500);
     target.timing.quiet = Duration::from_millis(20);
@@ -62,7 +64,12 @@ fn target(tracker: &Tracker, is_v4: bool) -> Target {
 fn http_target(tracker: &Tracker, is_v4: bool) -> Target {
     let [v4, v6] = tracker.tcp;
     let (own, other, udp) = if is_v4 { (v4, v6, tracker.v4) } else { (v6, v4, tracker.v6) };
-    let mut target = Target { other_family: Some(other), udp: Some(udp), ..Target::http(own, false, SEED) };
+    let mut target = Target {
+        other_family: Some(other),
+        udp: Some(udp),
+        rules: operator::rules(is_v4),
+        ..Target::http(own, false, SEED)
+    };
     // Few requests time out here, and each connection has a thread, which a busy machine may be slow to schedule.
     target.timing.reply = Duration::from_secs(2);
     target.timing.quiet = Duration::from_millis(20);
@@ -72,7 +79,8 @@ fn http_target(tracker: &Tracker, is_v4: bool) -> Target {
 fn ws_target(tracker: &Tracker, is_v4: bool) -> Target {
     let [v4, v6] = tracker.web;
     let (own, other) = if is_v4 { (v4, v6) } else { (v6, v4) };
-    let mut target = Target { other_family: Some(other), ..Target::webtorrent(own, false, SEED) };
+    let rules = operator::rules(is_v4);
+    let mut target = Target { other_family: Some(other), rules, ..Target::webtorrent(own, false, SEED) };
     target.timing.reply = Duration::from_secs(2);
     target.timing.takeover = Duration::ZERO;
     target.timing.quiet = Duration::from_millis(20);
@@ -264,6 +272,26 @@ fn info_hashes_are_those_that_are_printed() {
             .collect();
         assert_eq!(unlisted, []);
         assert!(state.info_hashes.len() > 90);
+    }
+}
+
+/// Rules that the user does not name count neither way.
+#[test]
+fn rules_that_are_not_named_are_not_configured() {
+    for suite in [UDP, HTTP, WS] {
+        let tracker = Tracker::start(Fault::None, FOREVER);
+        let target = Target { rules: OperatorRules::default(), ..(suite.target)(&tracker, true) };
+        let is_about_a_rule = |case: &&Case| {
+            ["denied", "unlisted", "-by-a-rule-", "beyond-the-limit", "tells-the-reason"]
+                .iter()
+                .any(|word| case.id.contains(word))
+        };
+        let cases: Vec<&Case> = (suite.cases)().into_iter().filter(is_about_a_rule).collect();
+        let findings = run(&cases, &target, |_| {});
+        let summary = Summary::of(&findings);
+        assert!(cases.len() >= 7);
+        assert_eq!(summary, Summary { not_configured: cases.len(), ..Summary::default() }, "{findings:#?}");
+        assert!(findings.iter().all(|finding| finding.seen.contains("--")), "it tells the option");
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
 use crate::http;
+use crate::operator::{self, Requests};
 use crate::reply::{announce_reply, scrape_reply};
 use crate::webtorrent;
 
@@ -39,6 +40,8 @@ pub(crate) struct State {
     ids: HashMap<u64, Id>,
     swarms: HashMap<(bool, [u8; 20]), Swarm>,
     pub(crate) web: webtorrent::Swarms,
+    /// The number of requests of each source, for the limit.
+    pub(crate) requests: Requests,
     pub(crate) rng: fastrand::Rng,
     pub(crate) is_dead: bool,
 }
@@ -100,6 +103,7 @@ impl Tracker {
             ids: HashMap::new(),
             swarms: HashMap::new(),
             web: webtorrent::Swarms::default(),
+            requests: Requests::default(),
             rng: fastrand::Rng::new(),
             is_dead: false,
         };
@@ -275,7 +279,14 @@ impl State {
             numwant: u32_at(&packet, 92).cast_signed(),
             port: u16::from_be_bytes([packet[96], packet[97]]),
         };
-        self.info_hashes.insert(announce.hash);
+        // A client may leave at any time.
+        let is_leaving = announce.event == 3;
+        let refusal = self.requests.refusal(fault, source.ip(), announce.hash, &packet[36..56]);
+        match refusal {
+            Some(reason) if !is_leaving => return Some(self.error(&packet, reason)),
+            Some(_) => {}
+            None => _ = self.info_hashes.insert(announce.hash),
+        }
         if self.refuses(&announce) {
             return Some(self.error(&packet, "unwanted"));
         }
@@ -311,7 +322,8 @@ impl State {
         let key = self.key(source.is_ipv4(), announce.hash);
         let swarm = self.swarms.entry(key).or_default();
         // No peer can connect to port 0, but this one can connect to others.
-        if announce.port != 0 || announced.is_stopped || fault == Fault::TakesPort0 {
+        let is_reachable = announce.port != 0 || fault == Fault::TakesPort0;
+        if (is_reachable && operator::hands_out(fault, announce.port)) || announced.is_stopped {
             join(fault, swarm, &announced, SocketAddr::new(ip, announce.port), announce.event);
         }
         (swarm.clone(), announced)

@@ -160,7 +160,14 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Just(&["ws-bad-json-gets-a-failure-reason", "ws-failure-reason-of-bad-json-has-an-action"]),
     ),
     (Fault::WsBadJsonCloses, AtLeast(&["ws-bad-json-keeps-the-socket"])),
-    (Fault::WsRefusalHasNoInfoHash, Just(&["ws-refusal-has-action-and-info-hash"])),
+    (
+        Fault::WsRefusalHasNoInfoHash,
+        Just(&[
+            "ws-refusal-has-action-and-info-hash",
+            "ws-denied-torrent-is-refused",
+            "ws-unlisted-torrent-is-refused",
+        ]),
+    ),
     (Fault::WsRefusalHasNoAction, Just(&["ws-failure-reason-of-bad-json-has-an-action"])),
     (
         Fault::WsUnknownActionIsSilent,
@@ -180,4 +187,23 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsCountsHttp, Just(&["ws-counts-are-those-of-its-own-swarm"])),
     (Fault::WsSlowReaderBlocks, AtLeast(&["ws-slow-reader-does-not-block-others"])),
     (Fault::WsKeepsSlowReader, Just(&["ws-slow-reader-is-let-go"])),
+    (
+        Fault::DeniedTorrentIsServed,
+        Just(&[
+            "ws-denied-torrent-is-refused",
+            "ws-refusal-tells-the-reason",
+            "ws-denied-torrent-relays-nothing",
+            "ws-refusal-by-a-rule-keeps-the-socket",
+        ]),
+    ),
+    (Fault::UnlistedTorrentIsServed, Just(&["ws-unlisted-torrent-is-refused"])),
+    (Fault::RefusalHidesReason, Just(&["ws-refusal-tells-the-reason"])),
+    (Fault::DeniedClientIsServed, Just(&["ws-denied-client-is-refused"])),
+    (Fault::DeniedNetworkIsServed, Just(&["ws-denied-network-is-not-served"])),
+    (Fault::NoLimit, Just(&["ws-requests-beyond-the-limit-are-refused"])),
+    (Fault::WsDeniedTorrentIsRelayed, Just(&["ws-denied-torrent-relays-nothing"])),
+    (
+        Fault::WsRuleEndsSocket,
+        Just(&["ws-refusal-by-a-rule-keeps-the-socket", "ws-denied-torrent-relays-nothing"]),
+    ),
 ];

@@ -60,19 +60,20 @@ fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
     let width = run.findings.iter().map(|finding| finding.id.len()).max().unwrap_or_default();
     for finding in &run.findings {
         // Padded before it is coloured, since colours have no width on the screen.
-        let verdict = format!("{:<13}", finding.verdict.as_str());
+        let verdict = format!("{:<14}", finding.verdict.as_str());
         let verdict = paint(&verdict, colour(finding.verdict), is_coloured);
         let severity = finding.severity.as_str();
         let _ = writeln!(text, "  {verdict}  {severity:<6}  {:<width$}  {}", finding.id, finding.source);
     }
-    for finding in run.findings.iter().filter(|finding| finding.verdict != CaseVerdict::Pass) {
+    let is_shown = |verdict| !matches!(verdict, CaseVerdict::Pass | CaseVerdict::NotConfigured);
+    for finding in run.findings.iter().filter(|finding| is_shown(finding.verdict)) {
         write_details(text, finding, is_coloured);
     }
     let sum = run.summary;
     let _ = writeln!(
         text,
-        "\n  {} passed, {} musts failed, {} shoulds failed, {} not supported\n",
-        sum.passed, sum.musts_failed, sum.shoulds_failed, sum.not_supported
+        "\n  {} passed, {} musts failed, {} shoulds failed, {} not supported, {} not configured\n",
+        sum.passed, sum.musts_failed, sum.shoulds_failed, sum.not_supported, sum.not_configured
     );
 }
 
@@ -106,7 +107,7 @@ const fn colour(verdict: CaseVerdict) -> &'static str {
     match verdict {
         CaseVerdict::Pass => GREEN,
         CaseVerdict::Fail => RED,
-        CaseVerdict::NotSupported => YELLOW,
+        CaseVerdict::NotSupported | CaseVerdict::NotConfigured => YELLOW,
     }
 }
 

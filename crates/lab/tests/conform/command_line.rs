@@ -37,7 +37,7 @@ fn an_unreachable_tracker_is_an_error_in_json_and_junit() {
     let output = conform(&["--json", "--junit", junit.to_str().unwrap(), "--reply-ms", "50", &closed]);
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], "shoal-lab-conform/1");
+    assert_eq!(report["schema"], "shoal-lab-conform/2");
     assert_eq!(report["is_conforming"], false);
     assert!(report["runs"][0]["unreachable"].as_str().unwrap().contains("connection refused"));
     let xml = std::fs::read_to_string(junit).unwrap();

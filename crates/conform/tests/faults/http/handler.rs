@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Reply;
 use super::head::Request;
 use crate::fault::Fault;
+use crate::operator::TOO_MANY;
 use crate::reply::{choose, counts, counts_for, interval_s, write_peer};
 use crate::tracker::{Announce, Announced, State, Swarm};
 
@@ -45,7 +46,12 @@ pub(crate) fn respond(state: &mut State, peer: IpAddr, request: &Request) -> Rep
 }
 
 fn refusal(fault: Fault, reason: &str) -> Reply {
-    let retry_in = if fault == Fault::HttpRetryInIsZero { "i0e" } else { "5:never" };
+    let retry_in = match fault {
+        Fault::HttpRetryInIsZero => "i0e",
+        Fault::HttpRefusalOfManyIsFinal => "5:never",
+        _ if reason == TOO_MANY => "i1e",
+        _ => "5:never",
+    };
     let body = match fault {
         Fault::HttpRefusalIsEmpty => "de".to_owned(),
         _ => format!("d14:failure reason{}:{reason}8:retry in{retry_in}e", reason.len()),
@@ -191,7 +197,14 @@ fn announce(
         None if fault == Fault::HttpMissingHashIsZeros => [0; 20],
         None => return Err("no info_hash"),
     };
-    state.info_hashes.insert(hash);
+    let peer_id = value(&parameters, "peer_id").unwrap_or_default();
+    let refusal = state.requests.refusal(fault, peer, hash, peer_id);
+    // A client may leave at any time.
+    match refusal {
+        Some(reason) if value(&parameters, "event") != Some(b"stopped") => return Err(reason),
+        Some(_) => {}
+        None => _ = state.info_hashes.insert(hash),
+    }
     if fault == Fault::HttpOwnSwarms {
         hash[0] ^= 1;
     }

@@ -105,7 +105,7 @@ pub(super) fn handle_message(state: &mut State, from: (u64, IpAddr), message: &[
     };
     let is_json = serde_json::from_str::<&RawValue>(&text).is_ok_and(|value| value.get().starts_with('{'));
     state.is_dead |= !is_json && fault == Fault::WsEndsOnMangled && text.contains("candidate");
-    outgoing.ends = !is_json && fault == Fault::WsBadJsonCloses;
+    outgoing.ends |= !is_json && fault == Fault::WsBadJsonCloses;
     let is_silent = match fault {
         Fault::WsBadJsonIsSilent => !is_json,
         Fault::WsUnknownActionIsSilent => is_json && refusal.action.is_none(),
@@ -200,7 +200,11 @@ fn announce(
     if is_refused(fault, &fields) {
         return Err(refuse(Some(hash), "odd"));
     }
-    state.info_hashes.insert(hash);
+    let is_leaving = value(&fields, "event").is_some_and(|event| event == "stopped");
+    let refusal = state.requests.refusal(fault, from.1, hash, &peer_id).filter(|_| !is_leaving);
+    if refusal.is_none() {
+        state.info_hashes.insert(hash);
+    }
     let name = match fault {
         Fault::HostIsIdentity => (from.1.to_string().into_bytes(), 0),
         Fault::WsOnePeerASocket => (Vec::new(), from.0),
@@ -211,6 +215,14 @@ fn announce(
     if announced.fields.contains_key("answer") {
         answer(state, from, &announced, outgoing);
         return Ok(());
+    }
+    if let Some(reason) = refusal {
+        if fault == Fault::WsDeniedTorrentIsRelayed {
+            let _ = join(state, from, &announced);
+            outgoing.messages.extend(relay(state, from, &announced).unwrap_or_default());
+        }
+        outgoing.ends = fault == Fault::WsRuleEndsSocket;
+        return Err(refuse(Some(hash), reason));
     }
     join(state, from, &announced).map_err(|reason| refuse(Some(hash), reason))?;
     let is_stopped = value(&announced.fields, "event").is_some_and(|event| event == "stopped");
