@@ -1,7 +1,10 @@
 //! Micro-benchmarks, which are the `cargo bench` targets of the crates that they measure.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use shoal_interop::tools;
 
 use crate::shell::{cargo, run};
 
@@ -27,6 +30,10 @@ pub(crate) enum Bench {
     /// Measure the time to read a list of ten million torrents, its memory, and the time of a look-up: `--json` prints
     /// lines of JSON
     Lists(BenchArguments),
+    /// Measure the time from `shoal access add --deny` to the last reply of the torrent, under load over every protocol,
+    /// and the replies without and with reloads of a list of ten million torrents: `--json` prints lines of JSON,
+    /// `--filter TEXT` chooses between takedown and reload, `--rate N` sets the requests per second of the latter
+    Takedown(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -49,6 +56,10 @@ impl Bench {
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Lists(BenchArguments { arguments }) => ("shoal-access", &["lists"][..], arguments),
+            Self::Takedown(BenchArguments { arguments }) => {
+                let lab = build_lab()?.display().to_string();
+                ("shoal", &["takedown"][..], [vec!["--lab".to_owned(), lab], arguments].concat())
+            }
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
             Self::Instructions(BenchArguments { arguments }) => {
                 ("shoal-engine", &["instructions"][..], arguments)
@@ -59,4 +70,10 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Builds `shoal-lab`, which puts load on a tracker, and returns its path.
+fn build_lab() -> Result<PathBuf> {
+    run(&mut cargo(&["build", "--locked", "--release", "--package", "shoal-lab"]))?;
+    Ok(tools::target_directory()?.join("release/shoal-lab"))
 }

@@ -1,0 +1,150 @@
+//! The time of a takedown, and the cost of reading a long list again, on a running tracker.
+//!
+//! `cargo xtask bench takedown [--json] [--filter TEXT]`; without `--bench` (as under `cargo test`) each case runs once, small
+//! and without load, so that the tests cover it.
+//!
+//! **takedown**: clients of every protocol announce one torrent without a pause, while `shoal-lab load` puts load on the
+//! tracker. Then `shoal access add --deny` runs. The figures are the milliseconds from its start, and from its end, until
+//! a client received the last reply or offer of the torrent.
+//!
+//! **reload**: `shoal-lab load udp` asks at a fixed rate (open loop), once without and once with a list of ten million torrents
+//! that is replaced all the while. The figures are the lost requests and the latencies of both, and the time of a reload.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on says where, and that is enough")]
+
+mod clients;
+mod tracker;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use self::clients::Probe;
+use self::tracker::{Lab, Tracker, now_ms};
+
+/// The figures, as they are measured.
+struct Figures {
+    json: bool,
+}
+
+impl Figures {
+    fn print(&self, name: &str, value: f64, unit: &str) {
+        if self.json {
+            println!("{}", serde_json::json!({ "name": name, "value": value, "unit": unit }));
+        } else {
+            println!("{name:<44} {value:>12.2} {unit}");
+        }
+    }
+
+    /// Prints the median and the worst of some values.
+    fn print_all(&self, name: &str, mut values: Vec<f64>, unit: &str) {
+        values.sort_by(f64::total_cmp);
+        let Some(worst) = values.last() else { return };
+        self.print(&format!("{name}/median"), values[values.len() / 2], unit);
+        self.print(&format!("{name}/worst"), *worst, unit);
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    let after = |name: &str| {
+        arguments.iter().position(|argument| argument == name).map(|at| arguments[at + 1].clone())
+    };
+    let is_chosen = |name: &str| after("--filter").is_none_or(|text| name.contains(&text));
+    let lab = after("--lab").map(|path| Lab { program: path.into() });
+    let figures = Figures { json: has("--json") };
+    if is_chosen("takedown") {
+        takedown(&figures, lab.as_ref(), if has("--bench") { 20 } else { 1 });
+    }
+    if is_chosen("reload") {
+        let torrents = if has("--bench") { 10_000_000 } else { 20_000 };
+        reload(&figures, lab.as_ref(), torrents, after("--rate").and_then(|rate| rate.parse().ok()));
+    }
+}
+
+/// Denies a torrent `rounds` times while clients announce it.
+fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let deny = directory.path().join("deny");
+    fs::write(&deny, "").unwrap();
+    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", deny.to_str().unwrap())]);
+    let loads: Vec<_> = lab.iter().flat_map(|lab| lab.load_every_protocol(&tracker)).collect();
+    let mut times: Vec<(&str, Vec<f64>, Vec<f64>)> =
+        Probe::NAMES.map(|name| (name, Vec::new(), Vec::new())).into();
+    for _ in 0..rounds {
+        let info_hash: [u8; 20] = core::array::from_fn(|_| fastrand::u8(..));
+        let probes = Probe::start_all(&tracker, info_hash);
+        probes.iter().for_each(Probe::wait_until_served);
+        let begin_ms = now_ms();
+        tracker.deny(&info_hash);
+        let end_ms = now_ms();
+        for ((_, since_begin, since_end), probe) in times.iter_mut().zip(probes) {
+            let last_ms = probe.last_served_ms();
+            since_begin.push(last_ms - begin_ms);
+            since_end.push((last_ms - end_ms).max(0.0));
+        }
+    }
+    drop(loads);
+    for (name, since_begin, since_end) in times {
+        figures.print_all(&format!("takedown/{name}/from-the-start"), since_begin, "ms");
+        figures.print_all(&format!("takedown/{name}/from-the-end"), since_end, "ms");
+    }
+}
+
+/// Compares the replies without and with reloads of a list of so many torrents.
+fn reload(figures: &Figures, lab: Option<&Lab>, torrents: usize, rate: Option<u32>) {
+    let directory = tempfile::tempdir().unwrap();
+    let deny = directory.path().join("deny");
+    write_list(&deny, torrents, 0);
+    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", deny.to_str().unwrap())]);
+    tracker.wait_for_entries(torrents);
+    let without = lab.map(|lab| lab.measure_udp(&tracker, rate));
+    let is_over = AtomicBool::new(false);
+    let (with, seconds) = thread::scope(|scope| {
+        let reloads = scope.spawn(|| {
+            let mut seconds = Vec::new();
+            loop {
+                // The number of entries tells that the new list applies.
+                let entries = torrents + 1 + seconds.len() % 2;
+                let new = directory.path().join("new");
+                write_list(&new, entries, seconds.len());
+                let begin_ms = now_ms();
+                fs::rename(&new, &deny).unwrap();
+                tracker.wait_for_entries(entries);
+                seconds.push((now_ms() - begin_ms) / 1000.0);
+                if is_over.load(Ordering::Relaxed) || lab.is_none() {
+                    return seconds;
+                }
+            }
+        });
+        // The first reload is under way when the measurement begins.
+        thread::sleep(Duration::from_millis(100));
+        let with = lab.map(|lab| lab.measure_udp(&tracker, rate));
+        is_over.store(true, Ordering::Relaxed);
+        (with, reloads.join().unwrap())
+    });
+    figures.print_all("reload/time", seconds, "s");
+    let Some((without, with)) = without.zip(with) else { return };
+    for (name, measured) in [("without", &without), ("with", &with)] {
+        figures.print(&format!("reload/{name}/responses"), measured.responses_per_s, "per s");
+        figures.print(&format!("reload/{name}/lost"), measured.lost, "requests");
+        figures.print(&format!("reload/{name}/p50"), measured.p50_us, "us");
+        figures.print(&format!("reload/{name}/p99"), measured.p99_us, "us");
+    }
+    figures.print("reload/p99-ratio", with.p99_us / without.p99_us, "x");
+}
+
+/// Writes a list of so many torrents, of which one depends on the `version`.
+fn write_list(path: &Path, torrents: usize, version: usize) {
+    let mut file = std::io::BufWriter::new(fs::File::create(path).unwrap());
+    writeln!(file, "{:040x}", u128::MAX - version as u128).unwrap();
+    let mut rng = fastrand::Rng::with_seed(7);
+    for _ in 1..torrents {
+        writeln!(file, "{:032x}{:08x}", rng.u128(..), rng.u32(..)).unwrap();
+    }
+    file.flush().unwrap();
+}
