@@ -14,6 +14,7 @@ pub mod network;
 pub mod payload;
 pub mod process;
 pub mod proxies;
+pub mod refusal;
 pub mod route;
 pub mod signalling;
 pub mod testbed;

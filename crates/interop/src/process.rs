@@ -75,6 +75,13 @@ impl Process {
         format!("--- {} ({skipped} earlier lines left out)\n{}\n", self.name, lines[skipped..].join("\n"))
     }
 
+    /// Returns whether its output contains `text`.
+    #[must_use]
+    pub fn has_said(&self, text: &str) -> bool {
+        let output = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&output).contains(text)
+    }
+
     /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> Pid {

@@ -142,6 +142,29 @@ impl Testbed {
         })
     }
 
+    /// Waits until every client has shown these words of the tracker.
+    ///
+    /// # Errors
+    /// Returns an error on a timeout, or if a client has ended.
+    pub fn wait_for_words(&mut self, words: &str) -> Result<()> {
+        wait_for("every client should show the words of the tracker", ANNOUNCE_TIMEOUT, || {
+            self.check_clients_run()?;
+            Ok(self.peers.iter().all(|peer| peer.process.has_said(words)).then_some(()))
+        })
+    }
+
+    /// Checks by the metrics that requests were refused for this reason.
+    ///
+    /// # Errors
+    /// Returns an error if none was.
+    pub fn check_refusals(&self, outcome: &str) -> Result<()> {
+        let label = format!("outcome=\"{outcome}\"");
+        let refusals =
+            self.tracker.metrics()?.sum("shoal_replies_total", |labels| labels.contains(&label))?;
+        ensure!(refusals > 0.0, "no request was refused with {label}");
+        Ok(())
+    }
+
     /// Returns whether a client other than the first has the files.
     #[must_use]
     pub fn has_any_download(&self) -> bool {

@@ -77,6 +77,7 @@ macro_rules! http_pairs {
     };
 }
 
+mod refusal;
 mod webtorrent;
 
 mod udp_v4 {
