@@ -2,9 +2,11 @@
 //!
 //! A list consists of a few tables, so that a change of a small source does not rebuild the table of a large one.
 
+mod details;
 mod line;
 mod list;
 mod metainfo;
+mod publication;
 mod table;
 
 use std::sync::Arc;
@@ -14,9 +16,13 @@ use shoal_types::InfoHash;
 use crate::hash::HashKey;
 use crate::{Reason, ReasonPlace};
 
-pub use line::{Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, parse_hash};
+pub use details::Details;
+pub use line::{
+    Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, comment, parse_hash,
+};
 pub use list::{ListError, ListReader};
 pub use metainfo::{MetainfoError, info_hashes};
+pub use publication::{DenyWalk, Outdated, Publication, PublishedFields};
 pub use table::{TORRENTS_MAX, TableBuilder, TorrentTable};
 
 /// Maximum number of torrents of a changed table that are compared one by one.
@@ -29,6 +35,8 @@ pub struct TorrentLists {
     /// The torrents that are served, or `None` if all are that are not denied.
     allow: Option<Vec<Arc<TorrentTable>>>,
     deny: Vec<Arc<TorrentTable>>,
+    /// How the deny list is published, if it is.
+    publication: Option<Publication>,
 }
 
 /// Why a torrent is not served.
@@ -52,7 +60,19 @@ impl TorrentLists {
         allow: Option<Vec<Arc<TorrentTable>>>,
         deny: Vec<Arc<TorrentTable>>,
     ) -> Self {
-        Self { key, allow, deny }
+        Self { key, allow, deny, publication: None }
+    }
+
+    /// Returns the lists, of which the deny list is published like this.
+    #[must_use]
+    pub fn with_publication(self, publication: Option<Publication>) -> Self {
+        Self { publication, ..self }
+    }
+
+    /// Returns how the deny list is published, if it is.
+    #[must_use]
+    pub const fn publication(&self) -> Option<&Publication> {
+        self.publication.as_ref()
     }
 
     /// Decides whether a torrent is served.
@@ -134,7 +154,7 @@ impl TorrentLists {
     }
 
     pub(crate) fn reason(&self, table: u16, text: u32) -> Option<&str> {
-        self.deny.get(usize::from(table))?.text(text)
+        self.deny.get(usize::from(table))?.details(text).reason
     }
 
     fn tables(&self) -> impl Iterator<Item = &Arc<TorrentTable>> {

@@ -13,8 +13,8 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    Auto, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat, LogLevel, Name,
-    Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    Auto, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat,
+    LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -130,11 +130,11 @@ settings! {
         /// exist, and its cost in time and traffic is proportional to their number.
         full_scrape: bool = false => Reload;
 
-        /// Maximum number of full scrapes that each worker answers at the same time. Further clients are told to retry
-        /// later.
+        /// Maximum number of full scrapes, and downloads of a published blocklist, that each worker answers at the same
+        /// time. Further clients are told to retry later.
         full_scrapes_max: u32 = 1, in 1..=64 => Reload;
 
-        /// Seconds within which a client must read a whole full scrape, or any series of replies during which its
+        /// Seconds within which a client must read a whole full scrape or blocklist, or any series of replies during which its
         /// connection is never idle. Only the time that the tracker spends waiting for the client counts.
         full_scrape_timeout_s: u32 = 300, in 1..=86_400 => Reload;
     }
@@ -349,6 +349,19 @@ settings! {
         /// Files or directories with the torrents that are refused, in the same formats. This list takes precedence over torrents_allow.
         /// Clients show the reason of an entry to their users.
         torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Publish the list of refused torrents at /blocklist.txt and /blocklist.json, on the addresses of http.listen and
+        /// tls.listen. Anyone can then read it, in the format of torrents_deny or as JSON. http.full_scrapes_max limits the
+        /// number of downloads at the same time.
+        blocklist_publish: bool = false => Reload;
+
+        /// The parts of each entry that are published with its info hash: "date", "reason" and "reference". References often
+        /// name cases or people, so they are left out by default.
+        blocklist_fields: Vec<BlocklistField> = vec![BlocklistField::Date, BlocklistField::Reason], in 0..=3 => Reload;
+
+        /// File to which "shoal access add" and "shoal access remove" append a line of JSON for each change: who, when, what
+        /// and why. "" writes none. The tracker itself does not use it.
+        audit_file: Option<PathBuf> = None => Reload;
 
         /// Files with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
         /// a network (192.0.2.0/24, 2001:db8::/32), an address, or a range of addresses, also in the formats of eMule and

@@ -28,8 +28,8 @@ pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    Auto, BindAddress, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat,
-    LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen,
+    LogFormat, LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -1,5 +1,6 @@
 //! The types of the keys and their written forms.
 
+mod blocklist;
 mod host;
 mod name;
 mod origin;
@@ -10,10 +11,12 @@ use core::convert::Infallible;
 use core::fmt;
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use crate::raw::Raw;
 use crate::value::Value;
 
+pub use blocklist::BlocklistField;
 pub use host::HostName;
 pub use name::Name;
 pub use origin::Origin;
@@ -360,6 +363,28 @@ impl Value for Option<SocketAddr> {
 
     fn show(&self) -> String {
         quote(&self.map(|address| address.to_string()).unwrap_or_default())
+    }
+}
+
+/// A file, or `""` for none.
+impl Value for Option<PathBuf> {
+    type Bound = Infallible;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        "a file, or \"\" for none".to_owned()
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        let text = raw.text()?;
+        Some((!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        quote(&self.as_ref().map(|path| path.display().to_string()).unwrap_or_default())
     }
 }
 

@@ -35,6 +35,8 @@ labels! {
         Scrape = "scrape",
         /// A request for the counts of all torrents.
         FullScrape = "full_scrape",
+        /// A request for the published deny list (HTTP).
+        Blocklist = "blocklist",
         /// A request that the protocol does not define.
         Other = "other",
     }
@@ -96,7 +98,7 @@ pub enum Outcome {
 }
 
 /// The counts of one worker and one protocol.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 // Two cache lines, because processors also prefetch the adjacent line.
 #[repr(align(128))]
 pub struct Counters {
@@ -143,6 +145,19 @@ impl Outcome {
         match self {
             Self::Ok => 0,
             Self::Refused(refusal) => 1 + refusal.index(),
+        }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        use core::array::from_fn;
+        Self {
+            requests: from_fn(|_| from_fn(|_| Counter::default())),
+            replies: from_fn(|_| from_fn(|_| from_fn(|_| Counter::default()))),
+            drops: from_fn(|_| from_fn(|_| Counter::default())),
+            relays: from_fn(|_| Counter::default()),
+            losses: from_fn(|_| Counter::default()),
         }
     }
 }

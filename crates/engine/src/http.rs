@@ -7,6 +7,7 @@
 //! Unlike UDP, HTTP can carry peers of both families in one reply (BEP 7). A client therefore gets both, and all
 //! counts are sums over both.
 
+mod blocklist;
 mod full_scrape;
 mod handout;
 
@@ -14,12 +15,14 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_access::torrents::{Publication, TorrentLists};
 use shoal_store::{SharedStore, Store, SwarmId};
 use shoal_token::Url;
 use shoal_types::{Counts, InfoHash};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
 
+pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
 use self::handout::Handout;
 use crate::Now;
@@ -162,6 +165,40 @@ impl Responder {
         self.tally.request(family, Kind::FullScrape);
         self.tally.reply(family, Kind::FullScrape, Outcome::Ok);
         FullScrape::default()
+    }
+
+    /// Returns how the deny list is published, if it is.
+    #[must_use]
+    pub fn publication(&self) -> Option<&Publication> {
+        self.torrent_lists()?.publication()
+    }
+
+    /// Decides about a download of the published deny list by the client at `ip`, which is canonical.
+    ///
+    /// # Errors
+    /// Returns why it is refused.
+    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        self.policy.admit_download(ip, now)
+    }
+
+    /// Begins the published deny list for the client at `ip`, which is canonical, if it is published.
+    pub fn begin_download(&mut self, ip: IpAddr, format: BlocklistFormat) -> Option<Blocklist> {
+        let list = Blocklist::new(self.torrent_lists()?, format)?;
+        self.tally.request(Family::of(ip), Kind::Blocklist);
+        self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Ok);
+        Some(list)
+    }
+
+    /// Refuses a download of the deny list, with a text for people.
+    pub fn refuse_download(&mut self, ip: IpAddr, refusal: Refusal, body: &mut Vec<u8>) {
+        self.tally.request(Family::of(ip), Kind::Blocklist);
+        self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Refused(refusal));
+        body.extend_from_slice(refusal.message().as_bytes());
+        body.push(b'\n');
+    }
+
+    fn torrent_lists(&self) -> Option<&TorrentLists> {
+        self.policy.access()?.torrents.as_deref()
     }
 
     /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.

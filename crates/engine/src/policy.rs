@@ -312,6 +312,14 @@ impl Policy {
         }
     }
 
+    /// Decides about a download of the published deny list.
+    ///
+    /// # Errors
+    /// Returns why the client may not have it.
+    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        self.receive(ip, Protocol::Http, now)
+    }
+
     /// Returns the interval of a protocol at the pace of the worker.
     #[must_use]
     pub fn interval(&self, protocol: Protocol, pace: Pace) -> Interval {

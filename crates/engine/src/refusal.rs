@@ -71,6 +71,8 @@ labels! {
         FullScrapeOff = "full_scrape_off",
         /// The maximum number of concurrent full scrapes that the operator allows is reached.
         TooManyScrapes = "too_many_scrapes",
+        /// The maximum number of concurrent downloads of the published deny list is reached.
+        TooManyDownloads = "too_many_downloads",
     }
 }
 
@@ -158,6 +160,7 @@ impl Refusal {
                 "this tracker answers a scrape for the torrents that it names by info_hash only"
             }
             Self::TooManyScrapes => "too many scrapes of all torrents at a time, try again later",
+            Self::TooManyDownloads => "too many downloads of the list at a time, try again later",
         }
     }
 
@@ -167,7 +170,7 @@ impl Refusal {
         match self {
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
-            Self::TooManyScrapes => Some(5),
+            Self::TooManyScrapes | Self::TooManyDownloads => Some(5),
             Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),
             _ => None,
         }

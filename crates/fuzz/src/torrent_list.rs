@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use shoal_access::HashKey;
 use shoal_access::torrents::{
-    Entry, LINE_BYTES_MAX, ListReader, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, info_hashes,
+    Details, Entry, LINE_BYTES_MAX, ListReader, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, info_hashes,
 };
 use shoal_types::InfoHash;
 use shoal_wire::http::bencode;
@@ -18,7 +18,7 @@ const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
 pub fn torrent_list(list: &[u8]) {
     // The mark at the beginning of a file is no part of its first line.
     let text = list.strip_prefix(b"\xef\xbb\xbf").unwrap_or(list);
-    let mut expected = BTreeMap::<InfoHash, Option<String>>::new();
+    let mut expected = BTreeMap::<InfoHash, Details<'_>>::new();
     let mut faulty_lines = 0;
     for line in text.split(|byte| *byte == b'\n') {
         match Entry::parse(line) {
@@ -26,8 +26,10 @@ pub fn torrent_list(list: &[u8]) {
             Ok(Some(entry)) => {
                 check_entry(&entry, line);
                 for info_hash in &entry.info_hashes {
-                    let reason = expected.entry(*info_hash).or_default();
-                    *reason = reason.take().or(entry.reason.map(str::to_owned));
+                    let details = expected.entry(*info_hash).or_default();
+                    if details.is_empty() {
+                        *details = entry.details();
+                    }
                 }
             }
             Err(_) => faulty_lines += 1,
@@ -38,7 +40,7 @@ pub fn torrent_list(list: &[u8]) {
         list.chunks(piece_bytes).for_each(|piece| reader.read(piece));
         let (table, fault) = reader.finish(&KEY);
         let entries: BTreeMap<_, _> =
-            table.iter().map(|(info_hash, reason)| (*info_hash, reason.map(str::to_owned))).collect();
+            table.iter().map(|(info_hash, details)| (*info_hash, details)).collect();
         assert_eq!(entries, expected);
         assert_eq!(table.len(), expected.len());
         assert_eq!(fault.is_some(), faulty_lines > 0);

@@ -55,6 +55,8 @@ labels! {
         SwitchingProtocols = "101",
         /// Success, or a refusal that clients show to their users.
         Ok = "200",
+        /// The client has what it asks for.
+        NotModified = "304",
         /// Not HTTP, or ambiguous.
         BadRequest = "400",
         /// Not available to this client.
@@ -96,6 +98,7 @@ impl From<Status> for StatusLabel {
     fn from(status: Status) -> Self {
         match status {
             Status::Ok => Self::Ok,
+            Status::NotModified => Self::NotModified,
             Status::BadRequest => Self::BadRequest,
             Status::Forbidden => Self::Forbidden,
             Status::NotFound => Self::NotFound,

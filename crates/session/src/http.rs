@@ -7,8 +7,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_access::torrents::Publication;
 use shoal_engine::Now;
-use shoal_engine::http::Responder;
+use shoal_engine::http::{BlocklistFormat, Responder};
 use shoal_engine::limits::Activity;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol};
@@ -16,14 +17,15 @@ use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::SocketToken;
 use shoal_token::{Url, is_token};
 use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
+use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
-use shoal_wire::http::response::{ResponseHead, Status};
+use shoal_wire::http::response::{PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::counters::{SessionCounters, StatusLabel, Upgraded};
+use crate::delivery::{Content, Delivery, DeliveryFormat, DeliverySlots, Progress};
 use crate::origin;
 use crate::response::{self, Dates};
-use crate::scrape::{Delivery, DeliveryFormat, ScrapeSlots};
 use crate::service::{Call, SCRATCH_BYTES};
 use crate::session::{Session, Stage};
 use crate::settings::SessionSettings;
@@ -40,8 +42,8 @@ pub(crate) struct HttpHandler {
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
-    /// The full scrapes in progress.
-    slots: ScrapeSlots,
+    /// The long responses in progress.
+    slots: DeliverySlots,
     /// None if sources are not limited.
     source_capacity: Option<Box<dyn SourceCapacity>>,
     dates: Dates,
@@ -54,6 +56,7 @@ pub(crate) struct HttpHandler {
 enum Route {
     Announce,
     Scrape,
+    Blocklist(BlocklistFormat),
 }
 
 /// The next step after the requests of an input.
@@ -71,8 +74,19 @@ enum Decision {
     Answer(Status),
     /// With a full scrape for the client at this address.
     FullScrape(IpAddr),
+    /// With the published deny list for the client at this address.
+    Blocklist(BlocklistFormat, Validators, IpAddr),
+    /// With nothing, because the client has the published deny list in this version.
+    NotModified(Validators),
     /// With an upgrade to a WebSocket for the client at this address, with this token.
     Upgrade(Accept, IpAddr, SocketToken),
+}
+
+/// The fields by which a client recognises the version of the published deny list that it has (RFC 9110, 8.8).
+struct Validators {
+    etag: String,
+    /// None in the very second of a change, after which the list might change once more.
+    last_modified: Option<Date>,
 }
 
 impl HttpHandler {
@@ -84,7 +98,7 @@ impl HttpHandler {
         responder: Responder,
         upgrades: bool,
     ) -> Self {
-        let slots = ScrapeSlots::new(settings.full_scrapes_max);
+        let slots = DeliverySlots::new(settings.full_scrapes_max);
         let (dates, body) = (Dates::new(), Vec::new());
         Self { settings, counters, responder, upgrades, slots, source_capacity: None, dates, body }
     }
@@ -170,22 +184,24 @@ impl HttpHandler {
         self.body.shrink_to(SCRATCH_BYTES);
     }
 
-    /// Frees the slot of a full scrape that was cut off.
+    /// Frees the slot of a delivery that was cut off.
     pub(crate) fn forget_delivery(&mut self, handle: Handle) {
         self.slots.free(handle);
     }
 
-    /// Writes the next part of a full scrape. A full scrape that has lost its slot is cut off; without its end,
-    /// the client cannot take it for complete.
+    /// Writes the next part of a long response. One that has lost its slot is cut off; without its end, the client
+    /// cannot take it for complete.
     fn deliver(&mut self, call: &mut Call<'_>, rest: &[u8]) -> Option<Next> {
         let Call { session, output, .. } = call;
         let Stage::Delivery(delivery) = &mut session.stage else { return None };
         let Some(slot) = self.slots.of(session.handle) else { return Some(Next::Close) };
         let bytes_before = output.len();
-        let has_more = delivery.write_next(&self.responder, &mut self.body, output);
+        let progress = delivery.write_next(&self.responder, &mut self.body, output);
         slot.add_sent(output.len() - bytes_before);
-        if has_more {
-            return Some(Next::More);
+        match progress {
+            Progress::More => return Some(Next::More),
+            Progress::CutOff => return Some(Next::Close),
+            Progress::Complete => {}
         }
         let stays_open = delivery.keeps_alive();
         session.stage = Stage::Http;
@@ -207,20 +223,22 @@ impl HttpHandler {
                 self.respond(status, request, keep_alive, call);
                 keep_alive
             }
+            // A long response is counted when it begins, even if its body is not sent, like that of an announce.
             Decision::FullScrape(ip) => {
-                self.counters.responses.of(StatusLabel::Ok).increment();
-                let format = DeliveryFormat::new(request, keep_alive);
-                format.encode_head(self.dates.at(call.now), call.output);
-                // The request is counted here even if its body is not sent, like that of an announce.
-                let scrape = self.responder.begin_full_scrape(ip);
-                if request.method == Method::Head {
-                    self.slots.free(call.session.handle);
-                    format.keeps_alive()
-                } else {
-                    call.session.stage = Stage::Delivery(Box::new(Delivery::new(scrape, format)));
-                    // The end of the delivery decides whether the connection stays open.
-                    true
-                }
+                let content = Content::FullScrape(self.responder.begin_full_scrape(ip));
+                self.begin_delivery(call, request, keep_alive, content, (PLAIN_TEXT, &[]))
+            }
+            Decision::Blocklist(format, validators, ip) => {
+                let Some(list) = self.responder.begin_download(ip, format) else {
+                    return Some(Served::Wait(Next::Close));
+                };
+                let fields = (format.content_type(), &*validators.fields());
+                self.begin_delivery(call, request, keep_alive, Content::Blocklist(list), fields)
+            }
+            Decision::NotModified(validators) => {
+                let fields = validators.fields();
+                self.write(Status::NotModified, request, keep_alive, call, &fields);
+                keep_alive
             }
             Decision::Upgrade(accept, ip, token) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
@@ -229,6 +247,27 @@ impl HttpHandler {
             }
         };
         if stays_open { None } else { Some(Served::Wait(close_mode(call.session, rest))) }
+    }
+
+    /// Begins a long response with the type and these fields. Returns whether the connection stays open for now.
+    fn begin_delivery(
+        &mut self,
+        call: &mut Call<'_>,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        content: Content,
+        (content_type, fields): (&str, &[(&str, &str)]),
+    ) -> bool {
+        self.counters.responses.of(StatusLabel::Ok).increment();
+        let format = DeliveryFormat::new(request, keep_alive);
+        format.encode_head(content_type, fields, self.dates.at(call.now), call.output);
+        if request.method == Method::Head {
+            self.slots.free(call.session.handle);
+            return format.keeps_alive();
+        }
+        call.session.stage = Stage::Delivery(Box::new(Delivery::new(content, format)));
+        // The end of the delivery decides whether the connection stays open.
+        true
     }
 
     /// Decides how to answer a request, and passes it to the engine if it is for the tracker; the engine then writes
@@ -280,6 +319,9 @@ impl HttpHandler {
         let route = match (request.method, route(request.path)) {
             (Method::Other, _) => return Decision::Answer(Status::MethodNotAllowed),
             _ if skippable_bytes(request.body).is_none() => return Decision::Answer(Status::ContentTooLarge),
+            (_, Some(Route::Blocklist(_))) if self.responder.publication().is_none() => {
+                return Decision::Answer(Status::NotFound);
+            }
             (_, None) => return Decision::Answer(Status::NotFound),
             (_, Some(route)) => route,
         };
@@ -304,8 +346,42 @@ impl HttpHandler {
                     return Decision::Answer(Status::ServiceUnavailable);
                 }
             },
+            Route::Blocklist(format) => return self.decide_download(session, request, format, ip, now),
         }
         Decision::Answer(Status::Ok)
+    }
+
+    /// Decides about a download of the published deny list.
+    fn decide_download(
+        &mut self,
+        session: &Session,
+        request: &RequestHead<'_, '_>,
+        format: BlocklistFormat,
+        ip: IpAddr,
+        now: Now,
+    ) -> Decision {
+        let refused = match self.responder.admit_download(ip, now) {
+            Ok(()) => None,
+            Err(refusal @ Refusal::RateLimited) => Some((refusal, Status::TooManyRequests)),
+            Err(refusal) => Some((refusal, Status::Forbidden)),
+        };
+        if let Some((refusal, status)) = refused {
+            self.responder.refuse_download(ip, refusal, &mut self.body);
+            return Decision::Answer(status);
+        }
+        let Some(publication) = self.responder.publication() else {
+            return Decision::Answer(Status::NotFound);
+        };
+        let validators = Validators::new(publication, now);
+        if validators.match_those_of(request) {
+            return Decision::NotModified(validators);
+        }
+        // A request for the head alone takes no time.
+        if request.method != Method::Head && !self.slots.take(session.handle, ip, now) {
+            self.responder.refuse_download(ip, Refusal::TooManyDownloads, &mut self.body);
+            return Decision::Answer(Status::ServiceUnavailable);
+        }
+        Decision::Blocklist(format, validators, ip)
     }
 
     /// Writes a response with the body, or with a default text for the status if the body is empty.
@@ -320,14 +396,27 @@ impl HttpHandler {
             let text = if status == Status::NotFound { response::NOT_FOUND } else { status.reason() };
             self.body.extend_from_slice(text.as_bytes());
         }
+        self.write(status, request, keep_alive, call, response::fields(status));
+    }
+
+    /// Writes a response with the body and these fields.
+    fn write(
+        &mut self,
+        status: Status,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        call: &mut Call<'_>,
+        fields: &[(&str, &str)],
+    ) {
         self.counters.responses.of(status.into()).increment();
         let head = ResponseHead {
             status,
             version: request.version,
             keep_alive,
+            content_type: PLAIN_TEXT,
             framing: response::length(&self.body),
             date: self.dates.at(call.now),
-            fields: response::fields(status),
+            fields,
         };
         head.encode(call.output);
         if request.method != Method::Head {
@@ -352,6 +441,40 @@ impl HttpHandler {
     }
 }
 
+impl Validators {
+    /// Returns the validators of a list now.
+    fn new(publication: &Publication, now: Now) -> Self {
+        let Publication { fields, digest, since_unix_s } = publication;
+        let bits = [fields.date, fields.reference, fields.reason].map(|field| if field { '1' } else { '0' });
+        let [date, reference, reason] = bits;
+        Self {
+            // It is weak, because the order of the torrents may differ between two responses with the same content.
+            etag: format!("W/\"{digest:016x}-{date}{reference}{reason}\""),
+            last_modified: (now.unix_s >= *since_unix_s).then(|| Date::from_unix_s(*since_unix_s)),
+        }
+    }
+
+    /// Returns the fields of a response.
+    fn fields(&self) -> Vec<(&str, &str)> {
+        let last_modified = self.last_modified.as_ref().map(|date| ("Last-Modified", date.as_str()));
+        // A cache may keep the list, but has to ask whether it still holds.
+        [("ETag", &*self.etag), ("Cache-Control", "no-cache")].into_iter().chain(last_modified).collect()
+    }
+
+    /// Returns whether a client has this version (RFC 9110, 13.1). A date counts if it is the very one that was sent.
+    fn match_those_of(&self, request: &RequestHead<'_, '_>) -> bool {
+        let mut tags = request.header("if-none-match").peekable();
+        if tags.peek().is_none() {
+            let date = self.last_modified.as_ref().map(Date::as_bytes);
+            return request.header("if-modified-since").next().is_some_and(|since| date == Some(since));
+        }
+        let opaque = self.etag.trim_start_matches("W/").as_bytes();
+        tags.flat_map(|tags| tags.split(|&byte| byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == opaque)
+    }
+}
+
 /// Returns the length of a body, if it is short enough to be skipped.
 fn skippable_bytes(body: Body) -> Option<u16> {
     match body {
@@ -373,6 +496,8 @@ fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
+        b"/blocklist.txt" => Some(Route::Blocklist(BlocklistFormat::Text)),
+        b"/blocklist.json" => Some(Route::Blocklist(BlocklistFormat::Json)),
         [b'/', segments @ ..] => {
             let end = segments.iter().rposition(|&byte| byte != b'/')? + 1;
             let mut backwards =

@@ -9,11 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod delivery;
 mod http;
 mod origin;
 mod partial;
 mod response;
-mod scrape;
 mod service;
 mod session;
 mod settings;

@@ -3,7 +3,7 @@
 use shoal_engine::Now;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
-use shoal_wire::http::response::{Framing, ResponseHead, Status};
+use shoal_wire::http::response::{Framing, PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::handshake;
 
 use crate::counters::SessionCounters;
@@ -88,6 +88,7 @@ pub(crate) fn write_last(
         status,
         version: Version::Http11,
         keep_alive: false,
+        content_type: PLAIN_TEXT,
         framing: length(text.as_bytes()),
         date: &Date::from_unix_s(now.unix_s),
         fields: fields(status),

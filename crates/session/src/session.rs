@@ -4,8 +4,8 @@ use core::mem;
 
 use shoal_transport::stream::{Handle, Held, Next};
 
+use crate::delivery::Delivery;
 use crate::partial::PartialInput;
-use crate::scrape::Delivery;
 use crate::source::ClientSource;
 use crate::websocket::WebSocket;
 

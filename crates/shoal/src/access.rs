@@ -4,13 +4,17 @@
 //! entries, so a mistake in one file changes nothing else, and never stops the tracker. All of this happens off the
 //! data path; the caller publishes the result together with the policy.
 
+mod audit;
+mod changes;
 pub(crate) mod command;
+mod control;
 mod counters;
 mod directory;
 mod edit;
 mod file;
 mod networks;
 mod publish;
+mod remote;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -20,16 +24,20 @@ use std::sync::Arc;
 use self::networks::NetworkLists;
 use shoal_access::clients::ClientLists;
 use shoal_access::ports::PortSet;
-use shoal_access::torrents::{TableBuilder, TorrentLists, TorrentTable};
+use shoal_access::torrents::{Publication, PublishedFields, TableBuilder, TorrentLists, TorrentTable};
 use shoal_access::{Access, HashKey};
-use shoal_config::{AccessConfig, ListSource};
+use shoal_config::{AccessConfig, BlocklistField, ListSource};
 
+use self::changes::Change;
+pub(crate) use self::control::ListControl;
+use self::control::SourceState;
 pub(crate) use self::counters::{ListCounter, ListCounters};
 use self::directory::{Directory, with_subdirectories};
 pub(crate) use self::file::Seen;
 pub(crate) use self::publish::Publisher;
 pub(crate) use self::watch::watch;
 use self::watch::{Bell, add_parents};
+use crate::clock;
 
 /// Sources with at most so many torrents share a table, which is rebuilt if one of them changes. A larger source has a
 /// table of its own, and each table costs every announce a look-up.
@@ -45,7 +53,11 @@ pub(crate) struct Lists {
     allow: Vec<Source>,
     deny: Vec<Source>,
     networks: NetworkLists,
+    /// The parts of the deny list that are published, and the version that was last published.
+    publication: (Option<PublishedFields>, Option<Publication>),
     counters: Arc<ListCounters>,
+    /// The sources that have changed since the log told of changes.
+    changes: Vec<Change>,
     /// Wakes the thread that watches the sources.
     bell: Option<Bell>,
 }
@@ -58,8 +70,8 @@ struct Source {
     table: Arc<TorrentTable>,
     /// Whether it has been read without a fault since it was configured.
     is_known: bool,
-    /// Whether there was a fault when it was read last.
-    is_faulty: bool,
+    /// Why it could not be read as a whole last time, if it could not.
+    fault: Option<String>,
     /// The state in which it was read last, with or without a fault.
     seen: Option<Seen>,
     /// Its files, if it is a directory.
@@ -75,6 +87,8 @@ impl Lists {
             deny: Vec::new(),
             counters: Arc::default(),
             networks: NetworkLists::new(),
+            publication: (None, None),
+            changes: Vec::new(),
             bell: None,
         }
     }
@@ -99,8 +113,10 @@ impl Lists {
 
     fn read_torrents(&mut self, config: &AccessConfig) -> Option<Arc<TorrentLists>> {
         let key = self.key;
-        read_list("torrents_allow", &mut self.allow, &config.torrents_allow, &key);
-        read_list("torrents_deny", &mut self.deny, &config.torrents_deny, &key);
+        let changes = &mut self.changes;
+        read_list("torrents_allow", &mut self.allow, &config.torrents_allow, &key, changes);
+        read_list("torrents_deny", &mut self.deny, &config.torrents_deny, &key, changes);
+        self.publication.0 = published_fields(config);
         self.torrents()
     }
 
@@ -110,11 +126,37 @@ impl Lists {
         let mut has_changed = false;
         for (key_name, sources) in [("torrents_allow", &mut self.allow), ("torrents_deny", &mut self.deny)] {
             for source in sources.iter_mut().filter(|source| source.has_changed()) {
-                has_changed |= source.read(key_name, &key);
+                has_changed |= source.read_noting(key_name, &key, &mut self.changes);
             }
         }
         self.count_faulty();
         has_changed.then(|| self.torrents())
+    }
+
+    /// Makes the next [`read_all`](Self::read_all) read every source, even one that looks as it did.
+    fn forget_times(&mut self) {
+        self.allow.iter_mut().chain(&mut self.deny).for_each(|source| source.seen = None);
+    }
+
+    /// Returns the state of every source.
+    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+        let lists = [("access.torrents_allow", &self.allow), ("access.torrents_deny", &self.deny)];
+        let torrents = lists.into_iter().flat_map(|(list, sources)| {
+            sources.iter().map(move |source| SourceState {
+                list,
+                name: source.location.to_string(),
+                entries: source.table.len(),
+                fault: source.fault.as_deref(),
+            })
+        });
+        torrents.chain(self.networks.sources())
+    }
+
+    /// Writes to the log what has changed since the last call.
+    pub(crate) fn log_changes(&mut self) {
+        for change in std::mem::take(&mut self.changes) {
+            change.log(&self.key);
+        }
     }
 
     /// Lets the thread watch the sources that are configured now.
@@ -137,18 +179,18 @@ impl Lists {
     }
 
     fn count_faulty(&self) {
-        let faulty = |sources: &[Source]| sources.iter().filter(|source| source.is_faulty).count();
+        let faulty = |sources: &[Source]| sources.iter().filter(|source| source.fault.is_some()).count();
         self.counters.allow.set_faulty(faulty(&self.allow));
         self.counters.deny.set_faulty(faulty(&self.deny));
     }
 
     /// Returns the lists that follow from the entries of all sources of torrents.
-    fn torrents(&self) -> Option<Arc<TorrentLists>> {
+    fn torrents(&mut self) -> Option<Arc<TorrentLists>> {
         let key = self.key;
         self.count_faulty();
         self.counters.allow.set_tables(&[]);
         self.counters.deny.set_tables(&[]);
-        if self.allow.is_empty() && self.deny.is_empty() {
+        if self.allow.is_empty() && self.deny.is_empty() && self.publication.0.is_none() {
             return None;
         }
         let allow = (!self.allow.is_empty()).then(|| tables(&self.allow, &key));
@@ -158,12 +200,44 @@ impl Lists {
         self.counters.allow.set_tables(torrents.allow().unwrap_or_default());
         self.counters.deny.set_tables(torrents.deny());
         tracing::info!(allowed, denied = sum(torrents.deny()), "lists of torrents");
-        Some(Arc::new(torrents))
+        let publication = self.publish(&torrents);
+        Some(Arc::new(torrents.with_publication(publication)))
+    }
+
+    /// Returns how the deny list is published. Its digest takes a moment, so a list that is not published has none.
+    fn publish(&mut self, torrents: &TorrentLists) -> Option<Publication> {
+        let (fields, last) = &mut self.publication;
+        let fields = (*fields)?;
+        let digest = torrents.deny().iter().fold(0_u64, |sum, table| sum.wrapping_add(table.digest()));
+        let since_unix_s = match last {
+            Some(last) if (last.digest, last.fields) == (digest, fields) => last.since_unix_s,
+            // Two versions never have the same time, because clients ask for what is newer than theirs.
+            Some(last) => clock::unix_s().max(last.since_unix_s + 1),
+            None => clock::unix_s(),
+        };
+        *last = Some(Publication { fields, digest, since_unix_s });
+        *last
     }
 }
 
+/// Returns what is published of the deny list, if it is published.
+fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
+    let has = |field| config.blocklist_fields.contains(&field);
+    config.blocklist_publish.then(|| PublishedFields {
+        date: has(BlocklistField::Date),
+        reference: has(BlocklistField::Reference),
+        reason: has(BlocklistField::Reason),
+    })
+}
+
 /// Reads the sources of one list. Those that were configured before keep what was read from them until now.
-fn read_list(key_name: &str, sources: &mut Vec<Source>, configured: &[ListSource], key: &HashKey) {
+fn read_list(
+    key_name: &'static str,
+    sources: &mut Vec<Source>,
+    configured: &[ListSource],
+    key: &HashKey,
+    changes: &mut Vec<Change>,
+) {
     let mut old = std::mem::take(sources);
     for location in configured {
         let known = old.iter().position(|source| source.location == *location);
@@ -175,20 +249,30 @@ fn read_list(key_name: &str, sources: &mut Vec<Source>, configured: &[ListSource
                     location: location.clone(),
                     table,
                     is_known: false,
-                    is_faulty: false,
+                    fault: None,
                     seen: None,
                     directory: Directory::default(),
                 }
             }
         };
-        if source.is_faulty || source.has_changed() {
-            source.read(key_name, key);
+        if source.fault.is_some() || source.has_changed() {
+            source.read_noting(key_name, key, changes);
         }
         sources.push(source);
     }
 }
 
 impl Source {
+    /// Reads the source again, and notes what it had before. Returns whether the entries were replaced.
+    fn read_noting(&mut self, key_name: &'static str, key: &HashKey, changes: &mut Vec<Change>) -> bool {
+        let (old, was_known) = (Arc::clone(&self.table), self.is_known);
+        let has_changed = self.read(key_name, key);
+        if has_changed && was_known {
+            changes.push(Change::new(key_name, &self.location, old, Arc::clone(&self.table)));
+        }
+        has_changed
+    }
+
     /// Reads the source again. Without a fault, its content replaces the old one. Before that has happened for the first
     /// time, the lines that can be read are better than none. Returns whether the entries were replaced.
     fn read(&mut self, key_name: &str, key: &HashKey) -> bool {
@@ -202,7 +286,7 @@ impl Source {
             Ok((table, fault)) => (Some(table), fault.map(|fault| fault.to_string())),
             Err(error) => (None, Some(error.to_string())),
         };
-        self.is_faulty = fault.is_some();
+        self.fault.clone_from(&fault);
         match &fault {
             None => self.is_known = true,
             Some(error) => tracing::error!(
@@ -235,11 +319,14 @@ impl Source {
                 for error in faults.iter().take(FAULTS_LOGGED_MAX) {
                     tracing::error!(list, error, "a torrent file cannot be read and keeps its entry");
                 }
-                (self.table, self.is_known, self.is_faulty) = (Arc::new(table), true, !faults.is_empty());
+                let more = faults.len().saturating_sub(1);
+                let and_more = if more > 0 { format!(" (and {more} more files)") } else { String::new() };
+                self.fault = faults.first().map(|fault| fault.clone() + &and_more);
+                (self.table, self.is_known) = (Arc::new(table), true);
                 true
             }
             Err(error) => {
-                self.is_faulty = true;
+                self.fault = Some(error.to_string());
                 tracing::error!(list, source = %self.location, %error, "a list cannot be read and keeps its entries");
                 false
             }

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::access::ListControl;
 pub(crate) use metrics::{Sources, WorkerSources};
 
 /// Maximum number of concurrent connections. Further ones wait in the kernel's queue.
@@ -42,6 +43,11 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Time within which a worker must respond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Time within which the lists must be read for a request. The reading goes on beyond it.
+const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
+
+const JSON: &str = "application/json";
+
 /// Pause after a failed accept, which mostly means that the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,6 +60,7 @@ Shoal, a BitTorrent tracker
 
 /health   200 if every worker answers, else 503
 /metrics  metrics for Prometheus
+/access   the sources of the lists, with their faults
 ";
 
 /// Opens the listener.
@@ -125,9 +132,11 @@ fn router(sources: Arc<Sources>, hosts: Vec<HostName>) -> Router {
         .route("/", get(INDEX))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route("/access", get(access))
+        .route("/access/reload", post(reload_access))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page; / lists all pages\n") })
         .method_not_allowed_fallback(|| async {
-            (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n")
+            (StatusCode::METHOD_NOT_ALLOWED, "this page does not allow this method\n")
         })
         .with_state(sources)
         .layer(middleware::from_fn_with_state(Arc::from(hosts), guard::admit))
@@ -142,13 +151,44 @@ async fn health(State(sources): State<Arc<Sources>>) -> Response {
         "workers": heartbeats.len(),
         "silent_workers": silent,
     });
-    (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+    (status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response()
 }
 
 async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
     match metrics::encode(&sources) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn access(State(sources): State<Arc<Sources>>) -> Response {
+    tell_of_lists(&sources, ListControl::status).await
+}
+
+/// Reads the lists again. A page of another site cannot send such a request: browsers ask first whether they may send
+/// JSON, and get no permission.
+async fn reload_access(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
+    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != JSON) {
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the field Content-Type: application/json\n")
+            .into_response();
+    }
+    tell_of_lists(&sources, ListControl::reload).await
+}
+
+/// Calls `ask` on a thread that may block. At most one such thread waits or works: a file system can hang.
+async fn tell_of_lists(sources: &Sources, ask: fn(&ListControl) -> serde_json::Value) -> Response {
+    static ASKING: Semaphore = Semaphore::const_new(1);
+    let busy =
+        || (StatusCode::SERVICE_UNAVAILABLE, "the lists are being read; ask again later\n").into_response();
+    let Ok(permit) = ASKING.try_acquire() else { return busy() };
+    let lists = sources.list_control.clone();
+    let asked = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        ask(&lists)
+    });
+    match tokio::time::timeout(LISTS_TIME_MAX, asked).await {
+        Ok(Ok(told)) => ([(header::CONTENT_TYPE, JSON)], format!("{told}\n")).into_response(),
+        Ok(Err(_)) | Err(_) => busy(),
     }
 }
 

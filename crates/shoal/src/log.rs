@@ -11,6 +11,7 @@ use std::{panic, thread};
 use shoal_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
@@ -67,6 +68,23 @@ impl Drop for Log {
 pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
+    let filter = begin_with(settings, writer);
+    panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
+    }));
+    Log { guard: Some(guard), filter }
+}
+
+/// Starts the log of a command, which ends soon and may wait for standard error. Must be called once.
+pub(crate) fn begin_for_command(settings: &shoal_config::LogConfig) {
+    begin_with(settings, stderr);
+}
+
+fn begin_with(
+    settings: &shoal_config::LogConfig,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+) -> LogFilter {
     let (filter, handle) = reload::Layer::new(filter(settings.level));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = fmt::layer()
@@ -82,11 +100,7 @@ pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
         }
         LogFormat::Json => registry.with(lines.json()).init(),
     }
-    panic::set_hook(Box::new(|panic| {
-        let thread = thread::current();
-        tracing::error!(thread = thread.name().unwrap_or("unnamed"), "{panic}");
-    }));
-    Log { guard: Some(guard), filter: LogFilter(handle) }
+    LogFilter(handle)
 }
 
 /// Reports why the program ends: in the log, if it is open already, or else on standard error.

@@ -102,6 +102,7 @@ impl Reloader {
             stream_limits: settings::stream_limits(&config, connections_max),
             policy: Arc::new(policy.with_access(access)),
         });
+        lists.log_changes();
         lists.watch();
         token_keys.count(&new_keys);
         *keys = new_keys;

@@ -18,7 +18,7 @@ use shoal_store::SharedStore;
 use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
 
-use crate::access::{ListCounters, Lists, Publisher};
+use crate::access::{ListControl, Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{self, Sources};
 use crate::failure::Failure;
@@ -66,19 +66,10 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let certificates = Certificates::load(config).await?;
     let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
-    let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, mut keeper, live, store, swarms } = start(
-        config,
-        access,
-        &token_keys,
-        &division,
-        certificates.as_ref(),
-        Arc::clone(&counters),
-        list_counters,
-    )
-    .await?;
-    let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
+    let Running { mut pool, control, mut keeper, publisher } =
+        start(config, (&lists, access), &token_keys, &division, certificates.as_ref(), Arc::clone(&counters))
+            .await?;
     access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
@@ -109,20 +100,17 @@ struct Running {
     pool: WorkerPool,
     control: Option<ControlTask>,
     keeper: Keeper,
-    live: Arc<Published<Live>>,
-    store: SharedStore,
-    swarms: Option<Arc<Swarms>>,
+    publisher: Arc<Publisher>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
-    access: Access,
+    (lists, access): (&Arc<Mutex<Lists>>, Access),
     token_keys: &TokenKeys,
     division: &Division,
     certificates: Option<&Certificates>,
     reloads: Arc<ReloadCounters>,
-    lists: Arc<ListCounters>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
@@ -167,28 +155,32 @@ async fn start(
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
-    let connections = Connections::new(division, pool.budgets(), Arc::clone(&lists));
+    let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
+    let connections = Connections::new(division, pool.budgets(), Arc::clone(&list_counters));
     let keeper =
         Keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
     pool.ready().await?;
+    let publisher =
+        Arc::new(Publisher { live, wakers: pool.wakers(), store: store.clone(), swarms: swarms.clone() });
     let sources = Sources {
         workers: pool.take_sources(),
-        store: store.clone(),
-        swarms: swarms.clone(),
+        store,
+        swarms,
         memory: division.clone(),
         backend: backend.to_string(),
         connections_max,
         started_unix_s,
         reloads,
-        lists,
+        lists: list_counters,
+        list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },
         token_keys: token_keys.counters(),
-        live: Arc::clone(&live),
+        live: Arc::clone(&publisher.live),
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, keeper, live, store, swarms })
+    Ok(Running { pool, control, keeper, publisher })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.

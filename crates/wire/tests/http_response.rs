@@ -7,20 +7,23 @@ use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 use shoal_wire::http::response::{
-    Chunk, END_OF_CHUNKS, Framing, ReceivedHead, ResponseError, ResponseHead, Status, decode_chunks,
+    Chunk, END_OF_CHUNKS, Framing, PLAIN_TEXT, ReceivedHead, ResponseError, ResponseHead, Status,
+    decode_chunks,
 };
 
 const OK: ResponseHead<'_> = ResponseHead {
     status: Status::Ok,
     version: Version::Http11,
     keep_alive: true,
+    content_type: PLAIN_TEXT,
     framing: Framing::Length(5),
     date: &Date::EPOCH,
     fields: &[],
 };
 
-const STATUSES: [Status; 12] = [
+const STATUSES: [Status; 13] = [
     Status::Ok,
+    Status::NotModified,
     Status::BadRequest,
     Status::Forbidden,
     Status::NotFound,
@@ -79,6 +82,13 @@ fn the_connection_is_spoken_of_where_the_version_does_not_say_it() {
     }
     let until_closed = encoded(&ResponseHead { framing: Framing::Close, ..OK });
     assert!(until_closed.contains("Connection: close\r\n"));
+}
+
+#[test]
+fn a_response_without_a_body_has_no_length() {
+    let head = encoded(&ResponseHead { status: Status::NotModified, ..OK });
+    assert!(!head.contains("Content-Length"), "{head}");
+    assert_eq!(received(&head).framing, Framing::Length(0));
 }
 
 #[test]

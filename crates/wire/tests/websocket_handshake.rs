@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HEADERS_MAX, HeaderStorage, RequestHead};
-use shoal_wire::http::response::{Framing, ReceivedHead, ResponseHead, Status};
+use shoal_wire::http::response::{Framing, PLAIN_TEXT, ReceivedHead, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{
     Asked, UPGRADE_REQUIRED_FIELDS, Unaccepted, accept, ask, confirm, key, request, respond,
 };
@@ -212,6 +212,7 @@ fn a_request_for_another_version_gets_the_supported_one() {
         status: Status::UpgradeRequired,
         version: Version::Http11,
         keep_alive: true,
+        content_type: PLAIN_TEXT,
         framing: Framing::Length(0),
         date: &Date::EPOCH,
         fields: &UPGRADE_REQUIRED_FIELDS,

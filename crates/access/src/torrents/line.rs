@@ -16,6 +16,8 @@ use core::fmt;
 use arrayvec::ArrayVec;
 use shoal_types::InfoHash;
 
+use super::details::Details;
+
 /// Maximum length of a line in bytes. Magnet links that name many trackers are long.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
@@ -103,6 +105,12 @@ impl<'l> Entry<'l> {
         }
         Ok(Some(Self { info_hashes, date, reference, reason: (!reason.is_empty()).then_some(reason) }))
     }
+
+    /// Returns the date, the reference and the reason.
+    #[must_use]
+    pub const fn details(&self) -> Details<'l> {
+        Details { date: self.date, reference: self.reference, reason: self.reason }
+    }
 }
 
 impl fmt::Display for Entry<'_> {
@@ -110,24 +118,34 @@ impl fmt::Display for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, info_hash) in self.info_hashes.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "\n" })?;
-            write!(f, "{info_hash:?}")?;
-            if let Some(date) = self.date {
-                write!(f, " {date}")?;
-            }
-            // An empty reference separates a reason that would be taken for something else.
-            let is_ambiguous =
-                self.reason.is_some_and(|reason| reason.starts_with('[') || split_date(reason).0.is_some());
-            match self.reference {
-                Some(reference) => write!(f, " [{reference}]")?,
-                None if is_ambiguous => f.write_str(" []")?,
-                None => {}
-            }
-            if let Some(reason) = self.reason {
-                write!(f, " {reason}")?;
-            }
+            write!(f, "{info_hash:?}{}", self.details())?;
         }
         Ok(())
     }
+}
+
+impl fmt::Display for Details<'_> {
+    /// Writes what follows the info hash in a line that [`Entry::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(date) = self.date {
+            write!(f, " {date}")?;
+        }
+        // An empty reference separates a reason that would be taken for something else.
+        let is_ambiguous = |reason: &str| reason.starts_with('[') || split_date(reason).0.is_some();
+        match self.reference {
+            Some(reference) => write!(f, " [{reference}]")?,
+            None if self.reason.is_some_and(is_ambiguous) => f.write_str(" []")?,
+            None => {}
+        }
+        self.reason.map_or(Ok(()), |reason| write!(f, " {reason}"))
+    }
+}
+
+/// Returns the comment behind an entry, if the line has one that is UTF-8.
+#[must_use]
+pub fn comment(line: &[u8]) -> Option<&str> {
+    let comment = line[without_comment(line).len()..].strip_prefix(b"#")?;
+    core::str::from_utf8(comment).ok().map(str::trim)
 }
 
 /// Removes a comment: from a `#` on that begins the line or follows white space. A magnet link may contain a `#`.
@@ -373,6 +391,13 @@ mod tests {
             assert_eq!(parse(&line), Err(error), "{line}");
         }
         assert_eq!(Entry::parse(&[HEX.as_bytes(), b" \xff"].concat()), Err(LineError::NotUtf8));
+    }
+
+    #[test]
+    fn a_comment_follows_an_entry() {
+        assert_eq!(comment(format!("{HEX} c# # by us\r\n").as_bytes()), Some("by us"));
+        assert_eq!(comment(HEX.as_bytes()), None);
+        assert_eq!(comment(b"x #\xff"), None);
     }
 
     proptest! {

@@ -83,8 +83,9 @@ impl ListReader {
         match Entry::parse(line) {
             Ok(None) => {}
             Ok(Some(entry)) => {
+                let details = entry.details();
                 for info_hash in entry.info_hashes {
-                    if self.builder.add(info_hash, entry.reason).is_err() {
+                    if self.builder.add(info_hash, details).is_err() {
                         self.fault = Some(ListError::Full);
                     }
                 }
@@ -118,7 +119,7 @@ mod tests {
         pieces.iter().for_each(|piece| reader.read(piece));
         let (table, fault) = reader.finish(&KEY);
         let mut entries: Vec<_> =
-            table.iter().map(|(hash, reason)| (*hash, reason.map(str::to_owned))).collect();
+            table.iter().map(|(hash, details)| (*hash, details.reason.map(str::to_owned))).collect();
         entries.sort();
         (entries, fault)
     }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
 
-use super::{HostName, ListSource, Origin, parse_address, quote};
+use super::{BlocklistField, HostName, ListSource, Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -172,6 +172,13 @@ list!(
 list!(Ports, "a list of ports and ranges such as \"25\" or \"1-1023\"", Ports::parse, Ports::to_string);
 
 list!(ListSource, "a list of files such as \"/etc/shoal/denied\"", ListSource::parse, ListSource::to_string);
+
+list!(
+    BlocklistField,
+    "a list of \"date\", \"reference\" and \"reason\"",
+    BlocklistField::parse,
+    BlocklistField::to_string
+);
 
 list!(
     PathBuf,

@@ -7,7 +7,7 @@ use shoal_types::PeerV4;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;
-use shoal_wire::http::response::{Framing, ResponseHead, Status};
+use shoal_wire::http::response::{Framing, PLAIN_TEXT, ResponseHead, Status};
 
 use super::stream::EchoProtocol;
 
@@ -42,7 +42,8 @@ impl HttpEcho {
             let mut answer = Vec::new();
             // As long as the current date.
             let date = &Date::EPOCH;
-            let head = ResponseHead { status, version, keep_alive, framing, date, fields: &[] };
+            let (content_type, fields) = (PLAIN_TEXT, &[][..]);
+            let head = ResponseHead { status, version, keep_alive, content_type, framing, date, fields };
             head.encode(&mut answer);
             answer.extend_from_slice(&body);
             answer

@@ -6,7 +6,7 @@ use shoal_transport::stream::Next;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HeaderStorage, RequestHead};
-use shoal_wire::http::response::{Framing, ResponseHead, Status};
+use shoal_wire::http::response::{Framing, PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::handshake::{self, Asked, UPGRADE_REQUIRED_FIELDS};
 use shoal_wire::websocket::{Event, Reader, Role};
@@ -141,6 +141,7 @@ fn refuse(status: Status, output: &mut Vec<u8>) -> Step {
         status,
         version: Version::Http11,
         keep_alive: false,
+        content_type: PLAIN_TEXT,
         framing: Framing::Length(body.len() as u64),
         date: &Date::EPOCH,
         fields: if status == Status::UpgradeRequired { &UPGRADE_REQUIRED_FIELDS } else { &[] },

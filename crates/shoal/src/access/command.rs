@@ -1,25 +1,26 @@
 //! `shoal access`: changes and examines the lists of torrents.
 //!
 //! The commands work on the files that the configuration names. A running tracker watches these files, so a change
-//! applies at once, and the commands work as well while no tracker runs.
+//! applies at once, and the commands work as well while no tracker runs. Only `reload` needs one.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use shoal_access::HashKey;
-use shoal_access::torrents::Entry;
+use shoal_access::torrents::{Details, Entry};
 use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
 
+use super::audit::{Audit, Change};
 use super::directory::Directory;
-use super::edit;
+use super::{edit, remote};
 use crate::failure::Failure;
-use crate::{clock, config_file, log};
+use crate::{config_file, log};
 
 /// The exit code of a `check` that finds a torrent refused, and of a `remove` that finds nothing to remove.
 const NEGATIVE: u8 = 3;
@@ -27,14 +28,23 @@ const NEGATIVE: u8 = 3;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Add torrents to a list
+    ///
+    /// A tracker that runs applies it at once. The name of the user stands behind the entry and in the log, which goes to
+    /// standard error, and in access.audit_file if the configuration names one.
     Add(Add),
     /// Remove torrents from a list
+    ///
+    /// Exit code 3 if the file has none of them.
     Remove(Remove),
     /// Print the entries of the lists
     List(List),
     /// Tell whether torrents are served, or check all lists for lines that cannot be read
+    ///
+    /// Exit code 3 if one of the torrents is not served, and 2 if a list has faults.
     Check(Check),
-    /// Make a running tracker read all lists again
+    /// Make the running tracker read all lists again, through its control listener, and print what it has then
+    ///
+    /// Changes apply without this command. Exit code 3 if a source cannot be read; it keeps its entries.
     Reload(Reload),
 }
 
@@ -61,6 +71,10 @@ pub(crate) struct Target {
     /// The file to change, if it is not the first one of the list
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+
+    /// Print an object for each torrent
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +151,10 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
+    /// Print what the tracker replies, as JSON
+    #[arg(long)]
+    json: bool,
+
     /// The configuration file of the tracker
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -164,38 +182,46 @@ fn run_add(add: &Add) -> Result<Outcome, Failure> {
     let config = config_file::read(add.target.config.as_deref())?;
     let path = target(&config, &add.which, &add.target)?;
     let wanted = parse_torrents(&add.torrents)?;
-    let present = if path.exists() { hashes_in(&path, &wanted)? } else { Vec::new() };
-    let new: Vec<_> = wanted.iter().filter(|info_hash| !present.contains(info_hash)).copied().collect();
-    let (who, now) = (Who::current(), Now::read());
-    let date = add.date.as_deref().unwrap_or(&now.date);
-    let mut lines = String::new();
-    for info_hash in &new {
-        let line = line(info_hash, date, add)?;
-        lines.push_str(&format!("{line} # by {who} at {}\n", now.time));
-    }
-    if !lines.is_empty() {
-        edit::append(&path, &lines).with_context(|| format!("{} cannot be changed", path.display()))?;
-    }
-    let log = log::begin(&config.log);
-    let mut text = String::new();
-    for info_hash in &wanted {
-        let is_new = new.contains(info_hash);
-        if is_new {
-            audit(
-                "added",
-                add.which.name(),
-                info_hash,
-                &path,
-                &who,
-                add.reason.as_deref(),
-                add.reference.as_deref(),
-            );
-        }
-        let verb = if is_new { "added to" } else { "is already in" };
-        text.push_str(&format!("{info_hash:?} {verb} {}\n", path.display()));
-    }
-    drop(log);
+    let audit = begin_audit(&config, Change::Added, &add.which, &path)?;
+    let date = add.date.as_deref().unwrap_or(audit.today());
+    let lines: Result<BTreeMap<_, _>, Failure> = wanted
+        .iter()
+        .map(|info_hash| Ok((*info_hash, format!("{} # {}\n", line(info_hash, date, add)?, audit.comment()))))
+        .collect();
+    let added = edit::add(&path, &lines?).with_context(|| format!("{} cannot be changed", path.display()))?;
+    let trimmed = |text: &'_ Option<String>| {
+        text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let (reference, reason) = (trimmed(&add.reference), trimmed(&add.reason));
+    let details = Details { date: Some(date), reference: reference.as_deref(), reason: reason.as_deref() };
+    record(&config, &audit, added.iter().map(|info_hash| (*info_hash, details)))?;
+    let text = add.target.tell(&add.which, &path, &wanted, &added, ["added", "present"], |was_added| {
+        if was_added { "added to" } else { "is already in" }
+    });
     Ok(Outcome { text, code: ExitCode::SUCCESS })
+}
+
+fn begin_audit<'c>(
+    config: &Config,
+    change: Change,
+    which: &Which,
+    path: &'c Path,
+) -> Result<Audit<'c>, Failure> {
+    let audit_file = config.access.audit_file.as_deref();
+    let audit = Audit::begin(change, which.name(), path, audit_file);
+    let shown = audit_file.unwrap_or(Path::new("")).display();
+    Ok(audit
+        .with_context(|| format!("access.audit_file {shown} cannot be written, so nothing was changed"))?)
+}
+
+/// Records the changes, which have been made.
+fn record<'d>(
+    config: &Config,
+    audit: &Audit<'_>,
+    entries: impl Iterator<Item = (InfoHash, Details<'d>)>,
+) -> Result<(), Failure> {
+    log::begin_for_command(&config.log);
+    Ok(audit.record(entries).context("the list was changed, but access.audit_file cannot be written")?)
 }
 
 /// Returns the line of a new entry, which is checked by reading it back.
@@ -233,20 +259,14 @@ fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
     let config = config_file::read(remove.target.config.as_deref())?;
     let path = target(&config, &remove.which, &remove.target)?;
     let wanted = parse_torrents(&remove.torrents)?;
+    let audit = begin_audit(&config, Change::Removed, &remove.which, &path)?;
     let removed =
         edit::remove(&path, &wanted).with_context(|| format!("{} cannot be changed", path.display()))?;
-    let who = Who::current();
-    let log = log::begin(&config.log);
-    let mut text = String::new();
-    for info_hash in &wanted {
-        let was_present = removed.contains(info_hash);
-        if was_present {
-            audit("removed", remove.which.name(), info_hash, &path, &who, None, None);
-        }
-        let verb = if was_present { "removed from" } else { "is not in" };
-        text.push_str(&format!("{info_hash:?} {verb} {}\n", path.display()));
-    }
-    drop(log);
+    record(&config, &audit, removed.iter().map(|info_hash| (*info_hash, Details::NONE)))?;
+    let text =
+        remove.target.tell(&remove.which, &path, &wanted, &removed, ["removed", "absent"], |was_removed| {
+            if was_removed { "removed from" } else { "is not in" }
+        });
     let code = if removed.is_empty() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
     Ok(Outcome { text, code })
 }
@@ -353,15 +373,16 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
             }
         };
         let (mut entries, mut faulty) = (0, 0);
-        let read = edit::for_each_line(&file, |number, line| match Entry::parse(without_end(number, line)) {
-            Ok(entry) => entries += u64::from(entry.is_some()),
-            Err(error) => {
-                faulty += 1;
-                if faulty <= 10 {
-                    faults.push_str(&format!("{shown}: line {number}: {error}\n"));
+        let read =
+            edit::for_each_line(&file, |number, line| match Entry::parse(edit::without_end(number, line)) {
+                Ok(entry) => entries += u64::from(entry.is_some()),
+                Err(error) => {
+                    faulty += 1;
+                    if faulty <= 10 {
+                        faults.push_str(&format!("{shown}: line {number}: {error}\n"));
+                    }
                 }
-            }
-        });
+            });
         read.with_context(|| format!("{shown} cannot be read"))?;
         text.push_str(&format!("{name} {shown}: {entries} entries, {faulty} lines that cannot be read\n"));
     }
@@ -374,14 +395,50 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
 
 fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {
     let config = config_file::read(reload.config.as_deref())?;
-    let mut text = String::new();
-    for (_, path) in sources(&config) {
-        let file = open(path)?;
-        file.set_modified(UNIX_EPOCH + Duration::from_secs(clock::unix_s()))
-            .with_context(|| format!("the time of {} cannot be changed", path.display()))?;
-        text.push_str(&format!("{} will be read again\n", path.display()));
+    let told = remote::reload(&config)?;
+    let (mut text, mut has_faults) = (String::new(), false);
+    for source in told["sources"].as_array().into_iter().flatten() {
+        let shown = |key: &str| source[key].as_str().unwrap_or_default().to_owned();
+        let (list, name, entries) = (shown("list"), shown("source"), &source["entries"]);
+        let fault = source["fault"].as_str().map_or_else(String::new, |fault| format!("; fault: {fault}"));
+        has_faults |= !fault.is_empty();
+        text.push_str(&format!("{list} {name}: {entries} entries{fault}\n"));
     }
-    Ok(Outcome { text, code: ExitCode::SUCCESS })
+    if text.is_empty() {
+        text.push_str("the tracker has no lists\n");
+    }
+    if reload.json {
+        text = format!("{told}\n");
+    }
+    let code = if has_faults { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
+    Ok(Outcome { text, code })
+}
+
+impl Target {
+    /// Tells what has become of each torrent: the words for people, or the `verdicts` in JSON.
+    fn tell(
+        &self,
+        which: &Which,
+        path: &Path,
+        wanted: &[InfoHash],
+        changed: &[InfoHash],
+        verdicts: [&str; 2],
+        words: fn(bool) -> &'static str,
+    ) -> String {
+        let line = |info_hash: &InfoHash| {
+            let (is_changed, shown) = (changed.contains(info_hash), path.display().to_string());
+            let info_hash = format!("{info_hash:?}");
+            if !self.json {
+                return format!("{info_hash} {} {shown}\n", words(is_changed));
+            }
+            let verdict = verdicts[usize::from(!is_changed)];
+            format!(
+                "{}\n",
+                json!({"info_hash": info_hash, "list": which.name(), "outcome": verdict, "source": shown})
+            )
+        };
+        wanted.iter().map(line).collect()
+    }
 }
 
 impl Which {
@@ -428,15 +485,6 @@ fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     Ok(info_hashes)
 }
 
-/// Returns which of the torrents a file has.
-fn hashes_in(path: &Path, wanted: &[InfoHash]) -> Result<Vec<InfoHash>, Failure> {
-    let mut present = Vec::new();
-    for_each_entry(path, |entry| {
-        present.extend(entry.info_hashes.iter().filter(|info_hash| wanted.contains(info_hash)));
-    })?;
-    Ok(present)
-}
-
 /// Calls `each` with every entry of a file. Lines that cannot be read are skipped; `check` reports them.
 fn for_each_entry(path: &Path, mut each: impl FnMut(&Entry<'_>)) -> Result<(), Failure> {
     if path.is_dir() {
@@ -448,7 +496,7 @@ fn for_each_entry(path: &Path, mut each: impl FnMut(&Entry<'_>)) -> Result<(), F
     }
     let file = open(path)?;
     let read = edit::for_each_line(&file, |number, line| {
-        if let Ok(Some(entry)) = Entry::parse(without_end(number, line)) {
+        if let Ok(Some(entry)) = Entry::parse(edit::without_end(number, line)) {
             each(&entry);
         }
     });
@@ -463,12 +511,6 @@ fn read_directory(path: &Path) -> Result<(Vec<InfoHash>, Vec<String>), Failure> 
     Ok((table.iter().map(|(info_hash, _)| *info_hash).collect(), faults))
 }
 
-/// Removes the end of a line, and from the first one the mark with which some editors begin a file.
-fn without_end(number: u64, line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
-}
-
 fn open(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let metadata = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?;
@@ -476,71 +518,4 @@ fn open(path: &Path) -> anyhow::Result<File> {
         return Err(anyhow!("{shown} is not a regular file"));
     }
     File::open(path).with_context(|| format!("{shown} cannot be read"))
-}
-
-/// Writes the line of the log that tells who has changed what.
-fn audit(
-    change: &str,
-    list: &str,
-    info_hash: &InfoHash,
-    path: &Path,
-    who: &Who,
-    reason: Option<&str>,
-    reference: Option<&str>,
-) {
-    tracing::info!(
-        change,
-        list,
-        info_hash = format!("{info_hash:?}"),
-        source = %path.display(),
-        by = %who,
-        reason = reason.unwrap_or_default(),
-        reference = reference.unwrap_or_default(),
-        "a list was changed"
-    );
-}
-
-/// The user that executes the command.
-struct Who {
-    name: Option<String>,
-    uid: u32,
-}
-
-impl Who {
-    fn current() -> Self {
-        let uid = rustix::process::getuid().as_raw();
-        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let name = users.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let (name, id) = (fields.next()?, fields.nth(1)?);
-            (id.parse() == Ok(uid) && name.chars().all(|c| c.is_ascii_graphic())).then(|| name.to_owned())
-        });
-        Self { name, uid }
-    }
-}
-
-impl core::fmt::Display for Who {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "{name} (uid {})", self.uid),
-            None => write!(f, "uid {}", self.uid),
-        }
-    }
-}
-
-/// The date and the time, in UTC.
-struct Now {
-    date: String,
-    time: String,
-}
-
-impl Now {
-    fn read() -> Self {
-        let unix_s = clock::unix_s();
-        let (year, month, day) = shoal_wire::http::date::year_month_day(unix_s / 86_400);
-        let date = format!("{year:04}-{month:02}-{day:02}");
-        let second = unix_s % 86_400;
-        let time = format!("{date}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
-        Self { date, time }
-    }
 }

@@ -3,17 +3,38 @@
 //! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So
 //! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, fchown};
 use std::path::Path;
 
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
 
-/// Appends lines to a file, which is created if it does not exist. `lines` ends with the end of a line.
+/// Appends lines to a file, which is created if it does not exist. `lines` ends with the end of a line, or is empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
-    let mut file = open_locked(path, true)?;
+    write_end(&open_locked(path, true)?, lines)
+}
+
+/// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have.
+pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result<Vec<InfoHash>> {
+    let file = open_locked(path, true)?;
+    let mut present = BTreeSet::new();
+    for_each_line(&file, |number, line| {
+        if let Ok(Some(entry)) = Entry::parse(without_end(number, line)) {
+            present.extend(entry.info_hashes.into_iter().filter(|info_hash| lines.contains_key(info_hash)));
+        }
+    })?;
+    let new = || lines.iter().filter(|(info_hash, _)| !present.contains(*info_hash));
+    write_end(&file, &new().map(|(_, line)| line.as_str()).collect::<String>())?;
+    Ok(new().map(|(info_hash, _)| *info_hash).collect())
+}
+
+fn write_end(mut file: &File, lines: &str) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
     let bytes = file.metadata()?.len();
     let mut last = [b'\n'];
     if bytes > 0 {
@@ -30,8 +51,9 @@ pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<In
     let file = open_locked(path, false)?;
     let mut removed = Vec::new();
     let mut rest = Vec::new();
-    for_each_line(&file, |_, line| {
-        let Ok(Some(mut entry)) = Entry::parse(line) else { return rest.extend_from_slice(line) };
+    for_each_line(&file, |number, line| {
+        let parsed = Entry::parse(without_end(number, line));
+        let Ok(Some(mut entry)) = parsed else { return rest.extend_from_slice(line) };
         let before = entry.info_hashes.len();
         entry.info_hashes.retain(|info_hash| {
             let is_removed = info_hashes.contains(info_hash);
@@ -67,14 +89,25 @@ pub(super) fn for_each_line(file: &File, mut each: impl FnMut(u64, &[u8])) -> io
     Ok(())
 }
 
-/// Replaces a file by one with this content and the same permissions.
+/// Removes the end of a line, and from the first one the mark with which some editors begin a file.
+pub(super) fn without_end(number: u64, line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+}
+
+/// Replaces a file by one with this content, the same owner and the same permissions.
 fn replace(path: &Path, old: &File, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        file.set_permissions(old.metadata()?.permissions())?;
+        let (old, new) = (old.metadata()?, file.metadata()?);
+        // Otherwise the tracker might not be able to read the file any more.
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.set_permissions(old.permissions())?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -115,6 +148,26 @@ mod tests {
         fs::write(&path, "unfinished").unwrap();
         append(&path, "c\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "unfinished\nc\n");
+    }
+
+    #[test]
+    fn a_torrent_is_added_once_however_many_commands_add_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        fs::write(&path, format!("\u{feff}{:?} first\r\n{:?}", hash(1), hash(2))).unwrap();
+        let lines = |bytes: &[u8]| {
+            let line = |byte: &u8| (hash(*byte), format!("{:?} new\n", hash(*byte)));
+            bytes.iter().map(line).collect::<BTreeMap<_, _>>()
+        };
+        let added = std::thread::scope(|scope| {
+            let add = || add(&path, &lines(&[1, 2, 3])).unwrap();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(add)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(added, [hash(3)]);
+        let expected = format!("\u{feff}{:?} first\r\n{:?}\n{:?} new\n", hash(1), hash(2), hash(3));
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(remove(&path, &[hash(1)]).unwrap(), [hash(1)]);
     }
 
     #[test]

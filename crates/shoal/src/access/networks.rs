@@ -8,6 +8,8 @@ use std::sync::Arc;
 use shoal_access::networks::{ListFault, Network, NetworkTable, parse};
 use shoal_config::{AccessConfig, ListSource};
 
+use super::control::SourceState;
+
 /// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -26,12 +28,27 @@ struct Source {
     networks: Vec<Network>,
     /// Whether it has been read without a fault since it was configured.
     is_known: bool,
+    /// Why it could not be read as a whole last time, if it could not.
+    fault: Option<String>,
 }
 
 impl NetworkLists {
     /// Creates empty lists.
     pub(super) const fn new() -> Self {
         Self { allow: Vec::new(), deny: Vec::new() }
+    }
+
+    /// Returns the state of every source.
+    pub(super) fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+        let lists = [("access.networks_allow", &self.allow), ("access.networks_deny", &self.deny)];
+        lists.into_iter().flat_map(|(list, sources)| {
+            sources.iter().map(move |source| SourceState {
+                list,
+                name: source.location.to_string(),
+                entries: source.networks.len(),
+                fault: source.fault.as_deref(),
+            })
+        })
     }
 
     /// Reads all sources of a configuration, and returns their table if there are any.
@@ -58,7 +75,7 @@ fn read_list(key_name: &str, sources: &mut Vec<Source>, configured: &[ListSource
     for location in configured {
         let known = old.iter().position(|source| source.location == *location);
         let mut source = known.map_or_else(
-            || Source { location: location.clone(), networks: Vec::new(), is_known: false },
+            || Source { location: location.clone(), networks: Vec::new(), is_known: false, fault: None },
             |index| old.swap_remove(index),
         );
         source.read(key_name);
@@ -75,6 +92,7 @@ impl Source {
             Ok((networks, fault)) => (Some(networks), fault.map(|fault| fault.to_string())),
             Err(error) => (None, Some(error.to_string())),
         };
+        self.fault.clone_from(&fault);
         match &fault {
             None => self.is_known = true,
             Some(error) => tracing::error!(

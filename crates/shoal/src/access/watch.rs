@@ -20,9 +20,9 @@ use rustix::io::Errno;
 
 use shoal_access::Access;
 
+use super::control::apply;
 use super::{Lists, Publisher};
 use crate::clock;
-use crate::reload::Live;
 
 /// Time after which the sources are examined without a notice.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -126,14 +126,9 @@ fn drain(from: impl AsFd) {
 /// Reads the sources that have changed, and publishes the new rules.
 fn apply_changes(lists: &mut Lists, publisher: &Publisher) {
     let Some(torrents) = lists.read_changed() else { return };
-    publisher.publish(|live| {
-        let access = Access { torrents, ..live.policy.access().cloned().unwrap_or_default() };
-        Live {
-            policy: Arc::new((*live.policy).clone().with_access(access)),
-            sessions: Arc::clone(&live.sessions),
-            stream_limits: live.stream_limits,
-        }
-    });
+    let access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
+    apply(publisher, Access { torrents, ..access });
+    lists.log_changes();
 }
 
 fn lock(lists: &Mutex<Lists>) -> std::sync::MutexGuard<'_, Lists> {

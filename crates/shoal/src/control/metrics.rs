@@ -23,7 +23,7 @@ use shoal_store::SharedStore;
 use shoal_types::Totals;
 
 use self::page::{Page, Unit};
-use crate::access::{ListCounter, ListCounters};
+use crate::access::{ListControl, ListCounter, ListCounters};
 use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
 use crate::published::Published;
@@ -49,6 +49,7 @@ pub(crate) struct Sources {
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
     pub(crate) live: Arc<Published<Live>>,
+    pub(crate) list_control: ListControl,
 }
 
 /// The counters and the heartbeat of one worker.

@@ -319,9 +319,12 @@ fn access(listed: &Listed, arguments: &[&str]) -> (Option<i32>, String, String) 
     let shown = |name| listed.path(name).display().to_string();
     let (config, allow, deny) = (shown("shoal.toml"), shown("allow"), shown("deny"));
     let arguments = [&["access"][..], arguments, &["--config", &config]].concat();
+    let (control, audit) = (listed.tracker.control.to_string(), shown("audit"));
     let settings = [
         ("SHOAL_ACCESS_TORRENTS_ALLOW", allow.as_str()),
         ("SHOAL_ACCESS_TORRENTS_DENY", &deny),
+        ("SHOAL_ACCESS_AUDIT_FILE", &audit),
+        ("SHOAL_CONTROL_LISTEN", &control),
         ("SHOAL_LOG_FORMAT", "json"),
     ];
     let output = run(&arguments, &settings);
@@ -389,7 +392,6 @@ fn commands_print_and_check_the_lists() {
         .collect();
     assert_eq!((code, verdicts), (Some(3), ["denied", "served", "not_allowed"].map(str::to_owned).to_vec()));
     assert_eq!(access(&listed, &["check"]).0, Some(0));
-    assert_eq!(access(&listed, &["reload"]).0, Some(0));
     listed.write("deny", &(deny + "nonsense\n"));
     let (code, _, log) = access(&listed, &["check"]);
     assert_eq!((code, log.contains("line 2: it does not begin with an info hash")), (Some(2), true), "{log}");
@@ -417,4 +419,100 @@ fn wrong_arguments_change_nothing() {
     }
     let (code, _, error) = access(&listed, &["add", "--deny", &hash, "--file", "/nonexistent/list"]);
     assert_eq!((code, error.contains("/nonexistent/list cannot be changed")), (Some(1), true), "{error}");
+}
+
+#[test]
+fn changes_are_recorded_with_their_author_in_the_log_of_the_tracker_and_in_the_audit_file() {
+    let listed = Listed::start("", "");
+    let hash = "61".repeat(20);
+    let add = ["add", "--deny", &hash, "--reason", "a notice", "--reference", "case 4711", "--json"];
+    let (code, text, _) = access(&listed, &add);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &told["outcome"], &told["info_hash"]),
+        (Some(0), &"added".into(), &hash.as_str().into())
+    );
+    let line = listed.tracker.wait_for_line("an entry of a list has changed");
+    for (field, value) in [
+        ("change", "added"),
+        ("list", "access.torrents_deny"),
+        ("info_hash", hash.as_str()),
+        ("reference", "case 4711"),
+        ("reason", "a notice"),
+    ] {
+        assert_eq!(line[field], value, "{line}");
+    }
+    let comment = line["comment"].as_str().unwrap();
+    assert!(comment.starts_with("by ") && comment.contains("uid ") && comment.ends_with('Z'), "{line}");
+    assert_eq!(access(&listed, &["remove", "--deny", &hash]).0, Some(0));
+    let line = listed.tracker.wait_for_line("an entry of a list has changed");
+    assert_eq!((&line["change"], &line["reason"]), (&"removed".into(), &"a notice".into()));
+    let audit = fs::read_to_string(listed.path("audit")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, change) in lines.iter().zip(["added", "removed"]) {
+        assert_eq!((&line["change"], &line["info_hash"]), (&change.into(), &hash.as_str().into()), "{line}");
+        assert!(line["by"].as_str().unwrap().contains("uid ") && line["time"].is_string(), "{line}");
+    }
+    assert_eq!((&lines[0]["reason"], &lines[0]["reference"]), (&"a notice".into(), &"case 4711".into()));
+    // A change that cannot be recorded is not made.
+    fs::remove_file(listed.path("audit")).unwrap();
+    fs::create_dir(listed.path("audit")).unwrap();
+    let (code, _, error) = access(&listed, &add);
+    assert_eq!((code, error.contains("nothing was changed")), (Some(1), true), "{error}");
+    assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "");
+}
+
+#[test]
+fn a_large_change_is_one_line_of_the_log() {
+    let listed = Listed::start("", &line('a', ""));
+    listed.write("deny", &(0..1000).map(|number| format!("{number:040x}\n")).collect::<String>());
+    let line = listed.tracker.wait_for_line("a list has changed");
+    assert_eq!((&line["added"], &line["removed"]), (&1000.into(), &1.into()), "{line}");
+}
+
+#[test]
+fn reload_tells_what_the_tracker_has_then() {
+    let listed = Listed::start("", &line('a', ""));
+    let (code, text, log) = access(&listed, &["reload"]);
+    let expected = format!("access.torrents_deny {}: 1 entries\n", listed.path("deny").display());
+    assert_eq!((code, text), (Some(0), expected), "{log}");
+    listed.write("deny", &(line('a', "") + "nonsense\n"));
+    let (code, text, _) = access(&listed, &["reload"]);
+    let said = "1 entries; fault: line 2: it does not begin with an info hash";
+    assert_eq!((code, text.contains(said)), (Some(3), true), "{text}");
+    let (_, text, _) = access(&listed, &["reload", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(told["sources"][0]["entries"], 1);
+    assert_eq!(
+        told,
+        serde_json::from_str::<serde_json::Value>(&listed.tracker.page("/access").body).unwrap()
+    );
+    // A web page could send a request without a body of a special type.
+    let page = crate::page::request(listed.tracker.control, "POST", "/access/reload");
+    assert_eq!(page.status, 415);
+    let config = listed.path("shoal.toml").display().to_string();
+    let reload = |control: &str| {
+        let output = run(&["access", "reload", "--config", &config], &[("SHOAL_CONTROL_LISTEN", control)]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, error) = reload("");
+    assert_eq!((code, error.contains("SIGHUP")), (Some(2), true), "{error}");
+    // Nothing listens there.
+    let (code, error) = reload("127.0.0.1:1");
+    assert_eq!((code, error.contains("no tracker")), (Some(1), true), "{error}");
+}
+
+#[test]
+fn a_link_to_a_list_stays_a_link() {
+    let listed = Listed::start("", "");
+    let linked = listed.path("linked");
+    std::os::unix::fs::symlink(listed.path("deny"), &linked).unwrap();
+    let (hash, file) = ("61".repeat(20), linked.display().to_string());
+    assert_eq!(access(&listed, &["add", "--deny", &hash, "--file", &file]).0, Some(0));
+    wait_until(&listed.tracker, 'a', true);
+    assert_eq!(access(&listed, &["remove", "--deny", &hash, "--file", &file]).0, Some(0));
+    wait_until(&listed.tracker, 'a', false);
+    assert!(fs::symlink_metadata(&linked).unwrap().is_symlink());
 }

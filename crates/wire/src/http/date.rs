@@ -57,6 +57,12 @@ impl Date {
         &self.0
     }
 
+    /// Returns the value of the field as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("names and digits are ASCII")
+    }
+
     fn put_name(&mut self, at: usize, names: &[&[u8; 3]], index: u64) {
         let index = usize::try_from(index).expect("an index below 12");
         self.0[at..at + 3].copy_from_slice(names[index]);

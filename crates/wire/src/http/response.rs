@@ -20,6 +20,8 @@ const CHUNK_HEAD_BYTES: usize = CHUNK_DIGITS + 2;
 pub enum Status {
     /// 200: success. Refused announces get it too, because clients show no other body to their users.
     Ok,
+    /// 304: the client has what it asks for.
+    NotModified,
     /// 400: not HTTP, or ambiguous.
     BadRequest,
     /// 403: not available to this client.
@@ -55,6 +57,9 @@ pub enum Framing {
     Close,
 }
 
+/// The type of most bodies, as other trackers send it: browsers display it.
+pub const PLAIN_TEXT: &str = "text/plain";
+
 /// The head of a response to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
@@ -65,7 +70,9 @@ pub struct ResponseHead<'a> {
     pub version: Version,
     /// Whether the connection stays open. Has no effect with [`Framing::Close`].
     pub keep_alive: bool,
-    /// The end of the body.
+    /// The type of the body.
+    pub content_type: &'a str,
+    /// The end of the body. A response with status 304 has none.
     pub framing: Framing,
     /// The date of the response (RFC 9110, 6.6.1).
     pub date: &'a Date,
@@ -109,6 +116,7 @@ impl Status {
     const fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
+            Self::NotModified => "304 Not Modified",
             Self::BadRequest => "400 Bad Request",
             Self::Forbidden => "403 Forbidden",
             Self::NotFound => "404 Not Found",
@@ -128,6 +136,7 @@ impl Status {
     pub const fn code(self) -> u16 {
         match self {
             Self::Ok => 200,
+            Self::NotModified => 304,
             Self::BadRequest => 400,
             Self::Forbidden => 403,
             Self::NotFound => 404,
@@ -150,15 +159,18 @@ impl Status {
 }
 
 impl ResponseHead<'_> {
-    /// Appends the head. The content type is `text/plain`, as other trackers send it: browsers display it, and the
-    /// `nosniff` option keeps them from treating it as anything else.
+    /// Appends the head. The `nosniff` option keeps browsers from treating the body as anything but its type.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(self.status.line().as_bytes());
-        out.extend_from_slice(b"\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nDate: ");
+        out.extend_from_slice(b"\r\nContent-Type: ");
+        out.extend_from_slice(self.content_type.as_bytes());
+        out.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\nDate: ");
         out.extend_from_slice(self.date.as_bytes());
         out.extend_from_slice(b"\r\n");
         match self.framing {
+            // RFC 9110, 8.6: the length would be that of the body of another response.
+            Framing::Length(_) if self.status == Status::NotModified => {}
             Framing::Length(bytes) => {
                 out.extend_from_slice(b"Content-Length: ");
                 number::push(bytes, out);

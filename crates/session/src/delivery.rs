@@ -1,8 +1,8 @@
-//! A full scrape in progress: all torrents in pieces, framed, and compressed if the client accepts that.
+//! A long response in progress, a full scrape or the published deny list: in pieces, framed, and compressed if the client
+//! accepts that.
 //!
-//! This module also decides which clients may have one. The slots for full scrapes are few. A source therefore
-//! holds one of them at most, and if all are taken, a slow reader loses its slot to a newcomer. The back end
-//! limits the total time of a full scrape.
+//! This module also decides which clients may have one. The slots are few. A source therefore holds one of them at most,
+//! and if all are taken, a slow reader loses its slot to a newcomer. The back end limits the total time of a delivery.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use shoal_engine::Now;
-use shoal_engine::http::{FullScrape, Responder};
+use shoal_engine::http::{Blocklist, FullScrape, Responder};
 use shoal_transport::stream::Handle;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
@@ -24,16 +24,16 @@ const RATE_BYTES_MIN: u64 = 64 * 1024;
 /// Seconds for which no reader counts as slow.
 const GRACE_S: u32 = 10;
 
-/// The full scrapes of a worker in progress.
+/// The deliveries of a worker in progress.
 #[derive(Debug)]
-pub(crate) struct ScrapeSlots {
-    taken: Vec<ScrapeSlot>,
+pub(crate) struct DeliverySlots {
+    taken: Vec<DeliverySlot>,
     count_max: usize,
 }
 
-/// A full scrape in progress.
+/// A delivery in progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScrapeSlot {
+pub(crate) struct DeliverySlot {
     handle: Handle,
     ip: IpAddr,
     since_s: u32,
@@ -43,7 +43,7 @@ pub(crate) struct ScrapeSlot {
 /// Memory of a compressor (flate2 with its fastest setting), as measured by `tests/held`.
 const ENCODER_BYTES: usize = 320 * 1024;
 
-/// The format in which a full scrape is delivered.
+/// The format of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryFormat {
     version: Version,
@@ -52,21 +52,41 @@ pub(crate) struct DeliveryFormat {
     keep_alive: bool,
 }
 
-/// The rest of a full scrape.
+/// The body of a delivery.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// The counts of all torrents.
+    FullScrape(FullScrape),
+    /// The published deny list.
+    Blocklist(Blocklist),
+}
+
+/// The progress of a delivery after a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// More follows.
+    More,
+    /// It is complete.
+    Complete,
+    /// The rest is gone. Without its end, the client cannot take it for complete.
+    CutOff,
+}
+
+/// The rest of a delivery.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    scrape: FullScrape,
+    content: Content,
     format: DeliveryFormat,
     /// Holds compressed bytes that are not sent yet.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl ScrapeSlots {
+impl DeliverySlots {
     pub(crate) const fn new(count_max: usize) -> Self {
         Self { taken: Vec::new(), count_max }
     }
 
-    /// Replaces the number of slots. Full scrapes in progress keep theirs.
+    /// Replaces the number of slots. Deliveries in progress keep theirs.
     pub(crate) const fn set_count_max(&mut self, count_max: usize) {
         self.count_max = count_max;
     }
@@ -77,7 +97,7 @@ impl ScrapeSlots {
             return false;
         }
         if self.taken.len() >= self.count_max {
-            let is_slow = |slot: &ScrapeSlot| {
+            let is_slow = |slot: &DeliverySlot| {
                 now.monotonic_s.saturating_sub(slot.since_s) >= GRACE_S
                     && slot.rate_bytes(now) < RATE_BYTES_MIN
             };
@@ -85,12 +105,12 @@ impl ScrapeSlots {
             let Some((index, _)) = slowest.min_by_key(|(_, slot)| slot.rate_bytes(now)) else { return false };
             self.taken.swap_remove(index);
         }
-        self.taken.push(ScrapeSlot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
+        self.taken.push(DeliverySlot { handle, ip, since_s: now.monotonic_s, sent_bytes: 0 });
         true
     }
 
     /// Returns the slot of a connection, unless it has lost it.
-    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut ScrapeSlot> {
+    pub(crate) fn of(&mut self, handle: Handle) -> Option<&mut DeliverySlot> {
         self.taken.iter_mut().find(|slot| slot.handle == handle)
     }
 
@@ -100,7 +120,7 @@ impl ScrapeSlots {
     }
 }
 
-impl ScrapeSlot {
+impl DeliverySlot {
     /// Records that this many more bytes were sent.
     pub(crate) fn add_sent(&mut self, bytes: usize) {
         self.sent_bytes = self.sent_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
@@ -130,20 +150,25 @@ impl DeliveryFormat {
         Self { version: request.version, gzip: request.accepts_gzip(), keep_alive: keep_alive && is_chunked }
     }
 
-    /// Writes the head of the response.
-    pub(crate) fn encode_head(self, date: &Date, out: &mut Vec<u8>) {
+    /// Writes the head of the response, with these fields among others.
+    pub(crate) fn encode_head(
+        self,
+        content_type: &str,
+        fields: &[(&str, &str)],
+        date: &Date,
+        out: &mut Vec<u8>,
+    ) {
+        // RFC 9110, 12.5.5: a cache must not hand a compressed response to clients that cannot decompress it.
+        let coding = [("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")];
+        let fields = [fields, if self.gzip { &coding } else { &coding[..1] }].concat();
         let head = ResponseHead {
             status: Status::Ok,
             version: self.version,
             keep_alive: self.keep_alive,
+            content_type,
             framing: if self.is_chunked() { Framing::Chunked } else { Framing::Close },
             date,
-            // RFC 9110, 12.5.5: a cache must not hand a compressed response to clients that cannot decompress it.
-            fields: if self.gzip {
-                &[("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
-            } else {
-                &[("Vary", "Accept-Encoding")]
-            },
+            fields: &fields,
         };
         head.encode(out);
     }
@@ -160,34 +185,44 @@ impl DeliveryFormat {
 
 impl Delivery {
     /// Creates the part after the head.
-    pub(crate) fn new(scrape: FullScrape, format: DeliveryFormat) -> Self {
+    pub(crate) fn new(content: Content, format: DeliveryFormat) -> Self {
         // The fastest setting suffices: info hashes are random, so only the bytes between them compress.
         let encoder = format.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-        Self { scrape, format, encoder }
+        Self { content, format, encoder }
     }
 
     /// Returns how much memory it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let encoder = self.encoder.as_ref().map_or(0, |encoder| ENCODER_BYTES + encoder.get_ref().capacity());
-        size_of::<Self>() + self.scrape.held_bytes() + encoder
+        let content = match &self.content {
+            Content::FullScrape(scrape) => scrape.held_bytes(),
+            Content::Blocklist(list) => list.held_bytes(),
+        };
+        size_of::<Self>() + content + encoder
     }
 
     pub(crate) const fn keeps_alive(&self) -> bool {
         self.format.keeps_alive()
     }
 
-    /// Appends the next part to `out`, using the buffer `piece`. Returns whether there is more.
+    /// Appends the next part to `out`, using the buffer `piece`.
     pub(crate) fn write_next(
         &mut self,
         responder: &Responder,
         piece: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Progress {
         // The encoder may retain some pieces.
         let (mut has_more, start) = (true, out.len());
         while has_more && out.len() == start {
             piece.clear();
-            has_more = self.scrape.next(responder, piece);
+            has_more = match &mut self.content {
+                Content::FullScrape(scrape) => scrape.next(responder, piece),
+                Content::Blocklist(list) => match list.next(piece) {
+                    Ok(has_more) => has_more,
+                    Err(_) => return Progress::CutOff,
+                },
+            };
             self.compress(has_more, piece);
             let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
             out.extend_from_slice(piece);
@@ -198,7 +233,7 @@ impl Delivery {
         if !has_more && self.format.is_chunked() {
             out.extend_from_slice(END_OF_CHUNKS);
         }
-        has_more
+        if has_more { Progress::More } else { Progress::Complete }
     }
 
     /// Replaces `piece` by the compressed bytes that are available.
@@ -225,13 +260,13 @@ mod tests {
         Handle { index, generation: 0 }
     }
 
-    fn take(slots: &mut ScrapeSlots, index: u32, ip: &str, now_s: u32) -> bool {
+    fn take(slots: &mut DeliverySlots, index: u32, ip: &str, now_s: u32) -> bool {
         slots.take(handle(index), ip.parse().unwrap(), at(now_s))
     }
 
     #[test]
     fn a_source_has_one_slot() {
-        let mut slots = ScrapeSlots::new(3);
+        let mut slots = DeliverySlots::new(3);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "2001:db8::1", 0));
         assert!(!take(&mut slots, 3, "192.0.2.1", 0) && !take(&mut slots, 3, "2001:db8::2", 0));
         slots.free(handle(1));
@@ -240,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_loses_its_slot_to_a_newcomer() {
-        let mut slots = ScrapeSlots::new(2);
+        let mut slots = DeliverySlots::new(2);
         assert!(take(&mut slots, 1, "192.0.2.1", 0) && take(&mut slots, 2, "192.0.2.2", 0));
         let rate_bytes_min = usize::try_from(RATE_BYTES_MIN).unwrap();
         slots.of(handle(1)).unwrap().add_sent(10 * rate_bytes_min);

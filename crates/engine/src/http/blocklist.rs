@@ -1,0 +1,186 @@
+//! The published deny list, piece by piece: no more than one piece is in memory, and no lock is held between two pieces.
+
+use core::fmt::Write;
+
+use shoal_access::torrents::{DenyWalk, Details, Outdated, TorrentLists};
+use shoal_types::InfoHash;
+
+/// Size in bytes at which a piece is complete.
+const PIECE_BYTES: usize = 20 << 10;
+
+/// Number of entries that are added to a piece at a time. One takes less than 4 KiB, even if all of its text needs escapes.
+const STEP_ENTRIES: usize = 16;
+
+/// The first line of a list as text, which is a comment to those who read it as their own list.
+const HEAD: &str = "# torrents that this tracker does not serve\n";
+
+/// The last line of a list as text. Without it, the list is not complete.
+const END: &str = "# end\n";
+
+/// The forms in which the list is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlocklistFormat {
+    /// A line for each torrent, as `access.torrents_deny` accepts them.
+    Text,
+    /// An array with an object for each torrent.
+    Json,
+}
+
+/// The rest of the list.
+#[derive(Debug)]
+pub struct Blocklist {
+    format: BlocklistFormat,
+    walk: DenyWalk,
+    has_begun: bool,
+    has_entries: bool,
+    /// The text of one entry.
+    entry: String,
+}
+
+impl BlocklistFormat {
+    /// Returns the value of the field Content-Type.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; charset=utf-8",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+impl Blocklist {
+    /// Begins the list, or returns `None` if it is not published.
+    pub(super) fn new(lists: &TorrentLists, format: BlocklistFormat) -> Option<Self> {
+        let walk = DenyWalk::new(lists, lists.publication()?.fields);
+        Some(Self { format, walk, has_begun: false, has_entries: false, entry: String::new() })
+    }
+
+    /// Returns the size of the heap memory that it holds.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.walk.held_bytes() + self.entry.capacity()
+    }
+
+    /// Appends the next piece to `body`: at most about 80 KiB. Returns whether there is more. After the last piece it must not
+    /// be called again.
+    ///
+    /// # Errors
+    /// Fails if the list has changed. The reply is then to be cut off.
+    pub fn next(&mut self, body: &mut Vec<u8>) -> Result<bool, Outdated> {
+        if !self.has_begun {
+            body.extend_from_slice(match self.format {
+                BlocklistFormat::Text => HEAD.as_bytes(),
+                BlocklistFormat::Json => b"[",
+            });
+            self.has_begun = true;
+        }
+        let piece_end = body.len() + PIECE_BYTES;
+        let Self { format, walk, has_entries, entry, .. } = self;
+        while body.len() < piece_end {
+            let has_more = walk.next(STEP_ENTRIES, |info_hash, details| {
+                entry.clear();
+                match format {
+                    BlocklistFormat::Text => write_line(info_hash, details, entry),
+                    BlocklistFormat::Json => {
+                        entry.push_str(if *has_entries { ",\n" } else { "\n" });
+                        write_object(info_hash, details, entry);
+                    }
+                }
+                *has_entries = true;
+                body.extend_from_slice(entry.as_bytes());
+            })?;
+            if !has_more {
+                body.extend_from_slice(match self.format {
+                    BlocklistFormat::Text => END.as_bytes(),
+                    BlocklistFormat::Json => b"\n]\n",
+                });
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn write_line(info_hash: &InfoHash, details: Details<'_>, out: &mut String) {
+    writeln!(out, "{info_hash:?}{details}").expect("writing to a string never fails");
+}
+
+fn write_object(info_hash: &InfoHash, details: Details<'_>, out: &mut String) {
+    write!(out, "{{\"info_hash\":\"{info_hash:?}\"").expect("writing to a string never fails");
+    let fields = [("date", details.date), ("reference", details.reference), ("reason", details.reason)];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            write!(out, ",\"{name}\":\"").expect("writing to a string never fails");
+            value.chars().for_each(|c| push_escaped(c, out));
+            out.push('"');
+        }
+    }
+    out.push('}');
+}
+
+/// Appends a character of a JSON string (RFC 8259, section 7).
+fn push_escaped(c: char, out: &mut String) {
+    match c {
+        '"' | '\\' => out.extend(['\\', c]),
+        c if c < ' ' => write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string never fails"),
+        c => out.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_access::HashKey;
+    use shoal_access::torrents::{Publication, PublishedFields, TableBuilder};
+
+    use super::*;
+
+    fn lists(torrents: u32) -> TorrentLists {
+        let key = HashKey::new([1, 2, 3, 4]);
+        let mut builder = TableBuilder::default();
+        for number in 0..torrents {
+            let mut bytes = [0; 20];
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            let reason = Some("a \"b\"\\ \tc");
+            let details = Details { date: Some("2026-01-31"), reference: Some("case"), reason };
+            builder.add(InfoHash(bytes), details).unwrap();
+        }
+        let fields = PublishedFields { date: true, reference: false, reason: true };
+        let publication = Publication { fields, digest: 1, since_unix_s: 2 };
+        TorrentLists::new(key, None, vec![Arc::new(builder.build(&key))]).with_publication(Some(publication))
+    }
+
+    fn whole(torrents: u32, format: BlocklistFormat) -> (String, usize) {
+        let lists = lists(torrents);
+        let (mut list, mut body, mut longest) = (Blocklist::new(&lists, format).unwrap(), Vec::new(), 0);
+        let mut has_more = true;
+        while has_more {
+            let before = body.len();
+            has_more = list.next(&mut body).unwrap();
+            longest = longest.max(body.len() - before);
+        }
+        (String::from_utf8(body).unwrap(), longest)
+    }
+
+    #[test]
+    fn both_forms_tell_what_is_published() {
+        let hash = "0".repeat(40);
+        let (text, _) = whole(1, BlocklistFormat::Text);
+        assert_eq!(text, format!("{HEAD}{hash} 2026-01-31 a \"b\"\\ \tc\n{END}"));
+        let (json, _) = whole(1, BlocklistFormat::Json);
+        let object = format!(r#"{{"info_hash":"{hash}","date":"2026-01-31","reason":"a \"b\"\\ \u0009c"}}"#);
+        assert_eq!(json, format!("[\n{object}\n]\n"));
+        assert_eq!(whole(0, BlocklistFormat::Json).0, "[\n]\n");
+        assert_eq!(whole(0, BlocklistFormat::Text).0, format!("{HEAD}{END}"));
+    }
+
+    #[test]
+    fn a_long_list_comes_in_pieces() {
+        for format in [BlocklistFormat::Text, BlocklistFormat::Json] {
+            let (text, longest) = whole(5000, format);
+            assert_eq!(text.matches("2026-01-31").count(), 5000);
+            assert!(longest < 2 * PIECE_BYTES, "{longest}");
+        }
+    }
+}

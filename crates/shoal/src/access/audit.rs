@@ -1,0 +1,146 @@
+//! The record of who has changed which entry of a list, when and why.
+//!
+//! Each change of `shoal access` is a line of the log, which goes to standard error, and a line of the audit file if the
+//! configuration names one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use shoal_access::torrents::Details;
+use shoal_types::InfoHash;
+
+use super::edit;
+use crate::clock;
+
+/// The change that a command makes to entries of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Added,
+    Removed,
+}
+
+/// The record of a command.
+pub(super) struct Audit<'c> {
+    change: Change,
+    /// The list, "deny" or "allow".
+    list: &'c str,
+    /// The file of the list.
+    file: &'c Path,
+    by: Who,
+    now: Now,
+    audit_file: Option<PathBuf>,
+}
+
+impl<'c> Audit<'c> {
+    /// Begins the record of a command. An audit file that cannot be written fails before anything is changed.
+    pub(super) fn begin(
+        change: Change,
+        list: &'c str,
+        file: &'c Path,
+        audit_file: Option<&Path>,
+    ) -> io::Result<Self> {
+        if let Some(audit_file) = audit_file {
+            edit::append(audit_file, "")?;
+        }
+        let audit_file = audit_file.map(Path::to_owned);
+        Ok(Self { change, list, file, by: Who::current(), now: Now::read(), audit_file })
+    }
+
+    /// Returns the comment for the line of a new entry.
+    pub(super) fn comment(&self) -> String {
+        format!("by {} at {}", self.by, self.now.time)
+    }
+
+    /// Returns the date of today.
+    pub(super) fn today(&self) -> &str {
+        &self.now.date
+    }
+
+    /// Records the changes, which have been made.
+    pub(super) fn record<'d>(
+        &self,
+        entries: impl Iterator<Item = (InfoHash, Details<'d>)>,
+    ) -> io::Result<()> {
+        let mut lines = String::new();
+        for (info_hash, details) in entries {
+            let (change, info_hash) = (self.change.name(), format!("{info_hash:?}"));
+            tracing::info!(
+                change,
+                list = self.list,
+                info_hash,
+                source = %self.file.display(),
+                by = %self.by,
+                date = details.date.unwrap_or_default(),
+                reason = details.reason.unwrap_or_default(),
+                reference = details.reference.unwrap_or_default(),
+                "a list was changed"
+            );
+            let object = json!({
+                "time": self.now.time, "by": self.by.to_string(), "change": change, "list": self.list,
+                "info_hash": info_hash, "source": self.file.display().to_string(), "date": details.date,
+                "reference": details.reference, "reason": details.reason,
+            });
+            lines.push_str(&format!("{object}\n"));
+        }
+        match &self.audit_file {
+            Some(audit_file) if !lines.is_empty() => edit::append(audit_file, &lines),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Change {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The user that executes the command.
+struct Who {
+    name: Option<String>,
+    uid: u32,
+}
+
+impl Who {
+    fn current() -> Self {
+        let uid = rustix::process::getuid().as_raw();
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let name = users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let (name, id) = (fields.next()?, fields.nth(1)?);
+            (id.parse() == Ok(uid) && name.chars().all(|c| c.is_ascii_graphic())).then(|| name.to_owned())
+        });
+        Self { name, uid }
+    }
+}
+
+impl core::fmt::Display for Who {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} (uid {})", self.uid),
+            None => write!(f, "uid {}", self.uid),
+        }
+    }
+}
+
+/// The date and the time, in UTC.
+struct Now {
+    date: String,
+    time: String,
+}
+
+impl Now {
+    fn read() -> Self {
+        let unix_s = clock::unix_s();
+        let (year, month, day) = shoal_wire::http::date::year_month_day(unix_s / 86_400);
+        let date = format!("{year:04}-{month:02}-{day:02}");
+        let second = unix_s % 86_400;
+        let time = format!("{date}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
+        Self { date, time }
+    }
+}
