@@ -12,6 +12,7 @@ mod http_response;
 mod model;
 mod proxy;
 mod script;
+mod token;
 mod torrent_list;
 mod udp_decode;
 mod udp_reply;
@@ -26,6 +27,7 @@ pub use http_query::http_query;
 pub use http_reply::http_reply;
 pub use http_response::http_response;
 pub use proxy::{http_forwarded, proxy};
+pub use token::{jwks, token};
 pub use torrent_list::{torrent_file, torrent_list};
 pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
@@ -38,14 +40,16 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 15] = [
+pub const TARGETS: [(&str, Property); 17] = [
     ("access_networks", access_networks),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
     ("http_reply", http_reply),
     ("http_response", http_response),
+    ("jwks", jwks),
     ("proxy", proxy),
+    ("token", token),
     ("torrent_file", torrent_file),
     ("torrent_list", torrent_list),
     ("udp_decode", udp_decode),

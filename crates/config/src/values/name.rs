@@ -28,7 +28,9 @@ impl Name {
         &self.0
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Creates a name, if the text is one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let is_valid = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
         ((1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_valid))
             .then(|| Self(Cow::Owned(text.to_owned())))

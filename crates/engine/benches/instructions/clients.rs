@@ -7,8 +7,8 @@ use shoal_engine::connection_id::ConnectionIds;
 use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
-/// Space for the largest request: a scrape.
-pub(crate) const REQUEST_BYTES_MAX: usize = 16 + 20 * SCRAPE_HASHES_MAX;
+/// Space for the largest request: an announce with a token.
+pub(crate) const REQUEST_BYTES_MAX: usize = 512;
 
 const SCRAPE_HASHES_MAX: usize = 10;
 
@@ -42,6 +42,8 @@ pub(crate) struct Clients {
     /// The peer that takes the place of one that has stopped. It announces itself next.
     successor: Option<usize>,
     connection_ids: [ConnectionId; ADDRESSES as usize],
+    /// The options of announces, which peers use in turn.
+    options: Vec<Vec<u8>>,
     rng: fastrand::Rng,
 }
 
@@ -53,7 +55,13 @@ struct Peer {
 }
 
 impl Clients {
-    pub(crate) fn new(torrents: u32, peers: u32, announces_per_life: u32, unix_s: u64) -> Self {
+    pub(crate) fn new(
+        torrents: u32,
+        peers: u32,
+        announces_per_life: u32,
+        unix_s: u64,
+        options: Vec<Vec<u8>>,
+    ) -> Self {
         let ids = ConnectionIds::new(&super::KEY, 0);
         let mut clients = Self {
             torrents,
@@ -61,6 +69,7 @@ impl Clients {
             end_chance: if announces_per_life == 0 { 0.0 } else { 1.0 / f64::from(announces_per_life - 1) },
             successor: None,
             connection_ids: std::array::from_fn(|number| ids.issue(address(number).into(), unix_s)),
+            options,
             rng: fastrand::Rng::with_seed(8),
         };
         clients.peers = (0..peers).map(|_| clients.draw_peer()).collect();
@@ -141,7 +150,7 @@ impl Clients {
             connection_id: self.connection_id(number),
             transaction_id: TransactionId(self.rng.u32(..)),
             announce: &announce,
-            options: Options::default(),
+            options: Options::new(&self.options[number % self.options.len()]),
         };
         (source(number), encode(&request, out))
     }

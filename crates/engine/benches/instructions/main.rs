@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use serde_json::json;
 use shoal_access::Access;
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_config::Config;
@@ -25,15 +26,29 @@ use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
+use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
+use shoal_test_tokens::{Issuer, jwks};
+use shoal_token::{HashKey, KeyNumber, KeySet};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_wire::udp::encode_url_data;
 
 use clients::{Clients, Mix, REQUEST_BYTES_MAX};
 
 const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
+
+/// The rules of the operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    None,
+    /// 100,000 networks, and limits of sources.
+    NetworksAndLimits,
+    /// Every announce has a token, which is in the cache.
+    Tokens,
+}
 
 /// A load whose instructions are counted.
 #[derive(Clone, Copy)]
@@ -42,40 +57,46 @@ pub(crate) struct Case {
     mix: Mix,
     /// Average number of announces in the life of a peer; 0 means that peers never leave.
     announces_per_life: u32,
-    /// Whether there are 100,000 networks and limits of sources.
-    has_rules: bool,
+    /// The rules of the operator.
+    rules: Rules,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     Case {
         name: "instructions/connect",
         mix: Mix { connect: 1, announce: 0, scrape: 0 },
         announces_per_life: 0,
-        has_rules: false,
+        rules: Rules::None,
     },
     Case {
         name: "instructions/announce",
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
-        has_rules: false,
+        rules: Rules::None,
     },
     Case {
         name: "instructions/published",
         mix: Mix { connect: 50, announce: 50, scrape: 1 },
         announces_per_life: 0,
-        has_rules: false,
+        rules: Rules::None,
     },
     Case {
         name: "instructions/published-churn",
         mix: Mix { connect: 50, announce: 50, scrape: 1 },
         announces_per_life: 8,
-        has_rules: false,
+        rules: Rules::None,
     },
     Case {
         name: "instructions/announce-with-rules",
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
-        has_rules: true,
+        rules: Rules::NetworksAndLimits,
+    },
+    Case {
+        name: "instructions/announce-with-token",
+        mix: Mix { connect: 0, announce: 1, scrape: 0 },
+        announces_per_life: 0,
+        rules: Rules::Tokens,
     },
 ];
 
@@ -137,9 +158,17 @@ fn run(case: Case, size: Size) -> u64 {
     let mut config = Config::default();
     config.announce.peers_per_address_max = 0;
     let rng = fastrand::Rng::with_seed(3);
-    let policy = Arc::new(if case.has_rules { with_rules(config) } else { Policy::new(config) });
+    let issuer = Issuer::ed25519("2026-11");
+    let (policy, options) = match case.rules {
+        Rules::None => (Policy::new(config), vec![Vec::new()]),
+        Rules::NetworksAndLimits => (with_rules(config), vec![Vec::new()]),
+        Rules::Tokens => {
+            (with_tokens(config, &issuer), (0..TOKENS).map(|user| options(&issuer, user)).collect())
+        }
+    };
+    let policy = Arc::new(policy);
     let mut responder = Responder::new(policy, &KEY, store, Tally::default(), rng);
-    let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s);
+    let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s, options);
     let mut first = 0;
     while first < size.peers {
         let count = (size.peers - first).min(64);
@@ -168,6 +197,36 @@ fn with_rules(mut config: Config) -> Policy {
     let networks = Some(Arc::new(NetworkTable::new(None, &denied)));
     let limits = Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4])));
     Policy::new(config).with_access(Access { networks, ..Access::default() }).with_limits(limits)
+}
+
+/// Number of different tokens.
+const TOKENS: u32 = 1000;
+
+/// Returns a policy that demands a token of this issuer.
+fn with_tokens(mut config: Config, issuer: &Issuer) -> Policy {
+    let name = |text: &str| shoal_config::Name::parse(text);
+    (config.tokens.issuer, config.tokens.audience) = (name(ISSUER), name(AUDIENCE));
+    let keys = KeySet::parse(jwks(&[issuer.jwk()]).as_bytes()).expect("the issuer has a key");
+    let keys = keys.following(None, &mut KeyNumber::default());
+    let mut random = [0; HashKey::BYTES];
+    fastrand::Rng::with_seed(6).fill(&mut random);
+    let memory = Arc::new(TokenMemory::new(HashKey::new(&random), 1 << 20));
+    let sources = Arc::new(SourceRates::new([1, 2, 3, 4]));
+    let tokens = Tokens::new(&config.tokens, keys, u32::MAX, memory, sources);
+    Policy::new(config).with_tokens(Some(tokens))
+}
+
+const ISSUER: &str = "https://site.example/";
+const AUDIENCE: &str = "tracker";
+
+/// Returns the options of an announce with the token of a user (BEP 41): some 250 bytes.
+fn options(issuer: &Issuer, user: u32) -> Vec<u8> {
+    let claims = json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": user, "exp": NOW.unix_s + 86_400 });
+    let url = format!("/announce?jwt={}", issuer.token(&claims));
+    let mut options = vec![0; url.len() + 8];
+    let bytes = encode_url_data(url.as_bytes(), &mut options).expect("there is room");
+    options.truncate(bytes);
+    options
 }
 
 /// The function whose instructions are counted, see `counts`.

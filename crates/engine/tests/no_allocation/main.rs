@@ -2,6 +2,7 @@
 //! the allocator.
 
 mod http;
+mod tokens;
 mod udp;
 
 use std::sync::Arc;
