@@ -8,7 +8,7 @@
 //! - All sources together have a budget of signatures. Sources that have failed lately get the half of it that the others
 //!   leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
 //!
-//! Anything that is wrong with a token besides its signature is found first, at the price of a request, and counts
+//! Anything that is wrong with a token apart from its signature is found first, at the price of a request, and counts
 //! against nothing: clients repeat tokens that have expired.
 
 use core::net::IpAddr;
@@ -36,7 +36,7 @@ const BURST_SHARE: u32 = 10;
 /// Maximum length of the path and query of a UDP client. A datagram holds no more.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What a client shows to prove that it may be served.
+/// The part of a request in which a client shows its token.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'r> {
     /// Nothing.
@@ -65,7 +65,7 @@ pub struct Tokens {
     sources: Arc<SourceRates>,
 }
 
-/// What is known of tokens. It outlives a reload, and all workers share it.
+/// The memory of tokens. It outlives a reload, and all workers share it.
 #[derive(Debug)]
 pub struct TokenMemory {
     cache: Cache,
@@ -200,11 +200,11 @@ impl Tokens {
             Shown::Options(options) => {
                 let mut pieces = options.url_data();
                 let first = pieces.next().unwrap_or_default();
-                let Some(second) = pieces.next() else {
+                if pieces.next().is_none() {
                     return self.check_token(Url::split(first).token(&self.parameter), ip, wanted, now);
-                };
+                }
                 let mut joined = ArrayVec::<u8, URL_BYTES_MAX>::new();
-                for piece in [first, second].into_iter().chain(pieces) {
+                for piece in options.url_data() {
                     joined.try_extend_from_slice(piece).map_err(|_| Refusal::TokenMalformed)?;
                 }
                 self.check_token(Url::split(&joined).token(&self.parameter), ip, wanted, now)
@@ -310,7 +310,7 @@ impl Tokens {
     }
 }
 
-/// What a token has to permit.
+/// The use that a token has to permit.
 #[derive(Clone, Copy)]
 enum Wanted<'r> {
     /// These torrents.

@@ -1,4 +1,4 @@
-//! Who is served with which token, at the price of how many signatures.
+//! Which clients are served with which tokens, at the price of how many signatures.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 use std::net::IpAddr;

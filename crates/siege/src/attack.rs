@@ -21,6 +21,8 @@ pub enum Layer {
     WebSocket,
     /// Offers and answers that WebTorrent passes between clients.
     Relay,
+    /// Tokens in the URLs of clients.
+    Tokens,
     /// The listener for operators.
     Control,
     /// Signals to the process.
@@ -137,6 +139,7 @@ impl Layer {
             Self::Http => "http",
             Self::WebSocket => "websocket",
             Self::Relay => "relay",
+            Self::Tokens => "tokens",
             Self::Control => "control",
             Self::Signals => "signals",
         }

@@ -9,12 +9,13 @@ mod relay;
 mod signals;
 mod store;
 mod tls;
+mod tokens;
 mod websocket;
 
 use crate::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 9] = [
+pub const ATTACKS: [&[Attack]; 10] = [
     store::ATTACKS,
     datagrams::ATTACKS,
     connections::ATTACKS,
@@ -22,6 +23,7 @@ pub const ATTACKS: [&[Attack]; 9] = [
     http::ATTACKS,
     websocket::ATTACKS,
     relay::ATTACKS,
+    tokens::ATTACKS,
     control::ATTACKS,
     signals::ATTACKS,
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use shoal_types::{Event, InfoHash, PeerId};
-use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
+use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId, encode_url_data};
 use zerocopy::big_endian::{I32, I64, U16, U32};
 
 use crate::socket;
@@ -100,11 +100,22 @@ impl Peer {
 
     /// Encodes the announce.
     pub(crate) fn packet(&self, connection_id: u64, transaction: u32) -> Vec<u8> {
+        self.packet_with(connection_id, transaction, &[])
+    }
+
+    /// Encodes the announce of a client with this tracker URL (BEP 41).
+    pub(crate) fn packet_with_url(&self, connection_id: u64, transaction: u32, url: &str) -> Vec<u8> {
+        let mut options = [0; REPLY_BYTES_MAX];
+        let bytes = encode_url_data(url.as_bytes(), &mut options).unwrap_or(0);
+        self.packet_with(connection_id, transaction, &options[..bytes])
+    }
+
+    fn packet_with(&self, connection_id: u64, transaction: u32, options: &[u8]) -> Vec<u8> {
         encode(&Request::Announce {
             connection_id: ConnectionId(connection_id),
             transaction_id: TransactionId(transaction),
             announce: &self.announce(),
-            options: Options::new(&[]),
+            options: Options::new(options),
         })
     }
 }

@@ -64,6 +64,15 @@ impl Issuer {
         Self { id: id.to_owned(), pair: Pair::Ed(Ed25519KeyPair::generate().expect(MADE)) }
     }
 
+    /// Makes the key for `EdDSA` that follows from a seed, for programs that keep its JWK set in a file.
+    ///
+    /// # Panics
+    /// Panics if aws-lc-rs does not accept the seed, which it does.
+    #[must_use]
+    pub fn of_seed(id: &str, seed: &[u8; 32]) -> Self {
+        Self { id: id.to_owned(), pair: Pair::Ed(Ed25519KeyPair::from_seed_unchecked(seed).expect(MADE)) }
+    }
+
     /// Returns the name of its algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {

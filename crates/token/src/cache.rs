@@ -24,7 +24,7 @@ const KEY_BITS: u32 = 24;
 /// The greatest time that an entry can hold. Later ones count as this.
 const TIME_MAX_S: u64 = u64::MAX >> KEY_BITS;
 
-/// What is known of a token that was verified.
+/// A token that was verified, without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The key of its signature.

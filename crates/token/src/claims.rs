@@ -12,7 +12,7 @@ use crate::cache::Verified;
 use crate::keys::KeyNumber;
 use crate::verifier::TokenError;
 
-/// What the operator demands of claims.
+/// The demands of the operator on claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The issuer, if it matters.

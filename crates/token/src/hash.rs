@@ -71,23 +71,17 @@ impl HashKey {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        let (mut first, mut second) = (0_u128, 0_u128);
-        let mut add = |block: &[u8; BLOCK_BYTES], key: &[u64]| {
-            let [a, b] = [&block[..8], &block[8..]].map(|bytes| u64::from_le_bytes(array(bytes)));
-            let product = |k: u64, l: u64| u128::from(a.wrapping_add(k)) * u128::from(b.wrapping_add(l));
-            first = first.wrapping_add(product(key[0], key[1]));
-            second = second.wrapping_add(product(key[2], key[3]));
-        };
         let (blocks, rest) = token.as_chunks::<BLOCK_BYTES>();
-        let mut keys = self.nh.windows(4).step_by(2);
-        for (block, key) in blocks.iter().zip(&mut keys) {
-            add(block, key);
+        let (keys, _) = self.nh.as_chunks::<2>();
+        let keys_of_blocks = keys.iter().zip(&keys[1..]);
+        let mut sums = blocks.iter().zip(keys_of_blocks).fold([0; 2], |sums, (block, (key, next))| {
+            let block = u128::from_le_bytes(*block);
+            add(sums, block, key, next)
+        });
+        if let (false, [key, next, ..]) = (rest.is_empty(), &keys[blocks.len()..]) {
+            sums = add(sums, u128::from_le_bytes(array(rest)), key, next);
         }
-        if let (false, Some(key)) = (rest.is_empty(), keys.next()) {
-            let mut block = [0; BLOCK_BYTES];
-            block[..rest.len()].copy_from_slice(rest);
-            add(&block, key);
-        }
+        let [first, second] = sums;
         let length = token.len() as u64;
         let [low, high] = &self.end;
         Some(Tag([end(low, first, length), end(high, second, length)]))
@@ -111,6 +105,15 @@ impl HashKey {
         }
         Tag(bound)
     }
+}
+
+/// Adds a block to the sums of both passes.
+#[inline]
+fn add([first, second]: [u128; 2], block: u128, key: &[u64; 2], next: &[u64; 2]) -> [u128; 2] {
+    let product = |key: &[u64; 2]| {
+        u128::from(lower(block).wrapping_add(key[0])) * u128::from(upper(block).wrapping_add(key[1]))
+    };
+    [first.wrapping_add(product(key)), second.wrapping_add(product(next))]
 }
 
 /// Hashes a result of NH and the length of the text.

@@ -43,7 +43,7 @@ pub struct Verifier {
 /// A token that is good except that its signature is not verified yet.
 #[derive(Debug)]
 pub struct Unverified<'t> {
-    /// What it says. An attacker can say anything.
+    /// The claims. An attacker can claim anything.
     pub claims: Claims,
     /// The header and the payload with the dot between them.
     message: &'t [u8],

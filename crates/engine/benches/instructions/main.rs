@@ -204,8 +204,7 @@ const TOKENS: u32 = 1000;
 
 /// Returns a policy that demands a token of this issuer.
 fn with_tokens(mut config: Config, issuer: &Issuer) -> Policy {
-    let name = |text: &str| shoal_config::Name::parse(text);
-    (config.tokens.issuer, config.tokens.audience) = (name(ISSUER), name(AUDIENCE));
+    config.tokens.issuer = shoal_config::Name::parse(ISSUER);
     let keys = KeySet::parse(jwks(&[issuer.jwk()]).as_bytes()).expect("the issuer has a key");
     let keys = keys.following(None, &mut KeyNumber::default());
     let mut random = [0; HashKey::BYTES];
@@ -217,12 +216,14 @@ fn with_tokens(mut config: Config, issuer: &Issuer) -> Policy {
 }
 
 const ISSUER: &str = "https://site.example/";
-const AUDIENCE: &str = "tracker";
 
-/// Returns the options of an announce with the token of a user (BEP 41): some 250 bytes.
+/// Returns the options of an announce with the token of a user (BEP 41). They are about as long as libtorrent sends them,
+/// which is one option.
 fn options(issuer: &Issuer, user: u32) -> Vec<u8> {
-    let claims = json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": user, "exp": NOW.unix_s + 86_400 });
-    let url = format!("/announce?jwt={}", issuer.token(&claims));
+    let claims = json!({ "iss": ISSUER, "sub": user, "exp": NOW.unix_s + 86_400 });
+    let header = json!({ "alg": "EdDSA", "kid": "2026-11" });
+    let url = format!("/announce?jwt={}", issuer.token_with_header(&header, &claims));
+    assert!((200..=255).contains(&url.len()), "{url}");
     let mut options = vec![0; url.len() + 8];
     let bytes = encode_url_data(url.as_bytes(), &mut options).expect("there is room");
     options.truncate(bytes);

@@ -26,7 +26,7 @@ pub struct Member {
     pub(super) claims: u8,
     /// The remaining relay allowance.
     pub(super) bucket: TokenBucket,
-    /// What it showed when it connected.
+    /// The token with which it connected.
     token: SocketToken,
 }
 

@@ -26,7 +26,7 @@ udp::over_every_way!(each_kind_of_token_over_udp);
 static ISSUERS: LazyLock<[Issuer; 3]> =
     LazyLock::new(|| [Issuer::rs256("rsa"), Issuer::es256("ec"), Issuer::ed25519("ed")]);
 
-/// The rules of the tests, besides the keys.
+/// The rules of the tests, in addition to the keys.
 const RULES: [(&str, &str); 2] =
     [("SHOAL_TOKENS_ISSUER", "https://site.example/"), ("SHOAL_TOKENS_AUDIENCE", "tracker")];
 
