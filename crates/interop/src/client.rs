@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::network::Host;
 use crate::route::{Protocol, Route, Swarm};
@@ -76,6 +76,25 @@ impl Participant {
         match (self.client, self.route.protocol()) {
             (Client::Transmission, Protocol::Http) => command::pause_transmission(host).map(Some),
             _ => Ok(None),
+        }
+    }
+}
+
+impl Client {
+    /// Returns a command that makes the client on `host`, with this process id, announce at once, as a user can. Returns
+    /// `None` if it tries again within half a minute by itself.
+    ///
+    /// # Errors
+    /// Returns an error if the command is missing.
+    pub fn reannounce(self, host: &Host, pid: Pid) -> Result<Option<Command>> {
+        match self {
+            Self::Transmission => command::reannounce_transmission(host).map(Some),
+            Self::Libtorrent => {
+                let mut kill = Command::new("kill");
+                kill.arg("-USR1").arg(pid.as_raw_nonzero().to_string());
+                Ok(Some(kill))
+            }
+            Self::Aria2 | Self::Rtorrent | Self::WebTorrent => Ok(None),
         }
     }
 }

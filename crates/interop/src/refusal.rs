@@ -11,15 +11,15 @@ use crate::payload::{Payload, Pieces};
 use crate::testbed::Testbed;
 use crate::tracker::hex;
 
-/// The words of the operator, which the client has to show.
-const REASON: &str = "removed after a notice";
+/// The words of the operator.
+pub const REASON: &str = "removed after a notice";
 
-/// Starts a seeder whose torrent is denied, waits until it shows the reason, allows the torrent, and waits until the
-/// client is served, without any action of its user.
+/// Starts a seeder whose torrent is denied, waits until it shows `words`, allows the torrent, lets the client announce again,
+/// and waits until it is served.
 ///
 /// # Errors
 /// Returns an error, with the output of all programs, if a step fails.
-pub fn run(client: Participant, tracker_view: &Path) -> Result<()> {
+pub fn run(client: Participant, words: &str, tracker_view: &Path) -> Result<()> {
     let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
     let denied = directory.path().join("denied");
     let payload = Payload::generate("refused", Pieces::Many);
@@ -31,10 +31,12 @@ pub fn run(client: Participant, tracker_view: &Path) -> Result<()> {
     let routes: Vec<_> = client.routes().collect();
     Testbed::new(Family::V4, payload, &routes, &settings, tracker_view)?.run(|testbed| {
         testbed.start_client(client, Role::Seeder)?;
-        testbed.wait_for_words(REASON)?;
+        testbed.wait_for_words(words)?;
         testbed.check_refusals("torrent_denied")?;
         testbed.check_swarm_is_gone()?;
         fs::write(&denied, "")?;
+        testbed.wait_for_log("an entry of a list has changed")?;
+        testbed.reannounce()?;
         testbed.wait_for_remaining_seeders()?;
         testbed.stop_clients()?;
         testbed.stop_tracker()

@@ -153,6 +153,30 @@ impl Testbed {
         })
     }
 
+    /// Waits until the tracker has logged a text.
+    ///
+    /// # Errors
+    /// Returns an error on a timeout.
+    pub fn wait_for_log(&self, text: &str) -> Result<()> {
+        wait_for("the tracker should log it", ANNOUNCE_TIMEOUT, || {
+            Ok(self.tracker.has_logged(text).then_some(()))
+        })
+    }
+
+    /// Makes every client announce at once that does not do so soon by itself.
+    ///
+    /// # Errors
+    /// Returns an error if a command fails.
+    pub fn reannounce(&self) -> Result<()> {
+        for peer in &self.peers {
+            let client = peer.participant.client;
+            let Some(mut reannounce) = client.reannounce(&peer.host, peer.process.pid())? else { continue };
+            let output = reannounce.output().with_context(|| format!("cannot run {reannounce:?}"))?;
+            ensure!(output.status.success(), "{reannounce:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+
     /// Checks by the metrics that requests were refused for this reason.
     ///
     /// # Errors

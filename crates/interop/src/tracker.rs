@@ -138,6 +138,12 @@ impl Tracker {
         Ok(())
     }
 
+    /// Returns whether its log contains a text.
+    #[must_use]
+    pub fn has_logged(&self, text: &str) -> bool {
+        self.process.has_said(text)
+    }
+
     /// Returns the end of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {

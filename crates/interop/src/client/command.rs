@@ -64,6 +64,13 @@ pub(super) fn pause_transmission(host: &Host) -> Result<Command> {
     Ok(remote)
 }
 
+/// Returns a command that makes Transmission announce at once.
+pub(super) fn reannounce_transmission(host: &Host) -> Result<Command> {
+    let mut remote = host.command("transmission-remote")?;
+    remote.arg(TRANSMISSION_CONTROL).args(["--torrent", "all", "--reannounce"]);
+    Ok(remote)
+}
+
 /// aria2 (Debian package `aria2`).
 pub(super) fn aria2(host: &Host, options: &LaunchOptions<'_>) -> Result<Command> {
     let mut aria2 = host.command("aria2c")?;

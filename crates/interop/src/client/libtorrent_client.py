@@ -1,4 +1,5 @@
-"""A minimal BitTorrent client: shares one torrent until it is told to quit (SIGINT or SIGTERM).
+"""A minimal BitTorrent client: shares one torrent until it is told to quit (SIGINT or SIGTERM), and announces at once on
+SIGUSR1.
 
 Usage: libtorrent_client.py TORRENT DIRECTORY PORT
 """
@@ -18,13 +19,15 @@ ALERTS = (
     | CATEGORIES.tracker_notification
 )
 QUIT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REANNOUNCE_SIGNAL = signal.SIGUSR1
+SIGNALS = (*QUIT_SIGNALS, REANNOUNCE_SIGNAL)
 LEAVE_S_MAX = 10
 
 
 def main(torrent, directory, port):
     # Signals are waited for instead of handled, because a handler could interrupt a thread that holds the lock it needs.
     # They are blocked before any thread starts, since threads inherit the mask.
-    signal.pthread_sigmask(signal.SIG_BLOCK, QUIT_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     session = libtorrent.session(
         {
             "listen_interfaces": f"0.0.0.0:{port},[::]:{port}",
@@ -40,8 +43,15 @@ def main(torrent, directory, port):
     )
     share(session, torrent, directory)
     announces = Announces(session)
-    while signal.sigtimedwait(QUIT_SIGNALS, 0.1) is None:
+    while True:
         announces.follow()
+        received = signal.sigtimedwait(SIGNALS, 0.1)
+        if received is None:
+            continue
+        if received.si_signo != REANNOUNCE_SIGNAL:
+            break
+        for shared in session.get_torrents():
+            shared.force_reannounce(0, -1, libtorrent.reannounce_flags_t.ignore_min_interval)
     leave(session, announces)
 
 
