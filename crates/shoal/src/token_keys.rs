@@ -4,7 +4,7 @@
 //! tracker starts or the operator names another source. A thread looks at the file once a second, or fetches the URL at its
 //! interval, and publishes new keys. All of this happens off the data path.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -202,6 +202,10 @@ fn read(source: &ListSource) -> Result<(KeySet, Seen), String> {
 
 /// Reads a file, but no more of it than a set may have and one byte.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // Other files are not even opened: a reader of a FIFO would wait for a writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut json = Vec::new();
     File::open(path)?.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut json)?;
     Ok(json)

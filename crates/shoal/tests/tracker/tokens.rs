@@ -363,6 +363,10 @@ fn keys_that_cannot_be_read_stop_the_start() {
         let line = refused(&keys.path);
         assert!(line.contains("tokens.jwks") && line.contains(reason), "{line}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(refused(&fifo).contains("it is not a regular file"));
 }
 
 #[test]
